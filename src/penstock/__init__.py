@@ -1,0 +1,3 @@
+"""Penstock pools a group's accelerators and lets the right ML job through at the right moment."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,270 @@
+"""The controller: decides requests in groups, commits them, folds them, and says what orders follow.
+
+One thread calls it. It holds no truth of its own: everything but the leases is a fold of the log, and after a
+failed commit the fold is made anew from the log, by the same code as at a start.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never
+
+import msgspec
+
+from penstock.control import messages as msg
+from penstock.core import invariants
+from penstock.core.errors import StaleEpoch, StoreError
+from penstock.core.faults import planted
+from penstock.core.lifecycle import orders, reports, requests
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model import events as ev
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
+from penstock.core.model.jobs import Job, JobState
+from penstock.core.plan import Plan
+from penstock.core.snapshot import Snapshot, take_snapshot
+from penstock.core.state import State
+from penstock.ports import Clock, EventStore, FinishedJob
+
+SNAPSHOT_EVERY_RECORDS = 50_000
+LEADERSHIP_CHECK_SHARE = 4
+"""Leadership is confirmed at least this often within the margin between the node's and the server's lease."""
+
+_WAKES = (
+    ev.JobSubmitted,
+    ev.ReplicaExited,
+    ev.NodeReady,
+    ev.NodeLost,
+    ev.NodeDrainChanged,
+    ev.JobRequeued,
+    ev.JobFinished,
+    ev.ConfigChanged,
+)
+"""Events after which a new cycle may decide something."""
+
+
+class Handled(msgspec.Struct, frozen=True):
+    """The outcome of one group: replies in the order of the requests, orders, and what was committed."""
+
+    replies: tuple[msg.Reply, ...]
+    orders: tuple[orders.Addressed, ...]
+    records: tuple[ev.Record, ...]
+
+
+class Lease(msgspec.Struct):
+    """What the server knows of a node's liveness; volatile by design."""
+
+    incarnation: Incarnation
+    deadline_ms: int
+    last_seq: int = 0
+
+
+class Controller:
+    """Call `open` once, then `handle` with groups of requests; plan on `snapshot()` when `wants_cycle`."""
+
+    def __init__(self, store: EventStore, clock: Clock, *, name: str, check_invariants: bool = False) -> None:
+        self._store, self._clock, self._name = store, clock, name
+        self._check = check_invariants
+        self.state = State()
+        self.epoch = Epoch(0)
+        self.last_plan: Plan | None = None
+        self.wants_cycle = True
+        self._leases: dict[NodeName, Lease] = {}
+        self._confirmed_ms = 0
+        self._snapshot_seq = 0
+
+    def open(self, config: ClusterConfig | None = None) -> None:
+        """Begin a term: fence older controllers, fold the log, grant every known node a fresh lease.
+
+        Raises: StoreError when the log cannot be read or written.
+        """
+        self.epoch = self._store.acquire_epoch()
+        self._load()
+        tx = Transaction(self.state, self._clock.unix_ms())
+        tx.emit(ev.LeaderElected(self.epoch, self._name))
+        if config is not None and config != self.state.config:
+            tx.emit(ev.ConfigChanged(config, UserName("server")))
+        self._commit(tx)
+
+    def _load(self) -> None:
+        image, tail = self._store.load()
+        self.state = State.from_image(image) if image else State()
+        self._snapshot_seq = self.state.seq
+        for record in tail:
+            self.state.apply(record)
+        self.last_plan = None
+        self.wants_cycle = True
+        now_ms = self._clock.monotonic_ms()
+        ttl_ms = self.state.config.settings.lease_ttl_ms
+        for name, node in self.state.nodes.items():
+            if node.state != "lost":
+                self._leases[name] = Lease(node.incarnation, now_ms + ttl_ms)
+
+    def handle(self, group: Sequence[msg.Request]) -> Handled:
+        """Decide and commit a group; the replies may be given once this returns.
+
+        When the commit fails, every reply is `Failed` and the state is what the log says.
+
+        Raises: StaleEpoch when another controller has taken over; BrokenInvariant.
+        """
+        tx = Transaction(self.state, self._clock.unix_ms())
+        replies = [self._decide(tx, request) for request in group]
+        try:
+            self._commit(tx)
+        except StaleEpoch:
+            raise
+        except StoreError as error:
+            self._load()
+            failed = msg.Failed(error.code, error.message, error.hint)
+            return Handled((failed,) * len(group), (), ())
+        if any(isinstance(r.event, _WAKES) for r in tx.records):
+            self.wants_cycle = True
+        replies = [self._after_commit(q, r) for q, r in zip(group, replies, strict=True)]
+        fresh = tuple(order for record in tx.records for order in orders.orders_of(record, self.state))
+        return Handled(tuple(replies), fresh, tuple(tx.records))
+
+    def _commit(self, tx: Transaction) -> None:
+        now_ms = self._clock.monotonic_ms()
+        settings = self.state.config.settings
+        due = now_ms - self._confirmed_ms >= settings.lease_margin_ms // LEADERSHIP_CHECK_SHARE
+        if tx.records or due:
+            if self._check:
+                invariants.require(self.state)
+            finished = [_finished_row(job, record) for job, record in tx.finished]
+            self._store.append(tx.records, finished, self.epoch)
+            self._confirmed_ms = now_ms
+
+    def _decide(self, tx: Transaction, request: msg.Request) -> msg.Reply:
+        match request:
+            case requests.Submit():
+                return requests.submit(tx, request, self._outcomes(request))
+            case msg.Cancel():
+                return msg.Done(requests.cancel(tx, request.job_id, request.by, request.reason))
+            case msg.Drain():
+                found = requests.drain(
+                    tx, request.node, on=request.on, by=request.by, reason=request.reason, evict=request.evict
+                )
+                return msg.Done(found)
+            case msg.Configure():
+                tx.emit(ev.ConfigChanged(request.config, request.by))
+                return msg.Done()
+            case msg.Hello():
+                return self._hello(tx, request)
+            case reports.NodeReport():
+                return self._report(tx, request)
+            case msg.TimePassed():
+                self._time_passed(tx)
+                return msg.Done()
+            case msg.CommitPlan():
+                return msg.PlanCommitted(orders.apply_plan(tx, request.plan))
+            case _:
+                assert_never(request)
+
+    def _outcomes(self, request: requests.Submit) -> Mapping[JobId, JobState]:
+        """Look up how dependencies ended that have left the state."""
+        wanted = {d.job_id for new in request.jobs for d in new.spec.after} - self.state.jobs.keys()
+        found = {job_id: self._store.outcome(job_id) for job_id in sorted(wanted)}
+        return {job_id: state for job_id, state in found.items() if state is not None}
+
+    def _hello(self, tx: Transaction, request: msg.Hello) -> msg.Reply:
+        name = request.spec.name
+        reports.on_hello(tx, request.spec, request.incarnation)
+        settings = self.state.config.settings
+        lease = self._leases.get(name)
+        if lease is None or lease.incarnation != request.incarnation:
+            deadline_ms = self._clock.monotonic_ms() + settings.lease_ttl_ms
+            self._leases[name] = Lease(request.incarnation, deadline_ms)
+        return msg.Welcome(self.epoch, settings.lease_ttl_ms - settings.lease_margin_ms, settings.heartbeat_ms)
+
+    def _report(self, tx: Transaction, report: reports.NodeReport) -> msg.Reply:
+        lease = self._leases.get(report.node)
+        if lease is None or lease.incarnation != report.incarnation:
+            return msg.ReportTaken(report.seq, (), accepted=False)
+        if report.seq <= lease.last_seq:
+            return msg.ReportTaken(report.seq, ())
+        lease.last_seq = report.seq
+        lease.deadline_ms = self._clock.monotonic_ms() + self.state.config.settings.lease_ttl_ms
+        reports.on_report(tx, report)
+        return msg.ReportTaken(report.seq, ())
+
+    def _after_commit(self, request: msg.Request, reply: msg.Reply) -> msg.Reply:
+        if isinstance(request, reports.NodeReport) and isinstance(reply, msg.ReportTaken) and reply.accepted:
+            return msg.ReportTaken(reply.seq, tuple(orders.reconcile(self.state, request)))
+        if isinstance(reply, msg.PlanCommitted):
+            self.last_plan = reply.plan
+            if reply.plan.dropped:
+                self.wants_cycle = True
+        return reply
+
+    def _time_passed(self, tx: Transaction) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for name, lease in list(self._leases.items()):
+            deadline_ms = lease.deadline_ms
+            if planted("node_lost_too_early"):
+                deadline_ms -= self.state.config.settings.lease_ttl_ms * 3 // 4
+            if now_ms < deadline_ms:
+                continue
+            del self._leases[name]
+            node = self.state.nodes[name]
+            if node.state != "lost" and node.incarnation == lease.incarnation:
+                reports.lose_node(tx, name, "no heartbeat within its lease")
+        reports.on_time(tx)
+        if self._someone_backs_off():
+            self.wants_cycle = True
+
+    def _someone_backs_off(self) -> bool:
+        if self.last_plan is None:
+            return False
+        return any(v.code in ("backing_off", "cycle_full") for v in self.last_plan.verdicts.values())
+
+    def snapshot(self) -> Snapshot:
+        """Return what the next cycle plans on, and note that it was taken."""
+        self.wants_cycle = False
+        return take_snapshot(self.state)
+
+    def lease_left_ms(self, node: NodeName) -> int:
+        """Return how long until `node` counts as lost, 0 when it has no lease."""
+        lease = self._leases.get(node)
+        return max(0, lease.deadline_ms - self._clock.monotonic_ms()) if lease else 0
+
+    def snapshot_due(self) -> bool:
+        """Return whether enough was logged since the last stored snapshot to be worth a new one."""
+        return self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_RECORDS
+
+    def snapshot_taken(self) -> None:
+        self._snapshot_seq = self.state.seq
+
+
+def _finished_row(job: Job, record: ev.Record) -> FinishedJob:
+    event = record.event
+    assert isinstance(event, ev.JobFinished)
+    return FinishedJob(
+        id=job.id,
+        name=job.spec.name,
+        tenant=job.spec.tenant,
+        queue=job.spec.queue,
+        user=job.user,
+        state=event.state,
+        reason=event.reason,
+        submitted_ms=job.submitted_ms,
+        started_ms=job.first_started_ms,
+        finished_ms=record.time_ms,
+        attempts=job.last_attempt,
+        preemptions=job.preemptions,
+        replicas=job.spec.ask.replicas,
+        devices=job.spec.ask.device_total,
+        priority=job.spec.priority,
+        step=job.progress.step,
+        exit=event.exit,
+        array_id=job.array_id,
+        array_index=job.array_index,
+        nodes=job.last_nodes,
+    )
+
+
+def timelines(records: Iterable[ev.Record]) -> dict[JobId, list[ev.Record]]:
+    """Return records by the job that they are about, in order."""
+    found: dict[JobId, list[ev.Record]] = {}
+    for record in records:
+        job_id = getattr(record.event, "job_id", None)
+        if job_id is not None:
+            found.setdefault(job_id, []).append(record)
+    return found

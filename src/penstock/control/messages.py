@@ -1,0 +1,86 @@
+"""What the control loop is asked, and what it answers."""
+
+import msgspec
+
+from penstock.core.lifecycle.orders import Order
+from penstock.core.lifecycle.reports import NodeReport
+from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
+from penstock.core.plan import Plan
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    job_id: JobId
+    by: UserName
+    reason: str = ""
+
+
+class Drain(msgspec.Struct, frozen=True):
+    node: NodeName
+    on: bool
+    by: UserName
+    reason: str = ""
+    evict: bool = False
+
+
+class Configure(msgspec.Struct, frozen=True):
+    config: ClusterConfig
+    by: UserName
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """A node's agent introduces itself, on every new connection."""
+
+    spec: NodeSpec
+    incarnation: Incarnation
+
+
+class TimePassed(msgspec.Struct, frozen=True):
+    """Look at limits and leases."""
+
+
+class CommitPlan(msgspec.Struct, frozen=True):
+    plan: Plan
+
+
+Request = Submit | Cancel | Drain | Configure | Hello | NodeReport | TimePassed | CommitPlan
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The request is in the log (or needed no change). `found` is False when its object does not exist."""
+
+    found: bool = True
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """The terms of a node's lease; `epoch` fences orders of former controllers."""
+
+    epoch: Epoch
+    lease_ms: int
+    """For this long after it sent an acknowledged report the node may let its processes live."""
+    heartbeat_ms: int
+
+
+class ReportTaken(msgspec.Struct, frozen=True):
+    """The report is in the log: lease renewed, progress kept; `orders` is what the node has to do."""
+
+    seq: int
+    orders: tuple[Order, ...]
+    accepted: bool = True
+    """False for a node that is not known (any more): it has to say hello again."""
+
+
+class PlanCommitted(msgspec.Struct, frozen=True):
+    plan: Plan
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Nothing of the request was done; `code` is that of the error (`store_full`, ...)."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+Reply = Submitted | Refusal | Done | Welcome | ReportTaken | PlanCommitted | Failed

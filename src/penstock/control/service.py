@@ -1,0 +1,165 @@
+"""The live driver of the control loop: one thread that commits, one that plans.
+
+A long cycle never holds up a commit: the planner works on a snapshot, and its plan comes back as one more request.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+from penstock.control import messages as msg
+from penstock.control.controller import Controller
+from penstock.core.errors import PenstockError, StoreError
+from penstock.core.model.events import Record
+from penstock.core.plan import plan
+from penstock.core.snapshot import Snapshot
+from penstock.ports import Clock, Engine, EventStore
+
+log = logging.getLogger(__name__)
+
+GROUP_MAX = 512
+"""Requests decided and committed together."""
+INBOX_MAX = 20_000
+"""Requests that may wait; beyond it callers are told to come back."""
+TICK_MS = 250
+
+OnReply = Callable[[msg.Reply], None]
+Deliver = Callable[[list[tuple[OnReply, msg.Reply]]], None]
+OnRecords = Callable[[tuple[Record, ...]], None]
+OnFault = Callable[[BaseException], None]
+
+
+class InboxFull(PenstockError):
+    code = "overloaded"
+
+
+def deliver_here(pairs: list[tuple[OnReply, msg.Reply]]) -> None:
+    """Give replies on the control thread itself."""
+    for on_reply, reply in pairs:
+        on_reply(reply)
+
+
+class ControlService:
+    """Runs a controller until `stop`. `ask` may be called from any thread."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        store: EventStore,
+        engine: Engine,
+        clock: Clock,
+        *,
+        deliver: Deliver = deliver_here,
+        on_records: OnRecords | None = None,
+        on_fault: OnFault,
+    ) -> None:
+        self.controller = controller
+        self._store, self._engine, self._clock = store, engine, clock
+        self._deliver, self._on_records, self._on_fault = deliver, on_records, on_fault
+        self._inbox: queue.SimpleQueue[tuple[msg.Request, OnReply | None] | None] = queue.SimpleQueue()
+        self._to_plan: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
+        self._planning = False
+        self._saver: threading.Thread | None = None
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(self._commit_loop,), name="penstock-control"),
+            threading.Thread(target=self._guarded, args=(self._plan_loop,), name="penstock-planner", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Answer what has been asked, keep a snapshot, and end."""
+        self._inbox.put(None)
+        self._threads[0].join()
+        self._to_plan.put(None)
+        if self._saver is not None:
+            self._saver.join()
+
+    def ask(self, request: msg.Request, on_reply: OnReply | None = None) -> None:
+        """Queue a request; `on_reply` is called after its commit is on disk.
+
+        Raises: InboxFull when too many requests wait.
+        """
+        if self._inbox.qsize() >= INBOX_MAX:
+            raise InboxFull("too many requests wait to be committed", hint="come back in a moment")
+        self._inbox.put((request, on_reply))
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except BaseException as error:  # noqa: BLE001 - the top of the loop: a broken invariant stops the process
+            log.critical("control loop stopped", extra={"error": repr(error)})
+            self._on_fault(error)
+
+    def _commit_loop(self) -> None:
+        next_tick_ms = self._clock.monotonic_ms() + TICK_MS
+        while True:
+            wait_ms = max(1, next_tick_ms - self._clock.monotonic_ms())
+            group, ending = self._collect(wait_ms / 1000)
+            if self._clock.monotonic_ms() >= next_tick_ms:
+                group.append((msg.TimePassed(), None))
+                next_tick_ms = self._clock.monotonic_ms() + TICK_MS
+            if group:
+                self._run(group)
+            self._offer_cycle()
+            if ending:
+                self._save_snapshot()
+                return
+            if self.controller.snapshot_due():
+                self._save_snapshot()
+
+    def _collect(self, wait_s: float) -> tuple[list[tuple[msg.Request, OnReply | None]], bool]:
+        """Return what has been asked by now, waiting for the first of it."""
+        group: list[tuple[msg.Request, OnReply | None]] = []
+        try:
+            item = self._inbox.get(timeout=wait_s)
+            while item is not None:
+                group.append(item)
+                if len(group) >= GROUP_MAX:
+                    return group, False
+                item = self._inbox.get_nowait()
+        except queue.Empty:
+            return group, False
+        return group, True
+
+    def _run(self, group: Sequence[tuple[msg.Request, OnReply | None]]) -> None:
+        handled = self.controller.handle([request for request, _ in group])
+        if handled.orders:
+            self._engine.send(handled.orders)
+        if handled.records and self._on_records is not None:
+            self._on_records(handled.records)
+        pairs = [(on, reply) for (_, on), reply in zip(group, handled.replies, strict=True) if on is not None]
+        if pairs:
+            self._deliver(pairs)
+
+    def _offer_cycle(self) -> None:
+        if self.controller.wants_cycle and not self._planning:
+            self._planning = True
+            self._to_plan.put(self.controller.snapshot())
+
+    def _plan_loop(self) -> None:
+        while (snapshot := self._to_plan.get()) is not None:
+            decided = plan(snapshot, self._clock.unix_ms())
+            self._inbox.put((msg.CommitPlan(decided), self._planned))
+
+    def _planned(self, _: msg.Reply) -> None:
+        self._planning = False
+        self._inbox.put((msg.TimePassed(), None)) if self.controller.wants_cycle else None
+
+    def _save_snapshot(self) -> None:
+        if self._saver is not None and self._saver.is_alive():
+            return
+        image = self.controller.state.image()
+        self.controller.snapshot_taken()
+
+        def save() -> None:
+            try:
+                self._store.save_snapshot(image)
+            except StoreError as error:
+                log.warning("snapshot not kept", extra={"error": error.message})
+
+        self._saver = threading.Thread(target=save, name="penstock-snapshot")
+        self._saver.start()

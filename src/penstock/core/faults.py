@@ -1,0 +1,31 @@
+"""Planted bugs: switches that break one rule each, to prove that the simulator finds such a bug.
+
+Test only. Nothing in the product turns one on; `penstock.sim` does, for its own proof.
+"""
+
+PLANTED_BUGS: dict[str, str] = {
+    "gang_checked_one_by_one": "each start is planned against the same free capacity",
+    "plan_not_verified": "a plan is committed without looking at what changed meanwhile",
+    "old_attempt_accepted": "reports of an older attempt are taken for the current one",
+    "node_lost_too_early": "the server counts a node as lost before the node has ended its processes",
+    "start_not_resent": "a start order that got lost is never sent again",
+    "released_before_gone": "places are freed when the stop is asked for, not when the processes are gone",
+    "answer_before_commit": "a submit is answered before its commit is on disk",
+    "stale_controller_commits": "the epoch is not compared inside the transaction",
+}
+
+_planted: set[str] = set()
+
+
+def plant(*names: str) -> None:
+    """Turn on exactly these planted bugs (none to turn all off)."""
+    unknown = [name for name in names if name not in PLANTED_BUGS]
+    if unknown:
+        raise ValueError(f"no planted bug named {unknown}; known: {sorted(PLANTED_BUGS)}")
+    _planted.clear()
+    _planted.update(names)
+
+
+def planted(name: str) -> bool:
+    """Return whether the planted bug `name` is on. Always False in the product."""
+    return bool(_planted) and name in _planted

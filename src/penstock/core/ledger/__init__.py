@@ -1,0 +1,1 @@
+"""Sums over the log: who held what for how long."""

@@ -1,0 +1,1 @@
+"""Lifecycles as transition tables, and the decisions that turn requests and reports into events."""

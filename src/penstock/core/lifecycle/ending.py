@@ -1,0 +1,130 @@
+"""What follows when replicas end: stop the rest of the gang, settle the attempt, requeue or finish the job."""
+
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.events import AttemptEnded, AttemptStopRequested, JobFinished, JobRequeued
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobState, Outcome, StopReason
+
+_STOP_OUTCOME: dict[StopReason, Outcome] = {
+    "preempted": "preempted",
+    "cancelled": "cancelled",
+    "time_limit": "time_limit",
+    "drained": "drained",
+    "node_lost": "lost",
+    "replica_failed": "failed",
+}
+
+
+def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
+    """Decide what follows once a replica of the job's attempt has exited or was lost."""
+    job = tx.state.jobs[job_id]
+    attempt = job.attempt
+    assert attempt is not None
+    if any(r.holds for r in attempt.replicas):
+        if attempt.stop is None:
+            _stop_rest(tx, job, attempt)
+        return
+    outcome, detail = outcome_of(attempt)
+    tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, job.progress.step))
+    settle(tx, tx.state.jobs[job_id], outcome, detail)
+
+
+def _stop_rest(tx: Transaction, job: Job, attempt: Attempt) -> None:
+    gone = [r for r in attempt.replicas if r.exit is not None and not _finished(r.exit)]
+    if not gone:
+        return
+    lost = any(r.exit and r.exit.problem for r in gone)
+    reason: StopReason = "node_lost" if lost else "replica_failed"
+    tx.emit(AttemptStopRequested(job.id, attempt.number, reason, job.spec.grace_ms))
+
+
+def _finished(info: ExitInfo) -> bool:
+    """Whether the replica did all its work: exit 0 after a stop was asked means saved, not finished."""
+    return info.done or (info.code == 0 and not info.stop_sent)
+
+
+def outcome_of(attempt: Attempt) -> tuple[Outcome, str]:
+    """Return how an attempt without living replicas ended, and a short detail for people.
+
+    A job that finished all its work succeeded, whatever was asked of it meanwhile. A node's fault outweighs the
+    failures it causes in the rest of the gang.
+    """
+    exits = [(r.rank, r.exit or ExitInfo(problem="unknown")) for r in attempt.replicas]
+    if all(_finished(e) for _, e in exits):
+        return "succeeded", ""
+    blamed = next(((rank, e) for rank, e in exits if e.problem and not e.stop_sent), None)
+    stopped = attempt.stop is not None and attempt.stop.reason not in ("replica_failed", "node_lost")
+    if blamed is not None and not stopped:
+        return "lost", blamed[1].problem
+    if attempt.stop is not None and stopped:
+        return _STOP_OUTCOME[attempt.stop.reason], ""
+    failed = [(rank, e) for rank, e in exits if not _finished(e)]
+    first = next(((rank, e) for rank, e in failed if not e.stop_sent), failed[0])
+    where = f"replica {first[0]}: " if len(exits) > 1 else ""
+    return "failed", where + first[1].text()
+
+
+def settle(tx: Transaction, job: Job, outcome: Outcome, detail: str) -> None:
+    """Requeue or finish a job whose attempt has ended with `outcome`."""
+    settings = tx.state.config.settings
+    if outcome == "succeeded":
+        finish(tx, job, "succeeded", "")
+    elif job.cancel_requested or outcome == "cancelled":
+        finish(tx, job, "cancelled", "cancelled on request")
+    elif outcome == "time_limit":
+        finish(tx, job, "failed", f"time limit of {job.spec.time_limit_ms // 1000} s reached")
+    elif outcome == "failed":
+        if job.retries_used < job.spec.retries_max:
+            wait_ms = backoff_ms(job.retries_used, settings.backoff_first_ms, settings.backoff_max_ms)
+            tx.emit(JobRequeued(job.id, "failed", tx.now_ms + wait_ms, counts_as_retry=True))
+        else:
+            finish(tx, job, "failed", detail)
+    elif outcome == "lost":
+        if job.infrastructure_failures < settings.infrastructure_retries_max:
+            wait_ms = backoff_ms(job.infrastructure_failures, 0, settings.backoff_max_ms)
+            tx.emit(JobRequeued(job.id, "lost", tx.now_ms + wait_ms))
+        else:
+            finish(tx, job, "failed", f"gave up after {job.infrastructure_failures} losses: {detail}")
+    else:
+        tx.emit(JobRequeued(job.id, outcome))
+
+
+def backoff_ms(used: int, first_ms: int, most_ms: int) -> int:
+    """Return the wait before the next attempt: doubling from `first_ms`; the first is 0 when `first_ms` is."""
+    if first_ms == 0:
+        if used == 0:
+            return 0
+        first_ms, used = 500, used - 1
+    return int(min(most_ms, first_ms * 2 ** min(used, 20)))
+
+
+def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> None:
+    """End a job, and cancel the dependants that can never start now."""
+    ending: list[tuple[JobId, JobState, str]] = [(job.id, state, reason)]
+    while ending:
+        job_id, final, why = ending.pop()
+        current = tx.state.jobs.get(job_id)
+        if current is None:
+            continue
+        waiting = sorted(tx.state.derived.dependants.get(job_id, []))
+        tx.emit(JobFinished(job_id, final, why, current.last_exit))
+        for dependant_id in waiting:
+            refused = _dependency_refused(tx.state.jobs[dependant_id], job_id, final)
+            if refused:
+                ending.append((dependant_id, "cancelled", refused))
+
+
+def _dependency_refused(dependant: Job, ended: JobId, state: JobState) -> str:
+    for dependency in dependant.spec.after:
+        if dependency.job_id == ended and not dependency_met(dependency.kind, state):
+            return f"dependency {dependency.kind} {ended} cannot be met: job {ended} {state}"
+    return ""
+
+
+def dependency_met(kind: str, state: JobState) -> bool:
+    """Return whether a dependency of `kind` on a job that ended in `state` is satisfied."""
+    if kind == "after_ok":
+        return state == "succeeded"
+    if kind == "after_failed":
+        return state != "succeeded"
+    return True

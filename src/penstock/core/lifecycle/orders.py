@@ -1,0 +1,191 @@
+"""Orders to nodes: derived from the state, so that a lost order is simply derived again."""
+
+import msgspec
+
+from penstock.core.faults import planted
+from penstock.core.lifecycle.ending import after_replica_gone
+from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, current, foreign
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.events import (
+    AttemptAllocated,
+    AttemptStopRequested,
+    Record,
+    ReplicaExited,
+)
+from penstock.core.model.ids import Incarnation, JobId, NodeName, Rank
+from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica
+from penstock.core.model.resources import ReplicaAsk
+from penstock.core.plan import Plan, verify
+from penstock.core.state import State
+
+
+class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
+    """Start this replica unless this attempt of it was seen before. Complete: the agent asks nobody."""
+
+    key: ReplicaKey
+    incarnation: Incarnation
+    command: tuple[str, ...]
+    ask: ReplicaAsk
+    devices: tuple[int, ...]
+    env: tuple[tuple[str, str], ...]
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    node_names: tuple[str, ...]
+    master_address: str
+    master_port: int
+    workdir: str = ""
+    name: str = ""
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    grace_ms: int = 30_000
+    array_id: JobId | None = None
+    array_index: int = 0
+
+
+class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
+    """Ask the replica to save and leave; kill what is left of it after `grace_ms` (0: at once)."""
+
+    key: ReplicaKey
+    grace_ms: int
+    reason: str = ""
+
+
+class Acknowledge(msgspec.Struct, frozen=True, tag=True):
+    """The exit of this replica is in the log: the node may forget it."""
+
+    key: ReplicaKey
+
+
+Order = StartReplica | StopReplica | Acknowledge
+Addressed = tuple[NodeName, Order]
+
+
+def orders_of(record: Record, state: State) -> list[Addressed]:
+    """Return the orders that a fresh record calls for, given the state after it."""
+    event = record.event
+    if isinstance(event, AttemptAllocated):
+        job = state.jobs.get(event.job_id)
+        if job is None or job.attempt is None or job.attempt.number != event.attempt:
+            return []
+        return [(r.place.node, start_order(state, job, job.attempt, r)) for r in job.attempt.replicas]
+    if isinstance(event, AttemptStopRequested):
+        job = state.jobs.get(event.job_id)
+        if job is None or job.attempt is None or job.attempt.number != event.attempt:
+            return []
+        return [
+            (r.place.node, StopReplica(ReplicaKey(job.id, event.attempt, r.rank), event.grace_ms, event.reason))
+            for r in job.attempt.replicas
+            if r.holds
+        ]
+    return []
+
+
+def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> StartReplica:
+    """Return everything the node needs to start one replica, rendezvous included."""
+    spec = job.spec
+    order = list(dict.fromkeys(r.place.node for r in attempt.replicas))
+    same_node = [r.rank for r in attempt.replicas if r.place.node == replica.place.node]
+    master = state.nodes[attempt.replicas[0].place.node].spec
+    return StartReplica(
+        key=ReplicaKey(job.id, attempt.number, replica.rank),
+        incarnation=replica.place.incarnation,
+        command=spec.command,
+        ask=spec.ask.each,
+        devices=replica.place.devices,
+        env=spec.env,
+        world_size=len(attempt.replicas),
+        local_rank=same_node.index(replica.rank),
+        local_world_size=len(same_node),
+        node_rank=order.index(replica.place.node),
+        node_names=tuple(order),
+        master_address=master.address,
+        master_port=attempt.port,
+        workdir=spec.workdir,
+        name=spec.name,
+        checkpoint=spec.checkpoint,
+        grace_ms=spec.grace_ms,
+        array_id=job.array_id,
+        array_index=job.array_index,
+    )
+
+
+def reconcile(state: State, report: NodeReport) -> list[Order]:
+    """Return what a node has to do so that what is there becomes what should be there.
+
+    Compares one report with the state after it was taken over: replicas that should run and are not known to the
+    node are started (again), stops that did not arrive are repeated, what should not live is killed, and exits
+    that are in the log are acknowledged.
+    """
+    orders: list[Order] = []
+    for seen in report.replicas:
+        if seen.state == "exited":
+            if current(state, report.node, seen.key) is None:
+                orders.append(Acknowledge(seen.key))
+            continue
+        found = current(state, report.node, seen.key)
+        if found is not None:
+            attempt = found[0].attempt
+            if attempt is not None and attempt.stop is not None and seen.state != "stopping":
+                orders.append(StopReplica(seen.key, attempt.stop.grace_ms, attempt.stop.reason))
+    orders += [StopReplica(seen.key, 0, "not current") for seen in foreign(state, report)]
+    if report.inventory and not planted("start_not_resent"):
+        orders += _missing_starts(state, report)
+    return orders
+
+
+def _missing_starts(state: State, report: NodeReport) -> list[Order]:
+    node = state.nodes.get(report.node)
+    if node is None or node.incarnation != report.incarnation or node.state == "lost":
+        return []
+    listed = {seen.key for seen in report.replicas}
+    orders: list[Order] = []
+    for job_id, rank in sorted(state.derived.load(report.node).replicas):
+        job = state.jobs[job_id]
+        attempt = job.attempt
+        if attempt is None or attempt.replicas[rank].state != "allocated":
+            continue
+        key = ReplicaKey(job_id, attempt.number, rank)
+        if key in listed:
+            continue
+        if attempt.stop is None:
+            orders.append(start_order(state, job, attempt, attempt.replicas[rank]))
+        else:
+            orders.append(StopReplica(key, 0, attempt.stop.reason))
+    return orders
+
+
+def apply_plan(tx: Transaction, proposed: Plan) -> Plan:
+    """Commit what of a plan still holds: allocations first, then the orders to make room."""
+    checked = verify(proposed, tx.state)
+    for start in checked.starts:
+        port = _free_port(tx.state, start.places[0].node)
+        tx.emit(AttemptAllocated(start.job_id, start.attempt, start.places, port, waited_ms=start.waited_ms))
+    for preemption in checked.preemptions:
+        victim = tx.state.jobs[preemption.victim]
+        tx.emit(
+            AttemptStopRequested(
+                preemption.victim,
+                preemption.attempt,
+                "preempted",
+                victim.spec.grace_ms,
+                preemption.beneficiary,
+                preemption.cost,
+            )
+        )
+        if planted("released_before_gone"):
+            for rank in range(victim.spec.ask.replicas):
+                gone = ExitInfo(problem="released before it was gone", stop_sent=True)
+                tx.emit(ReplicaExited(preemption.victim, preemption.attempt, Rank(rank), gone))
+            after_replica_gone(tx, preemption.victim)
+    return checked
+
+
+def _free_port(state: State, node: NodeName) -> int:
+    """Return a rendezvous port of `node` that no live attempt has, going round the node's range."""
+    spec, used = state.nodes[node].spec, state.derived.ports
+    for step in range(spec.port_count):
+        port = spec.port_first + (state.next_port + step) % spec.port_count
+        if (node, port) not in used:
+            return port
+    return 0

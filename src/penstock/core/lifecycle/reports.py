@@ -1,0 +1,191 @@
+"""Decisions about what nodes report and what time brings.
+
+A report is never trusted to arrive once, in order or at all: whatever is not about the current attempt, or says
+again what is known, changes nothing.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from penstock.core.faults import planted
+from penstock.core.lifecycle.ending import after_replica_gone, finish
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.events import (
+    AttemptStopRequested,
+    CheckpointSaved,
+    JobResumed,
+    NodeLost,
+    NodeReady,
+    NodeRegistered,
+    ReplicaExited,
+    ReplicaStarted,
+)
+from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
+from penstock.core.model.jobs import ExitInfo, Job, Replica
+from penstock.core.state import State
+
+
+class ReplicaKey(msgspec.Struct, frozen=True, order=True):
+    """Names one replica for ever: job, attempt and rank."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    rank: Rank
+
+    def __str__(self) -> str:
+        return f"{self.job_id}.{self.attempt}.{self.rank}"
+
+
+SeenState = Literal["starting", "running", "stopping", "exited"]
+
+
+class ReplicaSeen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One replica as its node knows it. `exited` is said again until the server has acknowledged it."""
+
+    key: ReplicaKey
+    state: SeenState
+    pid: int = 0
+    exit: ExitInfo | None = None
+
+
+class ProgressSeen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the program of a replica wrote into its report file since the last report."""
+
+    key: ReplicaKey
+    kind: Literal["checkpoint", "resumed", "progress"]
+    step: int
+    size_bytes: int = 0
+    why: str = ""
+
+
+class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything a node's agent says in one message.
+
+    `seq` grows with every message of one incarnation: an older one than the last seen is not listened to.
+    `replicas` is complete when `inventory` is set: what is not listed is not there.
+    """
+
+    node: NodeName
+    incarnation: Incarnation
+    seq: int
+    inventory: bool
+    replicas: tuple[ReplicaSeen, ...] = ()
+    progress: tuple[ProgressSeen, ...] = ()
+
+
+def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation) -> None:
+    """Take a node in. A new incarnation means that all processes of the former one are gone."""
+    known = tx.state.nodes.get(spec.name)
+    if known is not None and known.incarnation != incarnation and known.state != "lost":
+        lose_node(tx, spec.name, "its agent came back without its processes")
+    known = tx.state.nodes.get(spec.name)
+    same = known is not None and known.incarnation == incarnation and known.spec == spec
+    if not same or (known is not None and known.state == "lost"):
+        tx.emit(NodeRegistered(spec, incarnation))
+
+
+def on_report(tx: Transaction, report: NodeReport) -> None:
+    """Take over what a node says of its replicas; make the node ready once nothing foreign runs there."""
+    node = tx.state.nodes.get(report.node)
+    if node is None or node.incarnation != report.incarnation or node.state == "lost":
+        return
+    for progress in report.progress:
+        _on_progress(tx, progress)
+    for seen in report.replicas:
+        _on_seen(tx, report.node, seen)
+    if not report.inventory:
+        return
+    listed = {seen.key for seen in report.replicas}
+    for key in _believed_started(tx.state, report.node):
+        if key not in listed:
+            info = ExitInfo(problem=f"node {report.node} no longer knows replica {key}")
+            tx.emit(ReplicaExited(key.job_id, key.attempt, key.rank, info))
+            after_replica_gone(tx, key.job_id)
+    if node.state == "joining" and not foreign(tx.state, report):
+        tx.emit(NodeReady(report.node))
+
+
+def foreign(state: State, report: NodeReport) -> list[ReplicaSeen]:
+    """Return replicas that live on the node though the state gives them no place there: to be killed."""
+    return [
+        seen for seen in report.replicas if seen.state != "exited" and current(state, report.node, seen.key) is None
+    ]
+
+
+def current(state: State, node: NodeName, key: ReplicaKey) -> tuple[Job, Replica] | None:
+    """Return job and replica when `key` is of the current attempt and holds its place on `node`."""
+    job = state.jobs.get(key.job_id)
+    if job is None or job.attempt is None or key.rank >= len(job.attempt.replicas):
+        return None
+    if job.attempt.number != key.attempt and not planted("old_attempt_accepted"):
+        return None
+    replica = job.attempt.replicas[key.rank]
+    if not replica.holds or replica.place.node != node:
+        return None
+    return job, replica
+
+
+def _on_seen(tx: Transaction, node: NodeName, seen: ReplicaSeen) -> None:
+    found = current(tx.state, node, seen.key)
+    if found is None:
+        return
+    job, replica = found
+    assert job.attempt is not None
+    number = job.attempt.number
+    if seen.state in ("running", "stopping") and replica.state == "allocated":
+        tx.emit(ReplicaStarted(job.id, number, seen.key.rank, seen.pid))
+    elif seen.state == "exited":
+        info = seen.exit or ExitInfo(problem="the node reported an exit without a status")
+        if replica.state == "allocated" and not info.problem:
+            tx.emit(ReplicaStarted(job.id, number, seen.key.rank, seen.pid))
+        tx.emit(ReplicaExited(job.id, number, seen.key.rank, info))
+        after_replica_gone(tx, job.id)
+
+
+def _on_progress(tx: Transaction, seen: ProgressSeen) -> None:
+    job = tx.state.jobs.get(seen.key.job_id)
+    if job is None or job.attempt is None or job.attempt.number != seen.key.attempt:
+        return
+    if seen.kind == "checkpoint" and seen.step != job.progress.checkpoint_step:
+        tx.emit(CheckpointSaved(job.id, job.attempt.number, seen.step, seen.size_bytes, seen.why))
+    elif seen.kind == "resumed":
+        lost = max(0, job.progress.step - seen.step)
+        tx.emit(JobResumed(job.id, job.attempt.number, seen.step, lost))
+
+
+def _believed_started(state: State, node: NodeName) -> list[ReplicaKey]:
+    keys = []
+    for job_id, rank in sorted(state.derived.load(node).replicas):
+        attempt = state.jobs[job_id].attempt
+        if attempt is not None and attempt.replicas[rank].state == "started":
+            keys.append(ReplicaKey(job_id, attempt.number, rank))
+    return keys
+
+
+def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
+    """Count a node as lost, its replicas as gone, and settle what that means for their jobs.
+
+    Only for a node that has surely ended its own processes: its lease ran out, or its agent said so.
+    """
+    affected = sorted({job_id for job_id, _ in tx.state.derived.load(node).replicas})
+    tx.emit(NodeLost(node, reason))
+    for job_id in affected:
+        after_replica_gone(tx, job_id)
+
+
+def on_time(tx: Transaction) -> None:
+    """End attempts over their time limit and waits over their maximum."""
+    state, now_ms = tx.state, tx.now_ms
+    for job_id in sorted(state.derived.active):
+        job = state.jobs[job_id]
+        attempt, limit_ms = job.attempt, job.spec.time_limit_ms
+        if attempt is None or not limit_ms or not attempt.running_ms or attempt.stop is not None:
+            continue
+        if now_ms - attempt.running_ms >= limit_ms:
+            tx.emit(AttemptStopRequested(job_id, attempt.number, "time_limit", job.spec.grace_ms))
+    for job_id in sorted(state.derived.wait_limited):
+        job = state.jobs[job_id]
+        if now_ms - job.waiting_since_ms >= job.spec.max_wait_ms:
+            finish(tx, job, "cancelled", f"waited longer than max_wait ({job.spec.max_wait_ms // 1000} s)")

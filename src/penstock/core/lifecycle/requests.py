@@ -1,0 +1,217 @@
+"""Decisions about what people ask for: submit, cancel, drain. A refusal is a value and leaves nothing behind."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.errors import Problem, nearest
+from penstock.core.lifecycle.ending import dependency_met, finish
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.events import (
+    AttemptStopRequested,
+    JobCancelRequested,
+    JobSubmitted,
+    NodeDrainChanged,
+)
+from penstock.core.model.ids import JobId, NodeName, QueueName, UserName
+from penstock.core.model.jobs import Dependency, DependencyKind, GangAsk, JobSpec, JobState
+from penstock.core.place.fit import REASON_TEXT
+from penstock.core.place.free import empty_cluster
+from penstock.core.place.gang import NoFit, place_gang
+from penstock.core.state import State
+
+JOBS_PER_REQUEST_MAX = 100_000
+
+
+class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One checked entry of a submit request; dependencies may name other entries of the same request."""
+
+    spec: JobSpec
+    array: int = 0
+    """0 for a plain job, else how many jobs this entry stands for."""
+    after_names: tuple[tuple[str, DependencyKind], ...] = ()
+    field: str = ""
+    """Path of the entry in the request, for error messages."""
+
+
+class Submit(msgspec.Struct, frozen=True):
+    jobs: tuple[NewJob, ...]
+    user: UserName
+    idempotency_key: str = ""
+    digest: str = ""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Nothing was done; `problems` says all that is wrong. `code` maps to an HTTP status."""
+
+    code: str
+    problems: tuple[Problem, ...]
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    job_ids: tuple[JobId, ...]
+    repeated: bool = False
+    """The same request came before under this key; these are the jobs it made then."""
+
+
+def submit(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]) -> Submitted | Refusal:
+    """Accept all jobs of the request or none.
+
+    Args:
+        finished: how the jobs ended that the request depends on and that are no longer in the state.
+    """
+    state = tx.state
+    known = state.idempotency.get(request.idempotency_key) if request.idempotency_key else None
+    if known is not None:
+        if known.digest != request.digest:
+            problem = Problem(
+                "idempotency_key_reused",
+                "Idempotency-Key",
+                f"this key was used for another request at job {known.first_job}",
+                request.idempotency_key,
+                "use a new key for a new request",
+            )
+            return Refusal("conflict", (problem,))
+        return Submitted(tuple(JobId(known.first_job + i) for i in range(known.count)), repeated=True)
+    problems = _submit_problems(state, request, finished)
+    if problems:
+        return Refusal("invalid_input", tuple(problems))
+    return _accept(tx, request, finished)
+
+
+def _submit_problems(state: State, request: Submit, finished: Mapping[JobId, JobState]) -> list[Problem]:
+    problems: list[Problem] = []
+    checked: set[int] = set()
+    coming: dict[QueueName, int] = {}
+    total = 0
+    for new in request.jobs:
+        count = max(1, new.array)
+        total += count
+        coming[new.spec.queue] = coming.get(new.spec.queue, 0) + count
+        if id(new.spec) not in checked:
+            checked.add(id(new.spec))
+            problems += spec_problems(state, new.spec, new.field, finished)
+    if total > JOBS_PER_REQUEST_MAX:
+        text = f"one request may create {JOBS_PER_REQUEST_MAX} jobs, this one asks for {total}"
+        problems.append(Problem("too_many_jobs", "jobs", text, str(total)))
+    for queue in state.config.queues:
+        waiting = state.derived.waiting_by_queue.get(queue.name, 0)
+        if queue.name in coming and waiting + coming[queue.name] > queue.max_waiting:
+            text = f"queue '{queue.name}' holds {waiting} of at most {queue.max_waiting} waiting jobs"
+            problems.append(Problem("queue_full", "queue", text, queue.name, "submit again when some have run"))
+    return problems
+
+
+def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[JobId, JobState]) -> list[Problem]:
+    """Return everything about `spec` that this cluster cannot serve, with paths below `where`."""
+    config, problems = state.config, []
+    prefix = f"{where}." if where else ""
+    for field, value, names in (
+        ("queue", spec.queue, [q.name for q in config.queues]),
+        ("tenant", spec.tenant, [t.name for t in config.tenants]),
+        ("pool", spec.ask.pool, [p.name for p in config.pools]),
+    ):
+        if value not in names:
+            text = f"there is no {field} '{value}'"
+            problems.append(Problem(f"unknown_{field}", prefix + field, text, value, nearest(value, names)))
+    for dependency in spec.after:
+        if dependency.job_id not in state.jobs and dependency.job_id not in finished:
+            text = f"job {dependency.job_id} does not exist, so nothing can wait for it"
+            problems.append(Problem("unknown_job", prefix + dependency.kind, text, str(dependency.job_id)))
+    if not problems and not config.settings.allow_waiting_for_nodes:
+        refused = could_never_fit(state, spec.ask)
+        if refused:
+            problems.append(_never_fits(state, spec, prefix, refused))
+    return problems
+
+
+def could_never_fit(state: State, ask: GangAsk) -> tuple[tuple[str, int], ...]:
+    """Return why no set of known nodes could hold `ask` even when all of them were empty, or ()."""
+    cached = state.derived.never_fits.get(ask)
+    if cached is None:
+        placed = place_gang(ask, empty_cluster(state))
+        cached = (placed.refused or (("no_nodes", 0),)) if isinstance(placed, NoFit) else ()
+        if len(state.derived.never_fits) > 10_000:
+            state.derived.never_fits.clear()
+        state.derived.never_fits[ask] = cached
+    return cached
+
+
+def _never_fits(state: State, spec: JobSpec, prefix: str, refused: tuple[tuple[str, int], ...]) -> Problem:
+    counted = ", ".join(f"{count} {REASON_TEXT.get(reason, reason)}" for reason, count in refused)
+    biggest = max((len(n.spec.devices) for n in state.nodes.values()), default=0)
+    each = spec.ask.each
+    wanted = f"{spec.ask.replicas} x ({each.device_count} devices, {each.host.cpu_milli / 1000:g} CPUs, "
+    wanted += f"{each.host.memory_bytes / 2**30:.3g} GiB)"
+    return Problem(
+        "never_fits",
+        prefix + "replicas" if spec.ask.replicas > 1 else prefix + "devices",
+        f"no nodes of pool '{spec.ask.pool}' could hold {wanted}, even when empty: of its nodes {counted}",
+        wanted,
+        f"the pool has {len(state.nodes)} nodes, the largest with {biggest} devices",
+    )
+
+
+def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]) -> Submitted:
+    first = tx.state.next_job
+    total = sum(max(1, new.array) for new in request.jobs)
+    ids_of: dict[str, list[JobId]] = {}
+    next_id = first
+    for new in request.jobs:
+        count = max(1, new.array)
+        ids_of.setdefault(new.spec.name, []).extend(JobId(next_id + i) for i in range(count))
+        next_id += count
+    impossible: list[tuple[JobId, str]] = []
+    for new in request.jobs:
+        named = tuple(Dependency(i, kind) for name, kind in new.after_names for i in ids_of[name])
+        assert all(d.job_id < tx.state.next_job for d in named), "the parser sorts entries by dependency"
+        spec = replace(new.spec, after=new.spec.after + named) if named else new.spec
+        array_id = JobId(tx.state.next_job) if new.array else None
+        for index in range(max(1, new.array)):
+            job_id = JobId(tx.state.next_job)
+            key = request.idempotency_key if job_id == first else ""
+            digest = request.digest if key else ""
+            tx.emit(JobSubmitted(job_id, spec, request.user, array_id, index, key, digest, total if key else 1))
+            for dependency in spec.after:
+                ended = finished.get(dependency.job_id)
+                if ended is not None and not dependency_met(dependency.kind, ended):
+                    why = f"dependency {dependency.kind} {dependency.job_id} cannot be met: job {ended}"
+                    impossible.append((job_id, why))
+    for job_id, why in impossible:
+        if job_id in tx.state.jobs:
+            finish(tx, tx.state.jobs[job_id], "cancelled", why)
+    return Submitted(tuple(JobId(first + i) for i in range(total)))
+
+
+def cancel(tx: Transaction, job_id: JobId, by: UserName, reason: str = "") -> bool:
+    """Ask for the end of a live job; return False when there is no such live job. Asking twice is fine."""
+    job = tx.state.jobs.get(job_id)
+    if job is None:
+        return False
+    if not job.cancel_requested:
+        tx.emit(JobCancelRequested(job_id, by, reason))
+    job = tx.state.jobs[job_id]
+    if job.attempt is None:
+        finish(tx, job, "cancelled", reason or f"cancelled by {by}")
+    elif job.attempt.stop is None or job.attempt.stop.reason != "cancelled":
+        tx.emit(AttemptStopRequested(job_id, job.attempt.number, "cancelled", job.spec.grace_ms))
+    return True
+
+
+def drain(tx: Transaction, node: NodeName, *, on: bool, by: UserName, reason: str, evict: bool) -> bool:
+    """Close a node for new work or open it again; with `evict` its running work is asked to move.
+
+    Returns False when there is no such node.
+    """
+    known = tx.state.nodes.get(node)
+    if known is None:
+        return False
+    if known.draining != on:
+        tx.emit(NodeDrainChanged(node, on, by, reason))
+    if on and evict:
+        for job_id in sorted({job_id for job_id, _ in tx.state.derived.load(node).replicas}):
+            job = tx.state.jobs[job_id]
+            if job.attempt is not None and job.attempt.stop is None:
+                tx.emit(AttemptStopRequested(job_id, job.attempt.number, "drained", job.spec.grace_ms))
+    return True

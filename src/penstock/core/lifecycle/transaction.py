@@ -1,0 +1,24 @@
+"""A group of events decided together: each is folded at once, so that the next decision sees it."""
+
+from penstock.core.model.events import AnyEvent, JobFinished, Record
+from penstock.core.model.jobs import Job
+from penstock.core.state import State
+
+
+class Transaction:
+    """Collects the records of one commit. Nobody may be told of them before they are on disk."""
+
+    def __init__(self, state: State, now_ms: int) -> None:
+        self.state = state
+        self.now_ms = max(now_ms, state.time_ms)
+        self.records: list[Record] = []
+        self.finished: list[tuple[Job, Record]] = []
+        """Jobs that left the state in this group, as they stood, each with the record of its end."""
+
+    def emit(self, event: AnyEvent) -> None:
+        """Fold `event` into the state and keep its record for the commit."""
+        record = Record(self.state.seq + 1, self.now_ms, event)
+        if isinstance(event, JobFinished):
+            self.finished.append((self.state.jobs[event.job_id], record))
+        self.state.apply(record)
+        self.records.append(record)

@@ -1,0 +1,1 @@
+"""The nouns of Penstock: frozen values with integer units. Nothing here decides."""

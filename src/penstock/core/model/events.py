@@ -1,0 +1,182 @@
+"""The events of the log. All state is a fold over them; they are written in the past tense and never changed.
+
+Adding a field needs a default; removing or renaming one is a new event type. Old logs must open for ever.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, UserName
+from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """Base of all events."""
+
+
+class LeaderElected(Event, tag=True, frozen=True, omit_defaults=True):
+    """A controller began its term; leases are granted anew from here."""
+
+    epoch: Epoch
+    server: str
+
+
+class ConfigChanged(Event, tag=True, frozen=True, omit_defaults=True):
+    config: ClusterConfig
+    by: UserName
+
+
+class NodeRegistered(Event, tag=True, frozen=True, omit_defaults=True):
+    """A node's agent introduced itself. The node gets no work before `NodeReady`."""
+
+    spec: NodeSpec
+    incarnation: Incarnation
+
+
+class NodeReady(Event, tag=True, frozen=True, omit_defaults=True):
+    """The node showed that nothing runs there which should not."""
+
+    node: NodeName
+
+
+class NodeLost(Event, tag=True, frozen=True, omit_defaults=True):
+    """The node's lease ran out: by now it has ended its own processes, so its work may start elsewhere."""
+
+    node: NodeName
+    reason: str
+
+
+class NodeDrainChanged(Event, tag=True, frozen=True, omit_defaults=True):
+    node: NodeName
+    draining: bool
+    by: UserName
+    reason: str = ""
+
+
+class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    spec: JobSpec
+    user: UserName
+    array_id: JobId | None = None
+    array_index: int = 0
+    idempotency_key: str = ""
+    digest: str = ""
+    """Digest of the request, to tell a repeated request from another one under the same key."""
+    batch: int = 1
+    """How many jobs, from this one on, the request created."""
+
+
+class JobCancelRequested(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    by: UserName
+    reason: str = ""
+
+
+class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
+    """A plan was committed: from here the places are held, until each replica is known to be gone."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    places: tuple[ReplicaPlace, ...]
+    port: int = 0
+    rule: str = "best_fit"
+    waited_ms: int = 0
+
+
+class ReplicaStarted(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    attempt: AttemptNumber
+    rank: Rank
+    pid: int = 0
+
+
+class ReplicaExited(Event, tag=True, frozen=True, omit_defaults=True):
+    """A replica ended and no process of it is left."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    rank: Rank
+    exit: ExitInfo
+
+
+class AttemptStopRequested(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    attempt: AttemptNumber
+    reason: StopReason
+    grace_ms: int
+    beneficiary: JobId | None = None
+    cost: int = 0
+    """Cost of this victim as the plan weighed it, in device-milliseconds."""
+
+
+class CheckpointSaved(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    attempt: AttemptNumber
+    step: int
+    size_bytes: int = 0
+    why: str = ""
+
+
+class JobResumed(Event, tag=True, frozen=True, omit_defaults=True):
+    """The program said at which step it went on; `lost_steps` is what it had done beyond that before."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    step: int
+    lost_steps: int = 0
+
+
+class AttemptEnded(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    attempt: AttemptNumber
+    outcome: Outcome
+    detail: str = ""
+    step: int = 0
+
+
+class JobRequeued(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    reason: Outcome
+    not_before_ms: int = 0
+    counts_as_retry: bool = False
+
+
+class JobFinished(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    state: JobState
+    reason: str = ""
+    exit: ExitInfo | None = None
+
+
+AnyEvent = (
+    LeaderElected
+    | ConfigChanged
+    | NodeRegistered
+    | NodeReady
+    | NodeLost
+    | NodeDrainChanged
+    | JobSubmitted
+    | JobCancelRequested
+    | AttemptAllocated
+    | ReplicaStarted
+    | ReplicaExited
+    | AttemptStopRequested
+    | CheckpointSaved
+    | JobResumed
+    | AttemptEnded
+    | JobRequeued
+    | JobFinished
+)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One line of the log: `seq` counts from 1 without gaps, `time_ms` (unix) never goes back."""
+
+    seq: int
+    time_ms: int
+    event: AnyEvent
+
+
+EventSource = Literal["client", "node", "cycle", "timer", "server"]

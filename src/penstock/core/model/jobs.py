@@ -1,0 +1,203 @@
+"""Jobs: what was asked for (`JobSpec`), and how it stands (`Job`, `Attempt`, `Replica`)."""
+
+from typing import Literal
+
+import msgspec
+
+from penstock.core.model.cluster import DEFAULT_POOL, DEFAULT_QUEUE, DEFAULT_TENANT
+from penstock.core.model.ids import (
+    AttemptNumber,
+    ClassId,
+    Incarnation,
+    JobId,
+    NodeName,
+    PoolName,
+    QueueName,
+    Rank,
+    TenantName,
+    UserName,
+)
+from penstock.core.model.resources import ReplicaAsk
+
+JobState = Literal["waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled"]
+FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
+ReplicaState = Literal["allocated", "started", "exited", "lost"]
+StopReason = Literal["preempted", "cancelled", "time_limit", "replica_failed", "drained", "node_lost"]
+Outcome = Literal["succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "lost"]
+TopologyScope = Literal["node", "switch", "rack", "spread"]
+DependencyKind = Literal["after_ok", "after_any", "after_failed"]
+
+PRIORITY_CLASSES: dict[str, int] = {"low": 100, "medium": 500, "high": 1000}
+
+
+class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where replicas may stand to each other: all on one node/switch/rack, or each on a node of its own."""
+
+    scope: TopologyScope
+    required: bool = True
+
+
+class Dependency(msgspec.Struct, frozen=True):
+    job_id: JobId
+    kind: DependencyKind
+
+
+class CheckpointSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the program is asked to save. `request_signal` is empty when it cannot save without stopping."""
+
+    stop_signal: str = "SIGTERM"
+    request_signal: str = ""
+    interval_ms: int = 600_000
+
+
+class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the scheduler must place, all or nothing: `replicas` times the same `each`."""
+
+    replicas: int
+    each: ReplicaAsk
+    pool: PoolName = DEFAULT_POOL
+    topology: Topology | None = None
+    labels_wanted: tuple[tuple[str, str], ...] = ()
+    labels_shunned: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def device_total(self) -> int:
+        return self.replicas * self.each.device_count
+
+
+class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A checked job request. Durations in milliseconds; 0 means no limit or not known."""
+
+    command: tuple[str, ...]
+    ask: GangAsk
+    name: str = ""
+    tenant: TenantName = DEFAULT_TENANT
+    queue: QueueName = DEFAULT_QUEUE
+    priority: int = 500
+    preemptible: bool = True
+    after: tuple[Dependency, ...] = ()
+    time_limit_ms: int = 0
+    estimated_duration_ms: int = 0
+    grace_ms: int = 30_000
+    max_wait_ms: int = 0
+    retries_max: int = 0
+    env: tuple[tuple[str, str], ...] = ()
+    workdir: str = ""
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class RequestClass(msgspec.Struct, frozen=True):
+    """Everything of a job that order, placement and preemption look at, but its age."""
+
+    queue: QueueName
+    tenant: TenantName
+    priority: int
+    ask: GangAsk
+
+
+class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a replica ended, exactly as the kernel told: one of `code` and `signal` is set.
+
+    Neither is set when nobody could know: `problem` then says why (never started, or lost with its node).
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    stop_sent: bool = False
+    """The agent had asked it to stop before it ended."""
+    done: bool = False
+    """The program declared its work complete."""
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0 or self.done
+
+    def text(self) -> str:
+        """Return a short description for people, such as `exit 3`, `signal 9` or the problem."""
+        if self.code is not None:
+            return f"exit {self.code}"
+        if self.signal is not None:
+            return f"signal {self.signal}"
+        return self.problem or "unknown"
+
+
+class ReplicaPlace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where one replica of a plan goes: a node (in one incarnation) and device indexes there."""
+
+    node: NodeName
+    incarnation: Incarnation
+    devices: tuple[int, ...] = ()
+
+
+class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One member of the gang. It holds its place until it is `exited` or `lost`."""
+
+    rank: Rank
+    place: ReplicaPlace
+    state: ReplicaState = "allocated"
+    started_ms: int = 0
+    ended_ms: int = 0
+    exit: ExitInfo | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.state in ("allocated", "started")
+
+
+class StopOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why and how gently an attempt is being ended."""
+
+    reason: StopReason
+    requested_ms: int
+    grace_ms: int
+    beneficiary: JobId | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One start of a job; its number fences everything that older ones may still say."""
+
+    number: AttemptNumber
+    allocated_ms: int
+    replicas: tuple[Replica, ...]
+    port: int = 0
+    running_ms: int = 0
+    """When the last replica had started; 0 before."""
+    stop: StopOrder | None = None
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the program last reported. `checkpoint_ms` is when the newest checkpoint was taken."""
+
+    step: int = 0
+    checkpoint_step: int = 0
+    checkpoint_ms: int = 0
+
+
+class Job(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A live job. Finished jobs leave the state and stay queryable in the store."""
+
+    id: JobId
+    spec: JobSpec
+    user: UserName
+    submitted_ms: int
+    submit_seq: int
+    class_id: ClassId
+    state: JobState = "waiting"
+    waiting_since_ms: int = 0
+    last_attempt: AttemptNumber = AttemptNumber(0)
+    attempt: Attempt | None = None
+    unmet: tuple[JobId, ...] = ()
+    """Dependencies that have not ended yet."""
+    not_before_ms: int = 0
+    retries_used: int = 0
+    infrastructure_failures: int = 0
+    preemptions: int = 0
+    cancel_requested: bool = False
+    progress: Progress = Progress()
+    array_id: JobId | None = None
+    array_index: int = 0
+    last_exit: ExitInfo | None = None
+    first_started_ms: int = 0
+    last_nodes: tuple[NodeName, ...] = ()

@@ -1,0 +1,126 @@
+"""Host resources and accelerators: what nodes have and replicas ask for. All quantities are integers."""
+
+from typing import Literal
+
+import msgspec
+
+WHOLE_DEVICE_MILLI = 1000
+
+LinkKind = Literal["nvlink", "pcie", "numa", "node"]
+LINK_KINDS: tuple[LinkKind, ...] = ("nvlink", "pcie", "numa", "node")
+"""From closest to farthest."""
+
+RESOURCE_FIELDS = ("cpu_milli", "memory_bytes", "storage_bytes", "bandwidth_bps")
+
+
+class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
+    """CPU (thousandths of a core), memory and storage (bytes), network bandwidth (bits a second)."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    storage_bytes: int = 0
+    bandwidth_bps: int = 0
+
+    def __add__(self, other: "Resources") -> "Resources":
+        return Resources(
+            self.cpu_milli + other.cpu_milli,
+            self.memory_bytes + other.memory_bytes,
+            self.storage_bytes + other.storage_bytes,
+            self.bandwidth_bps + other.bandwidth_bps,
+        )
+
+    def __sub__(self, other: "Resources") -> "Resources":
+        return Resources(
+            self.cpu_milli - other.cpu_milli,
+            self.memory_bytes - other.memory_bytes,
+            self.storage_bytes - other.storage_bytes,
+            self.bandwidth_bps - other.bandwidth_bps,
+        )
+
+    def __mul__(self, count: int) -> "Resources":
+        return Resources(
+            self.cpu_milli * count,
+            self.memory_bytes * count,
+            self.storage_bytes * count,
+            self.bandwidth_bps * count,
+        )
+
+    def times_within(self, free: "Resources") -> int | None:
+        """Return how often this ask fits into `free`, or None when it asks for nothing (no bound)."""
+        best: int | None = None
+        for name in RESOURCE_FIELDS:
+            ask = getattr(self, name)
+            if ask > 0:
+                times = max(0, getattr(free, name)) // ask
+                best = times if best is None else min(best, times)
+        return best
+
+    def shortage(self, free: "Resources") -> str | None:
+        """Return the first field in which this ask does not fit into `free`, or None."""
+        for name in RESOURCE_FIELDS:
+            ask = getattr(self, name)
+            if ask > 0 and ask > getattr(free, name):
+                return name
+        return None
+
+
+class DeviceLink(msgspec.Struct, frozen=True):
+    """How a device reaches a neighbour on the same node."""
+
+    peer: int
+    kind: LinkKind
+
+
+class Device(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One accelerator of a node; `index` is its position there and what visibility variables use."""
+
+    index: int
+    vendor: str
+    model: str
+    memory_bytes: int
+    capability: tuple[int, int] = (0, 0)
+    """Compute capability as (major, minor); (0, 0) where the vendor has none."""
+    numa_node: int = 0
+    links: tuple[DeviceLink, ...] = ()
+    uuid: str = ""
+    simulated: bool = False
+    healthy: bool = True
+
+
+class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The accelerators one replica needs: `count` whole devices, all satisfying every other field."""
+
+    count: int
+    vendor: str = ""
+    models: tuple[str, ...] = ()
+    """Acceptable models in order of preference; empty means any."""
+    memory_min_bytes: int = 0
+    capability_min: tuple[int, int] = (0, 0)
+    link: LinkKind | None = None
+    """The farthest link allowed between any two devices of a replica; None means any."""
+    share_milli: int = WHOLE_DEVICE_MILLI
+
+    def accepts(self, device: Device) -> str | None:
+        """Return None when `device` qualifies, else the reason code of the first filter it fails."""
+        if not device.healthy:
+            return "device_failed"
+        if self.vendor and device.vendor != self.vendor:
+            return "vendor"
+        if self.models and device.model not in self.models:
+            return "model"
+        if device.memory_bytes < self.memory_min_bytes:
+            return "device_memory"
+        if device.capability < self.capability_min:
+            return "capability"
+        return None
+
+
+class ReplicaAsk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one replica needs on its node."""
+
+    host: Resources
+    devices: DeviceAsk | None = None
+
+    @property
+    def device_count(self) -> int:
+        return self.devices.count if self.devices else 0

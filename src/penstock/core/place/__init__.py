@@ -1,0 +1,1 @@
+"""Placement: which node and which devices a gang gets, or why every node was refused."""

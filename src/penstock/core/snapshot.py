@@ -1,0 +1,46 @@
+"""What one planning cycle looks at: an immutable cut of the state, cheap to take while the state moves on."""
+
+import msgspec
+
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job
+from penstock.core.order.tree import ClassHeads
+from penstock.core.place.free import FreeCluster, free_cluster
+from penstock.core.state import State
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The plan's whole input but the time. `cluster` is a scratch copy that one plan may change."""
+
+    seq: int
+    config: ClusterConfig
+    cluster: FreeCluster
+    classes: tuple[ClassHeads, ...]
+    running: tuple[Job, ...]
+    """Jobs that hold places, by id."""
+    stopping: dict[JobId, JobId | None]
+    """Jobs being stopped, and for whom."""
+    beneficiaries: tuple[Job, ...]
+    """Waiting jobs for which others are being stopped."""
+
+
+def take_snapshot(state: State) -> Snapshot:
+    """Return the cut of `state` that a cycle plans on."""
+    most = state.config.settings.starts_per_cycle_max
+    jobs = state.jobs
+    classes = tuple(
+        ClassHeads(class_id, pending.key, tuple(jobs[i] for i in pending.jobs[:most]), len(pending.jobs))
+        for class_id, pending in sorted(state.derived.pending.items())
+    )
+    stopping = dict(state.derived.stopping)
+    waited_for = sorted({b for b in stopping.values() if b is not None})
+    return Snapshot(
+        seq=state.seq,
+        config=state.config,
+        cluster=free_cluster(state),
+        classes=classes,
+        running=tuple(jobs[i] for i in sorted(state.derived.active)),
+        stopping=stopping,
+        beneficiaries=tuple(jobs[i] for i in waited_for if i in jobs and jobs[i].state == "waiting"),
+    )

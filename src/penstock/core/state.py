@@ -1,0 +1,465 @@
+"""The state of a cluster, and its fold over the log.
+
+`State` is the only mutable thing in the core: a container of frozen values that `apply` moves one event forward.
+What is derived here (loads of nodes, pending classes, dependants) is a cache of what jobs and nodes say;
+`invariants.py` recomputes each of them and compares.
+"""
+
+from bisect import bisect_left, insort
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.errors import BrokenInvariant
+from penstock.core.lifecycle import tables
+from penstock.core.model import events as ev
+from penstock.core.model.cluster import ClusterConfig, Node
+from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
+from penstock.core.model.jobs import (
+    Attempt,
+    ExitInfo,
+    GangAsk,
+    Job,
+    JobSpec,
+    Progress,
+    Replica,
+    RequestClass,
+    StopOrder,
+)
+from penstock.core.model.resources import Resources
+
+IDEMPOTENCY_KEPT_MS = 24 * 3_600_000
+IDEMPOTENCY_KEPT_MAX = 100_000
+
+
+class IdempotencyEntry(msgspec.Struct, frozen=True):
+    first_job: JobId
+    count: int
+    digest: str
+    time_ms: int
+
+
+class Load(msgspec.Struct):
+    """What is held on one node: host resources, which device indexes, and by whom."""
+
+    host: Resources
+    devices: dict[int, JobId]
+    replicas: set[tuple[JobId, Rank]]
+
+
+class Image(msgspec.Struct, frozen=True):
+    """Everything of a state that cannot be derived from the rest of it: what a snapshot stores."""
+
+    seq: int
+    time_ms: int
+    epoch: Epoch
+    next_job: int
+    next_port: int
+    config: ClusterConfig
+    nodes: list[Node]
+    jobs: list[Job]
+    idempotency: dict[str, IdempotencyEntry]
+    finished_ok: int
+    finished_bad: int
+
+
+class State:
+    """A fold over the log. Mutated only by `apply`; everything it holds is frozen."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.time_ms = 0
+        self.epoch = Epoch(0)
+        self.next_job = 1
+        self.next_port = 0
+        self.config = ClusterConfig()
+        self.nodes: dict[NodeName, Node] = {}
+        self.jobs: dict[JobId, Job] = {}
+        self.idempotency: dict[str, IdempotencyEntry] = {}
+        self.finished_ok = 0
+        self.finished_bad = 0
+        self.derived = Derived()
+
+    def image(self) -> Image:
+        """Return a self-contained copy for a snapshot."""
+        return Image(
+            seq=self.seq,
+            time_ms=self.time_ms,
+            epoch=self.epoch,
+            next_job=self.next_job,
+            next_port=self.next_port,
+            config=self.config,
+            nodes=list(self.nodes.values()),
+            jobs=list(self.jobs.values()),
+            idempotency=dict(self.idempotency),
+            finished_ok=self.finished_ok,
+            finished_bad=self.finished_bad,
+        )
+
+    @classmethod
+    def from_image(cls, image: Image) -> "State":
+        state = cls()
+        state.seq, state.time_ms, state.epoch = image.seq, image.time_ms, image.epoch
+        state.next_job, state.next_port, state.config = image.next_job, image.next_port, image.config
+        state.nodes = {node.spec.name: node for node in image.nodes}
+        state.idempotency = dict(image.idempotency)
+        state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
+        for job in image.jobs:
+            class_id = state.derived.intern(class_of(job.spec))
+            state.jobs[job.id] = job if job.class_id == class_id else replace(job, class_id=class_id)
+        state.derived.rebuild(state)
+        return state
+
+    def apply(self, record: ev.Record) -> None:
+        """Move the state over one record.
+
+        Raises: BrokenInvariant when the record does not follow the last one, or a lifecycle forbids it.
+        """
+        if record.seq != self.seq + 1:
+            raise BrokenInvariant(f"record {record.seq} does not follow {self.seq}")
+        self.seq = record.seq
+        self.time_ms = max(self.time_ms, record.time_ms)
+        self._dispatch(record.event, record)
+
+    def _dispatch(self, event: ev.AnyEvent, record: ev.Record) -> None:
+        match event:
+            case ev.JobSubmitted():
+                self._job_submitted(event, record)
+            case ev.AttemptAllocated():
+                self._attempt_allocated(event, record)
+            case ev.ReplicaStarted():
+                self._replica_started(event, record)
+            case ev.ReplicaExited():
+                self._replica_exited(event, record)
+            case ev.AttemptEnded():
+                self._attempt_ended(event)
+            case ev.JobFinished():
+                self._job_finished(event)
+            case ev.JobRequeued():
+                self._job_requeued(event, record)
+            case ev.AttemptStopRequested():
+                self._stop_requested(event, record)
+            case ev.CheckpointSaved():
+                self._checkpoint_saved(event, record)
+            case ev.JobResumed():
+                job = self.jobs[event.job_id]
+                self._put(replace(job, progress=replace(job.progress, step=event.step)))
+            case ev.JobCancelRequested():
+                self._put(replace(self.jobs[event.job_id], cancel_requested=True))
+            case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged():
+                self._node_event(event, record)
+            case ev.LeaderElected():
+                self.epoch = event.epoch
+            case ev.ConfigChanged():
+                self.config = event.config
+            case _:
+                assert_never(event)
+
+    def _put(self, job: Job) -> None:
+        self.jobs[job.id] = job
+
+    def _job_submitted(self, event: ev.JobSubmitted, record: ev.Record) -> None:
+        if event.job_id != self.next_job:
+            raise BrokenInvariant(f"job id {event.job_id} given out, expected {self.next_job}")
+        self.next_job += 1
+        unmet = tuple(sorted({d.job_id for d in event.spec.after if d.job_id in self.jobs}))
+        job = Job(
+            id=event.job_id,
+            spec=event.spec,
+            user=event.user,
+            submitted_ms=record.time_ms,
+            submit_seq=record.seq,
+            class_id=self.derived.intern(class_of(event.spec)),
+            waiting_since_ms=record.time_ms,
+            unmet=unmet,
+            array_id=event.array_id,
+            array_index=event.array_index,
+        )
+        self.jobs[job.id] = job
+        self.derived.job_waits(job)
+        if event.idempotency_key:
+            self._remember(event, record)
+
+    def _remember(self, event: ev.JobSubmitted, record: ev.Record) -> None:
+        entries = self.idempotency
+        entries[event.idempotency_key] = IdempotencyEntry(event.job_id, event.batch, event.digest, record.time_ms)
+        while entries:
+            oldest = next(iter(entries))
+            fresh = record.time_ms - entries[oldest].time_ms < IDEMPOTENCY_KEPT_MS
+            if fresh and len(entries) <= IDEMPOTENCY_KEPT_MAX:
+                break
+            del entries[oldest]
+
+    def _attempt_allocated(self, event: ev.AttemptAllocated, record: ev.Record) -> None:
+        job = self.jobs[event.job_id]
+        if event.attempt != job.last_attempt + 1:
+            raise BrokenInvariant(f"job {job.id}: attempt {event.attempt} after {job.last_attempt}")
+        state = tables.job_step(job.state, "allocated")
+        replicas = tuple(Replica(Rank(rank), place) for rank, place in enumerate(event.places))
+        attempt = Attempt(event.attempt, record.time_ms, replicas, event.port)
+        self.derived.job_left_queue(job)
+        job = replace(job, state=state, attempt=attempt, last_attempt=event.attempt)
+        self._put(job)
+        self.next_port += 1
+        self.derived.attempt_begins(job)
+
+    def attempt_of(self, job_id: JobId, number: AttemptNumber) -> tuple[Job, Attempt]:
+        """Return the job and its current attempt.
+
+        Raises: BrokenInvariant when `number` is not the current attempt: fencing belongs before the log.
+        """
+        job = self.jobs.get(job_id)
+        if job is None or job.attempt is None or job.attempt.number != number:
+            raise BrokenInvariant(f"job {job_id}: attempt {number} is not current")
+        return job, job.attempt
+
+    def _replica_started(self, event: ev.ReplicaStarted, record: ev.Record) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        old = attempt.replicas[event.rank]
+        new = replace(old, state=tables.replica_step(old.state, "started"), started_ms=record.time_ms)
+        replicas = (*attempt.replicas[: event.rank], new, *attempt.replicas[event.rank + 1 :])
+        state = job.state
+        running_ms, first_ms = attempt.running_ms, job.first_started_ms
+        if all(r.state == "started" for r in replicas):
+            state = tables.job_step(job.state, "all_started")
+            running_ms = record.time_ms
+            first_ms = first_ms or running_ms
+        attempt = replace(attempt, replicas=replicas, running_ms=running_ms)
+        self._put(replace(job, state=state, first_started_ms=first_ms, attempt=attempt))
+
+    def _replica_exited(self, event: ev.ReplicaExited, record: ev.Record) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        self._end_replica(job, attempt, event.rank, "exited", event.exit, record.time_ms)
+
+    def _end_replica(self, job: Job, attempt: Attempt, rank: Rank, how: str, info: ExitInfo, time_ms: int) -> None:
+        old = attempt.replicas[rank]
+        new = replace(old, state=tables.replica_step(old.state, how), ended_ms=time_ms, exit=info)
+        self.derived.release(job, old)
+        replicas = (*attempt.replicas[:rank], new, *attempt.replicas[rank + 1 :])
+        self._put(replace(job, attempt=replace(attempt, replicas=replicas)))
+
+    def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        order = StopOrder(event.reason, record.time_ms, event.grace_ms, event.beneficiary)
+        state = tables.job_step(job.state, "stop_requested")
+        preemptions = job.preemptions + (event.reason == "preempted")
+        self._put(replace(job, state=state, preemptions=preemptions, attempt=replace(attempt, stop=order)))
+        self.derived.stopping[job.id] = event.beneficiary
+
+    def _checkpoint_saved(self, event: ev.CheckpointSaved, record: ev.Record) -> None:
+        job, _ = self.attempt_of(event.job_id, event.attempt)
+        step = max(job.progress.step, event.step)
+        self._put(replace(job, progress=Progress(step, event.step, record.time_ms)))
+
+    def _attempt_ended(self, event: ev.AttemptEnded) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        if any(r.holds for r in attempt.replicas):
+            raise BrokenInvariant(f"job {job.id}: attempt {attempt.number} ended while replicas hold places")
+        worst = next((r.exit for r in attempt.replicas if r.exit and not r.exit.ok), attempt.replicas[0].exit)
+        step = max(job.progress.step, event.step)
+        self.derived.attempt_ends(job)
+        nodes = tuple(dict.fromkeys(r.place.node for r in attempt.replicas))
+        progress = replace(job.progress, step=step)
+        self._put(replace(job, attempt=None, last_exit=worst, last_nodes=nodes, progress=progress))
+
+    def _job_requeued(self, event: ev.JobRequeued, record: ev.Record) -> None:
+        job = self.jobs[event.job_id]
+        infrastructure = event.reason == "lost"
+        job = replace(
+            job,
+            state=tables.job_step(job.state, "requeued"),
+            waiting_since_ms=record.time_ms,
+            not_before_ms=event.not_before_ms,
+            retries_used=job.retries_used + event.counts_as_retry,
+            infrastructure_failures=job.infrastructure_failures + infrastructure,
+        )
+        self._put(job)
+        self.derived.job_waits(job)
+
+    def _job_finished(self, event: ev.JobFinished) -> None:
+        job = self.jobs[event.job_id]
+        if job.attempt is not None:
+            raise BrokenInvariant(f"job {job.id} finished while an attempt holds places")
+        tables.job_step(job.state, event.state)
+        if job.state == "waiting":
+            self.derived.job_left_queue(job)
+        if event.state == "succeeded":
+            self.finished_ok += 1
+        else:
+            self.finished_bad += 1
+        del self.jobs[job.id]
+        for dependant in self.derived.job_gone(job):
+            waiting = self.jobs[dependant]
+            waiting = replace(waiting, unmet=tuple(d for d in waiting.unmet if d != job.id))
+            self._put(waiting)
+            if not waiting.unmet:
+                self.derived.becomes_ready(waiting)
+
+    def _node_event(
+        self,
+        event: ev.NodeRegistered | ev.NodeReady | ev.NodeLost | ev.NodeDrainChanged,
+        record: ev.Record,
+    ) -> None:
+        match event:
+            case ev.NodeRegistered():
+                old = self.nodes.get(event.spec.name)
+                self.derived.never_fits.clear()
+                tables.node_step(old.state if old else None, "registered")
+                self.nodes[event.spec.name] = Node(
+                    spec=event.spec,
+                    incarnation=event.incarnation,
+                    draining=old.draining if old else False,
+                    drain_reason=old.drain_reason if old else "",
+                    registered_ms=record.time_ms,
+                )
+            case ev.NodeReady():
+                node = self.nodes[event.node]
+                self.nodes[event.node] = replace(node, state=tables.node_step(node.state, "ready"))
+            case ev.NodeLost():
+                self._node_lost(event, record)
+            case ev.NodeDrainChanged():
+                node = self.nodes[event.node]
+                self.nodes[event.node] = replace(node, draining=event.draining, drain_reason=event.reason)
+
+    def _node_lost(self, event: ev.NodeLost, record: ev.Record) -> None:
+        node = self.nodes[event.node]
+        state = tables.node_step(node.state, "lost")
+        self.nodes[event.node] = replace(node, state=state, lost_ms=record.time_ms)
+        info = ExitInfo(problem=f"node {event.node} was lost: {event.reason}")
+        for job_id, rank in sorted(self.derived.load(event.node).replicas):
+            job = self.jobs[job_id]
+            if job.attempt is None:
+                raise BrokenInvariant(f"job {job_id} holds {event.node} without an attempt")
+            self._end_replica(job, job.attempt, rank, "node_lost", info, record.time_ms)
+
+
+class PendingClass(msgspec.Struct):
+    """Jobs of one request class that wait and have no unmet dependency, in submit order (job ids ascending)."""
+
+    key: RequestClass
+    jobs: list[JobId]
+
+
+class Derived:
+    """Indexes that follow from jobs and nodes; rebuilt from them when a state is loaded."""
+
+    def __init__(self) -> None:
+        self.class_ids: dict[RequestClass, ClassId] = {}
+        self.pending: dict[ClassId, PendingClass] = {}
+        self.loads: dict[NodeName, Load] = {}
+        self.dependants: dict[JobId, list[JobId]] = {}
+        self.stopping: dict[JobId, JobId | None] = {}
+        self.waiting_by_queue: dict[str, int] = {}
+        self.active: set[JobId] = set()
+        self.ports: set[tuple[NodeName, int]] = set()
+        self.wait_limited: set[JobId] = set()
+        self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
+        """Requests that no known node could hold even when empty; forgotten when a node registers."""
+        self._keys: list[RequestClass] = []
+
+    def intern(self, key: RequestClass) -> ClassId:
+        """Return the number of the class, giving it one when it is new."""
+        found = self.class_ids.get(key)
+        if found is None:
+            found = ClassId(len(self._keys))
+            self.class_ids[key] = found
+            self._keys.append(key)
+        return found
+
+    def rebuild(self, state: State) -> None:
+        """Derive everything anew from jobs and nodes."""
+        for job in sorted(state.jobs.values(), key=lambda j: j.id):
+            if job.state == "waiting":
+                self.job_waits(job)
+            if job.attempt is not None:
+                self.attempt_begins(job)
+                if job.attempt.stop is not None:
+                    self.stopping[job.id] = job.attempt.stop.beneficiary
+
+    def job_waits(self, job: Job) -> None:
+        queue = job.spec.queue
+        self.waiting_by_queue[queue] = self.waiting_by_queue.get(queue, 0) + 1
+        if job.spec.max_wait_ms:
+            self.wait_limited.add(job.id)
+        if job.unmet:
+            for dependency in job.unmet:
+                self.dependants.setdefault(dependency, []).append(job.id)
+        else:
+            self.becomes_ready(job)
+
+    def becomes_ready(self, job: Job) -> None:
+        pending = self.pending.get(job.class_id)
+        if pending is None:
+            pending = self.pending[job.class_id] = PendingClass(self._keys[job.class_id], [])
+        insort(pending.jobs, job.id)
+
+    def job_left_queue(self, job: Job) -> None:
+        self.waiting_by_queue[job.spec.queue] -= 1
+        self.wait_limited.discard(job.id)
+        if job.unmet:
+            for dependency in job.unmet:
+                self.dependants[dependency].remove(job.id)
+            return
+        pending = self.pending[job.class_id]
+        del pending.jobs[bisect_left(pending.jobs, job.id)]
+        if not pending.jobs:
+            del self.pending[job.class_id]
+
+    def job_gone(self, job: Job) -> list[JobId]:
+        """Forget a finished job; return who was waiting for it, in order."""
+        return sorted(self.dependants.pop(job.id, []))
+
+    def attempt_begins(self, job: Job) -> None:
+        attempt = job.attempt
+        assert attempt is not None
+        self.active.add(job.id)
+        if attempt.port:
+            self.ports.add((attempt.replicas[0].place.node, attempt.port))
+        for replica in attempt.replicas:
+            if replica.holds:
+                self.hold(job, replica)
+
+    def attempt_ends(self, job: Job) -> None:
+        attempt = job.attempt
+        assert attempt is not None
+        self.active.discard(job.id)
+        self.stopping.pop(job.id, None)
+        self.ports.discard((attempt.replicas[0].place.node, attempt.port))
+
+    def load(self, node: NodeName) -> Load:
+        found = self.loads.get(node)
+        if found is None:
+            found = self.loads[node] = Load(Resources(), {}, set())
+        return found
+
+    def hold(self, job: Job, replica: Replica) -> None:
+        load = self.load(replica.place.node)
+        load.host = load.host + job.spec.ask.each.host
+        load.replicas.add((job.id, replica.rank))
+        for index in replica.place.devices:
+            if index in load.devices:
+                raise BrokenInvariant(
+                    f"device {index} of {replica.place.node} given to job {job.id}, held by {load.devices[index]}"
+                )
+            load.devices[index] = job.id
+
+    def release(self, job: Job, replica: Replica) -> None:
+        load = self.load(replica.place.node)
+        load.host = load.host - job.spec.ask.each.host
+        load.replicas.discard((job.id, replica.rank))
+        for index in replica.place.devices:
+            del load.devices[index]
+
+
+def class_of(spec: JobSpec) -> RequestClass:
+    """Return the request class of a job: everything the scheduler looks at but its age."""
+    return RequestClass(spec.queue, spec.tenant, spec.priority, spec.ask)
+
+
+def fold(records: list[ev.Record], state: State | None = None) -> State:
+    """Return the state after `records`, starting from `state` (which is moved) or from nothing."""
+    state = state or State()
+    for record in records:
+        state.apply(record)
+    return state

@@ -1,0 +1,100 @@
+"""The small protocols between the core's drivers and the outside world, shaped by their callers."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from penstock.core.lifecycle.orders import Addressed
+from penstock.core.model.events import Record
+from penstock.core.model.ids import Epoch, JobId
+from penstock.core.model.jobs import ExitInfo, JobState
+from penstock.core.state import Image
+
+
+class Clock(Protocol):
+    """Two readings of time; neither goes back."""
+
+    def unix_ms(self) -> int:
+        """Return wall-clock time for the log."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Return time for leases and deadlines, suspended time included."""
+        ...
+
+
+class FinishedJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What stays queryable of a job that has left the state."""
+
+    id: JobId
+    name: str
+    tenant: str
+    queue: str
+    user: str
+    state: JobState
+    reason: str
+    submitted_ms: int
+    started_ms: int
+    finished_ms: int
+    attempts: int
+    preemptions: int
+    replicas: int
+    devices: int
+    priority: int
+    step: int = 0
+    exit: ExitInfo | None = None
+    array_id: JobId | None = None
+    array_index: int = 0
+    nodes: tuple[str, ...] = ()
+
+
+class EventStore(Protocol):
+    """The log. One writer at a time: whoever acquired the newest epoch."""
+
+    def acquire_epoch(self) -> Epoch:
+        """Begin a term and return its number; every older writer's appends fail from now on."""
+        ...
+
+    def append(self, records: Sequence[Record], finished: Sequence[FinishedJob], epoch: Epoch) -> None:
+        """Make the records durable, all or none; returns after the sync.
+
+        Raises: StaleEpoch when a newer term has begun; StoreFull or StoreError when nothing was kept.
+        """
+        ...
+
+    def load(self) -> tuple[Image | None, Iterator[Record]]:
+        """Return the newest snapshot (or None) and the records after it, in order."""
+        ...
+
+    def save_snapshot(self, image: Image) -> None:
+        """Keep a snapshot; losing it costs time at the next start, nothing else."""
+        ...
+
+    def outcome(self, job_id: JobId) -> JobState | None:
+        """Return how a finished job ended, or None when no such job has finished."""
+        ...
+
+
+class EventReader(Protocol):
+    """Reads of what is durable; any thread, at any time."""
+
+    def records(self, after: int, limit: int) -> list[Record]:
+        """Return up to `limit` records with seq > `after`, in order."""
+        ...
+
+    def records_of_job(self, job_id: JobId) -> list[Record]: ...
+
+    def finished_job(self, job_id: JobId) -> FinishedJob | None: ...
+
+    def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]:
+        """Return finished jobs, newest first."""
+        ...
+
+
+class Engine(Protocol):
+    """What starts and stops processes. It decides nothing; delivery is best effort and is repeated as needed."""
+
+    def send(self, orders: Sequence[Addressed]) -> None:
+        """Pass orders to their nodes without waiting; orders to nodes that are not connected are dropped."""
+        ...

@@ -1,0 +1,69 @@
+"""Checkpoints, preemption and progress for training scripts, under Penstock and without it.
+
+    from penstock import training
+
+    with training.session("checkpoints") as run:
+        state = run.resume({"weights": initial_weights()})
+        for step in run.steps(1000, capture=lambda: state):
+            state["weights"], loss = train_one_step(state["weights"], step)
+            run.report(loss=loss)
+
+The newest valid checkpoint is restored; the state is saved at an interval, on request and before a
+preemption; the agent learns how it goes. Needs the standard library only; NumPy arrays and PyTorch
+state_dicts are saved as such where those libraries are in use (`penstock.training.torch` has more).
+"""
+
+from __future__ import annotations
+
+from penstock.training.directory import CheckpointDirectory, Found, Place, Skipped
+from penstock.training.environment import Environment, read_environment
+from penstock.training.errors import (
+    BadArgument,
+    BadEnvironment,
+    DamagedCheckpoint,
+    DirectoryBusy,
+    FencedAttempt,
+    NotMainThread,
+    PartsMissing,
+    Preempted,
+    RanksDisagree,
+    ResumeNotCalled,
+    TrainingError,
+    UnsavableValue,
+    WorldSizeMismatch,
+)
+from penstock.training.manifest import Blob, Manifest
+from penstock.training.randomness import random_state, restore_random_state
+from penstock.training.session import Agrees, Session, Wish, session
+from penstock.training.values import State
+
+__all__ = [
+    "Agrees",
+    "BadArgument",
+    "BadEnvironment",
+    "Blob",
+    "CheckpointDirectory",
+    "DamagedCheckpoint",
+    "DirectoryBusy",
+    "Environment",
+    "FencedAttempt",
+    "Found",
+    "Manifest",
+    "NotMainThread",
+    "PartsMissing",
+    "Place",
+    "Preempted",
+    "RanksDisagree",
+    "ResumeNotCalled",
+    "Session",
+    "Skipped",
+    "State",
+    "TrainingError",
+    "UnsavableValue",
+    "Wish",
+    "WorldSizeMismatch",
+    "random_state",
+    "read_environment",
+    "restore_random_state",
+    "session",
+]

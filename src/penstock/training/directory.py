@@ -1,0 +1,306 @@
+"""A directory of checkpoints: writes them so that a crash leaves the old ones, reads only what is whole.
+
+Layout: `step-000000123/` (published, never changed again), `attempt` (the fence), `.lock`, and names with a
+leading dot for everything that is not yet or no longer a checkpoint. A checkpoint appears by one rename of a
+folder whose files, names and manifest are on disk already; it goes away by a rename to a dotted name first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from penstock.training import durable
+from penstock.training.errors import BadArgument, DamagedCheckpoint, FencedAttempt, WorldSizeMismatch
+from penstock.training.fence import Fence
+from penstock.training.manifest import (
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    Blob,
+    Manifest,
+    ManifestProblem,
+    decode_manifest,
+    encode_manifest,
+)
+from penstock.training.values import EncodedBlob, State, decode_state, encode_state
+
+DEFAULT_KEEP = 3
+MAX_STEP = 10**12
+_PUBLISHED = re.compile(r"step-(\d{9,12})")
+_LEFTOVER = re.compile(r"\.(writing|deleting|damaged|parts)-step-\d+-a(\d+)(-.*)?")
+
+_log = logging.getLogger("penstock.training")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A checkpoint that was passed over, and why."""
+
+    step: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The newest valid checkpoint."""
+
+    manifest: Manifest
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who this process is among all that use the directory: job id, rank of world size, attempt number."""
+
+    job: str | None = None
+    attempt: int | None = None
+    rank: int = 0
+    world_size: int = 1
+
+
+def folder_name(step: int) -> str:
+    """Return the name of the checkpoint of `step`. Raises: BadArgument if `step` is out of range."""
+    if not 0 <= step < MAX_STEP:
+        raise BadArgument(f"step is {step}; expected 0 to {MAX_STEP - 1}")
+    return f"step-{step:09d}"
+
+
+class CheckpointDirectory:
+    """The checkpoints of one job in `folder`, which is made if it is missing.
+
+    Args:
+        keep: how many of the newest checkpoints to keep (>= 1).
+    """
+
+    def __init__(self, folder: Path, place: Place | None = None, *, keep: int = DEFAULT_KEEP) -> None:
+        if keep < 1:
+            raise BadArgument(f"keep is {keep}; expected at least 1")
+        self.folder = folder
+        self.place = place or Place()
+        self._keep = keep
+        self._damaged: set[int] = set()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.fence = Fence(folder, self.place.attempt, self._highest_attempt)
+
+    def open(self) -> None:
+        """Claim the directory for this attempt; rank 0 clears what dead attempts left half done.
+
+        Raises: FencedAttempt, DirectoryBusy, OSError.
+        """
+        self.fence.claim()
+        if self.place.rank == 0:
+            self._clear_leftovers()
+
+    def steps(self) -> list[int]:
+        """Return the steps of all published checkpoints, valid or not, newest first."""
+        names = (_PUBLISHED.fullmatch(name) for name in os.listdir(self.folder))
+        return sorted((int(name[1]) for name in names if name), reverse=True)
+
+    def verify(self, step: int) -> Manifest:
+        """Read every byte of the checkpoint of `step` and compare. Raises: DamagedCheckpoint."""
+        folder = self.folder / folder_name(step)
+        try:
+            manifest = self._manifest(step)
+            for blob in manifest.blobs:
+                _check_blob(folder, blob)
+        except ManifestProblem as problem:
+            raise DamagedCheckpoint(step, str(problem)) from None
+        except OSError as error:
+            raise DamagedCheckpoint(step, f"cannot be read: {error}") from None
+        return manifest
+
+    def read(self, step: int) -> Found:
+        """Return the checkpoint of `step` for this rank. Raises: DamagedCheckpoint, WorldSizeMismatch."""
+        manifest = self.verify(step)
+        prefix = ""
+        if manifest.sharded:
+            if manifest.world_size != self.place.world_size:
+                raise WorldSizeMismatch(
+                    f"checkpoint of step {step} has the parts of {manifest.world_size} ranks; "
+                    f"expected {self.place.world_size}, the world size now. "
+                    f"Start with {manifest.world_size} replicas."
+                )
+            prefix = f"{part_name(self.place.rank)}/"
+        folder = self.folder / folder_name(step)
+
+        def open_blob(name: str) -> BinaryIO:
+            return (folder / f"{prefix}{name}").open("rb")
+
+        return Found(manifest, decode_state(open_blob))
+
+    def newest_valid(self) -> tuple[Found | None, list[Skipped]]:
+        """Return the newest checkpoint that is whole, and the newer ones that are not, newest first."""
+        skipped: list[Skipped] = []
+        for step in self.steps():
+            try:
+                return self.read(step), skipped
+            except DamagedCheckpoint as error:
+                self._damaged.add(step)
+                skipped.append(Skipped(step, error.problem))
+        return None, skipped
+
+    def write(self, step: int, state: Mapping[str, Any]) -> Manifest:
+        """Publish `state` as the checkpoint of `step`, return its manifest, then let go of the oldest ones.
+
+        A whole checkpoint of the same step is kept as it is. When this raises, the older ones are untouched.
+        Raises: FencedAttempt, DirectoryBusy, UnsavableValue, OSError.
+        """
+        blobs = encode_state(state)
+        self.fence.check()
+        work = self.folder / f".writing-{folder_name(step)}-a{self.fence.attempt}-{secrets.token_hex(4)}"
+        try:
+            durable.create_folder(work)
+            written = write_blobs(work, blobs)
+            return self.publish(work, step, written, sharded=False)
+        except OSError as error:
+            self._explain(error)
+            _remove_quietly(work)
+            raise
+
+    def publish(self, work: Path, step: int, blobs: Iterable[Blob], *, sharded: bool) -> Manifest:
+        """Give the folder `work`, whose blobs are on disk, a manifest and its final name.
+
+        Raises: FencedAttempt, DirectoryBusy, OSError.
+        """
+        manifest = Manifest(
+            job=self.place.job,
+            attempt=self.fence.attempt,
+            step=step,
+            world_size=self.place.world_size,
+            sharded=sharded,
+            created_ms=time.time_ns() // 1_000_000,
+            blobs=tuple(blobs),
+        )
+        durable.write_bytes(work / MANIFEST_NAME, encode_manifest(manifest))
+        durable.sync_folder(work)
+        target = self.folder / folder_name(step)
+        with self.fence.held():
+            if target.exists():
+                kept = self._keep_or_set_aside(step)
+                if kept is not None:
+                    _remove_quietly(work)
+                    return kept
+            durable.move(work, target)
+        self._damaged.discard(step)
+        self._let_go(step)
+        return manifest
+
+    def _keep_or_set_aside(self, step: int) -> Manifest | None:
+        try:
+            return self.verify(step)
+        except DamagedCheckpoint as error:
+            _log.warning("damaged checkpoint replaced", extra={"step": step, "problem": error.problem})
+            self._rename_away("damaged", step)
+            return None
+
+    def _let_go(self, newest: int) -> None:
+        """Delete what retention does not keep. Trouble here costs disk space, never a checkpoint."""
+        kept = [newest]
+        for step in self.steps():
+            if len(kept) < self._keep and step != newest and self._looks_whole(step):
+                kept.append(step)
+        if len(kept) < self._keep:
+            return
+        oldest_kept = min(kept)
+        for step in self.steps():
+            if step < oldest_kept:
+                try:
+                    with self.fence.held():
+                        gone = self._rename_away("deleting", step)
+                except OSError as error:
+                    _log.warning("old checkpoint stays", extra={"step": step, "error": str(error)})
+                    return
+                _remove_quietly(gone)
+
+    def _looks_whole(self, step: int) -> bool:
+        """Manifest and sizes only: hashing all that is kept, at every save, would cost minutes of reading."""
+        if step in self._damaged:
+            return False
+        folder = self.folder / folder_name(step)
+        try:
+            blobs = self._manifest(step).blobs
+            return all((folder / blob.name).stat().st_size == blob.size_bytes for blob in blobs)
+        except (ManifestProblem, OSError):
+            return False
+
+    def _manifest(self, step: int) -> Manifest:
+        with (self.folder / folder_name(step) / MANIFEST_NAME).open("rb") as file:
+            raw = file.read(MAX_MANIFEST_BYTES + 1)
+        if len(raw) > MAX_MANIFEST_BYTES:
+            raise ManifestProblem(f"{MANIFEST_NAME} is longer than {MAX_MANIFEST_BYTES} bytes")
+        manifest = decode_manifest(raw)
+        if manifest.step != step:
+            raise ManifestProblem(f"{MANIFEST_NAME} is of step {manifest.step}; expected {step}, as the folder says")
+        return manifest
+
+    def _highest_attempt(self) -> int:
+        attempts = [0]
+        for step in self.steps():
+            try:
+                attempts.append(self._manifest(step).attempt)
+            except (ManifestProblem, OSError) as error:
+                _log.info("manifest passed over", extra={"step": step, "problem": str(error)})
+        return max(attempts)
+
+    def _rename_away(self, why: str, step: int) -> Path:
+        name = f".{why}-{folder_name(step)}-a{self.fence.attempt}-{secrets.token_hex(4)}"
+        durable.move(self.folder / folder_name(step), self.folder / name)
+        return self.folder / name
+
+    def _clear_leftovers(self) -> None:
+        for name in os.listdir(self.folder):
+            found = _LEFTOVER.fullmatch(name)
+            live_parts = found and found[1] == "parts" and int(found[2]) >= self.fence.attempt
+            if found and not live_parts and int(found[2]) <= self.fence.attempt:
+                _remove_quietly(self.folder / name)
+
+    def _explain(self, error: OSError) -> None:
+        """A newer attempt clears our half-written folder: then the fence is the cause, not the disk."""
+        try:
+            self.fence.check()
+        except FencedAttempt as fenced:
+            raise fenced from error
+
+
+def part_name(rank: int) -> str:
+    """Return the name of the folder that holds the part of `rank` in a sharded checkpoint."""
+    return f"rank-{rank:04d}"
+
+
+def write_blobs(folder: Path, blobs: Iterable[EncodedBlob], prefix: str = "") -> list[Blob]:
+    """Write all `blobs` into `folder`, on disk when this returns; the names get `prefix`. Raises: OSError."""
+    done = []
+    for blob in blobs:
+        written = durable.write_file(folder / blob.name, blob.writer)
+        done.append(Blob(f"{prefix}{blob.name}", written.size_bytes, written.sha256))
+    return done
+
+
+def _check_blob(folder: Path, blob: Blob) -> None:
+    try:
+        with (folder / blob.name).open("rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            if size_bytes != blob.size_bytes:
+                raise ManifestProblem(f"{blob.name} has {size_bytes} bytes; expected {blob.size_bytes}")
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise ManifestProblem(f"{blob.name} is missing") from None
+    if digest != blob.sha256:
+        raise ManifestProblem(f"{blob.name} has SHA-256 {digest[:12]}...; expected {blob.sha256[:12]}...")
+
+
+def _remove_quietly(folder: Path) -> None:
+    try:
+        durable.remove_folder(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _log.warning("folder could not be removed", extra={"folder": str(folder), "error": str(error)})

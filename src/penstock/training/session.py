@@ -1,0 +1,316 @@
+"""The session: what a training script holds while it runs under Penstock, or without it.
+
+One idea carries it: everything happens at the border between two steps. There the state is whole, so there it
+is saved, there a stop is obeyed, and a step number always means *steps completed by this state*.
+
+    before step k: wish = stop asked? save asked? interval over?    (several ranks: the strongest of all)
+        stop  -> save, leave with status 143
+        save  -> save, go on
+    after the last step: save, and at the end of the `with` block say "done"
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from penstock.training.directory import DEFAULT_KEEP, CheckpointDirectory, Place
+from penstock.training.environment import Environment, read_environment
+from penstock.training.errors import (
+    BadArgument,
+    DirectoryBusy,
+    PartsMissing,
+    Preempted,
+    ResumeNotCalled,
+)
+from penstock.training.manifest import Manifest
+from penstock.training.reports import Reporter
+from penstock.training.shards import DEFAULT_PARTS_WAIT_S, publish_parts, write_part
+from penstock.training.signals import Wishes
+from penstock.training.values import State
+
+Default = TypeVar("Default")
+Capture = Callable[[], Mapping[str, Any]]
+
+_log = logging.getLogger("penstock.training")
+
+
+class Wish(enum.IntEnum):
+    """What should happen at a border; of several, the highest."""
+
+    NOTHING = 0
+    INTERVAL = 1
+    REQUEST = 2
+    STOP = 3
+
+
+_WHY = {Wish.INTERVAL: "interval", Wish.REQUEST: "request", Wish.STOP: "preemption"}
+
+
+class Agrees(Protocol):
+    """How several ranks come to one decision; `penstock.training.torch.Agreement` is one."""
+
+    def decide(self, wish: Wish, step: int) -> Wish:
+        """Return the same wish on every rank."""
+        ...
+
+    def barrier(self) -> None:
+        """Return when every rank has come here."""
+        ...
+
+
+def session(
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    interval_s: float | None = None,
+    keep: int = DEFAULT_KEEP,
+    sharded: bool = False,
+    parts_wait_s: float = DEFAULT_PARTS_WAIT_S,
+    handle_signals: bool = True,
+) -> Session:
+    """Return a session to be used in a `with` statement; the environment is read here.
+
+    Args:
+        directory: where checkpoints go outside Penstock. `PENSTOCK_CHECKPOINT_DIR` wins over it; without
+            both, nothing is saved and everything else works.
+        interval_s: seconds between automatic checkpoints (> 0); default: what the agent says, or 600.
+        keep: newest checkpoints to keep (>= 1).
+        sharded: every rank saves its own part. Otherwise rank 0 alone saves, which is right for plain DDP.
+        parts_wait_s: how long rank 0 waits for the parts of the others, in seconds.
+        handle_signals: False leaves the signals alone; call `request_stop` yourself.
+    Raises: BadEnvironment, BadArgument.
+    """
+    environment = read_environment(os.environ)
+    if interval_s is not None and not interval_s > 0:
+        raise BadArgument(f"interval_s is {interval_s}; expected a number of seconds above 0")
+    folder = environment.checkpoint_dir or (None if directory is None else Path(directory))
+    place = Place(environment.job, environment.attempt, environment.rank, environment.world_size)
+    checkpoints = None if folder is None else CheckpointDirectory(folder, place, keep=keep)
+    return Session(
+        environment,
+        checkpoints,
+        interval_s=environment.checkpoint_interval_s if interval_s is None else interval_s,
+        parts_wait_s=parts_wait_s if sharded else None,
+        handle_signals=handle_signals,
+    )
+
+
+class Session:
+    """See `session`, which makes one. Not safe for use from several threads.
+
+    `step` is the number of steps completed; `resumed` says whether they came from a checkpoint.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        checkpoints: CheckpointDirectory | None,
+        *,
+        interval_s: float,
+        parts_wait_s: float | None,
+        handle_signals: bool,
+    ) -> None:
+        self.environment = environment
+        self.checkpoints = checkpoints
+        self.step = 0
+        self.resumed = False
+        self._interval_s = interval_s
+        self._parts_wait_s = parts_wait_s
+        self._handle_signals = handle_signals
+        self._wishes = Wishes()
+        self._reporter = Reporter(environment.report_file, rank=environment.rank)
+        self._resume_called = False
+        self._within_step = False
+        self._saved: Manifest | None = None
+        self._last_save_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._handle_signals:
+            self._wishes.install(stop=signal.SIGTERM, save=self.environment.checkpoint_signal)
+        try:
+            if self.checkpoints is not None:
+                self.checkpoints.open()
+        except BaseException:
+            self._wishes.restore()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Report "done" if the block ended by itself: then the job is complete, even if a stop was asked."""
+        if kind is None:
+            self._reporter.event("done", self.step)
+        self._reporter.close()
+        self._wishes.restore()
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether this replica was asked to stop. The next border obeys; no need to look at it."""
+        return self._wishes.stop
+
+    def request_stop(self) -> None:
+        """Stop at the next border, as on SIGTERM."""
+        self._wishes.stop = True
+
+    def request_checkpoint(self) -> None:
+        """Save at the next border, as on the checkpoint signal."""
+        self._wishes.save = True
+
+    def resume(self, default: Default) -> State | Default:
+        """Return the state of the newest valid checkpoint, or `default` if there is none.
+
+        Damaged checkpoints are passed over; the report and the log say which, and why. Sets `step`.
+        Raises: WorldSizeMismatch for a sharded checkpoint of another world size.
+        """
+        self._resume_called = True
+        if self.checkpoints is None:
+            return default
+        found, skipped = self.checkpoints.newest_valid()
+        for one in skipped:
+            _log.warning("damaged checkpoint skipped", extra={"step": one.step, "problem": one.problem})
+        self._last_save_s = time.monotonic()
+        if found is not None:
+            self.step, self.resumed, self._saved = found.manifest.step, True, found.manifest
+            _log.info("resumed", extra={"step": self.step, "skipped": len(skipped)})
+        if found is not None or skipped:
+            notes = [{"step": one.step, "problem": one.problem} for one in skipped]
+            self._reporter.event("resumed", self.step, skipped=notes)
+        return default if found is None else found.state
+
+    def steps(
+        self, stop: int, *, capture: Capture | None = None, agree: Agrees | None = None, final: bool = True
+    ) -> Iterator[int]:
+        """Yield the step numbers that are left to do: from `step` to `stop` - 1.
+
+        Args:
+            capture: returns the state to save, called at borders only. Without it nothing is saved by itself.
+            agree: needed with several ranks that must stop together.
+            final: save once more after the last step.
+        Raises: Preempted (a SystemExit with status 143) at a border after a stop was asked; ResumeNotCalled;
+            FencedAttempt. A save that fails is logged and reported, and tried again at the next interval.
+        """
+        if not self._resume_called and self.checkpoints is not None and self.checkpoints.steps():
+            raise ResumeNotCalled(
+                f"{self.checkpoints.folder} holds checkpoints up to step {self.checkpoints.steps()[0]}, but "
+                "resume() was not called; expected a call before the first "
+                "step. Use an empty directory to start over."
+            )
+        if self._parts_wait_s is not None and self.environment.world_size > 1 and capture and agree is None:
+            raise BadArgument("sharded=True needs agree=: all ranks must save their parts at the same step")
+        return self._steps(stop, capture, agree, final)
+
+    def _steps(self, stop: int, capture: Capture | None, agree: Agrees | None, final: bool) -> Iterator[int]:
+        while self.step < stop:
+            self.border(capture, agree=agree)
+            self._within_step = True
+            try:
+                yield self.step
+            finally:
+                self._within_step = False
+            self.step += 1
+        if final and capture is not None:
+            self._save(self.step, capture, "final")
+
+    def border(self, capture: Capture | None = None, *, agree: Agrees | None = None) -> None:
+        """Do what is due between two steps. `steps` calls it; a loop of your own sets `step` and calls it.
+
+        Raises: Preempted, FencedAttempt.
+        """
+        wish = self._wish()
+        if agree is not None:
+            wish = agree.decide(wish, self.step)
+        if wish is Wish.NOTHING:
+            return
+        if wish is Wish.REQUEST:
+            self._wishes.save = False
+        untouched = self.step == 0 and self._saved is None
+        if capture is not None and not (wish is Wish.STOP and untouched):
+            self._try_save(capture, wish)
+        if wish is Wish.STOP:
+            if agree is not None:
+                agree.barrier()
+            _log.info("leaving after a stop request", extra={"step": self.step})
+            raise Preempted(self.step)
+
+    def report(
+        self,
+        *,
+        step: int | None = None,
+        loss: float | None = None,
+        samples: int | None = None,
+        **metrics: float,
+    ) -> None:
+        """Tell how training goes. Cheap: call it at every step, at most five lines a second are written.
+
+        Args:
+            step: steps completed, counting this one; default: the right number inside `steps`.
+            loss: any number; NaN and infinity are reported as such.
+            samples: samples processed since the previous call.
+            metrics: further numbers by name, for instance `queue_length=3`.
+        """
+        if step is None:
+            step = self.step + (1 if self._within_step else 0)
+        self._reporter.progress(step, loss=loss, samples=samples, metrics=metrics)
+
+    def checkpoint(self, save: Capture, *, step: int | None = None) -> Manifest | None:
+        """Save now; return the manifest, or None if this process does not save (no directory, not rank 0).
+
+        Args:
+            step: steps completed by the state that `save` returns. Default: `step`, which inside the body of
+                `steps` counts the step under way, as at its end.
+        Raises: FencedAttempt, DirectoryBusy, UnsavableValue, PartsMissing, OSError.
+        """
+        if step is None:
+            step = self.step + (1 if self._within_step else 0)
+        return self._save(step, save, "request")
+
+    def _wish(self) -> Wish:
+        if self._wishes.stop:
+            return Wish.STOP
+        if self._wishes.save:
+            return Wish.REQUEST
+        over = time.monotonic() - self._last_save_s >= self._interval_s
+        return Wish.INTERVAL if over else Wish.NOTHING
+
+    def _try_save(self, capture: Capture, wish: Wish) -> None:
+        """Save, but let training live on if the disk does not: a full disk at 3 a.m. must not end the job."""
+        try:
+            self._save(self.step, capture, _WHY[wish])
+        except (OSError, PartsMissing, DirectoryBusy) as error:
+            self._last_save_s = time.monotonic()
+            _log.warning("checkpoint failed", extra={"step": self.step, "error": str(error)})
+            self._reporter.event("checkpoint_failed", self.step, why=_WHY[wish], problem=str(error))
+
+    def _save(self, step: int, capture: Capture, why: str) -> Manifest | None:
+        if self.checkpoints is None or (self._parts_wait_s is None and self.environment.rank != 0):
+            self._last_save_s = time.monotonic()
+            return None
+        begun_s = time.monotonic()
+        if self._saved is None or self._saved.step != step:
+            manifest = self._write(self.checkpoints, step, capture())
+            self._saved = manifest
+        elif why in ("interval", "final"):
+            self._last_save_s = begun_s
+            return self._saved
+        self._last_save_s = time.monotonic()
+        if self.environment.rank == 0:
+            duration_ms = round((self._last_save_s - begun_s) * 1000)
+            size_bytes = self._saved.size_bytes
+            self._reporter.event("checkpoint", step, bytes=size_bytes, duration_ms=duration_ms, why=why)
+        return self._saved
+
+    def _write(self, checkpoints: CheckpointDirectory, step: int, state: Mapping[str, Any]) -> Manifest:
+        if self._parts_wait_s is None:
+            return checkpoints.write(step, state)
+        part = write_part(checkpoints, step, state)
+        if self.environment.rank != 0:
+            return part
+        return publish_parts(checkpoints, step, wait_s=self._parts_wait_s)
