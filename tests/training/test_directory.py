@@ -230,6 +230,19 @@ def test_failing_at_any_file_operation_leaves_a_whole_checkpoint(
     assert published >= 1, "no failure was placed after the rename"
 
 
+@pytest.mark.parametrize("fail_at", range(12))
+def test_a_crash_while_claiming_leaves_the_record_whole(
+    fail_at: int, open_directory: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = open_directory(attempt=1)
+    with monkeypatch.context() as patch:
+        begun = count_operations(patch, fail_at, Crash())
+        with contextlib.suppress(Crash):
+            open_directory(attempt=2)
+    renamed = "rename" in begun[:fail_at]
+    assert first.fence.recorded() == (2 if renamed else 1)
+
+
 def test_nothing_is_named_before_it_is_on_disk(open_directory: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = open_directory()
     with monkeypatch.context() as patch:

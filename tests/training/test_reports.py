@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,17 @@ def test_a_half_line_of_a_killed_predecessor_stays_apart(tmp_path: Path) -> None
     first, second = (tmp_path / "report").read_text().splitlines()
     assert first == '{"kind":"pro'
     assert second.endswith("}")
+
+
+def test_a_line_cut_off_by_a_full_disk_stays_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reporter, _ = make(tmp_path / "report")
+    real = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:9]))
+        reporter.event("done", 1)
+    reporter.event("done", 2)
+    first, second = (tmp_path / "report").read_text().splitlines()
+    assert (len(first), json.loads(second)["step"]) == (9, 2)
 
 
 def test_a_report_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

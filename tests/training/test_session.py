@@ -15,12 +15,14 @@ import pytest
 from penstock import training
 from penstock.training import (
     BadArgument,
+    BadEnvironment,
     CheckpointDirectory,
     FencedAttempt,
     NotMainThread,
     Preempted,
     ResumeNotCalled,
     Session,
+    UnsavableValue,
     Wish,
 )
 
@@ -228,6 +230,7 @@ def test_handlers_are_put_back_when_the_fence_refuses(report: Path, folder: Path
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_helper_still_dies_of_sigterm(report: Path) -> None:
     with training.session() as run:
         child = os.fork()
@@ -251,6 +254,24 @@ def test_another_thread_is_told_to_use_the_main_one() -> None:
     thread.start()
     thread.join()
     assert "worker-7" in str(caught[0])
+
+
+def test_a_state_that_cannot_be_saved_is_named_after_the_first_step(report: Path) -> None:
+    with training.session() as run, pytest.raises(UnsavableValue, match=r"state\['bad'\] is a builtins\.set"):
+        count_with_a_set(run)
+    assert run.step == 1
+
+
+def count_with_a_set(run: Session) -> None:
+    for step in run.steps(5, capture=lambda: {"bad": {1}}):
+        assert step == 0
+
+
+def test_a_shared_directory_that_is_not_there_is_not_made(report: Path, folder: Path) -> None:
+    folder.rmdir()
+    with pytest.raises(BadEnvironment, match=r"PENSTOCK_CHECKPOINT_DIR .* not a directory on this node"):
+        training.session()
+    assert not folder.exists()
 
 
 def test_an_interval_of_zero_is_refused() -> None:

@@ -127,6 +127,8 @@ class ControlService:
 
     def _run(self, group: Sequence[tuple[msg.Request, OnReply | None]]) -> None:
         handled = self.controller.handle([request for request, _ in group])
+        if any(isinstance(request, msg.CommitPlan) for request, _ in group):
+            self._planning = False
         if handled.orders:
             self._engine.send(handled.orders)
         if handled.records and self._on_records is not None:
@@ -143,11 +145,7 @@ class ControlService:
     def _plan_loop(self) -> None:
         while (snapshot := self._to_plan.get()) is not None:
             decided = plan(snapshot, self._clock.unix_ms())
-            self._inbox.put((msg.CommitPlan(decided), self._planned))
-
-    def _planned(self, _: msg.Reply) -> None:
-        self._planning = False
-        self._inbox.put((msg.TimePassed(), None)) if self.controller.wants_cycle else None
+            self._inbox.put((msg.CommitPlan(decided), None))
 
     def _save_snapshot(self) -> None:
         if self._saver is not None and self._saver.is_alive():

@@ -182,23 +182,27 @@ class CheckpointDirectory:
         durable.write_bytes(work / MANIFEST_NAME, encode_manifest(manifest))
         durable.sync_folder(work)
         target = self.folder / folder_name(step)
+        kept = self._whole_already(step)
+        if kept is not None:
+            _remove_quietly(work)
+            return kept
         with self.fence.held():
             if target.exists():
-                kept = self._keep_or_set_aside(step)
-                if kept is not None:
-                    _remove_quietly(work)
-                    return kept
+                self._rename_away("damaged", step)
             durable.move(work, target)
         self._damaged.discard(step)
         self._let_go(step)
         return manifest
 
-    def _keep_or_set_aside(self, step: int) -> Manifest | None:
+    def _whole_already(self, step: int) -> Manifest | None:
+        """Look before taking the lock: verifying a big checkpoint takes longer than others wait for a lock."""
+        if not (self.folder / folder_name(step)).exists():
+            return None
+        self.fence.check()
         try:
             return self.verify(step)
         except DamagedCheckpoint as error:
             _log.warning("damaged checkpoint replaced", extra={"step": step, "problem": error.problem})
-            self._rename_away("damaged", step)
             return None
 
     def _let_go(self, newest: int) -> None:

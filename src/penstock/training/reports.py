@@ -38,6 +38,7 @@ class Reporter:
         self._rank = rank
         self._descriptor: int | None = None
         self._failed = False
+        self._torn = False
         self._size_bytes = 0
         self._last_progress_s = -math.inf
         self._held_back: dict[str, Any] | None = None
@@ -98,8 +99,11 @@ class Reporter:
             if self._descriptor is None:
                 self._descriptor = self._open(self._path)
             line = encode_line({**record, "rank": self._rank})
-            os.write(self._descriptor, line)
-            self._size_bytes += len(line)
+            if self._torn:
+                line = b"\n" + line  # the line before was cut off by a full disk: keep this one apart
+            written = os.write(self._descriptor, line)
+            self._size_bytes += written
+            self._torn = written < len(line)
         except OSError as error:
             if not self._failed:
                 self._failed = True

@@ -25,6 +25,7 @@ from penstock.training.directory import DEFAULT_KEEP, CheckpointDirectory, Place
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import (
     BadArgument,
+    BadEnvironment,
     DirectoryBusy,
     PartsMissing,
     Preempted,
@@ -34,7 +35,7 @@ from penstock.training.manifest import Manifest
 from penstock.training.reports import Reporter
 from penstock.training.shards import DEFAULT_PARTS_WAIT_S, publish_parts, write_part
 from penstock.training.signals import Wishes
-from penstock.training.values import State
+from penstock.training.values import State, encode_state
 
 Default = TypeVar("Default")
 Capture = Callable[[], Mapping[str, Any]]
@@ -90,6 +91,12 @@ def session(
     environment = read_environment(os.environ)
     if interval_s is not None and not interval_s > 0:
         raise BadArgument(f"interval_s is {interval_s}; expected a number of seconds above 0")
+    if environment.checkpoint_dir is not None and not environment.checkpoint_dir.is_dir():
+        # Making it here would hide a shared disk that is not mounted, and start training over from nothing.
+        raise BadEnvironment(
+            f"PENSTOCK_CHECKPOINT_DIR is {str(environment.checkpoint_dir)!r}, which is not a directory on this "
+            "node; expected one that all attempts share. Is the shared disk mounted?"
+        )
     folder = environment.checkpoint_dir or (None if directory is None else Path(directory))
     place = Place(environment.job, environment.attempt, environment.rank, environment.world_size)
     checkpoints = None if folder is None else CheckpointDirectory(folder, place, keep=keep)
@@ -195,19 +202,21 @@ class Session:
             agree: needed with several ranks that must stop together.
             final: save once more after the last step.
         Raises: Preempted (a SystemExit with status 143) at a border after a stop was asked; ResumeNotCalled;
-            FencedAttempt. A save that fails is logged and reported, and tried again at the next interval.
+            FencedAttempt; UnsavableValue, after the first step at the latest. A save that fails otherwise
+            is logged and reported, and tried again at the next interval.
         """
         if not self._resume_called and self.checkpoints is not None and self.checkpoints.steps():
             raise ResumeNotCalled(
                 f"{self.checkpoints.folder} holds checkpoints up to step {self.checkpoints.steps()[0]}, but "
-                "resume() was not called; expected a call before the first "
-                "step. Use an empty directory to start over."
+                "resume() was not called; expected a call before the first step. "
+                "Use an empty directory to start over."
             )
         if self._parts_wait_s is not None and self.environment.world_size > 1 and capture and agree is None:
             raise BadArgument("sharded=True needs agree=: all ranks must save their parts at the same step")
         return self._steps(stop, capture, agree, final)
 
     def _steps(self, stop: int, capture: Capture | None, agree: Agrees | None, final: bool) -> Iterator[int]:
+        checked = False
         while self.step < stop:
             self.border(capture, agree=agree)
             self._within_step = True
@@ -216,6 +225,9 @@ class Session:
             finally:
                 self._within_step = False
             self.step += 1
+            if capture is not None and not checked:
+                checked = True
+                self._check(capture)
         if final and capture is not None:
             self._save(self.step, capture, "final")
 
@@ -263,6 +275,8 @@ class Session:
     def checkpoint(self, save: Capture, *, step: int | None = None) -> Manifest | None:
         """Save now; return the manifest, or None if this process does not save (no directory, not rank 0).
 
+        A step that this session has saved already is not saved again.
+
         Args:
             step: steps completed by the state that `save` returns. Default: `step`, which inside the body of
                 `steps` counts the step under way, as at its end.
@@ -271,6 +285,14 @@ class Session:
         if step is None:
             step = self.step + (1 if self._within_step else 0)
         return self._save(step, save, "request")
+
+    def _check(self, capture: Capture) -> None:
+        """Try, without writing, whether the state can be saved: better after one step than after ten minutes."""
+        if self._saves():
+            encode_state(capture())
+
+    def _saves(self) -> bool:
+        return self.checkpoints is not None and (self._parts_wait_s is not None or self.environment.rank == 0)
 
     def _wish(self) -> Wish:
         if self._wishes.stop:
@@ -290,7 +312,7 @@ class Session:
             self._reporter.event("checkpoint_failed", self.step, why=_WHY[wish], problem=str(error))
 
     def _save(self, step: int, capture: Capture, why: str) -> Manifest | None:
-        if self.checkpoints is None or (self._parts_wait_s is None and self.environment.rank != 0):
+        if self.checkpoints is None or not self._saves():
             self._last_save_s = time.monotonic()
             return None
         begun_s = time.monotonic()

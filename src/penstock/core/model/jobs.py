@@ -109,6 +109,8 @@ class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     done: bool = False
     """The program declared its work complete."""
     problem: str = ""
+    note: str = ""
+    """What else the node saw, such as a host memory limit that was hit."""
 
     @property
     def ok(self) -> bool:
@@ -116,10 +118,11 @@ class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def text(self) -> str:
         """Return a short description for people, such as `exit 3`, `signal 9` or the problem."""
+        note = f" ({self.note})" if self.note else ""
         if self.code is not None:
-            return f"exit {self.code}"
+            return f"exit {self.code}{note}"
         if self.signal is not None:
-            return f"signal {self.signal}"
+            return f"signal {self.signal}{note}"
         return self.problem or "unknown"
 
 

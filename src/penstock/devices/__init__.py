@@ -1,0 +1,1 @@
+"""Devices: what accelerators a node has, and how a program is shown only its own."""

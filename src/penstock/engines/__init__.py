@@ -1,0 +1,1 @@
+"""Engines: what really starts and stops processes. An engine decides nothing."""

@@ -1,0 +1,168 @@
+"""The node agent's processes: a guardian that never does anything risky, and a worker that does the rest.
+
+Both are one program, forked. The guardian is the subreaper of the node's processes: when the worker is killed, its
+children become the guardian's, which notes their exits exactly and starts a new worker. When the guardian is killed,
+the worker turns into a guardian itself (exec keeps process number and children). It also ends the node's processes
+when the lease is over and the worker cannot, because it is stopped or stuck.
+
+Started as `python -m penstock.engines.local.agent CONFIG`.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import logging
+import os
+import signal
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.model.ids import Incarnation
+from penstock.core.model.resources import Resources
+from penstock.engines.local import procfs
+from penstock.engines.local.containment import choose, kill_inside
+from penstock.engines.local.journal import ExitBook, replay
+from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.worker import AgentConfig, LeaseCell, Worker, boot_ms, server_is_gone
+
+log = logging.getLogger(__name__)
+
+PR_SET_CHILD_SUBREAPER = 36
+WATCH_S = 0.25
+RESPAWN_PAUSE_S = 0.2
+LEASE_SLACK_MS = 1_000
+"""The guardian acts this much after the lease's end: the worker should have."""
+_LOCK_VARIABLE = "PENSTOCK_AGENT_LOCK_FD"
+
+
+def main() -> None:
+    """Run as guardian until SIGTERM; returns when worker and processes are gone."""
+    config = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=AgentConfig)
+    data = DataFolder(Path(config.data))
+    folder = data.node(config.spec.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
+    lock = _lock(folder)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    (folder / "agent.pid").write_text(str(os.getpid()), encoding="ascii")
+    Guardian(config, data, _incarnation(folder), lock).run()
+
+
+def _lock(folder: Path) -> int:
+    """Hold the node's lock, or leave when another agent of this node lives."""
+    given = os.environ.pop(_LOCK_VARIABLE, "")
+    if given:
+        os.set_inheritable(int(given), True)
+        return int(given)
+    descriptor = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        log.error("another agent of this node is running")
+        sys.exit(1)
+    os.set_inheritable(descriptor, True)
+    return descriptor
+
+
+def _incarnation(folder: Path) -> Incarnation:
+    """Return the node's present life: it lasts as long as the machine runs, over restarts of the agent."""
+    path = folder / "incarnation"
+    boot = procfs.boot_id()
+    with contextlib.suppress(OSError, ValueError):
+        known_boot, known = path.read_text(encoding="ascii").split()
+        if known_boot == boot:
+            return Incarnation(known)
+    for stale in ("journal", "exits", "lease"):
+        (folder / stale).unlink(missing_ok=True)
+    fresh = uuid.uuid4().hex
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(f"{boot} {fresh}", encoding="ascii")
+    temporary.rename(path)
+    return Incarnation(fresh)
+
+
+class Guardian:
+    """Keeps a worker running, notes exits of inherited processes, ends everything when the lease is over."""
+
+    def __init__(self, config: AgentConfig, data: DataFolder, incarnation: Incarnation, lock: int) -> None:
+        self._config, self._data, self._incarnation, self._lock = config, data, incarnation, lock
+        folder = data.node(config.spec.name)
+        self._folder = folder
+        self._exits = ExitBook(folder / "exits")
+        self._cell = LeaseCell(folder / "lease")
+        self._worker = 0
+        self._ending = False
+
+    def run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])
+        self._start_worker()
+        while True:
+            got = signal.sigtimedwait([signal.SIGCHLD, signal.SIGTERM], WATCH_S)
+            if got is not None and got.si_signo == signal.SIGTERM:
+                self._ending = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._worker, signal.SIGTERM)
+            if self._reap():
+                if self._ending:
+                    return
+                time.sleep(RESPAWN_PAUSE_S)
+                self._start_worker()
+            self._watch_lease()
+
+    def _start_worker(self) -> None:
+        guardian = os.getpid()
+        pid = os.fork()
+        if pid:
+            self._worker = pid
+            return
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD, signal.SIGTERM])
+        os.set_inheritable(self._lock, False)
+        code = 1
+        try:
+            Worker(self._config, self._incarnation).run(lambda: os.getppid() == guardian)
+            code = 0
+            if os.getppid() != guardian:
+                os.set_inheritable(self._lock, True)
+                os.environ[_LOCK_VARIABLE] = str(self._lock)
+                os.execv(sys.executable, [sys.executable, "-m", "penstock.engines.local.agent", sys.argv[1]])
+        except BaseException:
+            log.exception("worker failed")
+        finally:
+            os._exit(code)
+
+    def _reap(self) -> bool:
+        """Note and reap what has ended; return whether the worker was among it."""
+        worker_ended = False
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return True
+            if info is None:
+                return worker_ended
+            if info.si_pid == self._worker:
+                worker_ended = True
+            else:
+                ticks = procfs.start_ticks(info.si_pid) or 0
+                exited = info.si_code == os.CLD_EXITED
+                code, number = (info.si_status, None) if exited else (None, info.si_status)
+                self._exits.add(info.si_pid, ticks, code, number)
+            os.waitpid(info.si_pid, 0)
+
+    def _watch_lease(self) -> None:
+        until_ms = self._cell.get()
+        if until_ms is None or boot_ms() < until_ms + LEASE_SLACK_MS or server_is_gone(self._data):
+            return
+        containment = choose(self._config.box_parent)
+        for known in replay(self._folder / "journal").values():
+            if known.exit is None:
+                name = f"{self._config.spec.name}.{known.key}"
+                kill_inside(containment.box(name, Resources(), known.pid or None))
+
+
+if __name__ == "__main__":
+    main()

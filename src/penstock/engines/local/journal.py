@@ -1,0 +1,144 @@
+"""The agent's journal: what it did to which process, so that a new worker can take over after a kill -9.
+
+Appended without sync: it has to survive the worker, not the machine (a reboot ends all processes anyway). Each line
+is written with one call before the thing it announces may have an effect.
+"""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.resources import Resources
+
+What = Literal["spawning", "started", "stopping", "exited", "forgotten"]
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step of one replica."""
+
+    key: ReplicaKey
+    what: What
+    pid: int = 0
+    ticks: int = 0
+    """Start time of the process, to tell it from a later one with the same number."""
+    kill_at_ms: int = 0
+    exit: ExitInfo | None = None
+    stop_signal: str = "SIGTERM"
+    limits: Resources = Resources()
+
+
+class Known(msgspec.Struct):
+    """What the journal says of a replica, all lines together."""
+
+    key: ReplicaKey
+    what: What
+    pid: int = 0
+    ticks: int = 0
+    kill_at_ms: int = 0
+    exit: ExitInfo | None = None
+    stop_signal: str = "SIGTERM"
+    limits: Resources = Resources()
+    stopping: bool = False
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Line).decode
+
+
+class Journal:
+    """Append-only file of lines; compacted whenever a worker starts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.known = replay(path)
+        self._compact()
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def write(self, line: Line) -> None:
+        os.write(self._file, _encode(line) + b"\n")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _compact(self) -> None:
+        temporary = self._path.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            for known in self.known.values():
+                base = Line(known.key, "spawning", stop_signal=known.stop_signal, limits=known.limits)
+                file.write(_encode(base) + b"\n")
+                if known.pid:
+                    file.write(_encode(Line(known.key, "started", known.pid, known.ticks)) + b"\n")
+                if known.stopping:
+                    file.write(_encode(Line(known.key, "stopping", kill_at_ms=known.kill_at_ms)) + b"\n")
+                if known.exit is not None:
+                    file.write(_encode(Line(known.key, "exited", exit=known.exit)) + b"\n")
+        temporary.rename(self._path)
+
+
+def replay(path: Path) -> dict[ReplicaKey, Known]:
+    """Return what the journal at `path` says of each replica that is not forgotten."""
+    known: dict[ReplicaKey, Known] = {}
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return known
+    for text in data.split(b"\n"):
+        try:
+            line = _decode(text)
+        except msgspec.DecodeError:
+            continue  # the last line of a worker that was killed while it wrote
+        if line.what == "spawning":
+            known[line.key] = Known(line.key, "spawning", stop_signal=line.stop_signal, limits=line.limits)
+        elif line.what == "forgotten":
+            known.pop(line.key, None)
+        else:
+            _merge(known.setdefault(line.key, Known(line.key, "spawning")), line)
+    return known
+
+
+def _merge(entry: Known, line: Line) -> None:
+    entry.what = line.what
+    if line.what == "started":
+        entry.pid, entry.ticks = line.pid, line.ticks
+    elif line.what == "stopping":
+        entry.stopping, entry.kill_at_ms = True, line.kill_at_ms
+    elif line.what == "exited":
+        entry.exit = line.exit
+
+
+class ExitBook:
+    """Exits that the guardian saw of processes it inherited: one line each, read by the next worker."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self.exits: dict[tuple[int, int], tuple[int | None, int | None]] = {}
+        """(pid, start ticks) to (exit code, signal)."""
+
+    def add(self, pid: int, ticks: int, code: int | None, signal: int | None) -> None:
+        """Note an exit, before the process is reaped."""
+        line = f"{pid} {ticks} {'-' if code is None else code} {'-' if signal is None else signal}\n"
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, line.encode("ascii"))
+        finally:
+            os.close(descriptor)
+
+    def refresh(self) -> None:
+        """Take in lines written since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.decode("ascii").splitlines():
+            pid, ticks, code, signal = line.split()
+            exit_code = None if code == "-" else int(code)
+            self.exits[int(pid), int(ticks)] = (exit_code, None if signal == "-" else int(signal))

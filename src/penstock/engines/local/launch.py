@@ -1,0 +1,74 @@
+"""Starting and ending the agents of this machine's (virtual) nodes. Agents outlive the server on purpose."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.model.cluster import NodeSpec
+from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.worker import AgentConfig
+
+
+def start_agent(data: DataFolder, spec: NodeSpec) -> None:
+    """Start the node's agent unless it runs already; it goes into a session of its own."""
+    folder = data.node(spec.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = hashlib.sha256(str(data.root.resolve()).encode()).hexdigest()[:8]
+    config = AgentConfig(str(data.root.resolve()), spec, f"penstock-{mark}-{spec.name}")
+    path = folder / "agent.json"
+    path.write_bytes(msgspec.json.encode(config))
+    if agent_pid(data, spec.name) is not None:
+        return
+    with (folder / "agent.log").open("ab") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "penstock.engines.local.agent", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            close_fds=True,
+        )
+
+
+def agent_pid(data: DataFolder, node: str) -> int | None:
+    """Return the process number of the node's agent when one lives: it holds the node's lock."""
+    folder = data.node(node)
+    try:
+        descriptor = os.open(folder / "agent.lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            return int((folder / "agent.pid").read_text(encoding="ascii"))
+        return -1
+    else:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def stop_agent(data: DataFolder, node: str) -> None:
+    """Ask the node's agent to end its replicas and leave."""
+    pid = agent_pid(data, node)
+    if pid is not None and pid > 0:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def known_nodes(data: DataFolder) -> list[str]:
+    """Return the names of nodes that ever had an agent in this data folder."""
+    folder = data.root / "nodes"
+    return sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.exists() else []
+
+
+def node_config(path: Path) -> AgentConfig:
+    return msgspec.json.decode(path.read_bytes(), type=AgentConfig)

@@ -1,0 +1,135 @@
+"""The server's end of the agents' connections: an `Engine` for the control loop, a socket server for the agents."""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from penstock.core.lifecycle.orders import Addressed, Order
+from penstock.core.lifecycle.reports import NodeReport
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.ids import Epoch, Incarnation, NodeName
+from penstock.engines.local import protocol
+
+log = logging.getLogger(__name__)
+
+OUT_MAX_BYTES = 64 * 2**20
+"""An agent that reads nothing for this long a backlog is dropped; it reconnects and is told anew."""
+
+
+class Session:
+    """One connection of one agent. Everything here runs on the event loop."""
+
+    def __init__(self, number: int, node: NodeName, writer: asyncio.StreamWriter) -> None:
+        self.number, self.node = number, node
+        self._writer = writer
+        self._seq = 0
+        self._epoch = Epoch(0)
+
+    def welcome(self, epoch: Epoch, lease_ms: int, heartbeat_ms: int) -> None:
+        self._epoch = epoch
+        self._send(protocol.ServerWelcome(epoch, self.number, lease_ms, heartbeat_ms))
+
+    def taken(self, report_seq: int, orders: Sequence[Order], *, accepted: bool) -> None:
+        self._send(protocol.ServerTaken(self._epoch, self.number, report_seq, accepted))
+        if orders:
+            self.order(orders)
+
+    def order(self, orders: Iterable[Order]) -> None:
+        if self._epoch:
+            self._seq += 1
+            self._send(protocol.ServerOrders(self._epoch, self.number, self._seq, tuple(orders)))
+
+    def refuse(self, reason: str) -> None:
+        self._send(protocol.ServerRefused(reason))
+        self.close()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _send(self, message: protocol.ToAgent) -> None:
+        if self._writer.is_closing():
+            return
+        if self._writer.transport.get_write_buffer_size() > OUT_MAX_BYTES:
+            log.warning("agent does not read; dropped", extra={"node": self.node})
+            self.close()
+            return
+        self._writer.write(protocol.frame(message))
+
+
+OnHello = Callable[[NodeSpec, Incarnation, Session], None]
+OnReport = Callable[[NodeReport, Session], None]
+
+
+class LocalEngine:
+    """Keeps one session for each node; `send` may be called from any thread."""
+
+    def __init__(self, token: str, on_hello: OnHello, on_report: OnReport) -> None:
+        self._token, self._on_hello, self._on_report = token, on_hello, on_report
+        self._sessions: dict[NodeName, Session] = {}
+        self._last = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str) -> int:
+        """Listen for agents on a free port of `host` and return it."""
+        self._loop = asyncio.get_running_loop()
+        self._server = await asyncio.start_server(self._serve, host, 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for session in self._sessions.values():
+            session.close()
+
+    def connected(self) -> set[NodeName]:
+        return set(self._sessions)
+
+    def send(self, orders: Sequence[Addressed]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._send_here, orders)
+
+    def _send_here(self, orders: Sequence[Addressed]) -> None:
+        by_node: dict[NodeName, list[Order]] = {}
+        for node, order in orders:
+            by_node.setdefault(node, []).append(order)
+        for node, batch in by_node.items():
+            session = self._sessions.get(node)
+            if session is not None:
+                session.order(batch)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._last += 1
+        session = Session(self._last, NodeName(""), writer)
+        deframer = protocol.Deframer()
+        try:
+            while data := await reader.read(1 << 18):
+                for body in deframer.feed(data):
+                    self._on_message(protocol.decode_to_server(body), session)
+        except (protocol.ProtocolError, ConnectionError) as error:
+            log.info("agent connection ended", extra={"node": session.node, "problem": str(error)})
+        finally:
+            session.close()
+            if self._sessions.get(session.node) is session:
+                del self._sessions[session.node]
+
+    def _on_message(self, message: protocol.ToServer, session: Session) -> None:
+        if isinstance(message, protocol.AgentHello):
+            self._hello(message, session)
+        elif session.node:
+            self._on_report(message.report, session)
+
+    def _hello(self, hello: protocol.AgentHello, session: Session) -> None:
+        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+            session.refuse("the agent's token is not this server's")
+            return
+        if hello.version != protocol.PROTOCOL_VERSION:
+            session.refuse(f"protocol {hello.version} is not spoken here, {protocol.PROTOCOL_VERSION} is")
+            return
+        session.node = hello.spec.name
+        former = self._sessions.get(session.node)
+        if former is not None and former is not session:
+            former.close()
+        self._sessions[session.node] = session
+        self._on_hello(hello.spec, hello.incarnation, session)

@@ -1,0 +1,194 @@
+"""The processes of one node: starting, watching, stopping, and proving that nothing is left."""
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from penstock.core.lifecycle.orders import StartReplica
+from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.resources import Device, Resources
+from penstock.engines.local import procfs
+from penstock.engines.local.containment import Box, Containment, kill_inside
+from penstock.engines.local.journal import ExitBook, Journal, Known, Line
+from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.spawn import NEVER_RAN_CODE, port_is_free, spawn
+
+log = logging.getLogger(__name__)
+
+OnGone = Callable[[ReplicaKey, ExitInfo], None]
+ORPHAN_WAIT_MS = 2_000
+"""How long a new worker waits for the guardian's note about a process that ended between two workers."""
+
+
+class Running(msgspec.Struct):
+    """One replica with processes. `leader` is the program, whose exit counts; the box holds all of them."""
+
+    key: ReplicaKey
+    box: Box
+    pid: int
+    ticks: int
+    stop_signal: str
+    ours: bool
+    """Whether this worker is its parent; else the guardian tells of its exit."""
+    missing_since_ms: int | None = None
+    exit: ExitInfo | None = None
+
+
+class Replicas:
+    """Starts and ends processes; calls `on_gone` once, when no process of a replica is left."""
+
+    def __init__(
+        self,
+        node: str,
+        data: DataFolder,
+        containment: Containment,
+        devices: Mapping[int, Device],
+        journal: Journal,
+        exits: ExitBook,
+        on_gone: OnGone,
+    ) -> None:
+        self._node, self._data, self._containment, self._devices = node, data, containment, devices
+        self._journal, self._exits, self._on_gone = journal, exits, on_gone
+        self.running: dict[ReplicaKey, Running] = {}
+        self._by_pid: dict[int, ReplicaKey] = {}
+        self._killing: set[ReplicaKey] = set()
+
+    def start(self, order: StartReplica) -> int | None:
+        """Start a replica and return its process number, or report it gone and return None."""
+        key = order.key
+        if key.rank == 0 and order.world_size > 1 and not port_is_free(order.master_address, order.master_port):
+            self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
+            return None
+        limits = order.ask.host
+        self._journal.write(Line(key, "spawning", stop_signal=order.checkpoint.stop_signal, limits=limits))
+        try:
+            box = self._containment.box(self._mark(key), limits)
+            devices = tuple(self._devices[i] for i in order.devices)
+            gate = spawn(order, devices, self._data, box.gates, self._mark(key))
+        except OSError as error:
+            self._never(key, f"could not be started on {self._node}: {error}")
+            return None
+        ticks = procfs.start_ticks(gate.pid) or 0
+        self._journal.write(Line(key, "started", gate.pid, ticks))
+        self._add(Running(key, box, gate.pid, ticks, order.checkpoint.stop_signal, ours=True))
+        gate.open()
+        return gate.pid
+
+    def _mark(self, key: ReplicaKey) -> str:
+        return f"{self._node}.{key}"
+
+    def _never(self, key: ReplicaKey, problem: str) -> None:
+        log.warning("replica not started", extra={"key": str(key), "problem": problem})
+        self._finish(key, ExitInfo(problem=problem))
+
+    def _add(self, running: Running) -> None:
+        self.running[running.key] = running
+        self._by_pid[running.pid] = running.key
+
+    def adopt(self, known: Known) -> int | None:
+        """Take over what a former worker had started; return its process number if it may still run."""
+        box = self._containment.box(self._mark(known.key), Resources(), known.pid or None)
+        if not known.pid:
+            running = Running(known.key, box, 0, 0, known.stop_signal, ours=False)
+            running.exit = ExitInfo(problem="its agent died before it had started")
+            self.running[known.key] = running
+            self._killing.add(known.key)
+            return None
+        self._add(Running(known.key, box, known.pid, known.ticks, known.stop_signal, ours=False))
+        return known.pid
+
+    def ask_to_stop(self, key: ReplicaKey, kill_at_ms: int) -> None:
+        """Send the stop signal to the program's process group."""
+        running = self.running.get(key)
+        if running is None or not running.pid:
+            return
+        self._journal.write(Line(key, "stopping", kill_at_ms=kill_at_ms))
+        if running.exit is None and procfs.alive(running.pid, running.ticks):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(running.pid, signal.Signals[running.stop_signal])
+
+    def kill(self, key: ReplicaKey) -> None:
+        """Kill everything of a replica; goes on in `poll` until nothing is left."""
+        running = self.running.get(key)
+        if running is not None:
+            self._killing.add(key)
+            kill_inside(running.box)
+
+    def reap(self) -> None:
+        """Take the exits of our own children: noted first, reaped after, so that a crash between loses none."""
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if info is None:
+                return
+            code, number = (info.si_status, None) if info.si_code == os.CLD_EXITED else (None, info.si_status)
+            key = self._by_pid.get(info.si_pid)
+            if key is None:
+                ticks = procfs.start_ticks(info.si_pid) or 0
+                self._exits.add(info.si_pid, ticks, code, number)
+            else:
+                self._leader_ended(self.running[key], code, number)
+            os.waitpid(info.si_pid, 0)
+
+    def poll(self, now_ms: int) -> None:
+        """Look after what sends no signal: adopted processes, and boxes that are being emptied."""
+        adopted = [r for r in self.running.values() if not r.ours and r.pid and r.exit is None]
+        if adopted:
+            self._exits.refresh()
+        for running in adopted:
+            self._poll_adopted(running, now_ms)
+        for key in list(self._killing):
+            running = self.running[key]
+            if kill_inside(running.box) and running.exit is not None:
+                self._finish(key, running.exit)
+
+    @property
+    def needs_polling(self) -> bool:
+        return bool(self._killing) or any(not r.ours for r in self.running.values())
+
+    def _poll_adopted(self, running: Running, now_ms: int) -> None:
+        noted = self._exits.exits.pop((running.pid, running.ticks), None)
+        if noted is not None:
+            self._leader_ended(running, *noted)
+        elif procfs.start_ticks(running.pid) != running.ticks:
+            if running.missing_since_ms is None:
+                running.missing_since_ms = now_ms
+            elif now_ms - running.missing_since_ms > ORPHAN_WAIT_MS:
+                running.exit = ExitInfo(problem="ended while no agent watched: its exit status is not known")
+                self.kill(running.key)
+
+    def _leader_ended(self, running: Running, code: int | None, number: int | None) -> None:
+        """Note the program's exit; what it left behind is killed before the replica counts as gone."""
+        info = ExitInfo(code=code, signal=number)
+        if code == NEVER_RAN_CODE and self._data.never_ran(running.key).exists():
+            info = ExitInfo(problem="its agent died before it had started")
+        elif number == signal.SIGKILL and (note := running.box.note()):
+            info = ExitInfo(signal=number, note=note)
+        running.exit = info
+        if kill_inside(running.box):
+            self._finish(running.key, info)
+        else:
+            self._killing.add(running.key)
+
+    def _finish(self, key: ReplicaKey, info: ExitInfo) -> None:
+        """Say that nothing is left of the replica. The journal has it first."""
+        self._journal.write(Line(key, "exited", exit=info))
+        running = self.running.pop(key, None)
+        self._killing.discard(key)
+        if running is not None:
+            self._by_pid.pop(running.pid, None)
+            running.box.remove()
+        self._on_gone(key, info)
+
+    def forget(self, key: ReplicaKey) -> None:
+        """Drop what was kept for a replica whose exit is in the server's log."""
+        self._journal.write(Line(key, "forgotten"))
+        for path in (self._data.report(key), self._data.never_ran(key)):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,318 @@
+"""The agent's worker: brain, processes and the connection to the server, in one loop of one thread.
+
+It may be killed at any moment: whatever it knows is in the journal or can be told again.
+"""
+
+import contextlib
+import fcntl
+import logging
+import mmap
+import os
+import selectors
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.ids import Incarnation
+from penstock.core.model.jobs import ExitInfo
+from penstock.engines.local import brain as br
+from penstock.engines.local import protocol
+from penstock.engines.local.containment import choose
+from penstock.engines.local.journal import ExitBook, Journal, Known
+from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.progress import ReportFile
+from penstock.engines.local.replicas import Replicas
+
+log = logging.getLogger(__name__)
+
+RECONNECT_MS = 200
+POLL_MS = 5
+PROGRESS_EVERY_MS = 500
+SHUTDOWN_GRACE_MS = 3_000
+
+
+def boot_ms() -> int:
+    """Return milliseconds since boot, time in suspend included."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class AgentConfig(msgspec.Struct, frozen=True):
+    """What an agent is started with."""
+
+    data: str
+    spec: NodeSpec
+    box_parent: str
+    """Name below which control groups of this node are made."""
+
+
+class LeaseCell:
+    """The lease's end in a small shared file, so that the guardian can act on it while the worker cannot."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(descriptor, 8)
+            self._map = mmap.mmap(descriptor, 8)
+        finally:
+            os.close(descriptor)
+
+    def get(self) -> int | None:
+        (value,) = struct.unpack("<q", self._map[:8])
+        return value or None
+
+    def set(self, until_ms: int | None) -> None:
+        self._map[:8] = struct.pack("<q", until_ms or 0)
+
+
+def server_is_gone(data: DataFolder) -> bool:
+    """Return whether surely no server lives on this machine: nobody holds the server's lock."""
+    try:
+        descriptor = os.open(data.server_lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+class Worker:
+    """One life of the worker. `run` returns when asked to end, or when the guardian has died."""
+
+    def __init__(self, config: AgentConfig, incarnation: Incarnation) -> None:
+        self._config, self._incarnation = config, incarnation
+        self._data = DataFolder(Path(config.data))
+        folder = self._data.node(config.spec.name)
+        self._journal = Journal(folder / "journal")
+        self._cell = LeaseCell(folder / "lease")
+        self._reports: dict[ReplicaKey, ReportFile] = {}
+        self._replicas = Replicas(
+            config.spec.name,
+            self._data,
+            choose(config.box_parent),
+            {d.index: d for d in config.spec.devices},
+            self._journal,
+            ExitBook(folder / "exits"),
+            self._gone,
+        )
+        now_ms = boot_ms()
+        self._brain = br.Brain(
+            config.spec.name,
+            incarnation,
+            [self._entry(known) for known in self._journal.known.values()],
+            lease_until_ms=self._cell.get(),
+            first_report=now_ms * 1000,
+        )
+        for known in self._journal.known.values():
+            if known.exit is None:
+                self._adopt(known)
+        self._selector = selectors.DefaultSelector()
+        self._socket: socket.socket | None = None
+        self._deframer = protocol.Deframer()
+        self._out = bytearray()
+        self._connect_at_ms = 0
+        self._progress_at_ms = 0
+        self._ending = False
+        self._last_ms = now_ms
+
+    def _entry(self, known: Known) -> br.Entry:
+        entry = br.Entry(known.key, "running", known.pid, exit=known.exit)
+        if known.exit is not None:
+            entry.state = "exited"
+        elif known.stopping:
+            entry.state, entry.stop_sent, entry.kill_at_ms = "stopping", True, known.kill_at_ms
+        return entry
+
+    def _adopt(self, known: Known) -> None:
+        self._reports[known.key] = ReportFile(known.key, self._data.report(known.key))
+        self._replicas.adopt(known)
+
+    def run(self, still_wanted: Callable[[], bool]) -> None:
+        """Serve until SIGTERM, or until `still_wanted` says no."""
+        wake_read, wake_write = socket.socketpair()
+        for end in (wake_read, wake_write):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._on_term)
+        self._selector.register(wake_read, selectors.EVENT_READ)
+        self._replicas.reap()
+        while still_wanted() and not (self._ending and not self._replicas.running):
+            for key, mask in self._selector.select(self._timeout_s()):
+                if key.fileobj is wake_read:
+                    with contextlib.suppress(BlockingIOError):
+                        wake_read.recv(4096)
+                    self._replicas.reap()
+                else:
+                    self._on_socket(mask)
+            self._turn()
+        signal.set_wakeup_fd(-1)
+        self._disconnect()
+
+    def _on_term(self, *_: object) -> None:
+        self._ending = True
+
+    def _timeout_s(self) -> float:
+        now_ms = boot_ms()
+        if self._replicas.needs_polling:
+            return POLL_MS / 1000
+        due_ms = min(self._brain.due_ms(), now_ms + 200)
+        if self._socket is None:
+            due_ms = min(due_ms, self._connect_at_ms)
+        return max(0, due_ms - now_ms) / 1000
+
+    def _turn(self) -> None:
+        """Do what time and the last messages call for, then tell the server."""
+        now_ms = boot_ms()
+        if self._socket is None:
+            if server_is_gone(self._data):
+                self._brain.pause_lease(now_ms - self._last_ms)
+            if now_ms >= self._connect_at_ms:
+                self._connect(now_ms)
+        self._last_ms = now_ms
+        self._replicas.poll(now_ms)
+        if now_ms >= self._progress_at_ms:
+            self._progress_at_ms = now_ms + PROGRESS_EVERY_MS
+            for key in self._reports:
+                self._read_progress(key)
+        if self._ending:
+            self._end_all(now_ms)
+        self._act(self._brain.on_time(now_ms))
+        self._cell.set(self._brain.lease_until_ms)
+        if self._brain.must_say_hello:
+            self._disconnect()
+        if self._socket is not None:
+            report = self._brain.next_report(now_ms)
+            if report is not None:
+                self._send(protocol.AgentReport(report))
+
+    def _end_all(self, now_ms: int) -> None:
+        """On SIGTERM: ask everything to stop, kill after a short grace."""
+        for entry in self._brain.living():
+            if entry.state != "stopping":
+                entry.state, entry.stop_sent = "stopping", True
+                entry.problem = entry.problem or "its node was shut down"
+                entry.kill_at_ms = now_ms + SHUTDOWN_GRACE_MS
+                self._replicas.ask_to_stop(entry.key, entry.kill_at_ms)
+
+    def _act(self, actions: list[br.Action]) -> None:
+        for action in actions:
+            match action:
+                case br.Spawn():
+                    key = action.order.key
+                    self._reports[key] = ReportFile(key, self._data.report(key))
+                    pid = self._replicas.start(action.order)
+                    if pid is not None:
+                        self._brain.on_started(key, pid)
+                case br.AskToStop():
+                    kill_at_ms = self._brain.entries[action.key].kill_at_ms or 0
+                    self._replicas.ask_to_stop(action.key, kill_at_ms)
+                case br.KillAll():
+                    self._replicas.kill(action.key)
+                case br.Forget():
+                    self._replicas.forget(action.key)
+
+    def _gone(self, key: ReplicaKey, info: ExitInfo) -> None:
+        """No process of the replica is left: read its last words, then tell."""
+        report = self._reports.pop(key, None)
+        if report is not None:
+            for seen in report.read():
+                self._brain.on_progress(seen)
+            if report.done:
+                info = msgspec.structs.replace(info, done=True)
+        self._brain.on_gone(key, info)
+
+    def _read_progress(self, key: ReplicaKey) -> None:
+        for seen in self._reports[key].read():
+            self._brain.on_progress(seen)
+
+    # The connection.
+
+    def _connect(self, now_ms: int) -> None:
+        self._connect_at_ms = now_ms + RECONNECT_MS
+        try:
+            info = msgspec.json.decode(self._data.server_info.read_bytes())
+            token = self._data.agent_token.read_text(encoding="ascii").strip()
+            link = socket.create_connection((info["agent_host"], info["agent_port"]), timeout=1.0)
+        except (OSError, msgspec.DecodeError, KeyError):
+            return
+        link.setblocking(False)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket, self._deframer, self._out = link, protocol.Deframer(), bytearray()
+        self._selector.register(link, selectors.EVENT_READ)
+        self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, token, self._config.spec, self._incarnation))
+        self._welcomed = False
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = None
+            self._brain.must_say_hello = False
+
+    def _send(self, message: protocol.ToServer) -> None:
+        self._out += protocol.frame(message)
+        self._flush()
+
+    def _flush(self) -> None:
+        assert self._socket is not None
+        try:
+            sent = self._socket.send(self._out)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._disconnect()
+            return
+        del self._out[:sent]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+        self._selector.modify(self._socket, wanted)
+
+    def _on_socket(self, mask: int) -> None:
+        if self._socket is None:
+            return
+        if mask & selectors.EVENT_WRITE:
+            self._flush()
+        if not mask & selectors.EVENT_READ or self._socket is None:
+            return
+        try:
+            data = self._socket.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._disconnect()
+            return
+        try:
+            messages = [protocol.decode_to_agent(body) for body in self._deframer.feed(data)]
+        except protocol.ProtocolError as error:
+            log.warning("connection dropped", extra={"problem": error.message})
+            self._disconnect()
+            return
+        for message in messages:
+            self._on_message(message)
+
+    def _on_message(self, message: protocol.ToAgent) -> None:
+        now_ms = boot_ms()
+        match message:
+            case protocol.ServerWelcome():
+                self._brain.on_welcome(message, now_ms)
+            case protocol.ServerOrders():
+                self._act(self._brain.on_orders(message, now_ms))
+            case protocol.ServerTaken():
+                self._brain.on_taken(message, now_ms)
+            case protocol.ServerRefused():
+                log.error("refused by the server", extra={"reason": message.reason})
+                self._connect_at_ms = now_ms + 5 * RECONNECT_MS
+                self._disconnect()
