@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -26,15 +25,21 @@ def start_agent(data: DataFolder, spec: NodeSpec) -> None:
     path.write_bytes(msgspec.json.encode(config))
     if agent_pid(data, spec.name) is not None:
         return
-    with (folder / "agent.log").open("ab") as log:
-        subprocess.Popen(
+    log = os.open(folder / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    try:
+        os.posix_spawn(
+            sys.executable,
             [sys.executable, "-m", "penstock.engines.local.agent", str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            close_fds=True,
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
         )
+    finally:
+        os.close(log)
 
 
 def agent_pid(data: DataFolder, node: str) -> int | None:

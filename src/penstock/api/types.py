@@ -1,0 +1,165 @@
+"""Answers of the API. Times are unix milliseconds, 0 where something has not happened."""
+
+import msgspec
+
+from penstock.core.errors import Problem
+
+
+class JobRef(msgspec.Struct, frozen=True):
+    id: int
+    name: str
+
+
+class SubmitAnswer(msgspec.Struct, frozen=True):
+    """The jobs that a submit made; `repeated` when the same request had made them before."""
+
+    jobs: list[JobRef]
+    repeated: bool = False
+
+
+class ReplicaView(msgspec.Struct, frozen=True):
+    rank: int
+    node: str
+    devices: list[int]
+    state: str
+    exit: str = ""
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """A job, live or finished."""
+
+    id: int
+    name: str
+    state: str
+    tenant: str
+    queue: str
+    user: str
+    priority: int
+    preemptible: bool
+    replicas: int
+    devices: int
+    submitted_ms: int
+    started_ms: int
+    finished_ms: int
+    attempt: int
+    preemptions: int
+    nodes: list[str]
+    reason: str
+    step: int
+    checkpoint_step: int
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    array_id: int | None = None
+    array_index: int = 0
+    command: list[str] = []
+    replica_list: list[ReplicaView] = []
+
+
+class JobList(msgspec.Struct, frozen=True):
+    """`next_before` is what to ask with as `before` for older finished jobs, or None at the end."""
+
+    jobs: list[JobView]
+    next_before: int | None = None
+
+
+class DeviceView(msgspec.Struct, frozen=True):
+    index: int
+    vendor: str
+    model: str
+    memory_bytes: int
+    simulated: bool
+    job: int | None
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    name: str
+    state: str
+    draining: bool
+    drain_reason: str
+    virtual: bool
+    pool: str
+    cpu_milli: int
+    cpu_held_milli: int
+    memory_bytes: int
+    memory_held_bytes: int
+    devices: list[DeviceView]
+    jobs: list[int]
+    connected: bool
+
+
+class NodeList(msgspec.Struct, frozen=True):
+    nodes: list[NodeView]
+
+
+class QueueView(msgspec.Struct, frozen=True):
+    name: str
+    parent: str
+    policy: str
+    preemption: str
+    waiting: int
+    blocked: int
+    active: int
+    next_jobs: list[JobRef]
+    """The first waiting jobs in the present order."""
+
+
+class QueueList(msgspec.Struct, frozen=True):
+    queues: list[QueueView]
+
+
+class ClusterView(msgspec.Struct, frozen=True):
+    version: str
+    server: str
+    epoch: int
+    seq: int
+    nodes_ready: int
+    nodes: int
+    devices: int
+    devices_held: int
+    jobs_waiting: int
+    jobs_active: int
+    jobs_succeeded: int
+    jobs_not_succeeded: int
+
+
+class OutputRef(msgspec.Struct, frozen=True):
+    attempt: int
+    rank: int
+    size_bytes: int
+
+
+class OutputList(msgspec.Struct, frozen=True):
+    outputs: list[OutputRef]
+
+
+class UsageView(msgspec.Struct, frozen=True):
+    tenant: str
+    device_seconds: float
+    cpu_seconds: float
+    jobs: int
+    attempts: int
+
+
+class UsageList(msgspec.Struct, frozen=True):
+    tenants: list[UsageView]
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: str
+    version: str
+
+
+class DoneAnswer(msgspec.Struct, frozen=True):
+    ok: bool
+
+
+class ProblemDetails(msgspec.Struct, frozen=True):
+    """An error answer. Source: RFC 9457, with `code` and `problems` as extensions."""
+
+    title: str
+    status: int
+    code: str
+    detail: str = ""
+    hint: str = ""
+    type: str = "about:blank"
+    problems: list[Problem] = []

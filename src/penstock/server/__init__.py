@@ -1,0 +1,1 @@
+"""The HTTP API: translates between HTTP and the control loop; decides nothing."""

@@ -1,0 +1,98 @@
+"""What the routes need of the rest of the server, in one object."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.control import messages as msg
+from penstock.control.service import ControlService, InboxFull, OnReply
+from penstock.core.model.events import Record
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
+from penstock.core.state import State
+from penstock.ports import Clock, EventReader
+from penstock.server.answers import ApiError
+from penstock.server.auth import Tokens
+
+
+class Outputs(Protocol):
+    """Reads what replicas wrote."""
+
+    def listed(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, int]]:
+        """Return (attempt, rank, bytes) of each output of the job, in order."""
+        ...
+
+    def read(self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int) -> bytes | None:
+        """Return up to `limit` bytes from `offset`, or None when there is no such output."""
+        ...
+
+
+class Backend:
+    """The running server as the routes see it. Lives on the event loop."""
+
+    def __init__(
+        self,
+        service: ControlService,
+        reader: EventReader,
+        clock: Clock,
+        tokens: Tokens,
+        outputs: Outputs,
+        connected: Callable[[], set[NodeName]],
+        name: str,
+    ) -> None:
+        self.service, self.reader, self.clock, self.tokens = service, reader, clock, tokens
+        self.outputs, self.connected, self.name = outputs, connected, name
+        self.durable_seq = 0
+        self._changed = asyncio.Event()
+        self.closing = asyncio.Event()
+
+    @property
+    def state(self) -> State:
+        return self.service.controller.state
+
+    async def ask(self, request: msg.Request) -> msg.Reply:
+        """Return the reply once its commit is on disk.
+
+        Raises: ApiError when the server is overloaded or the commit failed.
+        """
+        future: asyncio.Future[msg.Reply] = asyncio.get_running_loop().create_future()
+
+        def settle(reply: msg.Reply) -> None:
+            if not future.done():
+                future.set_result(reply)
+
+        try:
+            self.service.ask(request, settle)
+        except InboxFull as error:
+            raise ApiError(error.code, error.message, hint=error.hint) from error
+        reply = await future
+        if isinstance(reply, msg.Failed):
+            raise ApiError(reply.code, reply.message, hint=reply.hint)
+        return reply
+
+    def committed(self, records: tuple[Record, ...]) -> None:
+        """Take note of durable records and wake whoever follows the log (on the event loop)."""
+        if records:
+            self.durable_seq = records[-1].seq
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def wait_for_change(self, timeout_s: float) -> None:
+        """Return when something was committed, or after the timeout."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        except TimeoutError:
+            return
+
+
+def deliver_on(loop: asyncio.AbstractEventLoop) -> Callable[[list[tuple[OnReply, msg.Reply]]], None]:
+    """Return a `Deliver` that gives a group of replies on `loop` with one wake-up."""
+
+    def give(pairs: list[tuple[OnReply, msg.Reply]]) -> None:
+        for on_reply, reply in pairs:
+            on_reply(reply)
+
+    def deliver(pairs: list[tuple[OnReply, msg.Reply]]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(give, pairs)
+
+    return deliver

@@ -1,0 +1,168 @@
+"""From state to answers. Reads are made on the event loop while the control thread folds: each dictionary is copied
+by one atomic call, each value in it is frozen."""
+
+from penstock import __version__
+from penstock.api import types as api
+from penstock.core.ledger.usage import usage_by_tenant
+from penstock.core.model.events import Record
+from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.jobs import Job
+from penstock.core.order.tree import JobOrder
+from penstock.core.snapshot import take_snapshot
+from penstock.core.state import State
+from penstock.ports import FinishedJob
+
+NEXT_JOBS_SHOWN = 10
+
+
+def live_job(job: Job, *, full: bool = False) -> api.JobView:
+    """Return the view of a live job; `full` adds the command and each replica."""
+    attempt, spec = job.attempt, job.spec
+    nodes = list(dict.fromkeys(r.place.node for r in attempt.replicas)) if attempt else []
+    replicas = [
+        api.ReplicaView(r.rank, r.place.node, list(r.place.devices), r.state, r.exit.text() if r.exit else "")
+        for r in (attempt.replicas if attempt and full else ())
+    ]
+    reason = attempt.stop.reason if attempt and attempt.stop else ""
+    return api.JobView(
+        id=job.id,
+        name=spec.name,
+        state=job.state,
+        tenant=spec.tenant,
+        queue=spec.queue,
+        user=job.user,
+        priority=spec.priority,
+        preemptible=spec.preemptible,
+        replicas=spec.ask.replicas,
+        devices=spec.ask.device_total,
+        submitted_ms=job.submitted_ms,
+        started_ms=job.first_started_ms,
+        finished_ms=0,
+        attempt=job.last_attempt,
+        preemptions=job.preemptions,
+        nodes=[str(n) for n in nodes],
+        reason=reason,
+        step=job.progress.step,
+        checkpoint_step=job.progress.checkpoint_step,
+        array_id=job.array_id,
+        array_index=job.array_index,
+        command=list(spec.command) if full else [],
+        replica_list=replicas,
+    )
+
+
+def finished_job(job: FinishedJob) -> api.JobView:
+    return api.JobView(
+        id=job.id,
+        name=job.name,
+        state=job.state,
+        tenant=job.tenant,
+        queue=job.queue,
+        user=job.user,
+        priority=job.priority,
+        preemptible=False,
+        replicas=job.replicas,
+        devices=job.devices,
+        submitted_ms=job.submitted_ms,
+        started_ms=job.started_ms,
+        finished_ms=job.finished_ms,
+        attempt=job.attempts,
+        preemptions=job.preemptions,
+        nodes=list(job.nodes),
+        reason=job.reason,
+        step=job.step,
+        checkpoint_step=0,
+        exit_code=job.exit.code if job.exit else None,
+        exit_signal=job.exit.signal if job.exit else None,
+        array_id=job.array_id,
+        array_index=job.array_index,
+    )
+
+
+def node_view(state: State, name: NodeName, *, connected: bool) -> api.NodeView:
+    node = state.nodes[name]
+    load = state.derived.loads.get(name)
+    held = dict(load.devices) if load else {}
+    capacity = node.spec.capacity
+    return api.NodeView(
+        name=name,
+        state=node.state,
+        draining=node.draining,
+        drain_reason=node.drain_reason,
+        virtual=node.spec.virtual,
+        pool=node.spec.pool,
+        cpu_milli=capacity.cpu_milli,
+        cpu_held_milli=load.host.cpu_milli if load else 0,
+        memory_bytes=capacity.memory_bytes,
+        memory_held_bytes=load.host.memory_bytes if load else 0,
+        devices=[
+            api.DeviceView(d.index, d.vendor, d.model, d.memory_bytes, d.simulated, held.get(d.index))
+            for d in node.spec.devices
+        ],
+        jobs=sorted({job_id for job_id, _ in (list(load.replicas) if load else [])}),
+        connected=connected,
+    )
+
+
+def cluster_view(state: State, server: str) -> api.ClusterView:
+    nodes = list(state.nodes.values())
+    loads = list(state.derived.loads.values())
+    active = len(state.derived.active)
+    return api.ClusterView(
+        version=__version__,
+        server=server,
+        epoch=state.epoch,
+        seq=state.seq,
+        nodes_ready=sum(n.state == "ready" and not n.draining for n in nodes),
+        nodes=len(nodes),
+        devices=sum(len(n.spec.devices) for n in nodes if n.state != "lost"),
+        devices_held=sum(len(load.devices) for load in loads),
+        jobs_waiting=len(state.jobs) - active,
+        jobs_active=active,
+        jobs_succeeded=state.finished_ok,
+        jobs_not_succeeded=state.finished_bad,
+    )
+
+
+def queue_views(state: State, now_ms: int) -> list[api.QueueView]:
+    """Return each queue with its numbers and its next jobs in the present order."""
+    jobs = list(state.jobs.values())
+    snapshot = take_snapshot(state)
+    first: dict[str, list[api.JobRef]] = {}
+    order = JobOrder(snapshot.config, snapshot.classes, now_ms)
+    for _ in range(1000):
+        head = order.peek()
+        if head is None:
+            break
+        refs = first.setdefault(head.spec.queue, [])
+        if len(refs) < NEXT_JOBS_SHOWN:
+            refs.append(api.JobRef(head.id, head.spec.name))
+        order.advance()
+    return [
+        api.QueueView(
+            name=queue.name,
+            parent=queue.parent,
+            policy=queue.policy,
+            preemption=queue.preemption,
+            waiting=sum(j.state == "waiting" and not j.unmet for j in jobs if j.spec.queue == queue.name),
+            blocked=sum(bool(j.unmet) for j in jobs if j.spec.queue == queue.name),
+            active=sum(j.attempt is not None for j in jobs if j.spec.queue == queue.name),
+            next_jobs=first.get(queue.name, []),
+        )
+        for queue in state.config.queues
+    ]
+
+
+def usage_views(records: list[Record], until_ms: int) -> list[api.UsageView]:
+    return [
+        api.UsageView(u.tenant, u.device_ms / 1000, u.cpu_ms / 1000, u.jobs, u.attempts)
+        for u in usage_by_tenant(records, until_ms)
+    ]
+
+
+def job_refs(state: State, job_ids: tuple[JobId, ...]) -> list[api.JobRef]:
+    found = []
+    for job_id in job_ids:
+        job = state.jobs.get(job_id)
+        found.append(api.JobRef(job_id, job.spec.name if job else ""))
+    return found
