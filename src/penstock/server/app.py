@@ -109,10 +109,15 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         job = backend.state.jobs.get(JobId(job_id))
         return job if job is not None and job.submit_seq <= backend.durable_seq else None
 
+    def seen(job: Job, *, full: bool = False) -> api.JobView:
+        last, now_ms = backend.service.controller.last_plan, backend.clock.unix_ms()
+        waits_for = views.waiting_reason(job, last, now_ms) if job.state == "waiting" else ""
+        return views.live_job(job, full=full, waits_for=waits_for)
+
     def view(job_id: int) -> api.JobView:
         job = live(job_id)
         if job is not None:
-            return views.live_job(job, full=True)
+            return seen(job, full=True)
         finished = backend.reader.finished_job(JobId(job_id))
         if finished is None:
             raise ApiError("not_found", f"there is no job {job_id}")
@@ -153,7 +158,7 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         found: list[api.JobView] = []
         if before is None:
             shown = [j for j in list(backend.state.jobs.values()) if j.submit_seq <= backend.durable_seq]
-            found = [v for v in map(views.live_job, sorted(shown, key=lambda j: j.id)) if wanted(v)][:limit]
+            found = [v for v in map(seen, sorted(shown, key=lambda j: j.id)) if wanted(v)][:limit]
         following: int | None = None
         if finished and len(found) < limit:
             start = JobId(before) if before is not None else None

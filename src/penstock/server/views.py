@@ -8,6 +8,7 @@ from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Job
 from penstock.core.order.tree import JobOrder
+from penstock.core.plan import Plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import State
 from penstock.ports import FinishedJob
@@ -15,7 +16,21 @@ from penstock.ports import FinishedJob
 NEXT_JOBS_SHOWN = 10
 
 
-def live_job(job: Job, *, full: bool = False) -> api.JobView:
+def waiting_reason(job: Job, last: Plan | None, now_ms: int) -> str:
+    """Return the short code of why a waiting job waits, as the last cycle saw its class."""
+    if job.unmet:
+        return "dependency"
+    if job.not_before_ms > now_ms:
+        return "backing_off"
+    if last is None:
+        return ""
+    if job.id in last.held:
+        return "making_room"
+    verdict = last.verdicts.get(job.class_id)
+    return ("no_fit" if verdict.code == "making_room" else verdict.code) if verdict else ""
+
+
+def live_job(job: Job, *, full: bool = False, waits_for: str = "") -> api.JobView:
     """Return the view of a live job; `full` adds the command and each replica."""
     attempt, spec = job.attempt, job.spec
     nodes = list(dict.fromkeys(r.place.node for r in attempt.replicas)) if attempt else []
@@ -23,7 +38,7 @@ def live_job(job: Job, *, full: bool = False) -> api.JobView:
         api.ReplicaView(r.rank, r.place.node, list(r.place.devices), r.state, r.exit.text() if r.exit else "")
         for r in (attempt.replicas if attempt and full else ())
     ]
-    reason = attempt.stop.reason if attempt and attempt.stop else ""
+    reason = attempt.stop.reason if attempt and attempt.stop else waits_for
     return api.JobView(
         id=job.id,
         name=spec.name,

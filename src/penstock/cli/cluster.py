@@ -1,0 +1,87 @@
+"""Commands about nodes, queues and the whole."""
+
+import time
+from pathlib import Path
+
+import msgspec
+import typer
+
+from penstock.api import types as api
+from penstock.cli.jobs import client_of
+from penstock.cli.output import console, plain, print_json, table
+from penstock.core.units import format_size
+
+
+def nodes(data: Path | None, *, as_json: bool) -> None:
+    listed = client_of(data).nodes()
+    if as_json:
+        print_json({"nodes": listed})
+        return
+    rows = [_node_row(node) for node in listed]
+    console().print(table(("node", "state", "CPUs", "memory", "devices (x: held)", "jobs"), rows, right=("CPUs",)))
+
+
+def _node_row(node: api.NodeView) -> tuple[str, ...]:
+    marks = "".join("x" if d.job is not None else "." for d in node.devices)
+    models = {d.model + (" (simulated)" if d.simulated else "") for d in node.devices}
+    devices = f"{marks} {len(node.devices)} x {', '.join(sorted(models))}" if node.devices else "none"
+    state = node.state if node.connected or node.state == "lost" else f"{node.state}, not connected"
+    if node.draining:
+        state += f", draining{': ' + node.drain_reason if node.drain_reason else ''}"
+    return (
+        plain(node.name) + (" (virtual)" if node.virtual else ""),
+        plain(state),
+        f"{node.cpu_held_milli / 1000:g}/{node.cpu_milli / 1000:g}",
+        f"{format_size(node.memory_held_bytes)} of {format_size(node.memory_bytes)}",
+        plain(devices),
+        ", ".join(map(str, node.jobs)),
+    )
+
+
+def drain(data: Path | None, node: str, *, on: bool, evict: bool, reason: str, as_json: bool) -> None:
+    client_of(data).drain(node, on=on, evict=evict, reason=reason)
+    if as_json:
+        print_json({"node": node, "draining": on})
+    else:
+        typer.echo(f"node {node} is {'being drained' if on else 'open again'}")
+
+
+def queue(data: Path | None, *, as_json: bool) -> None:
+    listed = client_of(data).queues()
+    if as_json:
+        print_json({"queues": listed})
+        return
+    from rich.tree import Tree
+
+    def label(view: api.QueueView) -> str:
+        following = ", ".join(f"{ref.id} {plain(ref.name)}" for ref in view.next_jobs[:5])
+        text = f"[bold]{plain(view.name)}[/] {view.policy}: {view.active} active, {view.waiting} waiting"
+        text += f", {view.blocked} blocked by dependencies" if view.blocked else ""
+        return text + (f"; next: {following}" if following else "")
+
+    tree = Tree("root")
+    branches = {"root": tree}
+    left = list(listed)
+    while left:
+        placed = [view for view in left if view.parent in branches]
+        for view in placed:
+            branches[view.name] = branches[view.parent].add(label(view))
+        left = [view for view in left if view not in placed]
+        if not placed:
+            break
+    console().print(tree)
+
+
+def report(data: Path | None, out: Path, *, as_json: bool) -> None:
+    from penstock.web import report as page
+
+    client = client_of(data)
+    built = page.build(list(client.all_events()), time.time_ns() // 1_000_000)
+    out.mkdir(parents=True, exist_ok=True)
+    summary = page.summary(built)
+    (out / "report.html").write_text(page.render(built), encoding="utf-8")
+    (out / "summary.json").write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+    if as_json:
+        print_json(summary)
+    else:
+        typer.echo(f"wrote {out / 'report.html'} and {out / 'summary.json'}")

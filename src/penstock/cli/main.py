@@ -1,0 +1,253 @@
+"""The program `penstock`: its commands, and how errors end it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock import __version__
+from penstock.cli.options import (
+    ArrayOption,
+    CpusOption,
+    DataOption,
+    DevicesOption,
+    EnvOption,
+    JobArgument,
+    JobShape,
+    JsonOption,
+    MemoryOption,
+    NameOption,
+    PriorityOption,
+    QueueOption,
+    ReplicasOption,
+    TenantOption,
+    TimeLimitOption,
+)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Penstock pools accelerators and lets the right ML job through at the right moment.",
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
+    """Nothing happens before a command is named."""
+
+
+@app.command()
+def up(
+    data: DataOption = None,
+    cluster: Annotated[Path | None, typer.Option(help="Cluster file (YAML): pools, tenants, queues, nodes.")] = None,
+    port: Annotated[int, typer.Option(help="Port of the API on loopback; 0 takes a free one.")] = 0,
+    foreground: Annotated[bool, typer.Option(help="Stay in this terminal.")] = False,
+    respawn: Annotated[bool, typer.Option(help="Start agents again when they die.")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Start the server and the agents of this machine's nodes."""
+    from penstock.cli import lifecycle
+
+    lifecycle.up(data, cluster, port, foreground=foreground, respawn=respawn, as_json=json)
+
+
+@app.command()
+def down(data: DataOption = None, json: JsonOption = False) -> None:
+    """End the server and its agents; running jobs are stopped and go on when it is up again."""
+    from penstock.cli import lifecycle
+
+    lifecycle.down(data, as_json=json)
+
+
+@app.command()
+def run(
+    command: Annotated[list[str], typer.Argument(help="What to run, after --.")],
+    data: DataOption = None,
+    name: NameOption = None,
+    devices: DevicesOption = None,
+    replicas: ReplicasOption = None,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    priority: PriorityOption = None,
+    queue: QueueOption = None,
+    tenant: TenantOption = None,
+    time_limit: TimeLimitOption = None,
+    env: EnvOption = None,
+) -> None:
+    """Run a command as a job and follow its output; ends with the job's exit code."""
+    from penstock.cli import jobs
+
+    shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, None, env)
+    jobs.run(data, command, shape)
+
+
+@app.command()
+def submit(
+    what: Annotated[list[str], typer.Argument(help="A job file (.yaml, .yml, .json or - for stdin), or -- COMMAND.")],
+    data: DataOption = None,
+    name: NameOption = None,
+    devices: DevicesOption = None,
+    replicas: ReplicasOption = None,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    priority: PriorityOption = None,
+    queue: QueueOption = None,
+    tenant: TenantOption = None,
+    time_limit: TimeLimitOption = None,
+    array: ArrayOption = None,
+    env: EnvOption = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: repeating it submits nothing new.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Submit a job file, or a command, and return at once."""
+    from penstock.cli import jobs
+
+    shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, array, env)
+    jobs.submit(data, what, shape, key, as_json=json)
+
+
+@app.command()
+def ps(
+    data: DataOption = None,
+    all: Annotated[bool, typer.Option("--all", "-a", help="Finished jobs too.")] = False,  # noqa: A002
+    tenant: Annotated[str | None, typer.Option(help="Only of this tenant.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only in this state.")] = None,
+    limit: Annotated[int, typer.Option(help="At most this many.", min=1, max=1000)] = 200,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show anew every second.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """List jobs."""
+    from penstock.cli import jobs
+
+    jobs.ps(data, show_all=all, tenant=tenant, state=state, limit=limit, watch=watch, as_json=json)
+
+
+app.command("jobs", hidden=True)(ps)
+
+
+@app.command()
+def show(job: JobArgument, data: DataOption = None, json: JsonOption = False) -> None:
+    """Show one job with its attempts and what happened to it."""
+    from penstock.cli import jobs
+
+    jobs.show(data, job, as_json=json)
+
+
+@app.command()
+def logs(
+    job: JobArgument,
+    data: DataOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    rank: Annotated[int | None, typer.Option(help="Only this replica.")] = None,
+    attempt: Annotated[int | None, typer.Option(help="Only this attempt; the newest by default.")] = None,
+) -> None:
+    """Print what a job has written."""
+    from penstock.cli import logs as logs_module
+
+    logs_module.print_logs(data, job, follow=follow, rank=rank, attempt=attempt)
+
+
+@app.command()
+def explain(job: JobArgument, data: DataOption = None, json: JsonOption = False) -> None:
+    """Say why a job waits, what would let it start, and by when it may."""
+    from penstock.cli import jobs
+
+    jobs.explain(data, job, as_json=json)
+
+
+@app.command()
+def cancel(
+    jobs: Annotated[list[int], typer.Argument(help="Numbers of the jobs.", min=1)],
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Ask jobs to end."""
+    from penstock.cli import jobs as jobs_module
+
+    jobs_module.cancel(data, jobs, as_json=json)
+
+
+@app.command()
+def nodes(data: DataOption = None, json: JsonOption = False) -> None:
+    """List nodes with their devices and who holds them."""
+    from penstock.cli import cluster
+
+    cluster.nodes(data, as_json=json)
+
+
+@app.command()
+def drain(
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    data: DataOption = None,
+    off: Annotated[bool, typer.Option("--off", help="Open the node again.")] = False,
+    evict: Annotated[bool, typer.Option(help="Ask running work to save and move.")] = False,
+    reason: Annotated[str, typer.Option(help="Shown to everybody who asks why.")] = "",
+    json: JsonOption = False,
+) -> None:
+    """Close a node for new work."""
+    from penstock.cli import cluster
+
+    cluster.drain(data, node, on=not off, evict=evict, reason=reason, as_json=json)
+
+
+@app.command()
+def queue(data: DataOption = None, json: JsonOption = False) -> None:
+    """Show the queue tree, what waits and what comes next."""
+    from penstock.cli import cluster
+
+    cluster.queue(data, as_json=json)
+
+
+@app.command()
+def report(
+    data: DataOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for report.html and summary.json.")] = Path("penstock-report"),
+    json: JsonOption = False,
+) -> None:
+    """Write one HTML page on everything that happened, and summary.json."""
+    from penstock.cli import cluster
+
+    cluster.report(data, out, as_json=json)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of job files."""
+    import json
+
+    from penstock.core.jobfile import request_schema
+
+    typer.echo(json.dumps(request_schema(), indent=2))
+
+
+def main() -> None:
+    """Run the program; a known error ends it with a message and a code of its own (docs/cli.md)."""
+    from penstock.core.errors import PenstockError
+
+    try:
+        app()
+    except PenstockError as error:
+        from penstock.cli.output import print_error
+
+        sys.exit(print_error(error, as_json="--json" in sys.argv))
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

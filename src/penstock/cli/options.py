@@ -1,0 +1,66 @@
+"""Options that several commands share."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+DataOption = Annotated[
+    Path | None, typer.Option("--data", help="Data folder of the server [env: PENSTOCK_HOME; ~/.local/share/penstock].")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
+JobArgument = Annotated[int, typer.Argument(help="Number of the job.", min=1)]
+NameOption = Annotated[str | None, typer.Option("--name", "-J", help="Name of the job.")]
+DevicesOption = Annotated[int | None, typer.Option("--devices", "--gpus", "-g", help="Devices of each replica.")]
+ReplicasOption = Annotated[int | None, typer.Option("--replicas", "-n", help="How many start together.")]
+CpusOption = Annotated[float | None, typer.Option("--cpus", "-c", help="CPUs of each replica.")]
+MemoryOption = Annotated[str | None, typer.Option("--memory", "--mem", help="Host memory of each replica.")]
+PriorityOption = Annotated[str | None, typer.Option("--priority", help="low, medium, high or a number.")]
+QueueOption = Annotated[str | None, typer.Option("--queue", "-p", help="Queue to wait in.")]
+TenantOption = Annotated[str | None, typer.Option("--tenant", "-A", help="Team that the job belongs to.")]
+TimeLimitOption = Annotated[str | None, typer.Option("--time-limit", "-t", help="Stop it after this long.")]
+ArrayOption = Annotated[int | None, typer.Option("--array", "-a", help="Submit this many copies.")]
+EnvOption = Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE, or NAME to pass your own.")]
+
+PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
+"""Variables of the submitting shell that a job gets, so that `python` means the same there."""
+
+
+class JobShape(NamedTuple):
+    """What the options of `run` and `submit` say about the job; None where nothing was said."""
+
+    name: str | None
+    devices: int | None
+    replicas: int | None
+    cpus: float | None
+    memory: str | None
+    priority: str | None
+    queue: str | None
+    tenant: str | None
+    time_limit: str | None
+    array: int | None
+    env: list[str] | None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the job-file fields that were given."""
+        given = {name: value for name, value in self._asdict().items() if value is not None and name != "env"}
+        if self.priority is not None and self.priority.isdigit():
+            given["priority"] = int(self.priority)
+        return given
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables asked for with --env."""
+        found = {}
+        for item in self.env or []:
+            name, given, value = item.partition("=")
+            found[name] = value if given else os.environ.get(name, "")
+        return found
+
+
+def data_folder(given: Path | None) -> Path:
+    """Return the data folder: the option, else PENSTOCK_HOME, else the user's own."""
+    if given is not None:
+        return given
+    home = os.environ.get("PENSTOCK_HOME")
+    return Path(home) if home else Path.home() / ".local" / "share" / "penstock"

@@ -1,0 +1,292 @@
+"""The one place that picks the real clock, store, engine and devices, and runs the server with them."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import uvicorn
+import yaml
+
+from penstock.control import messages as msg
+from penstock.control.controller import Controller
+from penstock.control.service import ControlService, InboxFull, OnReply
+from penstock.core.clusterfile import ClusterFile, parse_cluster
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.lifecycle.reports import NodeReport
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.events import Record
+from penstock.core.model.ids import Incarnation
+from penstock.devices import discovery
+from penstock.engines.local.launch import agent_pid, start_agent
+from penstock.engines.local.link import LocalEngine, Session
+from penstock.engines.local.nodes import specs, this_machine
+from penstock.engines.local.outputs import LocalOutputs
+from penstock.engines.local.paths import DataFolder
+from penstock.server.app import create_app
+from penstock.server.auth import Tokens, ensure_agent_token, write_private
+from penstock.server.backend import Backend, deliver_on
+from penstock.store.sqlite import SqliteStore
+
+log = logging.getLogger(__name__)
+
+LOCK_WAIT_S = 3.0
+AGENT_CHECK_S = 1.0
+FAULT_EXIT_CODE = 70
+
+
+class RealClock:
+    """The machine's clocks."""
+
+    def unix_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class ServeOptions(msgspec.Struct, frozen=True):
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    cluster_file: Path | None = None
+    respawn_agents: bool = True
+    check_invariants: bool = False
+
+
+class AlreadyRunning(PenstockError):
+    code = "already_running"
+
+
+def read_cluster_file(path: Path | None) -> ClusterFile | None:
+    """Return what the file declares, or None without a file.
+
+    Raises: InvalidInput naming every problem.
+    """
+    if path is None:
+        return None
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"{path} is no YAML: {error}") from error
+    parsed, problems = parse_cluster(raw)
+    if problems:
+        raise InvalidInput(f"{path} has {len(problems)} problem(s)", problems=problems)
+    return parsed
+
+
+def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]:
+    """Return the nodes to run here: those declared, or this machine with its real devices."""
+    nodes = declared.nodes if declared and declared.nodes else (this_machine(),)
+    found = discovery.nvidia()
+    log.info("devices", extra={"provider": found.provider, "note": found.note})
+    fake = [discovery.simulated(n.simulated_count, n.simulated_model, n.simulated_memory_bytes) for n in nodes]
+    return specs(nodes, discovery.host_resources(data.root), found.devices, fake)
+
+
+def hold_server_lock(data: DataFolder) -> int:
+    """Hold the lock that proves a server's life, for as long as the process lives.
+
+    Raises: AlreadyRunning when another server holds it.
+    """
+    descriptor = os.open(data.server_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except OSError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise AlreadyRunning(f"another server runs on {data.root}", hint="penstock down ends it") from None
+            time.sleep(0.02)
+
+
+def serve(options: ServeOptions) -> None:
+    """Run a server until SIGTERM or SIGINT.
+
+    Raises: AlreadyRunning, InvalidInput or StoreError before anything is served.
+    """
+    options.data.mkdir(parents=True, exist_ok=True)
+    data = DataFolder(options.data.resolve())
+    declared = read_cluster_file(options.cluster_file)
+    lock = hold_server_lock(data)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        asyncio.run(_Running(options, data, declared).run())
+    finally:
+        os.close(lock)
+
+
+class _Running:
+    """One server's parts, and how they are joined."""
+
+    def __init__(self, options: ServeOptions, data: DataFolder, declared: ClusterFile | None) -> None:
+        self._options, self._data = options, data
+        self._clock = RealClock()
+        self._store = SqliteStore(data.log)
+        self._nodes = node_specs(declared, data)
+        name = f"{socket.gethostname()}:{os.getpid()}"
+        self._controller = Controller(self._store, self._clock, name=name, check_invariants=options.check_invariants)
+        self._controller.open(declared.config if declared else None)
+        self._engine = LocalEngine(ensure_agent_token(data.agent_token), self._on_hello, self._on_report)
+        self._tokens = Tokens(data.root / "tokens.json")
+        self._tokens.ensure_local(data.user_token)
+        self._name = name
+
+    async def run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._service = ControlService(
+            self._controller,
+            self._store,
+            self._engine,
+            self._clock,
+            deliver=deliver_on(self._loop),
+            on_records=self._publish,
+            on_fault=_die,
+        )
+        self._backend = Backend(
+            self._service,
+            self._store,
+            self._clock,
+            self._tokens,
+            LocalOutputs(self._data),
+            self._engine.connected,
+            self._name,
+        )
+        self._backend.durable_seq = self._controller.state.seq
+        agent_port = await self._engine.start("127.0.0.1")
+        listener = _listen(self._options.host, self._options.port)
+        self._service.start()
+        self._announce(listener.getsockname()[1], agent_port)
+        keeper = asyncio.create_task(self._keep_agents())
+        try:
+            await self._http(listener)
+        finally:
+            keeper.cancel()
+            self._engine.stop()
+            await asyncio.to_thread(self._service.stop)
+            self._data.server_info.unlink(missing_ok=True)
+            self._store.close()
+
+    async def _http(self, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            create_app(self._backend),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            http="httptools",
+            timeout_graceful_shutdown=2,
+        )
+        server = uvicorn.Server(config)
+        ending = asyncio.create_task(self._watch_end(server))
+        await server.serve(sockets=[listener])
+        ending.cancel()
+
+    async def _watch_end(self, server: uvicorn.Server) -> None:
+        """Let streams end by themselves once the server is asked to end."""
+        while not server.should_exit:
+            await asyncio.sleep(0.1)
+        self._backend.closing.set()
+        self._backend.committed(())
+
+    def _announce(self, port: int, agent_port: int) -> None:
+        info = {
+            "host": self._options.host,
+            "port": port,
+            "agent_host": "127.0.0.1",
+            "agent_port": agent_port,
+            "pid": os.getpid(),
+        }
+        write_private(self._data.server_info, msgspec.json.encode(info).decode("ascii"))
+
+    async def _keep_agents(self) -> None:
+        """Start the nodes' agents, and start them again when they die, where that is wished."""
+        first = True
+        while first or self._options.respawn_agents:
+            for spec in self._nodes:
+                if first or agent_pid(self._data, spec.name) is None:
+                    start_agent(self._data, spec)
+            first = False
+            await asyncio.sleep(AGENT_CHECK_S)
+
+    def _publish(self, records: tuple[Record, ...]) -> None:
+        self._loop.call_soon_threadsafe(self._backend.committed, records)
+
+    def _on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: Session) -> None:
+        def welcome(reply: msg.Reply) -> None:
+            if isinstance(reply, msg.Welcome):
+                session.welcome(reply.epoch, reply.lease_ms, reply.heartbeat_ms)
+            else:
+                session.close()
+
+        self._ask(msg.Hello(spec, incarnation), welcome, session)
+
+    def _on_report(self, report: NodeReport, session: Session) -> None:
+        def taken(reply: msg.Reply) -> None:
+            if isinstance(reply, msg.ReportTaken):
+                session.taken(reply.seq, reply.orders, accepted=reply.accepted)
+
+        self._ask(report, taken, session)
+
+    def _ask(self, request: msg.Request, on_reply: OnReply, session: Session) -> None:
+        try:
+            self._service.ask(request, on_reply)
+        except InboxFull:
+            session.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise InvalidInput(
+            f"cannot listen on {host}:{port}: {error.strerror}", hint="--port 0 takes a free one"
+        ) from error
+    listener.listen(1024)
+    return listener
+
+
+def _die(error: BaseException) -> None:
+    """A fault of the control loop ends the process at once: a restart folds the log, and nothing is half done."""
+    print(f"penstock: the control loop stopped: {error!r}", file=sys.stderr, flush=True)
+    os._exit(FAULT_EXIT_CODE)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the server process: one argument, the options as JSON."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
+    raw = msgspec.json.decode(given[0])
+    cluster = Path(raw["cluster_file"]) if raw.get("cluster_file") else None
+    options = ServeOptions(
+        data=Path(raw["data"]),
+        host=raw.get("host", "127.0.0.1"),
+        port=raw.get("port", 0),
+        cluster_file=cluster,
+        respawn_agents=raw.get("respawn_agents", True),
+        check_invariants=raw.get("check_invariants", False),
+    )
+    try:
+        serve(options)
+    except PenstockError as error:
+        for problem in error.problems:
+            print(f"  {problem.message} {problem.hint}", file=sys.stderr)
+        print(f"penstock: {error.message}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
