@@ -250,7 +250,7 @@ class State:
     def _checkpoint_saved(self, event: ev.CheckpointSaved, record: ev.Record) -> None:
         job, _ = self.attempt_of(event.job_id, event.attempt)
         step = max(job.progress.step, event.step)
-        self._put(replace(job, progress=Progress(step, event.step, record.time_ms)))
+        self._put(replace(job, progress=Progress(step, event.step, record.time_ms, event.attempt)))
 
     def _attempt_ended(self, event: ev.AttemptEnded) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)

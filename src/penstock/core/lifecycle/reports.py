@@ -148,7 +148,10 @@ def _on_progress(tx: Transaction, seen: ProgressSeen) -> None:
     job = tx.state.jobs.get(seen.key.job_id)
     if job is None or job.attempt is None or job.attempt.number != seen.key.attempt:
         return
-    if seen.kind == "checkpoint" and seen.step != job.progress.checkpoint_step:
+    if seen.kind == "checkpoint":
+        known = job.progress
+        if known.checkpoint_attempt == job.attempt.number and seen.step <= known.checkpoint_step:
+            return
         tx.emit(CheckpointSaved(job.id, job.attempt.number, seen.step, seen.size_bytes, seen.why))
     elif seen.kind == "resumed":
         lost = max(0, job.progress.step - seen.step)

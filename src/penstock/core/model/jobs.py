@@ -176,6 +176,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int = 0
     checkpoint_step: int = 0
     checkpoint_ms: int = 0
+    checkpoint_attempt: AttemptNumber = AttemptNumber(0)
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):

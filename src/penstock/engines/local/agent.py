@@ -159,7 +159,9 @@ class Guardian:
             return
         containment = choose(self._config.box_parent)
         for known in replay(self._folder / "journal").values():
-            if known.exit is None:
+            if known.exit is None and (not known.pid or procfs.start_ticks(known.pid) == known.ticks):
+                if known.pid:
+                    self._exits.add_ended_by_lease(known.pid, known.ticks)
                 name = f"{self._config.spec.name}.{known.key}"
                 kill_inside(containment.box(name, Resources(), known.pid or None))
 

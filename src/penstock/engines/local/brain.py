@@ -18,10 +18,13 @@ from penstock.core.lifecycle.orders import Acknowledge, Order, StartReplica, Sto
 from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen, SeenState
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
 from penstock.core.model.jobs import ExitInfo
-from penstock.engines.local.protocol import ServerOrders, ServerTaken, ServerWelcome
+from penstock.engines.local.protocol import AgentReport, ServerOrders, ServerTaken, ServerWelcome
 
 PROGRESS_KEPT_MAX = 10_000
 SENT_KEPT_MAX = 1_000
+SILENT_HEARTBEATS = 3
+"""After this many heartbeats without an answer the session counts as broken."""
+LEASE_OVER = "its node lost touch with the server and ended it"
 
 
 class Spawn(msgspec.Struct, frozen=True):
@@ -96,14 +99,17 @@ class Brain:
         self._changed: set[ReplicaKey] = set()
         self._progress: list[tuple[int, ProgressSeen]] = []
         self._next_heartbeat_ms = 0
+        self._heard_ms: int | None = None
         self.must_say_hello = False
+        """The server does not know this session (any more), or says nothing: introduce yourself again."""
 
     # From the server.
 
     def on_welcome(self, welcome: ServerWelcome, now_ms: int) -> None:
         """Begin a session: former ones are over, a full report is due."""
-        if welcome.epoch < self._epoch:
+        if (welcome.epoch, welcome.session) <= (self._epoch, self._session):
             return
+        self._heard_ms = now_ms
         self._epoch, self._session, self._taken_seq = welcome.epoch, welcome.session, 0
         self.lease_ms, self.heartbeat_ms = welcome.lease_ms, welcome.heartbeat_ms
         self.must_say_hello = False
@@ -120,6 +126,7 @@ class Brain:
         """Extend the lease from when that report was sent; drop progress that it carried."""
         if not self._current(message.epoch, message.session):
             return
+        self._heard_ms = now_ms
         if not message.accepted:
             self.must_say_hello = True
             return
@@ -208,13 +215,15 @@ class Brain:
 
     def on_time(self, now_ms: int) -> list[Action]:
         """Return what is due: kills after their grace, and the end of everything once the lease is over."""
+        if self._heard_ms is not None and now_ms - self._heard_ms > SILENT_HEARTBEATS * self.heartbeat_ms:
+            self.must_say_hello, self._heard_ms = True, now_ms
         actions: list[Action] = []
         over = self.lease_over(now_ms)
         for entry in self.entries.values():
             if entry.state == "exited":
                 continue
             if over and not entry.problem:
-                entry.problem = "its node lost touch with the server and ended it"
+                entry.problem = LEASE_OVER
                 actions += self._kill(entry)
             elif entry.kill_at_ms is not None and now_ms >= entry.kill_at_ms and not entry.kill_sent:
                 actions += self._kill(entry)
@@ -226,8 +235,10 @@ class Brain:
 
     # To the server.
 
-    def next_report(self, now_ms: int) -> NodeReport | None:
+    def next_report(self, now_ms: int) -> AgentReport | None:
         """Return the report that is due now, or None: what changed at once, everything at each heartbeat."""
+        if not self._session:
+            return None
         full = now_ms >= self._next_heartbeat_ms
         fresh = any(seq == 0 for seq, _ in self._progress)
         if not full and not self._changed and not fresh:
@@ -244,7 +255,7 @@ class Brain:
         self._progress = [(seq or self._report_seq, p) for seq, p in self._progress]
         if full:
             self._progress = [(self._report_seq, p) for _, p in self._progress]
-        return NodeReport(
+        report = NodeReport(
             node=self.node,
             incarnation=self.incarnation,
             seq=self._report_seq,
@@ -252,6 +263,7 @@ class Brain:
             replicas=tuple(self._seen(self.entries[k]) for k in keys if k in self.entries),
             progress=tuple(told),
         )
+        return AgentReport(self._epoch, self._session, report)
 
     def _seen(self, entry: Entry) -> ReplicaSeen:
         return ReplicaSeen(entry.key, entry.state, entry.pid, entry.exit)

@@ -111,17 +111,25 @@ def _merge(entry: Known, line: Line) -> None:
 
 
 class ExitBook:
-    """Exits that the guardian saw of processes it inherited: one line each, read by the next worker."""
+    """What the guardian tells the workers: exits of processes it inherited, and which ones it ended itself."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
         self.exits: dict[tuple[int, int], tuple[int | None, int | None]] = {}
         """(pid, start ticks) to (exit code, signal)."""
+        self.ended_by_lease: set[tuple[int, int]] = set()
+        """Leaders of replicas that the guardian ended because the lease was over."""
 
     def add(self, pid: int, ticks: int, code: int | None, signal: int | None) -> None:
         """Note an exit, before the process is reaped."""
-        line = f"{pid} {ticks} {'-' if code is None else code} {'-' if signal is None else signal}\n"
+        self._write(f"{pid} {ticks} {'-' if code is None else code} {'-' if signal is None else signal}\n")
+
+    def add_ended_by_lease(self, pid: int, ticks: int) -> None:
+        """Note that a replica is about to be ended because the lease is over."""
+        self._write(f"{pid} {ticks} lease -\n")
+
+    def _write(self, line: str) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.write(descriptor, line.encode("ascii"))
@@ -140,5 +148,8 @@ class ExitBook:
         self._offset += len(whole)
         for line in whole.decode("ascii").splitlines():
             pid, ticks, code, signal = line.split()
+            if code == "lease":
+                self.ended_by_lease.add((int(pid), int(ticks)))
+                continue
             exit_code = None if code == "-" else int(code)
             self.exits[int(pid), int(ticks)] = (exit_code, None if signal == "-" else int(signal))

@@ -35,6 +35,10 @@ class Session:
         if orders:
             self.order(orders)
 
+    def accepts(self, message: protocol.AgentReport) -> bool:
+        """Return whether the message is of this very session."""
+        return message.session == self.number and message.epoch == self._epoch
+
     def order(self, orders: Iterable[Order]) -> None:
         if self._epoch:
             self._seq += 1
@@ -117,7 +121,7 @@ class LocalEngine:
     def _on_message(self, message: protocol.ToServer, session: Session) -> None:
         if isinstance(message, protocol.AgentHello):
             self._hello(message, session)
-        elif session.node:
+        elif session.node and session.accepts(message):
             self._on_report(message.report, session)
 
     def _hello(self, hello: protocol.AgentHello, session: Session) -> None:

@@ -25,6 +25,10 @@ class AgentHello(msgspec.Struct, frozen=True, tag=True):
 
 
 class AgentReport(msgspec.Struct, frozen=True, tag=True):
+    """A report within one session; one of a former session is not listened to."""
+
+    epoch: Epoch
+    session: int
     report: NodeReport
 
 

@@ -13,6 +13,7 @@ from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.resources import Device, Resources
 from penstock.engines.local import procfs
+from penstock.engines.local.brain import LEASE_OVER
 from penstock.engines.local.containment import Box, Containment, kill_inside
 from penstock.engines.local.journal import ExitBook, Journal, Known, Line
 from penstock.engines.local.paths import DataFolder
@@ -169,6 +170,8 @@ class Replicas:
         info = ExitInfo(code=code, signal=number)
         if code == NEVER_RAN_CODE and self._data.never_ran(running.key).exists():
             info = ExitInfo(problem="its agent died before it had started")
+        elif number == signal.SIGKILL and self._ended_by_lease(running):
+            info = ExitInfo(signal=number, problem=LEASE_OVER)
         elif number == signal.SIGKILL and (note := running.box.note()):
             info = ExitInfo(signal=number, note=note)
         running.exit = info
@@ -176,6 +179,10 @@ class Replicas:
             self._finish(running.key, info)
         else:
             self._killing.add(running.key)
+
+    def _ended_by_lease(self, running: Running) -> bool:
+        self._exits.refresh()
+        return (running.pid, running.ticks) in self._exits.ended_by_lease
 
     def _finish(self, key: ReplicaKey, info: ExitInfo) -> None:
         """Say that nothing is left of the replica. The journal has it first."""

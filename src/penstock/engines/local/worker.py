@@ -195,7 +195,7 @@ class Worker:
         if self._socket is not None:
             report = self._brain.next_report(now_ms)
             if report is not None:
-                self._send(protocol.AgentReport(report))
+                self._send(report)
 
     def _end_all(self, now_ms: int) -> None:
         """On SIGTERM: ask everything to stop, kill after a short grace."""
@@ -252,7 +252,6 @@ class Worker:
         self._socket, self._deframer, self._out = link, protocol.Deframer(), bytearray()
         self._selector.register(link, selectors.EVENT_READ)
         self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, token, self._config.spec, self._incarnation))
-        self._welcomed = False
 
     def _disconnect(self) -> None:
         if self._socket is not None:

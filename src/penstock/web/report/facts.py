@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.cluster import NodeSpec, NodeState
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName
 from penstock.core.model.jobs import JobState, Outcome
 from penstock.web.report.model import NodeSpan, SpanKind
@@ -23,8 +23,8 @@ class AttemptFacts(msgspec.Struct):
     nodes: tuple[NodeName, ...]
     to_start: int
     running_ms: int | None = None
-    stop: ev.AttemptStopRequested | None = None
-    stop_ms: int = 0
+    stops: list[tuple[int, ev.AttemptStopRequested]] = []
+    """Orders to leave with their times; a cancel may overtake a preemption."""
     ended_ms: int | None = None
     outcome: Outcome | None = None
     detail: str = ""
@@ -59,7 +59,7 @@ class JobFacts(msgspec.Struct):
 
 class NodeFacts(msgspec.Struct):
     spec: NodeSpec
-    kind: SpanKind
+    kind: NodeState
     since_ms: int
     lanes: set[int]
     draining_since_ms: int | None = None
@@ -68,7 +68,7 @@ class NodeFacts(msgspec.Struct):
     def span(self, kind: SpanKind, start_ms: int, end_ms: int) -> NodeSpan:
         return NodeSpan(kind, start_ms, end_ms, len(self.spec.devices), self.spec.capacity.cpu_milli)
 
-    def turn(self, kind: SpanKind, time_ms: int) -> None:
+    def turn(self, kind: NodeState, time_ms: int) -> None:
         """End the present condition and begin another one."""
         if time_ms > self.since_ms:
             self.spans.append(self.span(self.kind, self.since_ms, time_ms))
@@ -155,20 +155,13 @@ def _attempt_event(job: JobFacts, event: AttemptEvent, time_ms: int) -> None:
                 job.exit = event.exit.text()
         case ev.AttemptStopRequested():
             job.state = "stopping"
-            _stop_asked(job.attempt, event, time_ms)
+            job.attempt.stops.append((time_ms, event))
         case ev.CheckpointSaved():
             job.saved_step = job.attempt.saved_step = event.step
         case ev.JobResumed():
             job.attempt.resumed = event
         case ev.AttemptEnded():
             job.attempt.ended_ms, job.attempt.outcome, job.attempt.detail = time_ms, event.outcome, event.detail
-
-
-def _stop_asked(attempt: AttemptFacts, event: ev.AttemptStopRequested, time_ms: int) -> None:
-    """Keep the first order, unless a later one is of another kind: a cancel may overtake a preemption."""
-    if attempt.stop is None or attempt.stop.reason != event.reason:
-        attempt.stop_ms = attempt.stop_ms if attempt.stop else time_ms
-        attempt.stop = event
 
 
 def _node_event(

@@ -1,0 +1,1 @@
+"""Simulators around the same core as the live server."""

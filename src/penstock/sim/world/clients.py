@@ -1,0 +1,123 @@
+"""Simulated users: submit until answered, cancel, drain. What they were promised is kept to be held against the log."""
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from penstock.control import messages as msg
+from penstock.core.jobfile import parse_request
+from penstock.core.lifecycle.requests import Submit, Submitted
+from penstock.core.model.ids import JobId, NodeName, UserName
+from penstock.sim.world.programs import Behaviour, random_behaviour
+
+if TYPE_CHECKING:
+    from penstock.sim.world.world import World
+
+RETRY_MS = 3_000
+PRIORITIES = ("low", "low", "medium", "medium", "high", 120, 700)
+
+
+class Clients:
+    """All users of one world. Each request is repeated under one idempotency key until it is answered."""
+
+    def __init__(self, world: "World", rng: random.Random) -> None:
+        self._world, self._rng = world, rng
+        self.accepted: dict[str, tuple[JobId, ...]] = {}
+        self.refused: dict[str, str] = {}
+        self.asked: dict[str, tuple[Any, ...]] = {}
+        self.behaviours: dict[str, Behaviour] = {}
+        self.cancelled: set[JobId] = set()
+
+    def plan_requests(self, jobs: int, over_ms: int) -> None:
+        """Spread submits of about `jobs` jobs, and some cancels and drains, over a time."""
+        made = 0
+        while made < jobs:
+            raw = self._request()
+            made += sum(entry.get("array", 1) for entry in raw)
+            key = f"key-{len(self.asked)}"
+            parsed, problems = parse_request(raw)
+            assert not problems, problems
+            self.asked[key] = parsed
+            self._world.agenda.after(self._rng.randint(0, over_ms), lambda k=key: self._submit(k))  # type: ignore[misc]
+        for _ in range(self._rng.randint(0, 4)):
+            self._world.agenda.after(self._rng.randint(1, over_ms), self._cancel_one)
+        for _ in range(self._rng.randint(0, 1)):
+            self._world.agenda.after(self._rng.randint(1, over_ms), self._drain_one)
+
+    def _request(self) -> list[dict[str, Any]]:
+        rng = self._rng
+        count = rng.choice((1, 1, 1, 1, 2, 3))
+        entries = []
+        for index in range(count):
+            behaviour = random_behaviour(rng)
+            entry: dict[str, Any] = {
+                "name": f"j{index}",
+                "command": list(behaviour.command()),
+                "tenant": rng.choice(self._world.tenants),
+                "queue": rng.choice(("a", "b", "b1")),
+                "priority": rng.choice(PRIORITIES),
+                "cpus": rng.choice((0, 1, 2)),
+                "devices": rng.choice((0, 1, 1, 2, 4)),
+                "grace": rng.choice((1, 5)),
+                "retries": rng.choice((0, 0, 1)),
+                "preemptible": rng.random() < 0.9,
+            }
+            if rng.random() < 0.3:
+                entry["replicas"] = rng.randint(2, 3)
+                entry["devices"] = rng.choice((0, 1, 2))
+            elif rng.random() < 0.1:
+                entry["array"] = rng.randint(2, 4)
+            if index and rng.random() < 0.7:
+                entry[rng.choice(("after_ok", "after_any", "after_failed"))] = f"j{index - 1}"
+            if rng.random() < 0.1:
+                entry["time_limit"] = rng.choice((1, 5))
+            entries.append(entry)
+        return entries
+
+    def _submit(self, key: str) -> None:
+        if key in self.accepted or key in self.refused:
+            return
+
+        def on_reply(reply: msg.Reply) -> None:
+            if self._rng.random() < self._world.network.loss:
+                return
+            if isinstance(reply, Submitted):
+                self._take(key, reply.job_ids)
+            elif not isinstance(reply, msg.Failed):
+                self.refused[key] = str(reply)
+
+        server = self._world.server
+        if server is not None:
+            server.ask(Submit(self.asked[key], UserName("u"), key, key), on_reply)
+        self._world.agenda.after(self._rng.randint(500, RETRY_MS), lambda: self._submit(key))
+
+    def _take(self, key: str, job_ids: tuple[JobId, ...]) -> None:
+        known = self.accepted.get(key)
+        if known is not None and known != job_ids:
+            self._world.violation(f"request {key} was answered with jobs {known} and with {job_ids}")
+        self.accepted[key] = job_ids
+
+    def _cancel_one(self) -> None:
+        if self.accepted and self._world.server is not None:
+            job_id = self._rng.choice(self._rng.choice(sorted(self.accepted.values())))
+            self.cancelled.add(job_id)
+            self._world.server.ask(msg.Cancel(job_id, UserName("u")))
+
+    def _drain_one(self) -> None:
+        node = NodeName(self._rng.choice(sorted(self._world.nodes)))
+        evict = self._rng.random() < 0.5
+        if self._world.server is not None:
+            self._world.probe("node_drained_with_eviction" if evict else "node_drained")
+            self._world.server.ask(msg.Drain(node, True, UserName("u"), "maintenance", evict))
+        self._world.agenda.after(self._rng.randint(2_000, 20_000), lambda: self._open(node))
+
+    def _open(self, node: NodeName) -> None:
+        """Open the node again; repeated until the server says so."""
+        done = False
+
+        def on_reply(reply: msg.Reply) -> None:
+            nonlocal done
+            done = done or isinstance(reply, msg.Done)
+
+        if self._world.server is not None:
+            self._world.server.ask(msg.Drain(node, False, UserName("u")), on_reply)
+        self._world.agenda.after(4_000, lambda: None if done else self._open(node))

@@ -1,0 +1,73 @@
+"""A simulated log: durable records, and a disk that fails, fills, or dies half-way through a commit."""
+
+import random
+from collections.abc import Iterator, Sequence
+
+from penstock.core.errors import StaleEpoch, StoreError, StoreFull
+from penstock.core.faults import planted
+from penstock.core.model.events import Record
+from penstock.core.model.ids import Epoch, JobId
+from penstock.core.model.jobs import JobState
+from penstock.core.state import Image
+from penstock.ports import FinishedJob
+
+
+class PowerCut(Exception):
+    """The machine of the server died during a commit; what was not durable is gone."""
+
+
+class SimDisk:
+    """An `EventStore` in memory. What `append` has returned from is durable; before that, a coin decides."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self.records: list[Record] = []
+        self.finished: dict[JobId, FinishedJob] = {}
+        self.epoch = Epoch(0)
+        self.snapshot: Image | None = None
+        self.fail_rate = 0.0
+        self.full = False
+        self.cut_next = False
+        self.damage: list[str] = []
+        """Promises of the log itself that were broken."""
+
+    def acquire_epoch(self) -> Epoch:
+        self.epoch = Epoch(self.epoch + 1)
+        return self.epoch
+
+    def append(self, records: Sequence[Record], finished: Sequence[FinishedJob], epoch: Epoch) -> None:
+        if epoch != self.epoch and not planted("stale_controller_commits"):
+            raise StaleEpoch(f"term {epoch} has ended")
+        if not records:
+            return
+        if self.full:
+            raise StoreFull("the simulated disk is full")
+        if self._rng.random() < self.fail_rate:
+            raise StoreError("the simulated disk failed")
+        if self.cut_next:
+            self.cut_next = False
+            if self._rng.random() < 0.5:
+                self._keep(records, finished)
+            raise PowerCut
+        self._keep(records, finished)
+
+    def _keep(self, records: Sequence[Record], finished: Sequence[FinishedJob]) -> None:
+        expected = len(self.records) + 1
+        if records[0].seq != expected:
+            self.damage.append(f"record {records[0].seq} was written where {expected} belongs")
+        self.records.extend(records)
+        for row in finished:
+            if row.id in self.finished:
+                self.damage.append(f"job {row.id} finished twice")
+            self.finished[row.id] = row
+
+    def load(self) -> tuple[Image | None, Iterator[Record]]:
+        after = self.snapshot.seq if self.snapshot else 0
+        return self.snapshot, iter(self.records[after:])
+
+    def save_snapshot(self, image: Image) -> None:
+        self.snapshot = image
+
+    def outcome(self, job_id: JobId) -> JobState | None:
+        row = self.finished.get(job_id)
+        return row.state if row else None

@@ -1,0 +1,324 @@
+"""A simulated node: the real agent logic over simulated processes, with a guardian, crashes and pauses."""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.ids import Incarnation
+from penstock.core.model.jobs import ExitInfo
+from penstock.engines.local import brain as br
+from penstock.engines.local import protocol
+from penstock.sim.world.clockwork import Agenda, NodeClock
+from penstock.sim.world.programs import STEP_MS, Behaviour, Process, SharedWork, steps_done
+
+if TYPE_CHECKING:
+    from penstock.sim.world.world import World
+
+TURN_MS = 400
+GUARDIAN_SLACK_MS = 300
+
+
+class SimNode:
+    """One machine. `up`: the machine runs; `brain`: its agent runs; `paused`: the agent stands still."""
+
+    def __init__(self, world: "World", spec: NodeSpec, rng: random.Random) -> None:
+        self._world, self.spec, self._rng = world, spec, rng
+        self._agenda: Agenda = world.agenda
+        self._work: SharedWork = world.work
+        self._clock = NodeClock(self._agenda, rng.randint(-10_000, 10_000))
+        self.up = True
+        self.paused = False
+        self.processes: dict[ReplicaKey, Process] = {}
+        self._ended_unseen: dict[ReplicaKey, ExitInfo] = {}
+        self._life = 0
+        self._agent_life = 0
+        self._kept: list[br.Entry] = []
+        self._lease_until_ms: int | None = None
+        self._queued: list[Callable[[], None]] = []
+        self.brain: br.Brain | None = None
+        self.connected = False
+        self.spawn_fail_rate = 0.0
+        self.late_exit_rate = 0.0
+        self._boot()
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    # Life and death.
+
+    def _boot(self) -> None:
+        self._life += 1
+        self.up = True
+        self._kept, self._lease_until_ms = [], None
+        self._start_agent()
+        self._guard(self._life)
+
+    def _start_agent(self) -> None:
+        if not self.up or self.brain is not None:
+            return
+        self._agent_life += 1
+        entries = [msgspec.structs.replace(e) for e in self._kept]
+        self.brain = br.Brain(
+            self.spec.name,
+            Incarnation(f"{self.name}-{self._life}"),
+            entries,
+            lease_until_ms=self._lease_until_ms,
+            first_report=self._clock.now_ms() * 1000,
+        )
+        for key, info in list(self._ended_unseen.items()):
+            del self._ended_unseen[key]
+            self.brain.on_gone(key, info)
+        for entry in list(self.brain.living()):
+            if entry.key not in self.processes:
+                self.brain.on_gone(entry.key, ExitInfo(problem="its agent died before it had started"))
+        self.connected = False
+        self._turn(self._agent_life)
+
+    def crash_agent(self, back_after_ms: int) -> None:
+        """The worker dies at once; processes go on; the journal is what its entries were."""
+        if self.brain is None:
+            return
+        self._world.probe("agent_crashed_with_processes" if self.processes else "agent_crashed_idle")
+        self._journal()
+        self.brain = None
+        self.paused = False
+        self._queued.clear()
+        self._agenda.after(back_after_ms, self._start_agent)
+
+    def _journal(self) -> None:
+        """The real agent writes each step before it takes effect: the entries are always on file."""
+        assert self.brain is not None
+        self._kept = [msgspec.structs.replace(e) for e in self.brain.entries.values()]
+        self._lease_until_ms = self.brain.lease_until_ms
+
+    def crash(self, back_after_ms: int) -> None:
+        """The machine dies with everything on it, and comes back empty."""
+        if not self.up:
+            return
+        self._world.probe("node_crashed_with_processes" if self.processes else "node_crashed_idle")
+        for process in self.processes.values():
+            if process.frozen_ms is None:
+                self._world.process_ended(self, process)
+        self.processes.clear()
+        self.up, self.brain, self.paused = False, None, False
+        self._ended_unseen.clear()
+        self._queued.clear()
+        self._agenda.after(back_after_ms, self._boot)
+
+    def pause_agent(self, for_ms: int, *, whole_machine: bool) -> None:
+        """The worker stands still (stopped, swapped out); the guardian does not, unless the machine does."""
+        if self.brain is None or self.paused:
+            return
+        self.paused = True
+        life = self._agent_life
+        if whole_machine:
+            self._world.probe("machine_paused")
+            for process in self.processes.values():
+                process.frozen_ms = self._agenda.now_ms
+                self._world.process_ended(self, process)
+        self._agenda.after(for_ms, lambda: self._resume(life))
+
+    def _resume(self, life: int) -> None:
+        """Go on. What the lease no longer covers is ended before it does anything (really: within a moment)."""
+        for key, process in list(self.processes.items()):
+            if process.frozen_ms is None:
+                continue
+            process.begun_ms += self._agenda.now_ms - process.frozen_ms
+            process.frozen_ms = None
+            if self._lease_is_over():
+                self._world.probe("guardian_ended_a_process")
+                del self.processes[key]
+                self._ended_unseen[key] = ExitInfo(signal=9, problem=br.LEASE_OVER)
+                self._notice(self._life, key)
+            else:
+                self._world.process_began(self, process)
+        if life != self._agent_life or self.brain is None:
+            return
+        self.paused = False
+        self._guard_now()
+        queued, self._queued = self._queued, []
+        for deliver in queued:
+            deliver()
+
+    def _guard(self, life: int) -> None:
+        """The guardian's watch: it ends what the lease no longer covers when the worker cannot."""
+        if life != self._life or not self.up:
+            return
+        self._guard_now()
+        self._agenda.after(TURN_MS, lambda: self._guard(life))
+
+    def _guard_now(self) -> None:
+        if not self._lease_is_over():
+            return
+        for key, process in list(self.processes.items()):
+            if process.frozen_ms is None:
+                self._world.probe("guardian_ended_a_process")
+                self._end(key, ExitInfo(signal=9, problem=br.LEASE_OVER))
+
+    def _lease_is_over(self) -> bool:
+        until_ms = self.brain.lease_until_ms if self.brain is not None else self._lease_until_ms
+        return until_ms is not None and self._clock.now_ms() >= until_ms + GUARDIAN_SLACK_MS
+
+    # The agent's loop.
+
+    def _turn(self, life: int) -> None:
+        if life != self._agent_life or self.brain is None:
+            return
+        if not self.paused:
+            self._act(self.brain.on_time(self._clock.now_ms()))
+            self._tell()
+        self._agenda.after(TURN_MS, lambda: self._turn(life))
+
+    def _tell(self) -> None:
+        brain = self.brain
+        assert brain is not None
+        self._journal()
+        if brain.must_say_hello or not self.connected:
+            brain.must_say_hello = False
+            self._world.to_server(self, protocol.AgentHello(1, "", self.spec, brain.incarnation))
+            return
+        report = brain.next_report(self._clock.now_ms())
+        if report is not None:
+            self._world.to_server(self, report)
+
+    def disconnect(self) -> None:
+        """The connection broke, as agents notice sooner or later."""
+        self.connected = False
+
+    def receive(self, message: protocol.ToAgent) -> None:
+        """Take a message from a server, now or when no longer paused."""
+        if self.brain is None:
+            return
+        life = self._agent_life
+        if self.paused:
+            self._queued.append(lambda: self._receive(life, message))
+        else:
+            self._receive(life, message)
+
+    def _receive(self, life: int, message: protocol.ToAgent) -> None:
+        brain = self.brain
+        if brain is None or life != self._agent_life:
+            return
+        now_ms = self._clock.now_ms()
+        match message:
+            case protocol.ServerWelcome():
+                self.connected = True
+                brain.on_welcome(message, now_ms)
+            case protocol.ServerOrders():
+                self._act(brain.on_orders(message, now_ms))
+            case protocol.ServerTaken():
+                brain.on_taken(message, now_ms)
+            case protocol.ServerRefused():
+                self.connected = False
+        self._tell()
+
+    def _act(self, actions: list[br.Action]) -> None:
+        brain = self.brain
+        assert brain is not None
+        for action in actions:
+            match action:
+                case br.Spawn():
+                    self._spawn(action)
+                case br.AskToStop():
+                    self._stop(action.key)
+                case br.KillAll():
+                    if action.key in self.processes:
+                        self._end(action.key, ExitInfo(signal=9))
+                    elif action.key in brain.entries:
+                        brain.on_gone(action.key, ExitInfo(problem="it was never there"))
+                case br.Forget():
+                    pass
+        self._journal()
+
+    # Processes.
+
+    def _spawn(self, action: br.Spawn) -> None:
+        assert self.brain is not None
+        order = action.order
+        if self._rng.random() < self.spawn_fail_rate:
+            self._world.probe("spawn_failed")
+            self.brain.on_gone(order.key, ExitInfo(problem="the simulated node could not start it"))
+            return
+        first = self._work.step(order.key.job_id)
+        process = Process(order.key, Behaviour.of(order.command), order.devices, self._agenda.now_ms, first)
+        self.processes[order.key] = process
+        self._world.process_began(self, process)
+        self.brain.on_started(order.key, 1)
+        if first:
+            self.brain.on_progress(ProgressSeen(order.key, "resumed", first))
+        self._live(process)
+
+    def _live(self, process: Process) -> None:
+        """Plan the process's next moment: a checkpoint or its end."""
+        behaviour = process.behaviour
+        done = steps_done(process, self._agenda)
+        following = behaviour.steps
+        if behaviour.saves_every:
+            following = min(following, (done // behaviour.saves_every + 1) * behaviour.saves_every)
+        self._agenda.after(max(1, (following - done) * STEP_MS), lambda: self._moment(process))
+
+    def _moment(self, process: Process) -> None:
+        if self.processes.get(process.key) is not process:
+            return
+        if process.frozen_ms is not None:
+            self._agenda.after(TURN_MS, lambda: self._moment(process))
+            return
+        done = steps_done(process, self._agenda)
+        if done >= process.behaviour.steps:
+            self._end(process.key, ExitInfo(code=process.behaviour.exit_code, done=process.behaviour.exit_code == 0))
+            return
+        if process.behaviour.saves_every and done % process.behaviour.saves_every == 0:
+            self._save(process, "interval")
+        self._live(process)
+
+    def _save(self, process: Process, why: str) -> None:
+        done = steps_done(process, self._agenda)
+        if process.key.rank == 0 and self._work.save(process.key, done) and self.brain is not None:
+            self.brain.on_progress(ProgressSeen(process.key, "checkpoint", done, why=why))
+
+    def _stop(self, key: ReplicaKey) -> None:
+        process = self.processes.get(key)
+        if process is None:
+            return
+        process.stop_sent = True
+        if process.behaviour.heeds_stop:
+            self._agenda.after(self._rng.randint(1, 500), lambda: self._leave(process))
+
+    def _leave(self, process: Process) -> None:
+        if self.processes.get(process.key) is not process:
+            return
+        if process.frozen_ms is not None:
+            self._agenda.after(TURN_MS, lambda: self._leave(process))
+            return
+        if process.behaviour.saves_every:
+            self._save(process, "preemption")
+            if process.key.rank == 0:
+                self._world.saved_before_leaving(process, steps_done(process, self._agenda))
+        self._end(process.key, ExitInfo(code=143))
+
+    def _end(self, key: ReplicaKey, info: ExitInfo) -> None:
+        process = self.processes.pop(key)
+        self._world.process_ended(self, process)
+        life = self._life
+        if self._rng.random() < self.late_exit_rate:
+            self._world.probe("exit_reported_late")
+            self._ended_unseen[key] = info
+            self._agenda.after(self._rng.randint(50, 3_000), lambda: self._notice(life, key))
+        else:
+            self._ended_unseen[key] = info
+            self._notice(life, key)
+
+    def _notice(self, life: int, key: ReplicaKey) -> None:
+        """The worker sees an exit; while there is none, the guardian's book keeps it."""
+        if life != self._life or self.brain is None or key not in self._ended_unseen:
+            return
+        if self.paused:
+            self._queued.append(lambda: self._notice(life, key))
+            return
+        self.brain.on_gone(key, self._ended_unseen.pop(key))
+        self._tell()

@@ -1,0 +1,72 @@
+"""What must be true in the end: every accepted job ended once and rightly, and nothing is left behind."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.core.model.events import AttemptStopRequested, JobResumed
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import JobSpec
+from penstock.ports import FinishedJob
+from penstock.sim.world.programs import Behaviour
+
+if TYPE_CHECKING:
+    from penstock.sim.world.world import World
+
+
+def final_violations(world: "World") -> Iterator[str]:
+    """Yield every promise about the whole run that does not hold."""
+    yield from world.disk.damage
+    if world.server is None:
+        yield "no server is left"
+        return
+    state = world.server.controller.state
+    for job in state.jobs.values():
+        yield f"stuck: job {job.id} is {job.state} (attempt {job.last_attempt}, unmet {job.unmet})"
+    for name, node in world.nodes.items():
+        for replica in node.processes:
+            yield f"left behind: replica {replica} on {name}"
+    for key in world.clients.asked.keys() - world.clients.accepted.keys() - world.clients.refused.keys():
+        yield f"stuck: request {key} was never answered"
+    if msgspec.msgpack.encode(world.folded().image()) != msgspec.msgpack.encode(state.image()):
+        yield "the fold of the log differs from the live state"
+    yield from _jobs(world)
+    _count(world)
+
+
+def _jobs(world: "World") -> Iterator[str]:
+    given: dict[JobId, str] = {}
+    specs = world.specs
+    for key, job_ids in sorted(world.clients.accepted.items()):
+        for job_id in job_ids:
+            if job_id in given:
+                yield f"job id {job_id} was given to requests {given[job_id]} and {key}"
+            given[job_id] = key
+            row = world.disk.finished.get(job_id)
+            if row is None:
+                yield f"accepted job {job_id} ({key}) is lost: the log does not know how it ended"
+            else:
+                yield from _ending(world, row, specs[job_id])
+
+
+def _ending(world: "World", row: FinishedJob, spec: JobSpec) -> Iterator[str]:
+    """A job that was neither cancelled nor limited ends with its own program's code."""
+    expected = Behaviour.of(spec.command).exit_code
+    if row.state == "succeeded" and expected != 0:
+        yield f"job {row.id} succeeded though its program exits with {expected}"
+    if row.state == "failed" and row.exit is not None and row.exit.code not in (None, expected, 143):
+        yield f"job {row.id} ended with {row.exit.code}, its program exits with {expected}"
+    if row.state == "failed" and expected == 0 and not spec.time_limit_ms and "gave up" not in row.reason:
+        yield f"job {row.id} failed ({row.reason}) though its program succeeds"
+    if row.state == "cancelled" and not spec.after and row.id not in world.clients.cancelled:
+        yield f"job {row.id} was cancelled by nobody ({row.reason})"
+
+
+def _count(world: "World") -> None:
+    for record in world.disk.records:
+        event = record.event
+        if isinstance(event, AttemptStopRequested):
+            world.probe(f"stopped_{event.reason}")
+        elif isinstance(event, JobResumed):
+            world.probe("resumed_from_checkpoint")

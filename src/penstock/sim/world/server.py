@@ -1,0 +1,136 @@
+"""A simulated server process: the real controller with an inbox, sessions and a planner that takes its time."""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.control import messages as msg
+from penstock.control.controller import Controller
+from penstock.core.errors import StaleEpoch
+from penstock.core.lifecycle.orders import Order
+from penstock.core.plan import plan
+from penstock.engines.local import protocol
+from penstock.sim.world.clockwork import ServerClock
+from penstock.sim.world.disk import PowerCut
+
+if TYPE_CHECKING:
+    from penstock.sim.world.node import SimNode
+    from penstock.sim.world.world import World
+
+TICK_MS = 500
+OnReply = Callable[[msg.Reply], None]
+
+
+class SimServer:
+    """One life of a server. It ends by a crash, a power cut, or when another has taken over."""
+
+    def __init__(self, world: "World", number: int, rng: random.Random) -> None:
+        self._world, self.number, self._rng = world, number, rng
+        self._agenda = world.agenda
+        self.alive, self.paused = True, False
+        self._inbox: list[tuple[msg.Request, OnReply | None]] = []
+        self._turn_planned = False
+        self._planning = False
+        self._sessions: dict[str, tuple[int, int]] = {}
+        """Node to (session, last order number)."""
+        self._last_session = 0
+        self.controller = Controller(world.disk, ServerClock(self._agenda), name=f"server-{number}")
+        self.controller.open(world.config)
+        self._tick()
+
+    def kill(self) -> None:
+        self.alive = False
+        self._inbox.clear()
+
+    def ask(self, request: msg.Request, on_reply: OnReply | None = None) -> None:
+        if not self.alive:
+            return
+        self._inbox.append((request, on_reply))
+        self._plan_turn()
+
+    def resume(self) -> None:
+        self.paused = False
+        self._plan_turn()
+
+    def _plan_turn(self) -> None:
+        if not self._turn_planned and not self.paused:
+            self._turn_planned = True
+            slow = self._rng.random() < self._world.disk_slowness
+            self._agenda.after(self._rng.randint(200, 4_000) if slow else self._rng.randint(0, 4), self._turn)
+
+    def _tick(self) -> None:
+        if self.alive:
+            if not self.paused:
+                self.ask(msg.TimePassed())
+            self._agenda.after(TICK_MS, self._tick)
+
+    def _turn(self) -> None:
+        """Decide and commit what was asked by now, then answer: the live service's loop in one step."""
+        self._turn_planned = False
+        if not self.alive or self.paused:
+            return
+        group, self._inbox = self._inbox[:16], self._inbox[16:]
+        if group:
+            try:
+                handled = self.controller.handle([request for request, _ in group])
+            except StaleEpoch:
+                self._world.probe("stale_server_stopped")
+                self.kill()
+                return
+            except PowerCut:
+                self._world.probe("power_cut_in_commit")
+                self._world.server_died(self)
+                return
+            self._world.after_commit(self)
+            for node, order in handled.orders:
+                self._order(node, [order])
+            for (request, on_reply), reply in zip(group, handled.replies, strict=True):
+                if isinstance(request, msg.CommitPlan):
+                    self._planning = False
+                if on_reply is not None:
+                    on_reply(reply)
+        if self.controller.wants_cycle and not self._planning:
+            self._cycle()
+        if self._inbox:
+            self._plan_turn()
+
+    def _cycle(self) -> None:
+        self._planning = True
+        decided = plan(self.controller.snapshot(), ServerClock(self._agenda).unix_ms())
+        took_ms = self._rng.randint(1, 10) if self._rng.random() < 0.8 else self._rng.randint(10, 1_500)
+        self._agenda.after(took_ms, lambda: self.ask(msg.CommitPlan(decided)))
+
+    # Nodes.
+
+    def from_node(self, node: "SimNode", message: protocol.ToServer) -> None:
+        if not self.alive:
+            return
+        if isinstance(message, protocol.AgentHello):
+            self._last_session += 1
+            session = self._last_session
+
+            def welcome(reply: msg.Reply) -> None:
+                if isinstance(reply, msg.Welcome):
+                    self._sessions[node.name] = (session, 0)
+                    terms = protocol.ServerWelcome(reply.epoch, session, reply.lease_ms, reply.heartbeat_ms)
+                    self._world.to_node(node.name, terms)
+
+            self.ask(msg.Hello(message.spec, message.incarnation), welcome)
+        elif self._sessions.get(node.name, (0, 0))[0] == message.session and message.epoch == self.controller.epoch:
+            self.ask(message.report, lambda reply: self._taken(node.name, reply))
+        else:
+            self._world.to_node(node.name, protocol.ServerRefused("say hello first"))
+
+    def _taken(self, node: str, reply: msg.Reply) -> None:
+        if isinstance(reply, msg.ReportTaken) and node in self._sessions:
+            session, _ = self._sessions[node]
+            taken = protocol.ServerTaken(self.controller.epoch, session, reply.seq, reply.accepted)
+            self._world.to_node(node, taken)
+            self._order(node, reply.orders)
+
+    def _order(self, node: str, orders: "tuple[Order, ...] | list[Order]") -> None:
+        if orders and node in self._sessions:
+            session, seq = self._sessions[node]
+            self._sessions[node] = (session, seq + 1)
+            message = protocol.ServerOrders(self.controller.epoch, session, seq + 1, tuple(orders))
+            self._world.to_node(node, message)

@@ -1,0 +1,260 @@
+"""One simulated world: machines, faults and the checks that run after every step of it."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.core import invariants
+from penstock.core.errors import BrokenInvariant, StoreError
+from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Settings, Tenant
+from penstock.core.model.events import JobSubmitted
+from penstock.core.model.ids import JobId, NodeName, QueueName, TenantName
+from penstock.core.model.jobs import JobSpec
+from penstock.core.model.resources import Resources
+from penstock.core.state import State, fold
+from penstock.devices.discovery import simulated
+from penstock.engines.local import protocol
+from penstock.sim.world.clients import Clients
+from penstock.sim.world.clockwork import Agenda
+from penstock.sim.world.disk import PowerCut, SimDisk
+from penstock.sim.world.faults import plan_faults
+from penstock.sim.world.network import Network
+from penstock.sim.world.node import SimNode
+from penstock.sim.world.outcomes import final_violations
+from penstock.sim.world.programs import Process, SharedWork
+from penstock.sim.world.server import SimServer
+
+SAFETY_MS = 60_000
+LIVENESS_MS = 900_000
+STEPS_MAX = 200_000
+VIOLATIONS_MAX = 5
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one seed came to. `violations` empty means that every promise held."""
+
+    seed: int
+    violations: tuple[str, ...]
+    probes: dict[str, int]
+    records: int
+    steps: int
+    simulated_ms: int
+    jobs: int
+
+
+class World:
+    """Chosen by a seed. `run` plays the safety phase, heals everything, and waits for all work to drain."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        rng = random.Random(seed)
+        self._rng = rng
+        self.agenda = Agenda()
+        self.disk = SimDisk(random.Random(rng.random()))
+        self.network = Network(self.agenda, random.Random(rng.random()))
+        self.work = SharedWork()
+        self.disk_slowness = 0.0
+        self.violations: list[str] = []
+        self.probes: Counter[str] = Counter()
+        self.tenants = ["t1", "t2", "t3", "t4"][: rng.randint(2, 4)]
+        self.config = _config(self.tenants, rng)
+        self.running: dict[tuple[JobId, int], set[int]] = {}
+        """(job, rank) to attempts with a live process: the truth on the machines."""
+        self.devices: dict[tuple[str, int], JobId] = {}
+        self._servers = 0
+        self._checked_seq = 0
+        self.server: SimServer | None = None
+        self._start_server()
+        self.nodes: dict[str, SimNode] = {}
+        for index in range(rng.randint(1, 5)):
+            spec = _node_spec(index, rng)
+            self.nodes[spec.name] = SimNode(self, spec, random.Random(rng.random()))
+        self.clients = Clients(self, random.Random(rng.random()))
+        jobs = rng.randint(10, 25) if rng.random() < 0.8 else rng.randint(25, 60)
+        self.agenda.after(3_000, lambda: self.clients.plan_requests(jobs, SAFETY_MS - 5_000))
+        plan_faults(self, random.Random(rng.random()), SAFETY_MS)
+
+    def run(self) -> Outcome:
+        steps = self._until(lambda: self.agenda.now_ms >= SAFETY_MS)
+        self._heal()
+        steps += self._until(lambda: self.agenda.now_ms >= SAFETY_MS + LIVENESS_MS or self._drained())
+        if not self.violations:
+            self.violations += final_violations(self)
+        jobs = sum(len(ids) for ids in self.clients.accepted.values())
+        return Outcome(
+            self.seed,
+            tuple(self.violations[:VIOLATIONS_MAX]),
+            dict(self.probes),
+            len(self.disk.records),
+            steps,
+            self.agenda.now_ms,
+            jobs,
+        )
+
+    def _until(self, done: Callable[[], bool]) -> int:
+        steps = 0
+        while not self.violations and not done() and steps < STEPS_MAX:
+            steps += 1
+            try:
+                if not self.agenda.step():
+                    break
+            except BrokenInvariant as error:
+                self.violation(error.message)
+        return steps
+
+    def _drained(self) -> bool:
+        if self.server is None or self.agenda.now_ms < SAFETY_MS + 1_000:
+            return False
+        answered = len(self.clients.accepted) + len(self.clients.refused) == len(self.clients.asked)
+        return answered and not self.server.controller.state.jobs and not any(n.processes for n in self.nodes.values())
+
+    def _heal(self) -> None:
+        """End of the faults: everything that is down comes back, nothing new breaks."""
+        self.network.heal()
+        self.disk.fail_rate, self.disk.full, self.disk.cut_next = 0.0, False, False
+        self.disk_slowness = 0.0
+        for node in self.nodes.values():
+            node.spawn_fail_rate = node.late_exit_rate = 0.0
+
+    # Servers.
+
+    def _start_server(self) -> None:
+        if self.server is None:
+            self._servers += 1
+            try:
+                self.server = SimServer(self, self._servers, random.Random(self._rng.random()))
+            except (StoreError, PowerCut):
+                self.probe("server_could_not_start")
+                self.agenda.after(self._rng.randint(200, 2_000), self._start_server)
+                return
+            self._checked_seq = 0
+            for node in getattr(self, "nodes", {}).values():
+                node.disconnect()
+
+    def server_died(self, server: SimServer) -> None:
+        """The process is gone; another is started after a while."""
+        server.kill()
+        if self.server is server:
+            self.server = None
+            self.agenda.after(self._rng.randint(100, 6_000), self._start_server)
+
+    def replace_server(self, for_ms: int) -> None:
+        """The server stands still, another takes over, then the first goes on as if nothing had been."""
+        old = self.server
+        if old is None:
+            return
+        self.probe("server_paused_and_replaced")
+        old.paused = True
+        self.server = None
+        self._start_server()
+        self.agenda.after(for_ms, old.resume)
+
+    def after_commit(self, server: SimServer) -> None:
+        """Check every promise on the state after a commit; sometimes keep a snapshot."""
+        state = server.controller.state
+        if server is self.server and state.seq != self._checked_seq:
+            self._checked_seq = state.seq
+            for found in invariants.violations(state):
+                self.violation(f"{found.promise}: {found.detail}")
+            if self._rng.random() < 0.01:
+                self.disk.save_snapshot(state.image())
+        for damage in self.disk.damage:
+            self.violation(damage)
+
+    # Messages.
+
+    def to_server(self, node: SimNode, message: protocol.ToServer) -> None:
+        def deliver() -> None:
+            if self.server is not None:
+                self.server.from_node(node, message)
+
+        self.network.send(node.name, deliver)
+
+    def to_node(self, name: str, message: protocol.ToAgent) -> None:
+        self.network.send(name, lambda: self.nodes[name].receive(message))
+
+    # The truth on the machines.
+
+    def process_began(self, node: SimNode, process: Process) -> None:
+        """Two attempts of one job at once, or one device for two, is what must never happen."""
+        key = process.key
+        for (job_id, rank), attempts in self.running.items():
+            if job_id == key.job_id and any(a != key.attempt for a in attempts):
+                self.violation(f"job {job_id}: attempts {sorted(attempts)} (rank {rank}) and {key.attempt} run at once")
+        attempts = self.running.setdefault((key.job_id, key.rank), set())
+        if key.attempt in attempts:
+            self.violation(f"replica {key} runs twice")
+        attempts.add(key.attempt)
+        for index in process.devices:
+            holder = self.devices.get((node.name, index))
+            if holder is not None:
+                self.violation(f"device {index} of {node.name} is used by jobs {holder} and {key.job_id}")
+            self.devices[node.name, index] = key.job_id
+
+    def process_ended(self, node: SimNode, process: Process) -> None:
+        key = process.key
+        attempts = self.running[key.job_id, key.rank]
+        attempts.discard(key.attempt)
+        if not attempts:
+            del self.running[key.job_id, key.rank]
+        for index in process.devices:
+            self.devices.pop((node.name, index), None)
+
+    def saved_before_leaving(self, process: Process, step: int) -> None:
+        """A program that was asked to stop and heeded it has lost nothing."""
+        if self.work.step(process.key.job_id) < step and process.key.attempt >= self._newest(process.key.job_id):
+            self.violation(f"replica {process.key} left at step {step} without its work")
+
+    def _newest(self, job_id: JobId) -> int:
+        job = self.server.controller.state.jobs.get(job_id) if self.server else None
+        return job.last_attempt if job else 1 << 30
+
+    # Findings.
+
+    def violation(self, text: str) -> None:
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(f"at {self.agenda.now_ms} ms: {text}")
+
+    def probe(self, name: str) -> None:
+        """Mark that a rare situation was reached."""
+        self.probes[name] += 1
+
+    @property
+    def specs(self) -> dict[JobId, JobSpec]:
+        """What was submitted, by job, as the log has it."""
+        return {r.event.job_id: r.event.spec for r in self.disk.records if isinstance(r.event, JobSubmitted)}
+
+    def folded(self) -> State:
+        """Return the state that the log alone gives."""
+        return fold(self.disk.records)
+
+
+def _config(tenants: list[str], rng: random.Random) -> ClusterConfig:
+    return ClusterConfig(
+        tenants=tuple(Tenant(TenantName(t)) for t in tenants),
+        queues=(
+            Queue(QueueName("a"), policy=rng.choice(("fifo", "priority"))),
+            Queue(QueueName("b"), policy="priority"),
+            Queue(QueueName("b1"), parent=QueueName("b"), preemption=rng.choice(("never", "lower_priority"))),
+        ),
+        settings=Settings(
+            lease_ttl_ms=6_000,
+            lease_margin_ms=3_000,
+            heartbeat_ms=1_200,
+            min_runtime_before_preemption_ms=rng.choice((0, 0, 2_000)),
+            starvation_after_ms=rng.choice((20_000, 3_600_000)),
+        ),
+        root_policy=rng.choice(("fifo", "priority")),
+    )
+
+
+def _node_spec(index: int, rng: random.Random) -> NodeSpec:
+    return NodeSpec(
+        name=NodeName(f"n{index}"),
+        capacity=Resources(cpu_milli=rng.choice((4_000, 8_000)), memory_bytes=2**33),
+        devices=simulated(4, "SIM", 2**36),
+        rack=f"r{index // 2}",
+        virtual=True,
+    )

@@ -1,0 +1,5 @@
+from penstock.web.report.model import Report
+
+
+def render(report: Report) -> str:
+    return ""
