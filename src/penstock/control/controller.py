@@ -94,10 +94,13 @@ class Controller:
         self.wants_cycle = True
         now_ms = self._clock.monotonic_ms()
         ttl_ms = self.state.config.settings.lease_ttl_ms
+        former, self._leases = self._leases, {}
         for name, node in self.state.nodes.items():
-            known = self._leases.get(name)
-            if node.state != "lost" and (known is None or known.incarnation != node.incarnation):
-                self._leases[name] = Lease(node.incarnation, now_ms + ttl_ms)
+            if node.state == "lost":
+                continue
+            known = former.get(name)
+            same = known is not None and known.incarnation == node.incarnation
+            self._leases[name] = known if known and same else Lease(node.incarnation, now_ms + ttl_ms)
 
     def handle(self, group: Sequence[msg.Request]) -> Handled:
         """Decide and commit a group; the replies may be given once this returns.
@@ -179,7 +182,9 @@ class Controller:
 
     def _report(self, tx: Transaction, report: reports.NodeReport) -> msg.Reply:
         lease = self._leases.get(report.node)
-        if lease is None or lease.incarnation != report.incarnation:
+        node = self.state.nodes.get(report.node)
+        known = lease is not None and node is not None and node.state != "lost"
+        if not known or lease is None or lease.incarnation != report.incarnation:
             return msg.ReportTaken(report.seq, (), accepted=False)
         if report.seq <= lease.last_seq:
             return msg.ReportTaken(report.seq, ())

@@ -154,6 +154,9 @@ def actives_match(state: State) -> Iterable[str]:
     stopping = {j.id: j.attempt.stop.beneficiary for j in state.jobs.values() if j.attempt and j.attempt.stop}
     if stopping != state.derived.stopping:
         yield f"stopping {state.derived.stopping} differs from {stopping}"
+    beneficiaries = {j.id for j in state.jobs.values() if j.room_made}
+    if beneficiaries != state.derived.beneficiaries:
+        yield f"beneficiaries {sorted(state.derived.beneficiaries)} differ from {sorted(beneficiaries)}"
 
 
 INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (

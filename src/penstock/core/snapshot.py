@@ -22,7 +22,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     stopping: dict[JobId, JobId | None]
     """Jobs being stopped, and for whom."""
     beneficiaries: tuple[Job, ...]
-    """Waiting jobs for which others are being stopped."""
+    """Waiting jobs for which others were asked to leave."""
 
 
 def take_snapshot(state: State) -> Snapshot:
@@ -33,14 +33,12 @@ def take_snapshot(state: State) -> Snapshot:
         ClassHeads(class_id, pending.key, tuple(jobs[i] for i in pending.jobs[:most]), len(pending.jobs))
         for class_id, pending in sorted(state.derived.pending.items())
     )
-    stopping = dict(state.derived.stopping)
-    waited_for = sorted({b for b in stopping.values() if b is not None})
     return Snapshot(
         seq=state.seq,
         config=state.config,
         cluster=free_cluster(state),
         classes=classes,
         running=tuple(jobs[i] for i in sorted(state.derived.active)),
-        stopping=stopping,
-        beneficiaries=tuple(jobs[i] for i in waited_for if i in jobs and jobs[i].state == "waiting"),
+        stopping=dict(state.derived.stopping),
+        beneficiaries=tuple(jobs[i] for i in sorted(state.derived.beneficiaries)),
     )

@@ -199,7 +199,7 @@ class State:
         replicas = tuple(Replica(Rank(rank), place) for rank, place in enumerate(event.places))
         attempt = Attempt(event.attempt, record.time_ms, replicas, event.port)
         self.derived.job_left_queue(job)
-        job = replace(job, state=state, attempt=attempt, last_attempt=event.attempt)
+        job = replace(job, state=state, attempt=attempt, last_attempt=event.attempt, room_made=False)
         self._put(job)
         self.next_port += 1
         self.derived.attempt_begins(job)
@@ -246,6 +246,10 @@ class State:
         preemptions = job.preemptions + (event.reason == "preempted")
         self._put(replace(job, state=state, preemptions=preemptions, attempt=replace(attempt, stop=order)))
         self.derived.stopping[job.id] = event.beneficiary
+        beneficiary = self.jobs.get(event.beneficiary) if event.beneficiary is not None else None
+        if beneficiary is not None and beneficiary.state == "waiting":
+            self._put(replace(beneficiary, room_made=True))
+            self.derived.beneficiaries.add(beneficiary.id)
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved, record: ev.Record) -> None:
         job, _ = self.attempt_of(event.job_id, event.attempt)
@@ -352,6 +356,7 @@ class Derived:
         self.stopping: dict[JobId, JobId | None] = {}
         self.waiting_by_queue: dict[str, int] = {}
         self.active: set[JobId] = set()
+        self.beneficiaries: set[JobId] = set()
         self.ports: set[tuple[NodeName, int]] = set()
         self.wait_limited: set[JobId] = set()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
@@ -372,6 +377,8 @@ class Derived:
         for job in sorted(state.jobs.values(), key=lambda j: j.id):
             if job.state == "waiting":
                 self.job_waits(job)
+                if job.room_made:
+                    self.beneficiaries.add(job.id)
             if job.attempt is not None:
                 self.attempt_begins(job)
                 if job.attempt.stop is not None:
@@ -397,6 +404,7 @@ class Derived:
     def job_left_queue(self, job: Job) -> None:
         self.waiting_by_queue[job.spec.queue] -= 1
         self.wait_limited.discard(job.id)
+        self.beneficiaries.discard(job.id)
         if job.unmet:
             for dependency in job.unmet:
                 self.dependants[dependency].remove(job.id)

@@ -43,7 +43,10 @@ EXPECTED_PROBES = (
 
 
 def run_seed(seed: int) -> Outcome:
-    return World(seed).run()
+    try:
+        return World(seed).run()
+    except Exception as error:
+        raise RuntimeError(f"seed {seed}: the simulator itself failed: {error!r}") from error
 
 
 def _planted(name: str) -> tuple[str, int | None, str]:

@@ -199,6 +199,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     infrastructure_failures: int = 0
     preemptions: int = 0
     cancel_requested: bool = False
+    room_made: bool = False
+    """Others were asked to leave for it and it has not started since: it goes first, so that nobody takes the room."""
     progress: Progress = Progress()
     array_id: JobId | None = None
     array_index: int = 0

@@ -148,7 +148,8 @@ class Brain:
             return []
         if isinstance(order, StopReplica):
             return self._stop(order, entry, now_ms)
-        if entry is not None or order.incarnation != self.incarnation or self.lease_over(now_ms):
+        leased = self.lease_until_ms is not None and not self.lease_over(now_ms)
+        if entry is not None or order.incarnation != self.incarnation or not leased:
             return []
         self.entries[order.key] = Entry(order.key, "starting")
         return [Spawn(order)]

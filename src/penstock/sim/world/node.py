@@ -32,6 +32,8 @@ class SimNode:
         self._clock = NodeClock(self._agenda, rng.randint(-10_000, 10_000))
         self.up = True
         self.paused = False
+        self._frozen = False
+        """The whole machine stands still."""
         self.processes: dict[ReplicaKey, Process] = {}
         self._ended_unseen: dict[ReplicaKey, ExitInfo] = {}
         self._life = 0
@@ -61,6 +63,9 @@ class SimNode:
     def _start_agent(self) -> None:
         if not self.up or self.brain is not None:
             return
+        if self._frozen:
+            self._agenda.after(TURN_MS, self._start_agent)
+            return
         self._agent_life += 1
         entries = [msgspec.structs.replace(e) for e in self._kept]
         self.brain = br.Brain(
@@ -81,7 +86,7 @@ class SimNode:
 
     def crash_agent(self, back_after_ms: int) -> None:
         """The worker dies at once; processes go on; the journal is what its entries were."""
-        if self.brain is None:
+        if self.brain is None or self._frozen:
             return
         self._world.probe("agent_crashed_with_processes" if self.processes else "agent_crashed_idle")
         self._journal()
@@ -105,7 +110,7 @@ class SimNode:
             if process.frozen_ms is None:
                 self._world.process_ended(self, process)
         self.processes.clear()
-        self.up, self.brain, self.paused = False, None, False
+        self.up, self.brain, self.paused, self._frozen = False, None, False, False
         self._ended_unseen.clear()
         self._queued.clear()
         self._agenda.after(back_after_ms, self._boot)
@@ -115,16 +120,20 @@ class SimNode:
         if self.brain is None or self.paused:
             return
         self.paused = True
-        life = self._agent_life
+        machine_life, life = self._life, self._agent_life
         if whole_machine:
+            self._frozen = True
             self._world.probe("machine_paused")
             for process in self.processes.values():
                 process.frozen_ms = self._agenda.now_ms
                 self._world.process_ended(self, process)
-        self._agenda.after(for_ms, lambda: self._resume(life))
+        self._agenda.after(for_ms, lambda: self._resume(machine_life, life))
 
-    def _resume(self, life: int) -> None:
+    def _resume(self, machine_life: int, life: int) -> None:
         """Go on. What the lease no longer covers is ended before it does anything (really: within a moment)."""
+        if machine_life != self._life or not self.up:
+            return
+        self._frozen = False
         for key, process in list(self.processes.items()):
             if process.frozen_ms is None:
                 continue
