@@ -57,6 +57,8 @@ class World:
     def commit(self, tx: Transaction) -> None:
         self.records += tx.records
         for record in tx.records:
+            if isinstance(record.event, ev.JobRequeued):
+                self.after(max(0, record.event.not_before_ms - self.now_ms), self.cycle)
             for node, order in orders.orders_of(record, self.state):
                 self._obey(node, order)
 
@@ -143,7 +145,7 @@ class World:
             return
         program, self._began[key] = self.programs[key.job_id], self.now_ms
         done_ms, saved_ms = self._done_ms.get(key.job_id, 0), self._saved_ms.get(key.job_id, 0)
-        if key.attempt > 1:
+        if key.attempt > 1 and program.save_every_ms:
             tx = self.transaction()
             steps = (saved_ms // program.step_ms, max(0, done_ms - saved_ms) // program.step_ms)
             tx.emit(ev.JobResumed(key.job_id, key.attempt, *steps))
@@ -230,24 +232,29 @@ def story() -> World:
     world.node("node-a")
     world.node("node-b")
     at, submit = world.after, world.submit
-    at(500, lambda: submit("pretrain-vit", Program(70_000, save_every_ms=10_000), devices=4, priority="low"))
-    at(1_500, lambda: submit("asr-base", Program(38_000, save_every_ms=10_000), tenant="speech", devices=2))
-    at(2_500, lambda: submit("lm-eval", Program(17_000), tenant="research", devices=1, user="noa"))
-    at(4_000, lambda: submit("sweep-lr", Program(9_000), tenant="research", devices=1, array=12, user="noa"))
+    gang = Program(26_000, save_every_ms=8_000, saves_on_stop=False)
+    research = {"tenant": "research", "devices": 1}
+
+    def saving(work_ms: int) -> Program:
+        return Program(work_ms, save_every_ms=10_000)
+
+    at(500, lambda: submit("pretrain-vit", Program(64_000, save_every_ms=10_000), devices=4, priority="low"))
+    at(1_500, lambda: submit("asr-base", saving(33_000), tenant="speech", devices=2))
+    at(2_500, lambda: submit("lm-eval", Program(13_000), tenant="research", devices=1, user="noa"))
+    at(4_000, lambda: submit("sweep-lr", Program(5_000), array=12, user="noa", **research, priority="low"))
     at(6_000, lambda: submit("tokenize", Program(15_000), tenant="speech", cpu=4, user="ida"))
-    at(6_100, lambda: submit("train-tokens", Program(16_000), tenant="speech", devices=2, after=[16], user="ida"))
+    at(6_100, lambda: submit("train-tokens", saving(16_000), tenant="speech", devices=2, after=[16], user="ida"))
     at(6_200, lambda: submit("report", Program(5_000), tenant="speech", cpu=2, after=[17], user="ida"))
-    at(12_000, lambda: submit("bad-config", Program(3_500, exit_code=1), tenant="research", devices=1, retries=1))
+    at(9_000, lambda: submit("bad-config", Program(3_500, exit_code=1), **research, priority="low", retries=1))
     at(20_000, lambda: submit("urgent-detector", Program(22_000), devices=4, priority="high", user="kim"))
-    at(30_000, lambda: submit("gang-llm", Program(26_000, save_every_ms=8_000), tenant="research", replicas=4,
-                              devices=2, user="noa"))  # fmt: skip
+    at(30_000, lambda: submit("gang-llm", gang, tenant="research", replicas=4, devices=2, user="noa"))
     at(34_000, lambda: submit("wrong-dataset", Program(40_000), devices=2, user="kim"))
     at(41_000, lambda: world.cancel(22))
-    at(75_000, lambda: world.note_work("node-b"))
-    at(75_000, lambda: world.lose("node-b"))
-    at(86_000, lambda: world.node("node-b", life="2"))
-    at(128_000, lambda: world.drain("node-a", on=True))
-    at(140_000, lambda: world.drain("node-a", on=False))
+    at(57_000, lambda: world.note_work("node-b"))
+    at(57_000, lambda: world.lose("node-b"))
+    at(68_000, lambda: world.node("node-b", life="2"))
+    at(104_000, lambda: world.drain("node-a", on=True))
+    at(116_000, lambda: world.drain("node-a", on=False))
     world.run(200_000)
     return world
 

@@ -259,3 +259,11 @@ def cancel(data: Path | None, job_ids: list[int], *, as_json: bool) -> None:
         print_json({"cancelled": job_ids})
     else:
         typer.echo("cancel requested for job " + ", ".join(map(str, job_ids)))
+
+
+def checkpoint(data: Path | None, job_id: int, *, as_json: bool) -> None:
+    client_of(data).checkpoint(job_id)
+    if as_json:
+        print_json({"asked": job_id})
+    else:
+        typer.echo(f"job {job_id} was asked to save a checkpoint")

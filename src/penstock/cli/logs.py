@@ -37,8 +37,10 @@ class OutputFollower:
         offset = self._offsets.get(place, 0)
         if output.size_bytes <= offset and place in self._offsets:
             return False
-        data = self._client.logs(self._job_id, output.attempt, output.rank, offset)
-        self._offsets[place] = offset + len(data)
+        where, data = self._client.logs(self._job_id, output.attempt, output.rank, offset)
+        self._offsets[place] = where + len(data)
+        if where > offset:
+            data = b"[penstock: %d older bytes were given up]\n" % (where - offset) + data
         if not several:
             sys.stdout.buffer.write(data)
         else:

@@ -182,6 +182,14 @@ def cancel(
 
 
 @app.command()
+def checkpoint(job: JobArgument, data: DataOption = None, json: JsonOption = False) -> None:
+    """Ask a running program to save a checkpoint and carry on."""
+    from penstock.cli import jobs as jobs_module
+
+    jobs_module.checkpoint(data, job, as_json=json)
+
+
+@app.command()
 def nodes(data: DataOption = None, json: JsonOption = False) -> None:
     """List nodes with their devices and who holds them."""
     from penstock.cli import cluster

@@ -44,6 +44,7 @@ class Client:
     def __init__(self, host: str, port: int, token: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._host, self._port, self._token, self._timeout_s = host, port, token, timeout_s
         self._connection: http.client.HTTPConnection | None = None
+        self._log_offset = 0
 
     @classmethod
     def of(cls, data: Path, *, token: str | None = None) -> "Client":
@@ -86,10 +87,15 @@ class Client:
     def outputs(self, job_id: int) -> list[api.OutputRef]:
         return self._call("GET", f"/jobs/{job_id}/outputs", api.OutputList).outputs
 
-    def logs(self, job_id: int, attempt: int, rank: int, offset: int = 0) -> bytes:
-        """Return the next piece of an output, b'' at its present end."""
+    def logs(self, job_id: int, attempt: int, rank: int, offset: int = 0) -> tuple[int, bytes]:
+        """Return (where it begins, the next piece of an output), b'' at its present end."""
         query = {"attempt": attempt, "rank": rank, "offset": offset}
-        return self._request("GET", f"/jobs/{job_id}/logs", query=query)
+        data = self._request("GET", f"/jobs/{job_id}/logs", query=query)
+        return self._log_offset, data
+
+    def checkpoint(self, job_id: int) -> None:
+        """Ask a running program to save and carry on."""
+        self._call("POST", f"/jobs/{job_id}/checkpoint", api.DoneAnswer)
 
     def job_events(self, job_id: int) -> list[Record]:
         return self._call("GET", f"/jobs/{job_id}/events", list[Record])
@@ -173,6 +179,7 @@ class Client:
             try:
                 self._connection.request(method, url, payload, dict(headers))
                 response = self._connection.getresponse()
+                self._log_offset = int(response.headers.get("X-Penstock-Offset", "0"))
                 return response.status, response.read()
             except (OSError, http.client.HTTPException) as error:
                 self.close()

@@ -67,6 +67,8 @@ class Controller:
         self.epoch = Epoch(0)
         self.last_plan: Plan | None = None
         self.wants_cycle = True
+        self.reached: dict[JobId, int] = {}
+        """Steps that running programs reported since their last event; volatile."""
         self._leases: dict[NodeName, Lease] = {}
         self._confirmed_ms = 0
         self._snapshot_seq = 0
@@ -109,7 +111,7 @@ class Controller:
 
         Raises: StaleEpoch when another controller has taken over; BrokenInvariant.
         """
-        tx = Transaction(self.state, self._clock.unix_ms())
+        tx = Transaction(self.state, self._clock.unix_ms(), self.reached)
         replies = [self._decide(tx, request) for request in group]
         try:
             self._commit(tx)
@@ -124,8 +126,13 @@ class Controller:
         if any(isinstance(r.event, _WAKES) for r in tx.records):
             self.wants_cycle = True
         replies = [self._after_commit(q, r) for q, r in zip(group, replies, strict=True)]
-        fresh = tuple(order for record in tx.records for order in orders.orders_of(record, self.state))
-        return Handled(tuple(replies), fresh, tuple(tx.records))
+        for job, _ in tx.finished:
+            self.reached.pop(job.id, None)
+        fresh = [order for record in tx.records for order in orders.orders_of(record, self.state)]
+        for request in group:
+            if isinstance(request, msg.AskCheckpoint):
+                fresh += orders.save_orders(self.state, request.job_id)
+        return Handled(tuple(replies), tuple(fresh), tuple(tx.records))
 
     def _commit(self, tx: Transaction) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -144,6 +151,9 @@ class Controller:
                 return requests.submit(tx, request, self._outcomes(request))
             case msg.Cancel():
                 return msg.Done(requests.cancel(tx, request.job_id, request.by, request.reason))
+            case msg.AskCheckpoint():
+                problem = requests.may_ask_checkpoint(self.state, request.job_id)
+                return requests.Refusal("conflict", (problem,)) if problem else msg.Done()
             case msg.Drain():
                 found = requests.drain(
                     tx, request.node, on=request.on, by=request.by, reason=request.reason, evict=request.evict
@@ -190,6 +200,9 @@ class Controller:
             return msg.ReportTaken(report.seq, ())
         lease.last_seq = report.seq
         lease.deadline_ms = self._clock.monotonic_ms() + self.state.config.settings.lease_ttl_ms
+        for seen in report.progress:
+            if seen.kind == "progress":
+                self.reached[seen.key.job_id] = seen.step
         reports.on_report(tx, report)
         return msg.ReportTaken(report.seq, ())
 

@@ -16,6 +16,12 @@ class Cancel(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class AskCheckpoint(msgspec.Struct, frozen=True):
+    """Ask a running program to save and carry on. Nothing of it is logged but the checkpoint that follows."""
+
+    job_id: JobId
+
+
 class Drain(msgspec.Struct, frozen=True):
     node: NodeName
     on: bool
@@ -44,7 +50,7 @@ class CommitPlan(msgspec.Struct, frozen=True):
     plan: Plan
 
 
-Request = Submit | Cancel | Drain | Configure | Hello | NodeReport | TimePassed | CommitPlan
+Request = Submit | Cancel | AskCheckpoint | Drain | Configure | Hello | NodeReport | TimePassed | CommitPlan
 
 
 class Done(msgspec.Struct, frozen=True):

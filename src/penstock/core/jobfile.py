@@ -184,7 +184,7 @@ def parse_job(raw: Raw, where: str, problems: list[Problem]) -> NewJob:
         if name in FIELDS and value is not None:
             values[name] = FIELDS[name].read(reader, name, value)
     if not values.get("command"):
-        if "command" not in raw:
+        if raw.get("command") is None:
             text = f"{reader.path('command')} is missing, expected what to run"
             problems.append(Problem("missing_field", reader.path("command"), text, "", "command: python train.py"))
         values["command"] = ("true",)
@@ -354,7 +354,7 @@ def _devices(reader: Reader, field: str, value: Any) -> DeviceAsk | None:
 
 def _capability(reader: Reader, value: Any) -> tuple[int, int]:
     parts = str(value).split(".")
-    if isinstance(value, bool) or len(parts) > 2 or not all(p.isdigit() and len(p) < 5 for p in parts):
+    if isinstance(value, bool) or len(parts) > 2 or not all(p.isdecimal() and len(p) < 5 for p in parts):
         reader.wrong("capability", value, "a compute capability such as 8.0")
         return (0, 0)
     return (int(parts[0]), int(parts[1]) if len(parts) == 2 else 0)
@@ -393,12 +393,14 @@ def _dependencies(reader: Reader, field: str, value: Any) -> list[int | str]:
     items = value if isinstance(value, list) else [value]
     found: list[int | str] = []
     for item in items:
+        if isinstance(item, str) and item.isdecimal() and len(item) < 17:
+            item = int(item)
         if isinstance(item, bool) or not isinstance(item, int | str) or item == "" or (item != item):
             reader.wrong(field, item, "job numbers, or names of jobs in the same file")
         elif isinstance(item, int) and not 0 < item < 2**53:
             reader.wrong(field, item, "a job number from 1")
         else:
-            found.append(int(item) if isinstance(item, str) and item.isdigit() else item)
+            found.append(item)
     return found
 
 

@@ -27,7 +27,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 def take_snapshot(state: State) -> Snapshot:
     """Return the cut of `state` that a cycle plans on."""
-    most = state.config.settings.starts_per_cycle_max
+    most = max(1, state.config.settings.starts_per_cycle_max)
     jobs = state.jobs
     classes = tuple(
         ClassHeads(class_id, pending.key, tuple(jobs[i] for i in pending.jobs[:most]), len(pending.jobs))

@@ -31,12 +31,12 @@ def _amount(text: str, units: dict[str, int]) -> int:
     return int(Fraction(match[1]) * units[match[2].lower()])
 
 
-def parse_size_bytes(value: str | int) -> int:
+def parse_size_bytes(value: str | float) -> int:
     """Return bytes for `64GB` (10^9), `40GiB` or `40G` (2^30) or a plain number of bytes.
 
     Raises: ValueError for anything else.
     """
-    return value if isinstance(value, int) else _amount(value, _SIZE_UNITS)
+    return value if isinstance(value, int) else _amount(str(value), _SIZE_UNITS)
 
 
 def parse_duration_ms(value: str | float) -> int:
@@ -54,7 +54,7 @@ def parse_duration_ms(value: str | float) -> int:
         return total * 1000
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return int(Fraction(text) * 1000)
-    if not text or not re.fullmatch(r"(\s*\d+(\.\d+)?\s*[a-zA-Z]+\s*)+", text):
+    if not text or not re.fullmatch(r"([0-9]+(\.[0-9]+)?\s*[a-zA-Z]+\s*)+", text):
         raise ValueError(value)
     total = 0
     for number, unit in _PART.findall(text):
@@ -64,12 +64,12 @@ def parse_duration_ms(value: str | float) -> int:
     return total
 
 
-def parse_rate_bps(value: str | int) -> int:
+def parse_rate_bps(value: str | float) -> int:
     """Return bits a second for `10Gbps`, `100Mbps` or a plain number.
 
     Raises: ValueError for anything else.
     """
-    return value if isinstance(value, int) else _amount(value, _RATE_UNITS)
+    return value if isinstance(value, int) else _amount(str(value), _RATE_UNITS)
 
 
 def format_size(value_bytes: int) -> str:

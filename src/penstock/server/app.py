@@ -112,7 +112,8 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     def seen(job: Job, *, full: bool = False) -> api.JobView:
         last, now_ms = backend.service.controller.last_plan, backend.clock.unix_ms()
         waits_for = views.waiting_reason(job, last, now_ms) if job.state == "waiting" else ""
-        return views.live_job(job, full=full, waits_for=waits_for)
+        reached = backend.service.controller.reached.get(job.id, 0)
+        return views.live_job(job, full=full, waits_for=waits_for, reached=reached)
 
     def view(job_id: int) -> api.JobView:
         job = live(job_id)
@@ -191,6 +192,15 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             view(job_id)
         return answer(api.DoneAnswer(True))
 
+    @app.post("/api/v1/jobs/{job_id}/checkpoint", **returns(api.DoneAnswer))
+    async def checkpoint_job(who: caller, job_id: JobIdPath) -> Response:
+        """Ask a running program to save a checkpoint and carry on."""
+        view(job_id)
+        reply = await backend.ask(msg.AskCheckpoint(JobId(job_id)))
+        if isinstance(reply, Refusal):
+            raise ApiError(reply.code, _title(list(reply.problems)), problems=reply.problems)
+        return answer(api.DoneAnswer(True))
+
     @app.get("/api/v1/jobs/{job_id}/events", **returns(list[Record]))
     async def job_events(who: caller, job_id: JobIdPath) -> Response:
         """Return everything the log says of one job, in order."""
@@ -213,13 +223,14 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
         limit: Annotated[int, Query(ge=1, le=LOG_READ_MAX_BYTES)] = LOG_READ_MAX_BYTES,
     ) -> Response:
-        """Return a piece of one replica's output, as it was written."""
+        """Return a piece of one replica's output, as it was written; `X-Penstock-Offset` says where it begins."""
         view(job_id)
         read = backend.outputs.read
-        data = await asyncio.to_thread(read, JobId(job_id), AttemptNumber(attempt), Rank(rank), offset, limit)
-        if data is None:
+        piece = await asyncio.to_thread(read, JobId(job_id), AttemptNumber(attempt), Rank(rank), offset, limit)
+        if piece is None:
             raise ApiError("not_found", f"job {job_id} has no output of attempt {attempt}, rank {rank}")
-        return Response(data, media_type="application/octet-stream")
+        where, data = piece
+        return Response(data, headers={"X-Penstock-Offset": str(where)}, media_type="application/octet-stream")
 
 
 def _title(problems: list[Problem]) -> str:

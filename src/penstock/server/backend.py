@@ -21,8 +21,10 @@ class Outputs(Protocol):
         """Return (attempt, rank, bytes) of each output of the job, in order."""
         ...
 
-    def read(self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int) -> bytes | None:
-        """Return up to `limit` bytes from `offset`, or None when there is no such output."""
+    def read(
+        self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
+    ) -> tuple[int, bytes] | None:
+        """Return (where, up to `limit` bytes) from `offset` on, or None when there is no such output."""
         ...
 
 

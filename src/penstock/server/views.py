@@ -30,7 +30,7 @@ def waiting_reason(job: Job, last: Plan | None, now_ms: int) -> str:
     return ("no_fit" if verdict.code == "making_room" else verdict.code) if verdict else ""
 
 
-def live_job(job: Job, *, full: bool = False, waits_for: str = "") -> api.JobView:
+def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int = 0) -> api.JobView:
     """Return the view of a live job; `full` adds the command and each replica."""
     attempt, spec = job.attempt, job.spec
     nodes = list(dict.fromkeys(r.place.node for r in attempt.replicas)) if attempt else []
@@ -57,7 +57,7 @@ def live_job(job: Job, *, full: bool = False, waits_for: str = "") -> api.JobVie
         preemptions=job.preemptions,
         nodes=[str(n) for n in nodes],
         reason=reason,
-        step=job.progress.step,
+        step=max(job.progress.step, reached),
         checkpoint_step=job.progress.checkpoint_step,
         array_id=job.array_id,
         array_index=job.array_index,

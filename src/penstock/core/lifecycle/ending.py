@@ -25,7 +25,8 @@ def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
             _stop_rest(tx, job, attempt)
         return
     outcome, detail = outcome_of(attempt)
-    tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, job.progress.step))
+    step = max(job.progress.step, tx.reached.get(job_id, 0))
+    tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, step))
     settle(tx, tx.state.jobs[job_id], outcome, detail)
 
 

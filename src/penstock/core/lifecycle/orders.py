@@ -51,13 +51,19 @@ class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     reason: str = ""
 
 
+class SaveReplica(msgspec.Struct, frozen=True, tag=True):
+    """Ask the program to save a checkpoint and carry on."""
+
+    key: ReplicaKey
+
+
 class Acknowledge(msgspec.Struct, frozen=True, tag=True):
     """The exit of this replica is in the log: the node may forget it."""
 
     key: ReplicaKey
 
 
-Order = StartReplica | StopReplica | Acknowledge
+Order = StartReplica | StopReplica | SaveReplica | Acknowledge
 Addressed = tuple[NodeName, Order]
 
 
@@ -79,6 +85,16 @@ def orders_of(record: Record, state: State) -> list[Addressed]:
             if r.holds
         ]
     return []
+
+
+def save_orders(state: State, job_id: JobId) -> list[Addressed]:
+    """Return the orders that ask every running replica of a job to save and carry on."""
+    job = state.jobs.get(job_id)
+    if job is None or job.attempt is None:
+        return []
+    number = job.attempt.number
+    started = [r for r in job.attempt.replicas if r.state == "started"]
+    return [(r.place.node, SaveReplica(ReplicaKey(job_id, number, r.rank))) for r in started]
 
 
 def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> StartReplica:

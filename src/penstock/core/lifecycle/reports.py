@@ -189,6 +189,6 @@ def on_time(tx: Transaction) -> None:
         if now_ms - attempt.running_ms >= limit_ms:
             tx.emit(AttemptStopRequested(job_id, attempt.number, "time_limit", job.spec.grace_ms))
     for job_id in sorted(state.derived.wait_limited):
-        job = state.jobs[job_id]
-        if now_ms - job.waiting_since_ms >= job.spec.max_wait_ms:
+        job = state.jobs.get(job_id)
+        if job is not None and now_ms - job.waiting_since_ms >= job.spec.max_wait_ms:
             finish(tx, job, "cancelled", f"waited longer than max_wait ({job.spec.max_wait_ms // 1000} s)")

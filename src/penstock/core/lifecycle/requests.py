@@ -176,7 +176,7 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
             for dependency in spec.after:
                 ended = finished.get(dependency.job_id)
                 if ended is not None and not dependency_met(dependency.kind, ended):
-                    why = f"dependency {dependency.kind} {dependency.job_id} cannot be met: job {ended}"
+                    why = f"dependency {dependency.kind} {dependency.job_id} cannot be met: job {dependency.job_id} {ended}"
                     impossible.append((job_id, why))
     for job_id, why in impossible:
         if job_id in tx.state.jobs:
@@ -197,6 +197,19 @@ def cancel(tx: Transaction, job_id: JobId, by: UserName, reason: str = "") -> bo
     elif job.attempt.stop is None or job.attempt.stop.reason != "cancelled":
         tx.emit(AttemptStopRequested(job_id, job.attempt.number, "cancelled", job.spec.grace_ms))
     return True
+
+
+def may_ask_checkpoint(state: State, job_id: JobId) -> Problem | None:
+    """Return why a program cannot be asked to save and carry on, or None when it can."""
+    job = state.jobs.get(job_id)
+    if job is None or job.state != "running":
+        text = f"job {job_id} is not running, so there is nothing to save"
+        return Problem("not_running", "job_id", text, str(job_id))
+    if not job.spec.checkpoint.request_signal:
+        text = f"job {job_id} does not say which signal makes it save and carry on"
+        hint = "declare checkpoint.request_signal in the job file"
+        return Problem("cannot_checkpoint", "checkpoint.request_signal", text, "", hint)
+    return None
 
 
 def drain(tx: Transaction, node: NodeName, *, on: bool, by: UserName, reason: str, evict: bool) -> bool:

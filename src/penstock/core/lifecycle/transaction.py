@@ -1,6 +1,9 @@
 """A group of events decided together: each is folded at once, so that the next decision sees it."""
 
+from collections.abc import Mapping
+
 from penstock.core.model.events import AnyEvent, JobFinished, Record
+from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.state import State
 
@@ -8,8 +11,10 @@ from penstock.core.state import State
 class Transaction:
     """Collects the records of one commit. Nobody may be told of them before they are on disk."""
 
-    def __init__(self, state: State, now_ms: int) -> None:
+    def __init__(self, state: State, now_ms: int, reached: Mapping[JobId, int] | None = None) -> None:
         self.state = state
+        self.reached: Mapping[JobId, int] = reached or {}
+        """Steps that programs reported and that no event carries yet."""
         self.now_ms = max(now_ms, state.time_ms)
         self.records: list[Record] = []
         self.finished: list[tuple[Job, Record]] = []

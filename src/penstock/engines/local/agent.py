@@ -98,6 +98,7 @@ class Guardian:
         self._ending = False
 
     def run(self) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the server ignores it, which is inherited and loses exits
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])
         self._start_worker()
         while True:

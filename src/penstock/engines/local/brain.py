@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.core.lifecycle.orders import Acknowledge, Order, StartReplica, StopReplica
+from penstock.core.lifecycle.orders import Acknowledge, Order, SaveReplica, StartReplica, StopReplica
 from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen, SeenState
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
 from penstock.core.model.jobs import ExitInfo
@@ -39,6 +39,12 @@ class AskToStop(msgspec.Struct, frozen=True):
     key: ReplicaKey
 
 
+class AskToSave(msgspec.Struct, frozen=True):
+    """Send the program its save-and-carry-on signal."""
+
+    key: ReplicaKey
+
+
 class KillAll(msgspec.Struct, frozen=True):
     """Kill whatever is left of the replica; answer with `on_gone` once nothing is."""
 
@@ -51,7 +57,7 @@ class Forget(msgspec.Struct, frozen=True):
     key: ReplicaKey
 
 
-Action = Spawn | AskToStop | KillAll | Forget
+Action = Spawn | AskToStop | AskToSave | KillAll | Forget
 
 
 class Entry(msgspec.Struct):
@@ -146,6 +152,8 @@ class Brain:
                 self._changed.discard(order.key)
                 return [Forget(order.key)]
             return []
+        if isinstance(order, SaveReplica):
+            return [AskToSave(order.key)] if entry is not None and entry.state == "running" else []
         if isinstance(order, StopReplica):
             return self._stop(order, entry, now_ms)
         leased = self.lease_until_ms is not None and not self.lease_over(now_ms)
@@ -269,10 +277,15 @@ class Brain:
     def _seen(self, entry: Entry) -> ReplicaSeen:
         return ReplicaSeen(entry.key, entry.state, entry.pid, entry.exit)
 
-    def due_ms(self) -> int:
-        """Return when `on_time` or `next_report` has something to do at the latest."""
-        due = [self._next_heartbeat_ms]
-        due += [e.kill_at_ms for e in self.entries.values() if e.kill_at_ms is not None and not e.kill_sent]
-        if self.lease_until_ms is not None:
+    def due_ms(self, *, connected: bool) -> int | None:
+        """Return when `on_time` or, while connected, `next_report` has something to do; None when nothing is due.
+
+        Only what will then be done counts: a time that has passed without effect would make the caller spin.
+        """
+        living = self.living()
+        due = [e.kill_at_ms for e in living if e.kill_at_ms is not None and not e.kill_sent]
+        if connected and self._session:
+            due.append(self._next_heartbeat_ms)
+        if self.lease_until_ms is not None and any(not e.problem for e in living):
             due.append(self.lease_until_ms)
-        return min(due)
+        return min(due, default=None)

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from penstock.core.lifecycle.reports import ReplicaKey
-from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import Resources
 
 What = Literal["spawning", "started", "stopping", "exited", "forgotten"]
@@ -27,7 +27,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     """Start time of the process, to tell it from a later one with the same number."""
     kill_at_ms: int = 0
     exit: ExitInfo | None = None
-    stop_signal: str = "SIGTERM"
+    checkpoint: CheckpointSpec = CheckpointSpec()
     limits: Resources = Resources()
 
 
@@ -40,7 +40,7 @@ class Known(msgspec.Struct):
     ticks: int = 0
     kill_at_ms: int = 0
     exit: ExitInfo | None = None
-    stop_signal: str = "SIGTERM"
+    checkpoint: CheckpointSpec = CheckpointSpec()
     limits: Resources = Resources()
     stopping: bool = False
 
@@ -68,7 +68,7 @@ class Journal:
         temporary = self._path.with_suffix(".tmp")
         with temporary.open("wb") as file:
             for known in self.known.values():
-                base = Line(known.key, "spawning", stop_signal=known.stop_signal, limits=known.limits)
+                base = Line(known.key, "spawning", checkpoint=known.checkpoint, limits=known.limits)
                 file.write(_encode(base) + b"\n")
                 if known.pid:
                     file.write(_encode(Line(known.key, "started", known.pid, known.ticks)) + b"\n")
@@ -92,7 +92,7 @@ def replay(path: Path) -> dict[ReplicaKey, Known]:
         except msgspec.DecodeError:
             continue  # the last line of a worker that was killed while it wrote
         if line.what == "spawning":
-            known[line.key] = Known(line.key, "spawning", stop_signal=line.stop_signal, limits=line.limits)
+            known[line.key] = Known(line.key, "spawning", checkpoint=line.checkpoint, limits=line.limits)
         elif line.what == "forgotten":
             known.pop(line.key, None)
         else:

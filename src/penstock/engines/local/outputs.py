@@ -1,10 +1,19 @@
 """Reads what replicas wrote. All virtual nodes share the data folder, so the server reads the files itself."""
 
+import ctypes
+import logging
 import os
+from pathlib import Path
 
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.local.paths import DataFolder
+
+log = logging.getLogger(__name__)
+
+FALLOC_FL_KEEP_SIZE = 0x01
+FALLOC_FL_PUNCH_HOLE = 0x02
+_BLOCK = 4096
 
 
 class LocalOutputs:
@@ -17,13 +26,47 @@ class LocalOutputs:
         """Return (attempt, rank, bytes) of each output of the job, in order."""
         return [(attempt, rank, path.stat().st_size) for attempt, rank, path in self._data.outputs(job_id)]
 
-    def read(self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int) -> bytes | None:
-        """Return up to `limit` bytes from `offset`, or None when there is no such output."""
+    def read(
+        self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
+    ) -> tuple[int, bytes] | None:
+        """Return (where, up to `limit` bytes) from `offset` on, or None when there is no such output.
+
+        Where the beginning was given up to keep the output within its bound, reading goes on behind the gap.
+        """
         try:
             descriptor = os.open(self._data.output(ReplicaKey(job_id, attempt, rank)), os.O_RDONLY)
         except OSError:
             return None
         try:
-            return os.pread(descriptor, limit, offset)
+            try:
+                offset = os.lseek(descriptor, offset, os.SEEK_DATA)
+            except OSError:
+                return offset, b""
+            return offset, os.pread(descriptor, limit, offset)
         finally:
             os.close(descriptor)
+
+
+def bound_output(path: Path, most_bytes: int) -> bool:
+    """Give up the oldest half of an output that takes more than `most_bytes` on disk; return whether it did.
+
+    A hole is punched, so that the program goes on writing where it was, offsets stay what they were, and no line
+    is lost between copying and cutting, as with the usual copy-and-truncate rotation.
+    """
+    try:
+        known = path.stat()
+    except OSError:
+        return False
+    if known.st_blocks * 512 <= most_bytes:
+        return False
+    length = (known.st_size - most_bytes // 2) // _BLOCK * _BLOCK
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+        libc = ctypes.CDLL(None, use_errno=True)
+        failed = libc.fallocate(descriptor, mode, ctypes.c_int64(0), ctypes.c_int64(length))
+    finally:
+        os.close(descriptor)
+    if failed:
+        log.warning("output not bounded: the file system cannot punch holes", extra={"path": str(path)})
+    return not failed

@@ -34,13 +34,16 @@ class ReportFile:
         self.step = 0
 
     def read(self) -> list[ProgressSeen]:
-        """Return the checkpoints and resumptions reported since the last call; notes `done` and the step."""
+        """Return the checkpoints and resumptions reported since the last call, else the newest step; notes `done`."""
         found: list[ProgressSeen] = []
+        before = self.step
         while data := self._next():
             for line in data.splitlines():
                 seen = self._line(line)
                 if seen is not None:
                     found.append(seen)
+        if self.step > before and not found:
+            found.append(ProgressSeen(self._key, "progress", self.step))
         return found
 
     def _next(self) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.core.lifecycle.orders import StartReplica
 from penstock.core.lifecycle.reports import ReplicaKey
-from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import Device, Resources
 from penstock.engines.local import procfs
 from penstock.engines.local.brain import LEASE_OVER
@@ -33,7 +33,7 @@ class Running(msgspec.Struct):
     box: Box
     pid: int
     ticks: int
-    stop_signal: str
+    checkpoint: CheckpointSpec
     ours: bool
     """Whether this worker is its parent; else the guardian tells of its exit."""
     missing_since_ms: int | None = None
@@ -66,7 +66,7 @@ class Replicas:
             self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
             return None
         limits = order.ask.host
-        self._journal.write(Line(key, "spawning", stop_signal=order.checkpoint.stop_signal, limits=limits))
+        self._journal.write(Line(key, "spawning", checkpoint=order.checkpoint, limits=limits))
         try:
             box = self._containment.box(self._mark(key), limits)
             devices = tuple(self._devices[i] for i in order.devices)
@@ -76,7 +76,7 @@ class Replicas:
             return None
         ticks = procfs.start_ticks(gate.pid) or 0
         self._journal.write(Line(key, "started", gate.pid, ticks))
-        self._add(Running(key, box, gate.pid, ticks, order.checkpoint.stop_signal, ours=True))
+        self._add(Running(key, box, gate.pid, ticks, order.checkpoint, ours=True))
         gate.open()
         return gate.pid
 
@@ -95,12 +95,12 @@ class Replicas:
         """Take over what a former worker had started; return its process number if it may still run."""
         box = self._containment.box(self._mark(known.key), Resources(), known.pid or None)
         if not known.pid:
-            running = Running(known.key, box, 0, 0, known.stop_signal, ours=False)
+            running = Running(known.key, box, 0, 0, known.checkpoint, ours=False)
             running.exit = ExitInfo(problem="its agent died before it had started")
             self.running[known.key] = running
             self._killing.add(known.key)
             return None
-        self._add(Running(known.key, box, known.pid, known.ticks, known.stop_signal, ours=False))
+        self._add(Running(known.key, box, known.pid, known.ticks, known.checkpoint, ours=False))
         return known.pid
 
     def ask_to_stop(self, key: ReplicaKey, kill_at_ms: int) -> None:
@@ -111,7 +111,16 @@ class Replicas:
         self._journal.write(Line(key, "stopping", kill_at_ms=kill_at_ms))
         if running.exit is None and procfs.alive(running.pid, running.ticks):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(running.pid, signal.Signals[running.stop_signal])
+                os.killpg(running.pid, signal.Signals[running.checkpoint.stop_signal])
+
+    def ask_to_save(self, key: ReplicaKey) -> None:
+        """Send the program's save-and-carry-on signal, if it declared one, to the program alone."""
+        running = self.running.get(key)
+        if running is None or not running.checkpoint.request_signal or running.exit is not None:
+            return
+        if procfs.alive(running.pid, running.ticks):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(running.pid, signal.Signals[running.checkpoint.request_signal])
 
     def kill(self, key: ReplicaKey) -> None:
         """Kill everything of a replica; goes on in `poll` until nothing is left."""

@@ -26,6 +26,7 @@ from penstock.engines.local import brain as br
 from penstock.engines.local import protocol
 from penstock.engines.local.containment import choose
 from penstock.engines.local.journal import ExitBook, Journal, Known
+from penstock.engines.local.outputs import bound_output
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.progress import ReportFile
 from penstock.engines.local.replicas import Replicas
@@ -34,7 +35,10 @@ log = logging.getLogger(__name__)
 
 RECONNECT_MS = 200
 POLL_MS = 5
+IDLE_MS = 200
 PROGRESS_EVERY_MS = 500
+OUTPUT_MAX_BYTES = 64 * 2**20
+"""What is kept of one replica's output: the newest part."""
 SHUTDOWN_GRACE_MS = 3_000
 
 
@@ -167,7 +171,8 @@ class Worker:
         now_ms = boot_ms()
         if self._replicas.needs_polling:
             return POLL_MS / 1000
-        due_ms = min(self._brain.due_ms(), now_ms + 200)
+        due_ms = self._brain.due_ms(connected=self._socket is not None)
+        due_ms = now_ms + IDLE_MS if due_ms is None else min(due_ms, now_ms + IDLE_MS)
         if self._socket is None:
             due_ms = min(due_ms, self._connect_at_ms)
         return max(0, due_ms - now_ms) / 1000
@@ -186,6 +191,7 @@ class Worker:
             self._progress_at_ms = now_ms + PROGRESS_EVERY_MS
             for key in self._reports:
                 self._read_progress(key)
+                bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
         if self._ending:
             self._end_all(now_ms)
         self._act(self._brain.on_time(now_ms))
@@ -218,6 +224,8 @@ class Worker:
                 case br.AskToStop():
                     kill_at_ms = self._brain.entries[action.key].kill_at_ms or 0
                     self._replicas.ask_to_stop(action.key, kill_at_ms)
+                case br.AskToSave():
+                    self._replicas.ask_to_save(action.key)
                 case br.KillAll():
                     self._replicas.kill(action.key)
                 case br.Forget():

@@ -240,7 +240,7 @@ class SimNode:
                         self._end(action.key, ExitInfo(signal=9))
                     elif action.key in brain.entries:
                         brain.on_gone(action.key, ExitInfo(problem="it was never there"))
-                case br.Forget():
+                case br.Forget() | br.AskToSave():
                     pass
         self._journal()
 

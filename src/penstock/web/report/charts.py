@@ -1,13 +1,14 @@
 """Draws what was held against what was there, and how many waited, over the timeline's own axis."""
 
 from collections.abc import Callable, Sequence
+from math import ceil
 
 from penstock.web.report import svg
 from penstock.web.report.model import Report, Step
 from penstock.web.report.svg import TimeScale, num
 
 HEIGHT = 92.0
-GAP = 34.0
+GAP = 46.0
 TOP = 18.0
 POINTS_MAX = 1_000
 """Steps drawn; of more, each stretch of pixels keeps its highest."""
@@ -57,20 +58,21 @@ def thinned(steps: Sequence[Step], scale: TimeScale) -> list[Step]:
 
 
 class _Panel:
-    """One step chart: from `top` down `HEIGHT`, from 0 up to `most`."""
+    """One step chart: from `top` down `HEIGHT`, from 0 up to `most`, made even."""
 
     def __init__(self, scale: TimeScale, top: float, most: float, until_ms: int) -> None:
-        self._scale, self._top, self._most, self._until_ms = scale, top, max(1.0, most), until_ms
+        even = max(2, 2 * ceil(most / 2))
+        self._scale, self._top, self._most, self._until_ms = scale, top, even, until_ms
 
     def y(self, value: float) -> float:
         return self._top + HEIGHT * (1 - value / self._most)
 
     def levels(self) -> str:
         parts = []
-        for share in (0.0, 0.5, 1.0):
-            y = self.y(self._most * share)
+        for level in (0, self._most // 2, self._most):
+            y = self.y(level)
             parts.append(f'<path class="grid" d="M{num(svg.LEFT)} {num(y)}H{num(svg.WIDTH - svg.RIGHT)}"/>')
-            parts.append(svg.text(svg.LEFT - 8, y + 4, f"{self._most * share:g}", "tick", "end"))
+            parts.append(svg.text(svg.LEFT - 8, y + 4, f"{level:,}", "tick", "end"))
         return "".join(parts)
 
     def area(self, steps: Sequence[Step], css: str, value: Callable[[Step], float]) -> str:

@@ -10,13 +10,15 @@ from penstock.web.report.timeline import Layout, NodeBand, Placed
 
 TOP = 8.0
 ARROWS_MAX = 200
+ARROW_WIDTH = 14.0
 _SPAN_TEXT = {"lost": "node lost", "draining": "draining", "joining": "joining"}
 _PATTERNS = (
     '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<path class="hatch" d="M0 0V6"/></pattern>'
     '<pattern id="gone" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)">'
     '<path class="gone" d="M0 0V8"/></pattern>'
-    '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+    'markerUnits="userSpaceOnUse" orient="auto">'
     '<path class="head" d="M0 0L8 4L0 8Z"/></marker></defs>'
 )
 
@@ -30,11 +32,14 @@ def gantt(report: Report, layout: Layout) -> str:
     parts = [_PATTERNS]
     parts += [_band(band, scale, layout.lane_height) for band in layout.bands]
     parts.append(svg.axis(scale, TOP, bottom + 4))
+    handovers = _handovers(report, layout)
+    entered = {id(taker) for _, taker in handovers}
     for placed in layout.placed:
         job = jobs[placed.bar.job_id]
-        parts.append(_bar(placed, job, tenant_class(job.tenant, tenants), scale, jobs))
+        css = tenant_class(job.tenant, tenants)
+        parts.append(_bar(placed, job, css, scale, jobs, ARROW_WIDTH + 3 if id(placed) in entered else 5))
+    parts += [_arrow(victim, taker, scale) for victim, taker in handovers]
     parts += [_mark(placed, scale) for placed in layout.placed]
-    parts += _arrows(report, layout, scale)
     said = f"Timeline of {count(len(layout.placed), 'allocation')} on {count(len(layout.bands), 'node')}"
     return svg.frame(bottom + 26, said, "".join(parts))
 
@@ -73,7 +78,7 @@ def _span(span: NodeSpan, y: float, height: float, scale: TimeScale) -> str:
     return f"<g><title>{hint}</title>{svg.rect(x, y, end - x, height, 's-' + span.kind)}{shown}</g>"
 
 
-def _bar(placed: Placed, job: JobRow, css: str, scale: TimeScale, jobs: dict[JobId, JobRow]) -> str:
+def _bar(placed: Placed, job: JobRow, css: str, scale: TimeScale, jobs: dict[JobId, JobRow], indent: float) -> str:
     bar = placed.bar
     x, end = scale.x(bar.start_ms), scale.x(bar.end_ms)
     y, width, height = TOP + placed.y + 1, max(1.5, end - x - 0.6), placed.height - 2
@@ -82,10 +87,19 @@ def _bar(placed: Placed, job: JobRow, css: str, scale: TimeScale, jobs: dict[Job
     if bar.stop_ms is not None:
         asked = min(max(scale.x(bar.stop_ms), x), max(x, x + width - 4))
         body += svg.rect(asked, y, x + width - asked, height, "asked", ' fill="url(#hatch)"')
-    shown = svg.fitted(label(job), width - 10 - (12 if _glyph(bar) else 0)) if height >= 9 else ""
+    shown = _label(job, width - indent - (14 if _glyph(bar) else 3)) if height >= 9 else ""
     if shown:
-        body += svg.text(x + 5, y + height / 2 + 3.8, shown, "bar-text")
+        body += svg.text(x + indent, y + height / 2 + 3.8, shown, "bar-text")
     return f'<g data-j="{bar.job_id}"><title>{_hover(bar, job, scale, jobs)}</title>{body}</g>'
+
+
+def _label(job: JobRow, width: float) -> str:
+    """Return what fits: the name, the beginning of it, or the index in the array."""
+    shown = svg.fitted(label(job), width)
+    index = f"[{job.array_index}]"
+    if job.array_id is not None and not shown.endswith(index):
+        return index if svg.text_width(index) <= width else ""
+    return shown
 
 
 def _hover(bar: Bar, job: JobRow, scale: TimeScale, jobs: dict[JobId, JobRow]) -> str:
@@ -123,30 +137,32 @@ def _mark(placed: Placed, scale: TimeScale) -> str:
     return f'<g class="mark" data-j="{placed.bar.job_id}">{back}<path class="sign" d="{shape}"/></g>'
 
 
-def _arrows(report: Report, layout: Layout, scale: TimeScale) -> list[str]:
-    """Return an arrow from each victim's end to where its beneficiary then started, where they are apart."""
+def _handovers(report: Report, layout: Layout) -> list[tuple[Placed, Placed]]:
+    """Return for each preemption a bar of the victim and the nearest one on its node of who then started there.
+
+    Room on other nodes is left to the table: arrows across the page hide more than they tell.
+    """
     placed: dict[tuple[JobId, AttemptNumber], list[Placed]] = {}
     of_job: dict[JobId, list[Placed]] = {}
     for piece in layout.placed:
         placed.setdefault((piece.bar.job_id, piece.bar.attempt), []).append(piece)
         of_job.setdefault(piece.bar.job_id, []).append(piece)
-    arrows = []
+    found = []
     for item in report.interruptions:
         victims = placed.get((item.job_id, item.attempt), [])
         if item.kind != "preempted" or item.beneficiary is None or not victims:
             continue
-        victim = victims[0]
-        later = [p for p in of_job.get(item.beneficiary, []) if p.bar.start_ms >= item.time_ms]
+        first = victims[0]
+        takers = of_job.get(item.beneficiary, [])
+        later = [p for p in takers if p.bar.start_ms >= item.time_ms and p.bar.node == first.bar.node]
         if later:
-            nearest = min(later, key=lambda p: (p.bar.start_ms, abs(p.y - victim.y)))
-            arrows.append(_arrow(victim, nearest, scale))
-    return arrows[:ARROWS_MAX]
+            found.append((first, min(later, key=lambda p: (p.bar.start_ms, abs(p.y - first.y)))))
+    return found[:ARROWS_MAX]
 
 
 def _arrow(victim: Placed, taker: Placed, scale: TimeScale) -> str:
-    x0, x1 = scale.x(victim.bar.end_ms) - 1, scale.x(taker.bar.start_ms) + 9
+    x0, x1 = scale.x(victim.bar.end_ms) - 1, scale.x(taker.bar.start_ms) + ARROW_WIDTH
     y0, y1 = (TOP + p.y + p.height / 2 for p in (victim, taker))
-    if abs(y1 - y0) < 6:
-        return f'<path class="arrow" d="M{num(x0)} {num(y0)}H{num(x1)}" marker-end="url(#head)"/>'
-    bend = num(x0 + 7)
-    return f'<path class="arrow" d="M{num(x0)} {num(y0)}H{bend}V{num(y1)}H{num(x1 + 3)}" marker-end="url(#head)"/>'
+    bend = "" if abs(y1 - y0) < 6 else f"H{num(x0 + 4)}V{num(y1)}"
+    path = f'd="M{num(x0)} {num(y0)}{bend}H{num(x1)}"'
+    return f'<path class="halo" {path}/><path class="arrow" {path} marker-end="url(#head)"/>'

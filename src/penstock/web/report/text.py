@@ -7,9 +7,8 @@ from penstock.core.place.fit import REASON_TEXT
 from penstock.web.report.model import InterruptionKind, JobRow, WaitCause, WaitPart
 
 NAME_CHARS_MAX = 60
-_UNSEEN = dict.fromkeys(
-    (*range(32), *range(127, 160), *range(8234, 8239), *range(8294, 8298), *range(55296, 57344)), "�"
-)
+_UNSEEN_RANGES = ((0x00, 0x20), (0x7F, 0xA0), (0x202A, 0x202F), (0x2066, 0x206A), (0xD800, 0xE000))
+_UNSEEN = dict.fromkeys((c for first, end in _UNSEEN_RANGES for c in range(first, end)), "\N{REPLACEMENT CHARACTER}")
 """Control characters, lone surrogates, and the marks that make text run the other way."""
 
 CAUSE_TEXT: dict[WaitCause, str] = {

@@ -73,11 +73,12 @@ def lay_out(report: Report) -> Layout:
 
 
 def _lanes(node: NodeRow, cpu_lanes: int) -> int:
-    return max(1, len(node.lanes) + min(cpu_lanes, CPU_LANES_MAX))
+    return max(1, len(node.lanes) + cpu_lanes)
 
 
 def _nodes_shown(nodes: Sequence[NodeRow], cpu_lanes: dict[NodeName, int]) -> list[NodeRow]:
-    shown, used = [], 0
+    shown: list[NodeRow] = []
+    used = 0
     for node in nodes:
         used += _lanes(node, cpu_lanes[node.name])
         if used > LANES_MAX and shown:
@@ -87,19 +88,19 @@ def _nodes_shown(nodes: Sequence[NodeRow], cpu_lanes: dict[NodeName, int]) -> li
 
 
 def _pack(bars: Iterable[Bar]) -> list[list[Bar]]:
-    """Part bars (by start) into lanes in which none overlaps another, each into the first lane that is free."""
+    """Part bars (by start) into lanes without overlaps, each into the first that is free; drop what fits nowhere."""
     lanes: list[list[Bar]] = []
     for bar in bars:
         free = next((lane for lane in lanes if lane[-1].end_ms <= bar.start_ms), None)
         if free is not None:
             free.append(bar)
-        elif len(lanes) <= CPU_LANES_MAX:
+        elif len(lanes) < CPU_LANES_MAX:
             lanes.append([bar])
-    return lanes[:CPU_LANES_MAX]
+    return lanes
 
 
 def _band(node: NodeRow, cpu_lanes: int, y: float, lane_height: float) -> NodeBand:
-    names = [str(i) for i in node.lanes] + ["cpu"] * min(cpu_lanes, CPU_LANES_MAX)
+    names = [str(i) for i in node.lanes] + ["cpu"] * cpu_lanes
     lanes = tuple(Lane(text, y + lane_height * i) for i, text in enumerate(names))
     return NodeBand(node, y, lane_height * max(1, len(lanes)), lanes)
 

@@ -12,7 +12,7 @@ from itertools import groupby
 import msgspec
 
 from penstock.core.model import events as ev
-from penstock.core.model.ids import JobId
+from penstock.core.model.ids import ClassId, JobId
 from penstock.core.model.jobs import Job
 from penstock.core.plan import Plan, plan
 from penstock.core.snapshot import take_snapshot
@@ -133,12 +133,15 @@ class _Tracker:
         return True
 
     def _update(self, time_ms: int, job_ids: Iterable[JobId]) -> None:
-        starts = {s.job_id for s in self._plan.starts} if self._plan else set()
+        apart = self._apart()
+        by_class: dict[ClassId, Reason] = {}
         for job_id in job_ids:
             job = self._state.jobs.get(job_id)
             reason = None
             if job is not None and job.state == "waiting":
-                reason = _NEXT_CYCLE if job_id in starts else self._reason(job, time_ms)
+                reason = self._own_reason(job, time_ms) or apart.get(job_id) or by_class.get(job.class_id)
+                if reason is None:
+                    reason = by_class[job.class_id] = self._class_reason(job.class_id)
             before = self._open.get(job_id)
             if before is not None and before[1] != reason:
                 self._settle(job_id, time_ms)
@@ -146,20 +149,28 @@ class _Tracker:
             if before is None and reason is not None:
                 self._open[job_id] = (time_ms, reason)
 
-    def _reason(self, job: Job, time_ms: int) -> Reason:
+    def _own_reason(self, job: Job, time_ms: int) -> Reason | None:
         if job.unmet:
             return Reason("dependency", blockers=job.unmet)
-        if job.not_before_ms > time_ms:
-            return Reason("backing_off")
+        return Reason("backing_off") if job.not_before_ms > time_ms else None
+
+    def _apart(self) -> dict[JobId, Reason]:
+        """Return the reasons of those jobs that the plan did not leave with their class."""
         if self._plan is None:
-            return _NOT_SAMPLED
-        verdict = self._plan.verdicts.get(job.class_id)
-        if job.id in self._plan.held:
-            return Reason("making_room", blockers=verdict.victims if verdict else ())
+            return {}
+        found = {start.job_id: _NEXT_CYCLE for start in self._plan.starts}
+        for job_id in self._plan.held:
+            job = self._state.jobs.get(job_id)
+            verdict = self._plan.verdicts.get(job.class_id) if job is not None else None
+            found[job_id] = Reason("making_room", blockers=verdict.victims if verdict else ())
+        return found
+
+    def _class_reason(self, class_id: ClassId) -> Reason:
+        verdict = self._plan.verdicts.get(class_id) if self._plan is not None else None
         if verdict is None:
             return _NOT_SAMPLED
         if verdict.code in ("making_room", "backing_off"):
-            return _NEXT_CYCLE  # said of another job of the class; this one was not reached
+            return _NEXT_CYCLE  # said of another job of the class: the plan did not come to this one
         blockers = (verdict.blocker,) if verdict.blocker is not None else ()
         return Reason(verdict.code, verdict.refused, blockers)
 

@@ -1,0 +1,66 @@
+# Two commands do all the set-up on a fresh machine with Python 3.11 and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEEDS ?= 200
+PYTEST_ARGS ?=
+
+.PHONY: help demo test lint install install-torch bench docs sim sim-planted soak clean
+
+help:
+	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
+	@echo "make test     all tests"
+	@echo "make lint     ruff, mypy --strict, import contracts, sizes"
+	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
+	@echo "make bench    the benchmarks, one JSON object a line"
+	@echo "make docs     the generated parts of docs/"
+	@echo "make soak     the long versions: 20,000 seeds, 300 kill points"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
+	@touch $(VENV)/.demo
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo,dev]"
+	@touch $(VENV)/.dev $(VENV)/.demo
+
+install: $(VENV)/.dev
+
+install-torch: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev
+	@scripts/install-system-packages.sh
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/check_size.py
+
+sim: $(VENV)/.demo
+	$(BIN)/python -m penstock.sim --seeds $(SEEDS)
+
+sim-planted: $(VENV)/.demo
+	$(BIN)/python -m penstock.sim --planted
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m penstock.sim --seeds 20000 --first 100000
+	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/crash
+
+bench: $(VENV)/.dev
+	@for program in bench/*.py; do $(BIN)/python $$program || exit 1; done
+
+docs: $(VENV)/.dev
+	$(BIN)/python scripts/generate_docs.py
+
+clean:
+	rm -rf $(VENV) demo-out build dist

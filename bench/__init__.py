@@ -1,0 +1,1 @@
+"""Benchmarks: one file a budget; each prints one JSON object a line."""

@@ -1,0 +1,151 @@
+"""The state is a fold of its log: an image, a replay and the state itself say the same."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from penstock.core import invariants
+from penstock.core.errors import BrokenInvariant
+from penstock.core.model.events import LeaderElected, Record
+from penstock.core.state import Image, State, fold
+from tests.core.builders import World, cluster, node
+from tests.core.histories import operations, play, small_world
+
+
+def facts(state):
+    """Return everything of a state that a reader can see; classes by what they are, not by their number."""
+    derived, key = state.derived, state.derived.class_ids
+    keys = {number: k for k, number in key.items()}
+    return {
+        "plain": (state.seq, state.time_ms, state.epoch, state.next_job, state.next_port, state.config),
+        "finished": (state.finished_ok, state.finished_bad),
+        "nodes": state.nodes,
+        "jobs": {i: (msgspec.structs.replace(j, class_id=0), keys[j.class_id]) for i, j in state.jobs.items()},
+        "idempotency": list(state.idempotency.items()),
+        "pending": {p.key: (keys[c] == p.key, p.jobs) for c, p in derived.pending.items()},
+        "loads": {n: (x.host, x.devices, x.replicas) for n, x in derived.loads.items() if x.replicas or x.devices},
+        "dependants": {i: sorted(found) for i, found in derived.dependants.items() if found},
+        "stopping": derived.stopping,
+        "waiting": {q: n for q, n in derived.waiting_by_queue.items() if n},
+        "sets": (derived.active, derived.ports, derived.wait_limited, derived.beneficiaries),
+    }
+
+
+def reloaded(state):
+    """Return the state made from its image after a way through bytes."""
+    stored = msgspec.msgpack.encode(state.image())
+    return State.from_image(msgspec.msgpack.decode(stored, type=Image))
+
+
+def busy() -> World:
+    w = cluster(2, 2)
+    jobs = [w.submit(1, priority=100, max_wait_ms=99) for _ in range(4)]
+    w.run(*jobs)
+    w.request(*[w.job(jobs[0]).spec] * 2, key="k", digest="d")
+    w.submit(2, priority=900)
+    w.cycle()
+    w.cancel(jobs[-1])
+    w.exit_replica(jobs[1], 0, 1)
+    return w
+
+
+def test_a_state_comes_back_from_its_image():
+    w = busy()
+    assert facts(reloaded(w.state)) == facts(w.state)
+
+
+def test_a_state_comes_back_from_its_log():
+    w = busy()
+    stored = msgspec.msgpack.encode(w.records)
+    assert facts(fold(msgspec.msgpack.decode(stored, type=list[Record]))) == facts(w.state)
+
+
+def test_an_image_does_not_move_with_the_state():
+    w = busy()
+    image = w.state.image()
+    before = msgspec.msgpack.encode(image)
+    w.submit(1)
+    w.cycle()
+    assert msgspec.msgpack.encode(image) == before
+
+
+def test_a_log_with_a_gap_or_a_double_is_refused():
+    w = busy()
+    with pytest.raises(BrokenInvariant, match="record 3 does not follow 1"):
+        fold([w.records[0], w.records[2]])
+    with pytest.raises(BrokenInvariant, match="record 1 does not follow 1"):
+        fold([w.records[0], w.records[0]])
+
+
+def test_time_never_goes_back():
+    state = fold([Record(1, 500, LeaderElected(1, "a")), Record(2, 400, LeaderElected(2, "b"))])
+    assert (state.time_ms, state.epoch) == (500, 2)
+
+
+def test_events_about_an_old_attempt_never_get_into_the_fold():
+    from penstock.core.model.events import AttemptAllocated, ReplicaStarted
+
+    w = cluster(1, 1)
+    job = w.submit(1, retries_max=1)
+    w.run(job)
+    for event in (ReplicaStarted(job, 2, 0), AttemptAllocated(job, 1, ()), ReplicaStarted(9, 1, 0)):
+        with pytest.raises(BrokenInvariant):
+            w.state.apply(Record(w.state.seq + 1, w.now, event))
+        w.state.seq -= 1
+
+
+def test_one_device_is_never_folded_into_two_hands():
+    from penstock.core.model.events import AttemptAllocated
+    from penstock.core.model.jobs import ReplicaPlace
+
+    w = World(node("a", 2))
+    one, two = w.submit(1), w.submit(1)
+    w.emit(AttemptAllocated(one, 1, (ReplicaPlace("a", "i1", (0,)),)))
+    with pytest.raises(BrokenInvariant, match=f"device 0 of a given to job {two}, held by {one}"):
+        w.emit(AttemptAllocated(two, 1, (ReplicaPlace("a", "i1", (0,)),)))
+
+
+def drained_of_work(w):
+    """Let the world go on without faults: bring nodes back, start, stop and finish whatever there is."""
+    for n in ("n0", "n1"):
+        w.drain(n, on=False)
+        w.hello(w.state.nodes[n].spec, f"fresh{n}")
+    for _ in range(60):
+        w.tick(10_000)
+        w.cycle()
+        for job in [j for j in list(w.state.jobs.values()) if j.attempt]:
+            if job.state == "starting":
+                w.start(*[job.id] * any(r.state == "allocated" for r in job.attempt.replicas))
+            for replica in w.state.jobs[job.id].attempt.replicas if job.id in w.state.jobs else ():
+                if replica.holds:
+                    w.exit_replica(job.id, replica.rank, 0, stop_sent=job.state == "stopping")
+        if not w.state.jobs:
+            return
+
+
+@settings(max_examples=200, deadline=None)
+@given(operations)
+def test_no_history_breaks_a_promise_and_every_history_can_be_reloaded(found):
+    w = play(small_world(), found)  # a world checks all invariants at each commit
+    assert facts(reloaded(w.state)) == facts(w.state)
+    assert facts(fold(w.records)) == facts(w.state)
+
+
+@settings(max_examples=100, deadline=None)
+@given(operations)
+def test_a_reloaded_state_plans_as_the_first_one(found):
+    w = play(small_world(), found)
+    first = w.plan()
+    w.state = reloaded(w.state)
+    second = w.plan()
+    assert (second.starts, second.preemptions, second.held) == (first.starts, first.preemptions, first.held)
+
+
+@settings(max_examples=150, deadline=None)
+@given(operations)
+def test_after_the_faults_everything_that_can_run_runs(found):
+    w = play(small_world(), found)
+    drained_of_work(w)
+    assert w.state.jobs == {}
+    assert all(not load.replicas for load in w.state.derived.loads.values())
+    assert invariants.violations(w.state) == []

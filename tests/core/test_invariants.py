@@ -1,0 +1,163 @@
+"""Each promise can be broken, and is then the one that is named."""
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.core import invariants
+from penstock.core.errors import BrokenInvariant
+from penstock.core.model.jobs import ReplicaPlace, StopOrder
+from tests.core.builders import World, cluster, node
+
+
+def names(state):
+    return {v.promise for v in invariants.violations(state)}
+
+
+def two_running():
+    """Return a world with jobs 1 and 2 running on the only node, 3 waiting, and 4 waiting for 3."""
+    from penstock.core.model.jobs import Dependency
+
+    w = World(node("a", 2, cpus=8), node("b", 0, cpus=1))
+    w.submit(1, cpus=2)
+    w.submit(1, cpus=2)
+    w.run(1, 2)
+    w.submit(1, cpus=2)
+    w.submit(1, cpus=2, after=(Dependency(3, "after_ok"),))
+    return w
+
+
+def put(w, job_id, **fields):
+    w.state.jobs[job_id] = replace(w.job(job_id), **fields)
+
+
+def put_attempt(w, job_id, **fields):
+    put(w, job_id, attempt=replace(w.job(job_id).attempt, **fields))
+
+
+def put_place(w, job_id, node_name="a", incarnation="i1", devices=(0,)):
+    attempt = w.job(job_id).attempt
+    place = ReplicaPlace(node_name, incarnation, devices)
+    put_attempt(w, job_id, replicas=(replace(attempt.replicas[0], place=place),))
+
+
+def shrink(w):
+    known = w.state.nodes["a"]
+    w.state.nodes["a"] = replace(known, spec=replace(known.spec, capacity=replace(known.spec.capacity, cpu_milli=1)))
+
+
+def stop_for(w, reason="preempted", beneficiary=3):
+    put(w, 1, state="stopping")
+    put_attempt(w, 1, stop=StopOrder(reason, w.now, 0, beneficiary))
+    w.state.derived.stopping[1] = beneficiary
+
+
+def bigger(w, job_id):
+    spec = w.job(job_id).spec
+    each = replace(spec.ask.each, host=spec.ask.each.host * 9)
+    put(w, job_id, spec=replace(spec, ask=replace(spec.ask, each=each)))
+
+
+CORRUPTIONS = [
+    ("no_device_beyond_capacity", lambda w: put_place(w, 2, devices=(0,))),
+    ("no_device_beyond_capacity", lambda w: put_place(w, 2, devices=(7,))),
+    ("no_host_beyond_capacity", shrink),
+    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].replicas.clear()),
+    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].replicas.add((9, 0))),
+    ("loads_match_jobs", lambda w: w.state.derived.loads.pop("a")),
+    ("loads_match_jobs", lambda w: setattr(w.state.derived.loads["a"], "host", w.state.nodes["b"].spec.capacity)),
+    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].devices.pop(0)),
+    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].devices.update({5: 1})),
+    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending.clear()),
+    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(4)),
+    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(3)),
+    ("dependencies_are_alive", lambda w: w.state.derived.dependants.clear()),
+    ("dependencies_are_alive", lambda w: put(w, 4, unmet=(99,))),
+    ("dependencies_are_alive", lambda w: put(w, 4, unmet=(4,))),
+    ("attempts_fit_states", lambda w: put(w, 3, state="running")),
+    ("attempts_fit_states", lambda w: put(w, 1, last_attempt=2)),
+    ("attempts_fit_states", lambda w: put(w, 1, state="stopping")),
+    ("attempts_fit_states", lambda w: put_attempt(w, 1, replicas=w.job(1).attempt.replicas * 2)),
+    ("holders_live_on_their_node", lambda w: put_place(w, 1, incarnation="i0")),
+    ("ports_are_unique", lambda w: put_attempt(w, 2, port=w.job(1).attempt.port)),
+    ("ports_are_unique", lambda w: w.state.derived.ports.add(("a", 1))),
+    ("preemptions_are_lawful", lambda w: stop_for(w)),
+    ("actives_match", lambda w: w.state.derived.active.discard(1)),
+    ("actives_match", lambda w: w.state.derived.stopping.update({1: None})),
+    ("actives_match", lambda w: w.state.derived.beneficiaries.add(3)),
+]
+
+
+def test_a_sound_state_breaks_no_promise():
+    assert invariants.violations(two_running().state) == []
+
+
+@pytest.mark.parametrize(("promise", "corrupt"), CORRUPTIONS)
+def test_a_broken_promise_is_named(promise, corrupt):
+    w = two_running()
+    corrupt(w)
+    assert promise in names(w.state)
+    with pytest.raises(BrokenInvariant, match=promise):
+        invariants.require(w.state)
+
+
+def test_exactly_the_broken_promise_is_named():
+    exact = {
+        "no_host_beyond_capacity": shrink,
+        "waiting_jobs_are_indexed": lambda w: w.state.derived.pending.clear(),
+        "dependencies_are_alive": lambda w: w.state.derived.dependants.clear(),
+        "holders_live_on_their_node": lambda w: put_place(w, 1, incarnation="i0"),
+        "ports_are_unique": lambda w: w.state.derived.ports.clear(),
+        "preemptions_are_lawful": stop_for,
+        "actives_match": lambda w: w.state.derived.active.clear(),
+    }
+    for promise, corrupt in exact.items():
+        w = two_running()
+        corrupt(w)
+        assert names(w.state) == {promise}
+
+
+def test_every_promise_has_a_way_to_be_broken_here():
+    assert {promise for promise, _ in CORRUPTIONS} == {check.__name__ for check in invariants.INVARIANTS}
+
+
+def test_a_job_that_is_not_preemptible_is_no_lawful_victim():
+    w = two_running()
+    put(w, 1, spec=replace(w.job(1).spec, preemptible=False, priority=1))
+    stop_for(w)
+    assert "preemptions_are_lawful" in names(w.state)
+
+
+def test_a_stop_for_another_reason_needs_no_beneficiary():
+    w = two_running()
+    stop_for(w, "drained", None)
+    assert names(w.state) == set()
+
+
+def test_a_finished_job_may_not_stay():
+    w = two_running()
+    put(w, 3, state="succeeded")
+    assert "attempts_fit_states" in names(w.state)
+
+
+def test_an_attempt_that_holds_nothing_has_to_end():
+    w = cluster(1, 1)
+    job = w.submit(1)
+    w.run(job)
+    gone = replace(w.job(job).attempt.replicas[0], state="exited")
+    put_attempt(w, job, replicas=(gone,))
+    assert "attempts_fit_states" in names(w.state)
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [
+        lambda w: w.state.derived.waiting_by_queue.update({"default": 77}),
+        lambda w: w.state.derived.wait_limited.add(3),
+        lambda w: w.state.derived.dependants.setdefault(1, []).append(3),
+    ],
+    ids=["waiting_by_queue", "wait_limited", "dependants"],
+)
+def test_every_cache_is_recounted(corrupt):
+    w = two_running()
+    corrupt(w)
+    assert names(w.state) != set()

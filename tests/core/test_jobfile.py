@@ -1,0 +1,229 @@
+"""Job files: everything wrong is said at once, with the field, the value and the next step."""
+
+import pytest
+
+from penstock.core.jobfile import ARRAY_MAX, DEVICES_PER_REPLICA_MAX, REPLICAS_MAX, parse_request
+
+
+def problems(raw):
+    entries, found = parse_request(raw)
+    assert entries == ()
+    return [(p.code, p.field) for p in found]
+
+
+def job(**fields):
+    return {"command": "train"} | fields
+
+
+def test_all_problems_are_found_at_once():
+    raw = {
+        "replicas": 0,
+        "devices": {"count": -1, "modle": "A100", "link": "wire"},
+        "memory": "10 parsecs",
+        "priority": "urgent",
+        "time_limit": "soon",
+        "queu": "a",
+    }
+    assert problems(raw) == [
+        ("unknown_field", "queu"),
+        ("bad_value", "replicas"),
+        ("unknown_field", "devices.modle"),
+        ("bad_value", "devices.count"),
+        ("bad_value", "devices.link"),
+        ("bad_value", "memory"),
+        ("bad_value", "priority"),
+        ("bad_value", "time_limit"),
+        ("missing_field", "command"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "hint"),
+    [
+        (job(replcas=2), "did you mean 'replicas'?"),
+        (job(gpus=2), "did you mean 'cpus'?"),
+        (job(devices={"modle": "A100"}), "did you mean 'model'?"),
+        (job(topology="same_nod"), "did you mean 'same_node'?"),
+        (job(priority="hihg"), "did you mean 'high'?"),
+        (job(checkpoint={"signal": "TERM"}), "did you mean 'SIGTERM'?"),
+    ],
+)
+def test_the_nearest_right_word_is_said(raw, hint):
+    _, found = parse_request(raw)
+    assert [p.hint for p in found] == [hint]
+
+
+def test_a_problem_names_field_value_and_what_was_expected():
+    _, (problem,) = parse_request([job(), job(replicas="two")])
+    assert problem.field == "jobs[1].replicas"
+    assert problem.value == "'two'"
+    assert problem.message == "jobs[1].replicas is 'two', expected a whole number from 1 to 10000"
+
+
+def test_a_long_value_is_shown_short():
+    _, (problem,) = parse_request(job(replicas="x" * 500))
+    assert len(problem.value) == 80
+    assert problem.value.endswith("...")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": 5},
+        {"name": "a\0b"},
+        {"command": ""},
+        {"command": []},
+        {"command": [""]},
+        {"command": "a\0b"},
+        {"command": {"run": "x"}},
+        {"command": None},
+        {"replicas": True},
+        {"replicas": 1.0},
+        {"replicas": REPLICAS_MAX + 1},
+        {"devices": 0.5},
+        {"devices": -1},
+        {"devices": DEVICES_PER_REPLICA_MAX + 1},
+        {"devices": {"vendor": ""}},
+        {"devices": {"model": [1]}},
+        {"devices": {"memory": None}},
+        {"devices": {"capability": "eight"}},
+        {"devices": {"capability": "8.0.1"}},
+        {"devices": {"capability": True}},
+        {"devices": {"capability": "²"}},
+        {"devices": {"capability": "8.²"}},
+        {"cpus": -1},
+        {"cpus": "2"},
+        {"cpus": float("nan")},
+        {"cpus": True},
+        {"memory": -1},
+        {"memory": True},
+        {"memory": 1e30},
+        {"memory": float("nan")},
+        {"storage": "x"},
+        {"storage": float("inf")},
+        {"bandwidth": "10"},
+        {"bandwidth": 0.5},
+        {"priority": -1},
+        {"priority": 10_001},
+        {"priority": True},
+        {"priority": 1.5},
+        {"preemptible": "yes"},
+        {"preemptible": 1},
+        {"after_ok": True},
+        {"after_ok": [""]},
+        {"after_ok": 0},
+        {"after_ok": "0"},
+        {"after_any": [1.5]},
+        {"after_ok": "9" * 30},
+        {"after_ok": "9" * 5000},
+        {"after_ok": "²"},
+        {"array": 0},
+        {"array": ARRAY_MAX + 1},
+        {"time_limit": -1},
+        {"time_limit": float("inf")},
+        {"max_wait": []},
+        {"grace": "1y"},
+        {"retries": 101},
+        {"retries": -1},
+        {"env": ["A=1"]},
+        {"env": {"A=B": "1"}},
+        {"env": {"": "1"}},
+        {"env": {"A": None}},
+        {"env": {"A": ["1"]}},
+        {"env": {"A": "\0"}},
+        {"workdir": ""},
+        {"topology": "rack"},
+        {"topology": {"scope": "same_node", "required": "no"}},
+        {"topology": {"required": True}},
+        {"node_labels": ["ssd"]},
+        {"node_labels": {"wanted": "ssd"}},
+        {"labels": 1},
+        {"checkpoint": "SIGTERM"},
+        {"checkpoint": {"signal": "SIGKILL"}},
+        {"checkpoint": {"request_signal": "SIGSTOP"}},
+        {"checkpoint": {"interval": "often"}},
+    ],
+    ids=lambda f: str(f)[:40],
+)
+def test_a_bad_value_is_one_problem_below_its_own_field(fields):
+    raw = job(**fields)
+    entries, found = parse_request(raw)
+    assert entries == ()
+    assert len(found) == 1
+    assert found[0].field.startswith(next(iter(fields)))
+
+
+@pytest.mark.parametrize("raw", [None, 5, "train", [], {"jobs": []}, {"jobs": "x"}, [5], {"jobs": [None]}, True, 1.5])
+def test_what_is_no_job_file_is_refused(raw):
+    assert len(problems(raw)) == 1
+
+
+def test_an_empty_job_misses_its_command():
+    assert problems({}) == [("missing_field", "command")]
+
+
+def test_bad_defaults_are_named():
+    assert problems({"jobs": [job()], "defaults": 5}) == [("bad_value", "defaults")]
+    assert problems({"jobs": [job()], "default": {}}) == [("unknown_field", "default")]
+    assert problems({"jobs": [job()], "defaults": {"nam": "x"}}) == [("unknown_field", "jobs[0].nam")]
+
+
+def test_the_list_of_problems_is_bounded():
+    _, found = parse_request([job(replicas=0, devices=i - 10_000, colour=1) for i in range(5_000)])
+    assert 200 < len(found) < 210
+
+
+def names(*pairs):
+    return [job(name=name, **({"after_ok": list(after)} if after else {})) for name, *after in pairs]
+
+
+def test_entries_are_sorted_so_that_each_comes_after_those_it_names():
+    entries, found = parse_request(names(("c", "b"), ("b", "a"), ("a",), ("d",)))
+    assert found == []
+    assert [e.spec.name for e in entries] == ["a", "b", "c", "d"]
+    assert entries[2].after_names == (("b", "after_ok"),)
+
+
+def test_a_name_stands_for_all_jobs_that_have_it():
+    entries, _ = parse_request(names(("z", "a"), ("a",), ("a",)))
+    assert [e.spec.name for e in entries] == ["a", "a", "z"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "cycle"),
+    [
+        ([("a", "a")], "a -> a"),
+        ([("a", "b"), ("b", "a")], "a -> b -> a"),
+        ([("x", "a"), ("a", "b"), ("b", "c"), ("c", "a")], "a -> b -> c -> a"),
+    ],
+)
+def test_a_cycle_of_dependencies_is_named(pairs, cycle):
+    _, (problem,) = parse_request(names(*pairs))
+    assert problem.code == "dependency_cycle"
+    assert problem.message == f"these jobs wait for each other: {cycle}"
+
+
+def test_a_job_that_waits_for_itself_is_named_by_its_field():
+    _, (problem,) = parse_request(job(name="a", after_any="a"))
+    assert (problem.code, problem.field) == ("dependency_cycle", "after_any")
+
+
+def test_a_name_that_no_job_has_is_one_problem():
+    _, (problem,) = parse_request(names(("train",), ("eval", "trian")))
+    assert (problem.code, problem.field) == ("unknown_job", "jobs[1].after_ok")
+    assert problem.hint == "did you mean 'train'?"
+
+
+def test_a_long_chain_is_sorted_without_recursion():
+    chain = [("j0",)] + [(f"j{i}", f"j{i - 1}") for i in range(1, 3_000)]
+    entries, found = parse_request(names(*reversed(chain)))
+    assert found == []
+    assert [e.spec.name for e in entries] == [f"j{i}" for i in range(3_000)]
+
+
+def test_two_jobs_with_numbers_too_big_are_two_problems():
+    assert problems([job(priority=2**70), job(priority=2**71)]) == [
+        ("bad_value", "jobs[0].priority"),
+        ("bad_value", "jobs[1].priority"),
+    ]

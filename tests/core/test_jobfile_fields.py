@@ -1,0 +1,202 @@
+"""Job files: what each field means, what is assumed where it is left out, and what the JSON Schema says of it."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import msgpack
+
+from penstock.core.jobfile import FIELDS, job_schema, parse_request, request_schema
+from penstock.core.lifecycle.requests import NewJob
+from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, JobSpec, Topology
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from tests.core.builders import GIB
+
+
+def read(**fields):
+    entries, problems = parse_request({"command": "train"} | fields)
+    assert problems == []
+    return entries[0]
+
+
+SHELL = ("/bin/sh", "-c", "train")
+EXAMPLES = {
+    "name": [("run 1", lambda e: e.spec.name, "run 1")],
+    "command": [
+        ("a | b", lambda e: e.spec.command, ("/bin/sh", "-c", "a | b")),
+        (["python", "a b.py", 3, 0.5], lambda e: e.spec.command, ("python", "a b.py", "3", "0.5")),
+    ],
+    "replicas": [(3, lambda e: e.spec.ask.replicas, 3)],
+    "devices": [
+        (2, lambda e: e.spec.ask.each.devices, DeviceAsk(2)),
+        (0, lambda e: e.spec.ask.each.devices, None),
+        ({}, lambda e: e.spec.ask.each.devices, DeviceAsk(1)),
+        ({"count": 0, "vendor": "amd"}, lambda e: e.spec.ask.each.devices, None),
+        ({"vendor": "amd"}, lambda e: e.spec.ask.each.devices, DeviceAsk(1, "amd")),
+        ({"model": "H100"}, lambda e: e.spec.ask.each.devices.models, ("H100",)),
+        ({"model": ["H100", "A100"]}, lambda e: e.spec.ask.each.devices.models, ("H100", "A100")),
+        ({"memory": "40GiB"}, lambda e: e.spec.ask.each.devices.memory_min_bytes, 40 * GIB),
+        ({"capability": 8.0}, lambda e: e.spec.ask.each.devices.capability_min, (8, 0)),
+        ({"capability": "10.3"}, lambda e: e.spec.ask.each.devices.capability_min, (10, 3)),
+        ({"capability": 9}, lambda e: e.spec.ask.each.devices.capability_min, (9, 0)),
+        ({"link": "nvlink"}, lambda e: e.spec.ask.each.devices.link, "nvlink"),
+    ],
+    "cpus": [(0.5, lambda e: e.spec.ask.each.host.cpu_milli, 500), (0, lambda e: e.spec.ask.each.host.cpu_milli, 0)],
+    "memory": [
+        ("64GB", lambda e: e.spec.ask.each.host.memory_bytes, 64 * 10**9),
+        (2.0, lambda e: e.spec.ask.each.host.memory_bytes, 2),
+    ],
+    "storage": [(1024, lambda e: e.spec.ask.each.host.storage_bytes, 1024)],
+    "bandwidth": [("10Gbps", lambda e: e.spec.ask.each.host.bandwidth_bps, 10**10)],
+    "pool": [("npus", lambda e: e.spec.ask.pool, "npus")],
+    "queue": [("q", lambda e: e.spec.queue, "q")],
+    "tenant": [("t", lambda e: e.spec.tenant, "t")],
+    "priority": [
+        ("low", lambda e: e.spec.priority, 100),
+        ("medium", lambda e: e.spec.priority, 500),
+        ("high", lambda e: e.spec.priority, 1000),
+        (7, lambda e: e.spec.priority, 7),
+    ],
+    "preemptible": [(False, lambda e: e.spec.preemptible, False)],
+    "after_ok": [(5, lambda e: e.spec.after, (Dependency(5, "after_ok"),)), ("6", lambda e: e.spec.after[0].job_id, 6)],
+    "after_any": [([5, "6"], lambda e: e.spec.after, (Dependency(5, "after_any"), Dependency(6, "after_any")))],
+    "after_failed": [([7], lambda e: e.spec.after, (Dependency(7, "after_failed"),))],
+    "array": [(4, lambda e: e.array, 4)],
+    "time_limit": [("2h", lambda e: e.spec.time_limit_ms, 7_200_000)],
+    "estimated_duration": [(90, lambda e: e.spec.estimated_duration_ms, 90_000)],
+    "max_wait": [("1d", lambda e: e.spec.max_wait_ms, 86_400_000)],
+    "grace": [("5s", lambda e: e.spec.grace_ms, 5_000), (0, lambda e: e.spec.grace_ms, 0)],
+    "retries": [(3, lambda e: e.spec.retries_max, 3)],
+    "env": [({"B": 1, "A": True, "C": 0.5}, lambda e: e.spec.env, (("A", "true"), ("B", "1"), ("C", "0.5")))],
+    "workdir": [("/data", lambda e: e.spec.workdir, "/data")],
+    "topology": [
+        ("same_node", lambda e: e.spec.ask.topology, Topology("node")),
+        ("same_switch", lambda e: e.spec.ask.topology, Topology("switch")),
+        ("same_rack", lambda e: e.spec.ask.topology, Topology("rack")),
+        ({"scope": "spread", "required": False}, lambda e: e.spec.ask.topology, Topology("spread", False)),
+    ],
+    "node_labels": [
+        (
+            {"wanted": {"disk": "ssd"}, "shunned": {"old": True}},
+            lambda e: (e.spec.ask.labels_wanted, e.spec.ask.labels_shunned),
+            ((("disk", "ssd"),), (("old", "true"),)),
+        )
+    ],
+    "labels": [({"team": "a"}, lambda e: e.spec.labels, (("team", "a"),))],
+    "checkpoint": [
+        ({}, lambda e: e.spec.checkpoint, CheckpointSpec()),
+        (
+            {"signal": "SIGINT", "request_signal": "SIGUSR1", "interval": "5m"},
+            lambda e: e.spec.checkpoint,
+            CheckpointSpec("SIGINT", "SIGUSR1", 300_000),
+        ),
+    ],
+}
+CASES = [(name, *case) for name, cases in EXAMPLES.items() for case in cases]
+
+
+def test_every_field_has_an_example():
+    assert set(EXAMPLES) == set(FIELDS)
+
+
+@pytest.mark.parametrize(("field", "value", "get", "expected"), CASES)
+def test_a_field_means_what_it_says(field, value, get, expected):
+    assert get(read(**{field: value})) == expected
+
+
+def test_what_is_left_out_is_assumed_as_documented():
+    each = ReplicaAsk(Resources(cpu_milli=1000), None)
+    assert read() == NewJob(JobSpec(SHELL, GangAsk(1, each), name="train"))
+
+
+@pytest.mark.parametrize("field", sorted(set(FIELDS) - {"command"}))
+def test_null_is_as_if_it_were_left_out(field):
+    assert read(**{field: None}) == read()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python -u src/train.py --x 1", "train.py"),
+        ("/usr/bin/python3", "python3"),
+        (["/opt/run.sh", "a"], "run.sh"),
+        (["python", "-c"], "python"),
+        ("/", "job"),
+    ],
+)
+def test_a_job_is_named_after_its_program(command, name):
+    assert read(command=command).spec.name == name
+
+
+def test_defaults_hold_for_all_jobs_and_each_job_may_differ():
+    raw = {"defaults": {"command": "x", "cpus": 2, "queue": "q"}, "jobs": [{}, {"cpus": 3}, {"command": "y"}]}
+    entries, problems = parse_request(raw)
+    assert problems == []
+    assert [e.spec.ask.each.host.cpu_milli for e in entries] == [2000, 3000, 2000]
+    assert [e.spec.command[2] for e in entries] == ["x", "x", "y"]
+    assert {e.spec.queue for e in entries} == {"q"}
+
+
+def test_equal_entries_share_one_value():
+    entries, _ = parse_request([{"command": "x"}] * 3 + [{"command": "y"}])
+    assert entries[0] is entries[1] is entries[2]
+    assert entries[3].spec.command[2] == "y"
+
+
+@pytest.mark.parametrize(("field", "value", "get", "expected"), CASES)
+def test_the_schema_accepts_what_the_parser_accepts(field, value, get, expected):
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema; it is not installed")
+    raw = {"command": "train"} | {field: value}
+    for whole in (raw, [raw], {"jobs": [raw], "defaults": {field: value}}):
+        jsonschema.validate(whole, request_schema())
+
+
+@pytest.mark.parametrize("raw", [{}, {"command": "x", "colour": 1}, {"command": "x", "replicas": 0}, [], {"jobs": []}])
+def test_the_schema_refuses_what_the_parser_refuses(raw):
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema; it is not installed")
+    assert parse_request(raw)[1]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(raw, request_schema())
+
+
+def test_the_schema_is_a_sound_schema_and_tells_about_every_field():
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema; it is not installed")
+    jsonschema.Draft202012Validator.check_schema(request_schema())
+    assert set(job_schema()["properties"]) == set(FIELDS)
+    assert all(p["description"] for p in job_schema()["properties"].values())
+
+
+scalars = st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats() | st.text(max_size=5)
+scalars |= st.sampled_from(["²", "1h", "9" * 30, "low", "same_node", "nvlink", "40GiB", "8.²", "a=b", "\0"])
+json_values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+)
+words = st.sampled_from(["count", "vendor", "model", "memory", "capability", "link", "scope", "required", "wanted"])
+shaped = json_values | st.dictionaries(words, json_values, max_size=3)
+job_like = st.dictionaries(st.sampled_from(sorted(FIELDS)), shaped, max_size=4)
+requests_like = job_like | st.lists(job_like, max_size=3) | st.fixed_dictionaries({"jobs": st.lists(job_like)})
+
+
+@settings(max_examples=100, deadline=None)
+@given(json_values)
+def test_any_value_is_read_or_refused(raw):
+    entries, problems = parse_request(raw)
+    assert bool(entries) != bool(problems)
+
+
+@settings(max_examples=100, deadline=None)
+@given(requests_like, st.booleans())
+def test_anything_like_a_job_is_read_or_refused_and_what_is_read_can_be_stored(raw, give_command):
+    if give_command and isinstance(raw, dict) and "jobs" not in raw:
+        raw = {"command": "x"} | raw
+    entries, problems = parse_request(raw)
+    assert bool(entries) != bool(problems)
+    assert msgpack.decode(msgpack.encode(entries), type=tuple[NewJob, ...]) == entries
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(FIELDS)), shaped)
+def test_any_value_of_any_field_is_read_or_refused(field, value):
+    entries, problems = parse_request({"command": "x"} | {field: value})
+    assert bool(entries) != bool(problems)
+    assert all(p.field.startswith(field) for p in problems)
+    assert msgpack.decode(msgpack.encode(entries), type=tuple[NewJob, ...]) == entries

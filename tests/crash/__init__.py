@@ -1,0 +1,1 @@
+"""Crash tests: real processes, killed at the worst moments."""

@@ -1,0 +1,158 @@
+"""The report's numbers: they must equal what the ledger says, and explain every millisecond of waiting."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.core.errors import BrokenInvariant
+from penstock.core.ledger.usage import usage_by_tenant
+from penstock.web.report import build, render, summary
+from penstock.web.report.build import tenant_totals, wait_stats
+from penstock.web.report.model import Report
+from penstock.web.report.timeline import CPU_LANES_MAX, lay_out
+
+cuts = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def report(story_log):
+    return build(*story_log)
+
+
+def job(report: Report, name: str):
+    return next(j for j in report.jobs if j.name == name)
+
+
+def test_usage_is_the_ledgers(story_log, report):
+    assert list(report.tenants) == usage_by_tenant(*story_log)
+
+
+def test_totals_add_up_over_tenants_and_bars(report):
+    held = sum((b.end_ms - b.start_ms) * len(b.devices) for b in report.bars)
+    assert held == tenant_totals(report).device_ms == report.totals.device_held_ms
+    assert sum(report.totals.by_state.values()) == len(report.jobs) == 22
+
+
+def test_reasons_add_up_to_the_waiting_time_of_each_job(report):
+    for row in report.jobs:
+        assert sum(p.duration_ms for p in row.waits) == row.wait_ms, row.name
+    assert sum(j.wait_ms for j in report.jobs) == report.totals.wait.total_ms > 0
+
+
+def test_waiting_is_told_apart_by_cause(report):
+    causes = {name: [p.cause for p in job(report, name).waits] for name in ("report", "urgent-detector", "bad-config")}
+    assert causes["report"] == ["dependency"]
+    assert causes["urgent-detector"] == ["making_room"]
+    assert causes["bad-config"] == ["no_fit", "backing_off"]
+
+
+def test_a_backoff_ends_without_a_record(report):
+    backoff = next(p for p in job(report, "bad-config").waits if p.cause == "backing_off")
+    assert backoff.duration_ms == 1_000
+
+
+def test_no_room_names_the_nodes_that_refused(report):
+    part = next(p for p in job(report, "pretrain-vit").waits if p.cause == "no_fit")
+    assert part.refused == (("devices_short", 2),)
+
+
+def test_a_preemption_tells_for_whom_and_how_it_went_on(report):
+    item = next(i for i in report.interruptions if i.job_id == 1)
+    assert (item.kind, item.beneficiary, item.outcome) == ("preempted", job(report, "urgent-detector").id, "preempted")
+    assert (item.left_after_ms, item.beneficiary_after_ms) == (800, 800 + 350)
+    assert item.saved_step == item.resumed_step == 199
+    assert item.lost_steps == 0
+
+
+def test_steps_lost_with_a_node_are_those_since_the_last_checkpoint(report):
+    item = next(i for i in report.interruptions if i.kind == "lost")
+    assert (item.job_id, item.saved_step, item.resumed_step, item.lost_steps) == (21, 80, 80, 47)
+    assert (report.totals.losses, report.totals.recoveries, report.totals.steps_lost_lost) == (1, 1, 47)
+
+
+def test_available_time_counts_only_while_a_node_is_ready(report):
+    lost_ms = 68_000 - 57_000
+    whole = 8 * (report.until_ms - report.start_ms)
+    assert report.totals.device_available_ms == whole - 4 * lost_ms
+
+
+def test_records_after_the_end_are_left_out(story_log):
+    records, _ = story_log
+    middle_ms = records[len(records) // 2].time_ms
+    until = build(records, middle_ms)
+    assert until == build([r for r in records if r.time_ms <= middle_ms], middle_ms)
+
+
+def test_an_empty_log_renders():
+    report = build([], 5)
+    assert summary(report)["totals"]["jobs"] == 0
+    assert "No node has joined" in render(report)
+
+
+@cuts
+@given(data=st.data())
+def test_a_log_cut_at_any_record_renders_and_adds_up(story_log, data):
+    records, _ = story_log
+    cut = data.draw(st.integers(0, len(records)))
+    seen = records[:cut]
+    until_ms = (seen[-1].time_ms if seen else 0) + data.draw(st.integers(0, 5_000))
+    report = build(seen, until_ms)
+    assert render(report).endswith("</html>\n")
+    assert list(report.tenants) == usage_by_tenant(seen, until_ms)
+    for row in report.jobs:
+        assert sum(p.duration_ms for p in row.waits) == row.wait_ms
+
+
+@cuts
+@given(plans=st.integers(0, 80))
+def test_sampling_never_changes_how_long_a_job_waited(story_log, report, plans):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.web.report.waits.PLANS_MAX", plans)
+        sampled = build(*story_log)
+    assert sampled.sampling.planned <= plans + 1
+    assert [sum(p.duration_ms for p in j.waits) for j in sampled.jobs] == [j.wait_ms for j in report.jobs]
+
+
+def test_summary_is_json_and_says_what_the_report_says(report):
+    numbers = json.loads(json.dumps(summary(report)))
+    assert numbers["totals"]["preemptions"] == len(numbers["preemptions"]) == report.totals.preemptions
+    assert numbers["totals"]["device_ms"] == sum(t["device_ms"] for t in numbers["tenants"])
+    assert [sum(j["waits"].values()) for j in numbers["jobs"]] == [j["wait_ms"] for j in numbers["jobs"]]
+    assert numbers["recoveries"][0]["lost_steps"] == 47
+
+
+@pytest.mark.parametrize(
+    ("waits", "p50", "p95", "mean"), [([], 0, 0, 0), ([7], 7, 7, 7), (range(1, 101), 50, 95, 50), ([0, 9], 0, 9, 4)]
+)
+def test_percentiles_are_by_nearest_rank(waits, p50, p95, mean):
+    stats = wait_stats(waits)
+    assert (stats.p50_ms, stats.p95_ms, stats.mean_ms) == (p50, p95, mean)
+
+
+def test_bars_on_one_lane_never_overlap(report):
+    lanes: dict[float, list[tuple[int, int]]] = {}
+    layout = lay_out(report)
+    for piece in layout.placed:
+        for lane in range(round(piece.height / layout.lane_height)):
+            spans = lanes.setdefault(piece.y + lane * layout.lane_height, [])
+            spans.append((piece.bar.start_ms, piece.bar.end_ms))
+    for spans in map(sorted, lanes.values()):
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+def test_replicas_beyond_the_cpu_lanes_are_counted(world, program):
+    for index in range(CPU_LANES_MAX + 3):
+        world.submit(f"cpu-{index}", program())
+    world.cycle()
+    report = build(world.records, world.now_ms + 1)
+    assert lay_out(report).bars_left_out == 3
+    assert "3 allocations of 9 not drawn" in render(report)
+
+
+def test_a_log_that_skips_a_record_is_refused(story_log):
+    records, until_ms = story_log
+    with pytest.raises(BrokenInvariant, match="does not follow"):
+        build(records[1:], until_ms)
