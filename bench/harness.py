@@ -89,14 +89,20 @@ class LeanClient:
         self._socket.sendall(head.encode() + body)
         data = b""
         while b"\r\n\r\n" not in data:
-            data += self._socket.recv(65536)
+            data += self._receive()
         headers, _, rest = data.partition(b"\r\n\r\n")
         if not headers.startswith(b"HTTP/1.1 201"):
             raise RuntimeError(headers.decode() + rest.decode(errors="replace"))
         length = int(headers.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         while len(rest) < length:
-            rest += self._socket.recv(1 << 20)
+            rest += self._receive()
         return rest
+
+    def _receive(self) -> bytes:
+        piece = self._socket.recv(1 << 20)
+        if not piece:
+            raise ConnectionError("the server closed the connection")
+        return piece
 
 
 def machine() -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import uvicorn
+import uvloop
 import yaml
 
 from penstock.control import messages as msg
@@ -122,7 +123,7 @@ def serve(options: ServeOptions) -> None:
     lock = hold_server_lock(data)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        asyncio.run(_Running(options, data, declared).run())
+        uvloop.run(_Running(options, data, declared).run())
     finally:
         os.close(lock)
 
@@ -186,6 +187,7 @@ class _Running:
             lifespan="off",
             http="httptools",
             timeout_graceful_shutdown=2,
+            timeout_keep_alive=75,
         )
         server = uvicorn.Server(config)
         ending = asyncio.create_task(self._watch_end(server))
@@ -246,7 +248,7 @@ class _Running:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY by it
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

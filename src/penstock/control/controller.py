@@ -123,8 +123,8 @@ class Controller:
                 return Handled(tuple(replies), (), ())
             failed = msg.Failed(error.code, error.message, error.hint)
             return Handled((failed,) * len(group), (), ())
-        if any(isinstance(r.event, _WAKES) for r in tx.records):
-            self.wants_cycle = True
+        if not self.wants_cycle:
+            self.wants_cycle = any(map(self._wakes, tx.records))
         replies = [self._after_commit(q, r) for q, r in zip(group, replies, strict=True)]
         for job, _ in tx.finished:
             self.reached.pop(job.id, None)
@@ -133,6 +133,18 @@ class Controller:
             if isinstance(request, msg.AskCheckpoint):
                 fresh += orders.save_orders(self.state, request.job_id)
         return Handled(tuple(replies), tuple(fresh), tuple(tx.records))
+
+    def _wakes(self, record: ev.Record) -> bool:
+        """Return whether a new cycle may decide something because of this record.
+
+        A job behind others of its class that did not fit changes nothing: no capacity was freed since.
+        """
+        event = record.event
+        if isinstance(event, ev.JobSubmitted) and self.last_plan is not None:
+            job = self.state.jobs.get(event.job_id)
+            verdict = self.last_plan.verdicts.get(job.class_id) if job is not None else None
+            return verdict is None or verdict.code != "no_fit"
+        return isinstance(event, _WAKES)
 
     def _commit(self, tx: Transaction) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -49,7 +49,7 @@ def create_app(backend: Backend) -> FastAPI:
     )
     _errors(app)
 
-    def principal(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Principal:
+    async def principal(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Principal:
         found = backend.tokens.principal(credentials.credentials) if credentials else None
         if found is None:
             title = "the token is not valid" if credentials else "a token is needed"

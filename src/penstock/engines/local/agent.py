@@ -22,10 +22,9 @@ from pathlib import Path
 import msgspec
 
 from penstock.core.model.ids import Incarnation
-from penstock.core.model.resources import Resources
 from penstock.engines.local import procfs
-from penstock.engines.local.containment import choose, kill_inside
-from penstock.engines.local.journal import ExitBook, replay
+from penstock.engines.local.containment import Box, choose, kill_inside
+from penstock.engines.local.journal import ExitBook, Known, replay
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.worker import AgentConfig, LeaseCell, Worker, boot_ms, server_is_gone
 
@@ -34,6 +33,8 @@ log = logging.getLogger(__name__)
 PR_SET_CHILD_SUBREAPER = 36
 WATCH_S = 0.25
 RESPAWN_PAUSE_S = 0.2
+REAP_PAUSE_S = 0.01
+END_WAIT_S = 5.0
 LEASE_SLACK_MS = 1_000
 """The guardian acts this much after the lease's end: the worker should have."""
 _LOCK_VARIABLE = "PENSTOCK_AGENT_LOCK_FD"
@@ -109,6 +110,7 @@ class Guardian:
                     os.kill(self._worker, signal.SIGTERM)
             if self._reap():
                 if self._ending:
+                    self._end_all()
                     return
                 time.sleep(RESPAWN_PAUSE_S)
                 self._start_worker()
@@ -120,7 +122,6 @@ class Guardian:
         if pid:
             self._worker = pid
             return
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD, signal.SIGTERM])
         os.set_inheritable(self._lock, False)
         code = 1
         try:
@@ -158,13 +159,34 @@ class Guardian:
         until_ms = self._cell.get()
         if until_ms is None or boot_ms() < until_ms + LEASE_SLACK_MS or server_is_gone(self._data):
             return
-        containment = choose(self._config.box_parent)
-        for known in replay(self._folder / "journal").values():
-            if known.exit is None and (not known.pid or procfs.start_ticks(known.pid) == known.ticks):
-                if known.pid:
-                    self._exits.add_ended_by_lease(known.pid, known.ticks)
-                name = f"{self._config.spec.name}.{known.key}"
-                kill_inside(containment.box(name, Resources(), known.pid or None))
+        for known in self._unfinished():
+            if _leader_remains(known):
+                self._exits.add_ended_by_lease(known.pid, known.ticks)
+            kill_inside(self._box(known))
+
+    def _end_all(self) -> None:
+        """End what is left of the replicas: a worker that leaves has ended them, but it may have died before."""
+        left = [self._box(known) for known in self._unfinished()]
+        deadline = time.monotonic() + END_WAIT_S
+        while left and time.monotonic() < deadline:
+            for box in [box for box in left if kill_inside(box)]:
+                box.remove()
+                left.remove(box)
+            self._reap()
+            time.sleep(REAP_PAUSE_S)
+
+    def _unfinished(self) -> list[Known]:
+        """Return the replicas that may have processes: their leader, or only what it left behind."""
+        return [known for known in replay(self._folder / "journal").values() if known.exit is None]
+
+    def _box(self, known: Known) -> Box:
+        leader = known.pid if _leader_remains(known) else None
+        name = f"{self._config.spec.name}.{known.key}"
+        return choose(self._config.box_parent).box(name, known.limits, leader)
+
+
+def _leader_remains(known: Known) -> bool:
+    return bool(known.pid) and procfs.start_ticks(known.pid) == known.ticks
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import msgspec
 from penstock.core.lifecycle.orders import StartReplica
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
-from penstock.core.model.resources import Device, Resources
+from penstock.core.model.resources import Device
 from penstock.engines.local import procfs
 from penstock.engines.local.brain import LEASE_OVER
 from penstock.engines.local.containment import Box, Containment, kill_inside
@@ -93,7 +93,7 @@ class Replicas:
 
     def adopt(self, known: Known) -> int | None:
         """Take over what a former worker had started; return its process number if it may still run."""
-        box = self._containment.box(self._mark(known.key), Resources(), known.pid or None)
+        box = self._containment.box(self._mark(known.key), known.limits, known.pid or None)
         if not known.pid:
             running = Running(known.key, box, 0, 0, known.checkpoint, ours=False)
             running.exit = ExitInfo(problem="its agent died before it had started")
@@ -187,6 +187,8 @@ class Replicas:
         if kill_inside(running.box):
             self._finish(running.key, info)
         else:
+            if running.ours:  # it is reaped before the box is empty: keep its exit for the next worker
+                self._exits.add(running.pid, running.ticks, code, number)
             self._killing.add(running.key)
 
     def _ended_by_lease(self, running: Running) -> bool:

@@ -150,6 +150,7 @@ class Worker:
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_term)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD, signal.SIGTERM])  # blocked since before the fork
         self._selector.register(wake_read, selectors.EVENT_READ)
         self._replicas.reap()
         while still_wanted() and not (self._ending and not self._replicas.running):
