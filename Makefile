@@ -45,6 +45,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_size.py
+	$(BIN)/python scripts/generate_docs.py --check
 
 sim: $(VENV)/.demo
 	$(BIN)/python -m penstock.sim --seeds $(SEEDS)
