@@ -148,9 +148,9 @@ def ps(
 def _print_jobs(client: Client, listed: list[api.JobView], limit: int) -> None:
     now_ms = time.time_ns() // 1_000_000
     rows = [_job_row(job, now_ms) for job in listed]
-    columns = ("job", "name", "state", "tenant", "prio", "devices", "nodes", "waited", "ran", "att", "step", "why")
+    columns = ("job", "name", "state", "tenant", "prio", "dev", "nodes", "waited", "ran", "att", "step", "why")
     if rows:
-        console().print(table(columns, rows, right=("job", "prio", "devices", "waited", "ran", "att", "step")))
+        console().print(table(columns, rows, right=("job", "prio", "dev", "waited", "ran", "att", "step")))
     shown = client.cluster()
     typer.echo(
         f"{shown.jobs_active} active, {shown.jobs_waiting} waiting, {shown.jobs_succeeded} succeeded, "
@@ -171,11 +171,11 @@ def _job_row(job: api.JobView, now_ms: int) -> tuple[str, ...]:
         styled(job.state),
         plain(job.tenant),
         str(job.priority),
-        str(job.devices) if job.replicas == 1 else f"{job.replicas}x{job.devices // job.replicas}",
+        str(job.devices or "") if job.replicas == 1 else f"{job.replicas}x{job.devices // job.replicas}",
         ",".join(job.nodes),
         format_duration(max(0, waited)),
-        format_duration(max(0, ran)) if ran else "",
-        str(job.attempt),
+        format_duration(max(0, ran)) if started else "",
+        str(job.attempt or ""),
         str(job.step) if job.step else "",
         plain(job.reason),
     )

@@ -25,6 +25,7 @@ EXIT_CODES: dict[str, int] = {
 }
 """Exit code by error code; any other error is 1."""
 
+PIPED_WIDTH = 200
 STATE_STYLE = {
     "waiting": "yellow",
     "starting": "cyan",
@@ -69,19 +70,25 @@ def print_error(error: PenstockError, *, as_json: bool) -> int:
 def console() -> "Console":
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=PIPED_WIDTH)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Any:
-    """Return a plain table; columns named in `right` are aligned to the right."""
+    """Return a plain table; columns named in `right` are aligned to the right, empty columns are left out.
+
+    Text that does not fit is cut with an ellipsis, so that each row stays one line.
+    """
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    used = [i for i in range(len(columns)) if not rows or any(row[i] for row in rows)]
+    for i in used:
+        made.add_column(
+            columns[i], justify="right" if columns[i] in right else "left", no_wrap=True, overflow="ellipsis"
+        )
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*(row[i] for i in used))
     return made
 
 

@@ -118,8 +118,13 @@ def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> None:
 def _dependency_refused(dependant: Job, ended: JobId, state: JobState) -> str:
     for dependency in dependant.spec.after:
         if dependency.job_id == ended and not dependency_met(dependency.kind, state):
-            return f"dependency {dependency.kind} {ended} cannot be met: job {ended} {state}"
+            return unmet_text(dependency.kind, ended, state)
     return ""
+
+
+def unmet_text(kind: str, ended: JobId, state: JobState) -> str:
+    """Return why a dependant of a job that ended in `state` can never start."""
+    return f"dependency {kind} {ended} cannot be met: job {ended} {state}"
 
 
 def dependency_met(kind: str, state: JobState) -> bool:

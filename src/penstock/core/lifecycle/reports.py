@@ -189,6 +189,6 @@ def on_time(tx: Transaction) -> None:
         if now_ms - attempt.running_ms >= limit_ms:
             tx.emit(AttemptStopRequested(job_id, attempt.number, "time_limit", job.spec.grace_ms))
     for job_id in sorted(state.derived.wait_limited):
-        job = state.jobs.get(job_id)
-        if job is not None and now_ms - job.waiting_since_ms >= job.spec.max_wait_ms:
-            finish(tx, job, "cancelled", f"waited longer than max_wait ({job.spec.max_wait_ms // 1000} s)")
+        waiting = state.jobs.get(job_id)  # gone when it depended on one that has just been cancelled
+        if waiting is not None and now_ms - waiting.waiting_since_ms >= waiting.spec.max_wait_ms:
+            finish(tx, waiting, "cancelled", f"waited longer than max_wait ({waiting.spec.max_wait_ms // 1000} s)")

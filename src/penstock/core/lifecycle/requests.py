@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.errors import Problem, nearest
-from penstock.core.lifecycle.ending import dependency_met, finish
+from penstock.core.lifecycle.ending import dependency_met, finish, unmet_text
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import (
     AttemptStopRequested,
@@ -176,7 +176,7 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
             for dependency in spec.after:
                 ended = finished.get(dependency.job_id)
                 if ended is not None and not dependency_met(dependency.kind, ended):
-                    why = f"dependency {dependency.kind} {dependency.job_id} cannot be met: job {dependency.job_id} {ended}"
+                    why = unmet_text(dependency.kind, dependency.job_id, ended)
                     impossible.append((job_id, why))
     for job_id, why in impossible:
         if job_id in tx.state.jobs:
