@@ -66,15 +66,19 @@ class AlreadyRunning(PenstockError):
     code = "already_running"
 
 
-def read_cluster_file(path: Path | None) -> ClusterFile | None:
-    """Return what the file declares, or None without a file.
+def read_cluster_file(given: Path | None, kept: Path) -> ClusterFile | None:
+    """Return what the cluster file declares: the one given, else the one kept from last time, else None.
+
+    A file that was given and is right is kept, so that a restart without it means the same cluster.
 
     Raises: InvalidInput naming every problem.
     """
-    if path is None:
+    path = given if given is not None else kept
+    if given is None and not kept.exists():
         return None
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        raw = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
@@ -82,6 +86,8 @@ def read_cluster_file(path: Path | None) -> ClusterFile | None:
     parsed, problems = parse_cluster(raw)
     if problems:
         raise InvalidInput(f"{path} has {len(problems)} problem(s)", problems=problems)
+    if given is not None:
+        write_private(kept, text)
     return parsed
 
 
@@ -119,8 +125,8 @@ def serve(options: ServeOptions) -> None:
     """
     options.data.mkdir(parents=True, exist_ok=True)
     data = DataFolder(options.data.resolve())
-    declared = read_cluster_file(options.cluster_file)
     lock = hold_server_lock(data)
+    declared = read_cluster_file(options.cluster_file, data.root / "cluster.yaml")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         uvloop.run(_Running(options, data, declared).run())

@@ -161,7 +161,7 @@ def _print_jobs(client: Client, listed: list[api.JobView], limit: int) -> None:
 
 
 def _job_row(job: api.JobView, now_ms: int) -> tuple[str, ...]:
-    started = job.started_ms
+    started = 0 if job.state == "waiting" else job.started_ms
     waited = (started or job.finished_ms or now_ms) - job.submitted_ms
     ran = (job.finished_ms or now_ms) - started if started else 0
     name = f"{job.name}[{job.array_index}]" if job.array_id is not None else job.name
