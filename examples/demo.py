@@ -202,29 +202,41 @@ class Demo:
             }
         )
         self.until(lambda: self.client.job(night).checkpoint_step > 150, "the nightly training has saved")
-        time.sleep(0.7)  # so that there is something to lose
+        self.until(lambda: self.unsaved(night) > 20, "there is something to lose")
         victim = self.client.job(night).nodes[0]
         self.kill_node(victim)
         self.until(lambda: self.client.job(night).attempt >= 2, "the nightly training starts elsewhere")
         self.until(lambda: self.client.cluster().jobs_active + self.client.cluster().jobs_waiting == 0, "all jobs end")
         return self._finish({"gang": gang, "longhaul": longhaul, "urgent": urgent, "nightly": night})
 
+    def unsaved(self, job_id: int) -> int:
+        """Return how many steps the job is beyond its newest checkpoint, as far as the server knows."""
+        job = self.client.job(job_id)
+        return job.step - job.checkpoint_step
+
+    def steps_before_death(self, job_id: int) -> int:
+        """Return the last step that the killed attempt itself noted: the agent had no time to pass it on."""
+        lines = (DataFolder(self.data).job(job_id) / "attempt-1.rank-0.report").read_text().splitlines()  # type: ignore[arg-type]
+        return max(int(json.loads(line).get("step", 0)) for line in lines)
+
     def kill_node(self, node: str) -> None:
         """kill -9 the node's agent and every process of its replicas, as a power cut would."""
         agent = agent_pid(DataFolder(self.data), node)
         mark = f"{REPLICA_MARK}={node}.".encode()
-        killed = 0
+        agents, replicas = [], []
         for pid in all_pids():
             try:
                 environment = Path(f"/proc/{pid}/environ").read_bytes()
                 parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
             except OSError:
                 continue
-            of_node = any(item.startswith(mark) for item in environment.split(b"\0"))
-            if pid == agent or parent == agent or of_node:
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-        self.say(f"[bold red]kill -9[/] of {killed} processes: all of {node}")
+            if any(item.startswith(mark) for item in environment.split(b"\0")):
+                replicas.append(pid)
+            elif agent in (pid, parent):
+                agents.append(pid)
+        for pid in agents + replicas:  # the agent first: it must not live to tell
+            os.kill(pid, signal.SIGKILL)
+        self.say(f"[bold red]kill -9[/] of {len(agents + replicas)} processes: all of {node}")
 
     # The end.
 
@@ -260,7 +272,8 @@ class Demo:
         }
         resumptions = [r.event for r in records if isinstance(r.event, ev.JobResumed)]
         after_preemption = [e.lost_steps for e in resumptions if (e.job_id, e.attempt - 1) in preempted]
-        after_loss = [e.lost_steps for e in resumptions if (e.job_id, e.attempt - 1) not in preempted]
+        done = self.steps_before_death(jobs["nightly"])
+        after_loss = [done - e.step for e in resumptions if (e.job_id, e.attempt - 1) not in preempted]
         ended_well = sum(e.state == "succeeded" for e in finished.values())
         interval_steps = 1000 // 15 + 30
         return [

@@ -48,8 +48,7 @@ def test_everything_that_can_be_declared_is_taken_over():
                     "switch": "s",
                     "simulated_devices": {"count": 4, "model": "H100", "memory": "80GiB"},
                 },
-                "n2",
-            ][:1],
+            ],
         }
     )
     assert found.config.pools == (Pool("gpus", "gpu", "A100"), Pool("cpus"))
@@ -174,7 +173,7 @@ entries = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(json_values | st.dictionaries(st.sampled_from(KEYS), json_values | entries))
 def test_any_value_is_read_or_refused(raw):
     found, _ = parse_cluster(raw)

@@ -60,9 +60,8 @@ def test_a_job_without_devices_is_told_how_many_replicas_fit():
     w.cycle()
     job = w.submit(0, 2, cpus=1)
     w.cycle()
-    assert why(w, job).text == "1 of 2 replicas fit: 1 node(s) could take some of the replicas, " + (
-        "but not all replicas fit together"
-    )
+    all_in_words = "1 of 2 replicas fit: 1 node(s) could take some of the replicas, but not all replicas fit together"
+    assert why(w, job).text == all_in_words
 
 
 def test_a_dependency_is_named():

@@ -28,6 +28,16 @@ def test_a_job_runs_when_its_last_replica_has_started():
     assert (w.phase(job), w.job(job).attempt.running_ms) == ("running", w.now)
 
 
+def test_the_first_start_of_a_job_is_remembered_over_its_attempts():
+    w = cluster(1, 1)
+    job = running(w, retries_max=1)
+    first = w.now
+    w.exit_replica(job, 0, 1)
+    w.now += 1_000
+    w.run(job)
+    assert (w.job(job).first_started_ms, w.job(job).attempt.running_ms) == (first, first + 1_000)
+
+
 def test_a_gang_succeeds_when_all_replicas_have():
     w = cluster(1, 2)
     job = running(w, 1, 2)

@@ -80,7 +80,7 @@ CORRUPTIONS = [
     ("holders_live_on_their_node", lambda w: put_place(w, 1, incarnation="i0")),
     ("ports_are_unique", lambda w: put_attempt(w, 2, port=w.job(1).attempt.port)),
     ("ports_are_unique", lambda w: w.state.derived.ports.add(("a", 1))),
-    ("preemptions_are_lawful", lambda w: stop_for(w)),
+    ("preemptions_are_lawful", stop_for),
     ("actives_match", lambda w: w.state.derived.active.discard(1)),
     ("actives_match", lambda w: w.state.derived.stopping.update({1: None})),
     ("actives_match", lambda w: w.state.derived.beneficiaries.add(3)),

@@ -25,7 +25,8 @@ def test_equal_nodes_fall_to_the_lower_name():
 
 
 def test_a_request_without_devices_stays_off_free_devices():
-    assert chips(*place(ask(0), node("a", 4), node("z", 0, cpus=64))) == [("z", ())]
+    tight, loose = node("a", 4, cpus=1, memory_gib=1), node("z", 0, cpus=64)
+    assert chips(*place(ask(0, memory_gib=1), tight, loose)) == [("z", ())]
 
 
 def test_a_gang_shares_as_few_nodes_as_possible():
@@ -42,6 +43,11 @@ def test_a_gang_is_placed_whole_or_not_at_all():
 def test_replicas_of_a_gang_do_not_share_what_only_one_can_have():
     found = place(ask(0, 3, cpus=6), node("a", 0, cpus=16))
     assert found == NoFit((("gang_short", 1),), 2)
+
+
+def test_the_scarcest_host_resource_bounds_the_replicas():
+    assert place(ask(0, 2, cpus=3, memory_gib=1), node("a", 0, cpus=4)) == NoFit((("gang_short", 1),), 1)
+    assert place(ask(0, 2, cpus=1, memory_gib=40), node("a", 0, cpus=4)) == NoFit((("gang_short", 1),), 1)
 
 
 def test_a_gang_without_replicas_is_a_fault():

@@ -61,6 +61,23 @@ def test_a_job_that_is_not_preemptible_stays():
     assert victims(w.cycle()) == []
 
 
+def test_a_dearer_victim_leaves_where_the_cheaper_one_is_not_preemptible():
+    w = cluster(1, 2)
+    full(w, 100, preemptible=False)
+    (dear,) = full(w, 500)
+    w.submit(1, priority=1000)
+    assert victims(w.cycle()) == [dear]
+
+
+@pytest.mark.parametrize("tries", [0, 256])
+def test_a_cheap_victim_that_does_not_help_stays(tries):
+    w = cluster(2, 2, victim_sets_tried_max=tries)
+    full(w, 100, 900)
+    (wide,) = full(w, 300, devices=2)
+    w.submit(2, priority=500)
+    assert victims(w.cycle()) == [wide]
+
+
 def test_a_queue_that_never_preempts_waits():
     w = cluster(1, 1, queues=(Queue("default"), Queue("polite", preemption="never")))
     full(w, 100)

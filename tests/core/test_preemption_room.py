@@ -160,6 +160,18 @@ def test_two_beneficiaries_do_not_count_on_the_same_room():
     assert sorted(chips(*(p for places in found.held.values() for p in places))) == [("n0", (0,)), ("n0", (1,))]
 
 
+def test_room_that_comes_by_itself_is_kept_for_one_job_only():
+    w = cluster(1, 1)
+    leaving = w.submit(1, priority=100)
+    w.run(leaving)
+    w.cancel(leaving)
+    first = w.submit(1, priority=1000)
+    second = w.submit(1, priority=900)
+    found = w.cycle()
+    assert list(found.held) == [first]
+    assert found.verdicts[w.job(second).class_id].code == "no_fit"
+
+
 def test_a_victim_that_finished_its_work_is_not_started_again():
     w = cluster(1, 1)
     victim, _ = preempted(w)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core.plan import verify
 from tests.core.builders import World, cluster, node
@@ -90,12 +91,14 @@ def test_a_start_on_host_memory_that_is_gone_is_dropped():
 
 def test_what_a_dropped_gang_would_have_held_stays_free_for_later_starts():
     w = World(node("a", 1), node("b", 1))
-    (gang, _), proposed = planned(w, {"devices": 1, "replicas": 2, "priority": 900}, {"devices": 1})
+    (gang,), first = planned(w, {"devices": 1, "replicas": 2, "priority": 900})
+    w.cancel(gang)
+    (one,), second = planned(w, {"devices": 1})
+    (again,), third = planned(w, {"devices": 1, "replicas": 2, "priority": 900})
     w.drain("b")
-    assert kept(w, proposed) == ([], 1)
-    _, again = planned(w)
-    assert [s.job_id for s in again.starts] == [2]
-    assert gang == 1
+    assert [s.job_id for s in third.starts] == [again]
+    assert kept(w, replace(third, starts=(*third.starts, *second.starts))) == ([one], 1)
+    assert kept(w, first) == ([], 1)
 
 
 def test_an_attempt_number_that_moved_on_drops_the_start():
@@ -152,11 +155,10 @@ def test_nobody_leaves_for_a_job_that_could_not_start_there_any_more():
 
 
 def test_a_preemption_of_an_older_attempt_is_dropped():
-    w, low, _, proposed = crowded()
-    w.drain("n0", evict=True)
-    w.leave(low[0])
-    w.drain("n0", on=False)
-    assert w.apply(proposed).preemptions == ()
+    w, _, _, proposed = crowded()
+    older = tuple(replace(p, attempt=p.attempt - 1) for p in proposed.preemptions[:1])
+    found = w.apply(replace(proposed, preemptions=(*older, *proposed.preemptions[1:])))
+    assert (found.preemptions, found.dropped) == ((), 2)
 
 
 moves = st.lists(

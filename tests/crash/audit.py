@@ -1,4 +1,6 @@
-"""Compares what Penstock says happened with what the programs wrote down themselves. Every finding is one broken promise.
+"""Compares what Penstock says happened with what the programs wrote down themselves.
+
+Every finding is one broken promise.
 
 The documented limit: the kernel gives the exit of a process to its parent, else to the guardian. A replica that has
 lost its worker and then also the guardian (or two guardians) has nobody to give it to. Such an exit may be reported
@@ -7,12 +9,12 @@ as unknown, and the job is run again; that is accepted only where the killer's o
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
-
-import msgspec
 
 from penstock.api.types import JobView
 from penstock.core import invariants
+from penstock.core.errors import BrokenInvariant
 from penstock.core.model import events as ev
 from penstock.core.state import State
 from tests.crash.killer import Kill
@@ -23,14 +25,6 @@ NOBODY_WATCHED = "ended while no agent watched: its exit status is not known"
 CHECK_EVERY = 40
 HANDOVER_MS = 1_500
 """A worker whose guardian died may start replicas for this long before it has become the guardian itself."""
-
-
-class Told(msgspec.Struct):
-    """What the log says of one attempt on one node."""
-
-    node: str
-    from_ms: int
-    exits: dict[int, tuple[int, ev.ReplicaExited]] = {}
 
 
 class Audit:
@@ -110,12 +104,11 @@ class Audit:
                 continue
             told = (end.state, end.exit.code if end.exit else None, end.exit.signal if end.exit else None)
             self._same(job, job_id, told, "the log")
-        for job_id in self._load.accepted.values():
-            view = views.get(job_id)
+        for number, job_id in self._load.accepted.items():
+            view, job = views.get(job_id), self._load.asked[number]
             if view is None:
                 self._found("no accepted job is lost", f"the server does not know job {job_id}")
             else:
-                job = by_name[view.name]
                 self._same(job, job_id, (view.state, view.exit_code, view.exit_signal), "the server")
 
     def _same(self, job: Job, job_id: int, told: tuple[str, int | None, int | None], who: str) -> None:
@@ -167,29 +160,41 @@ class Audit:
             if path.exists() and f"start {attempt} " in path.read_text():
                 self._found("what never started never ran", where)
         elif event.exit.problem == NOBODY_WATCHED:
-            self.counts["exits that nobody could know"] += 1
-            if not self._nobody_watched(places[event.rank], from_ms, time_ms):
+            why = self._nobody_watched(places[event.rank], from_ms, time_ms)
+            self.counts[f"exits unknown {why}"] += 1
+            if not why:
                 self._found("every outcome is exact", f"{where}: the exit is said to be unknown, though an agent lived")
         elif not event.exit.stop_sent:
             self._found("every outcome is exact", f"{where}: {event.exit.problem}")
 
-    def _nobody_watched(self, node: str, from_ms: int, until_ms: int) -> bool:
-        """Return whether the killer left nobody to take the exit of a replica that lived then."""
+    def _nobody_watched(self, node: str, from_ms: int, until_ms: int) -> str:
+        """Return how the killer left nobody to take the exit of a replica that lived then; '' when it did not."""
         hits = [k for k in self._kills if k.node == node and from_ms - HANDOVER_MS <= k.time_ms <= until_ms]
-        both = any("worker+guardian" in k.what for k in hits)
-        return both or any("guardian" in k.what for k in hits[1:])
+        if any("worker+guardian" in k.what for k in hits):
+            return "as both were killed at once"
+        return "as the second of two kills hit the guardian" if any("guardian" in k.what for k in hits[1:]) else ""
 
     def _log(self) -> None:
         state = State()
-        for record in self._records:
-            state.apply(record)
-            if record.seq % CHECK_EVERY == 0:
-                self._promises(state)
-        self._promises(state)
+        try:
+            self._fold(state)
+        except (BrokenInvariant, KeyError) as error:
+            self._found("the log folds", f"after event {state.seq}: {error!r}")
         for job_id in state.jobs:
             self._found("everything that can run, runs", f"job {job_id} is still {state.jobs[job_id].state}")
         self.counts["terms"] = state.epoch
         self.counts["events"] = state.seq
+
+    def _fold(self, state: State) -> None:
+        checked = 0
+        for record, following in pairwise([*self._records, None]):
+            assert record is not None
+            state.apply(record)
+            last = following is None
+            whole = last or following.time_ms > record.time_ms  # promises hold between commits, not within one
+            if last or (whole and record.seq - checked >= CHECK_EVERY):
+                self._promises(state)
+                checked = record.seq
 
     def _promises(self, state: State) -> None:
         for violation in invariants.violations(state):

@@ -52,6 +52,11 @@ def kill(pid: int | None, number: int = signal.SIGKILL) -> bool:
     return True
 
 
+def lives(pid: int) -> bool:
+    """Return whether the process runs; one that is dead and not yet reaped does not."""
+    return Path(f"/proc/{pid}/exe").exists()
+
+
 class Cluster:
     """Use as a context manager. `start` and `kill_server` may follow each other as often as you like."""
 
@@ -116,7 +121,7 @@ class Cluster:
         assert self.server.poll() is None, f"the server ended with {self.server.returncode}:\n{self.server_log()}"
         with contextlib.suppress(PenstockError, ValueError, OSError):
             info = json.loads(self.data.server_info.read_bytes())
-            return info["pid"] == self.server.pid and self.client().healthy()
+            return info["pid"] == self.server.pid and self.ask(Client.healthy)
         return False
 
     def server_log(self) -> str:
@@ -127,12 +132,15 @@ class Cluster:
         self.server.kill()
         self.server.wait()
 
-    def client(self) -> Client:
-        return Client.of(self.root)
+    def ask(self, call: Callable[[Client], T]) -> T:
+        """Return what `call` gets from a fresh client."""
+        client = Client.of(self.root)
+        with contextlib.closing(client):
+            return call(client)
 
     def ready(self) -> int:
         with contextlib.suppress(PenstockError):
-            return self.client().cluster().nodes_ready
+            return self.ask(Client.cluster).nodes_ready
         return 0
 
     # The agents.
@@ -140,20 +148,29 @@ class Cluster:
     def agent(self, node: str) -> tuple[int | None, int | None]:
         """Return (guardian, worker) of the node: of its agent's processes the child is the worker."""
         mine = {pid: parent_of(pid) for pid in self.processes("agent") if self._is_agent(pid, node)}
-        worker = next((pid for pid, parent in mine.items() if parent in mine), None)
-        guardian = mine[worker] if worker else next(iter(mine), None)
+        top = [pid for pid, parent in mine.items() if parent not in mine]
+        worker = next((pid for pid, parent in mine.items() if parent in top), None)
+        guardian = mine[worker] if worker else next(iter(top), None)
         return guardian, worker
 
     def settled(self, node: str) -> tuple[int, int]:
-        """Return (guardian, worker) once both live."""
+        """Return (guardian, worker) once both live.
+
+        Looks twice: while it starts a replica, the worker has for a moment a child that still looks like an agent.
+        """
 
         def both() -> tuple[int, int] | None:
-            guardian, worker = self.agent(node)
-            return (guardian, worker) if guardian and worker else None
+            first, again = self.agent(node), self.agent(node)
+            return (first[0], first[1]) if first[0] and first[1] and first == again else None
 
         found = until(both, f"guardian and worker of {node} live")
         assert found is not None
         return found
+
+    def replaced(self, node: str, former: int) -> tuple[int, int]:
+        """Return (guardian, worker) once both live and neither is the killed process `former`."""
+        until(lambda: not lives(former), f"process {former} is dead")
+        return self.settled(node)
 
     def _is_agent(self, pid: int, node: str) -> bool:
         return f"{self.data.node(node) / 'agent.json'}".encode() in command_of(pid).split(b"\0")

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from tests.crash.cluster import Cluster, kill, until
+from tests.crash.cluster import Cluster, kill, lives, until
 from tests.crash.load import Load
 
 What = Literal["server", "worker", "guardian", "worker+server", "guardian+server", "worker+guardian", "starting server"]
@@ -43,28 +43,37 @@ class Killer:
         begin = time.monotonic()
         load = self._load
         until(lambda: load.seen_s > begin and load.in_flight >= IN_FLIGHT_MIN, "enough jobs in flight", 60)
-        time.sleep(self._chance.uniform(0, 0.12))  # the random moment: not a wait for anything
 
     def _point(self, what: What) -> None:
-        node = self._chance.choice(self._cluster.nodes)
+        node = "" if what in ("server", "starting server") else self._chance.choice(self._cluster.nodes)
+        victims = self._victims(what, node)
+        time.sleep(self._chance.uniform(0, 0.12))  # the random moment: not a wait for anything
+        in_flight = self._load.in_flight
+        if in_flight < IN_FLIGHT_MIN:
+            return
+        for victim in victims:
+            self._hit(victim)
+        until(lambda: not any(lives(pid) for pid in victims if pid), "the killed agents are dead")
+        self._note(what, node, in_flight)
+        if what == "starting server":
+            self._cluster.spawn_server()
+            time.sleep(self._chance.uniform(0, 0.8))  # the random moment within the start
+            self._hit(None)
+            self._note(what, "", in_flight)
+        if "server" in what:
+            self._cluster.start()
+
+    def _victims(self, what: What, node: str) -> list[int | None]:
+        """Return process numbers in the order in which to kill; None stands for the server."""
         victims: list[int | None] = []
-        if what not in ("server", "starting server"):
+        if node:
             guardian, worker = self._cluster.settled(node)
             victims += [guardian] if "guardian" in what else []
             victims += [worker] if "worker" in what else []
             self._chance.shuffle(victims)
         if "server" in what:
             victims.insert(self._chance.randint(0, len(victims)), None)
-        for victim in victims:
-            self._hit(victim)
-        self._note(what, node if what not in ("server", "starting server") else "")
-        if what == "starting server":
-            self._cluster.spawn_server()
-            time.sleep(self._chance.uniform(0, 0.8))  # the random moment within the start
-            self._hit(None)
-            self._note(what, "")
-        if "server" in what:
-            self._cluster.start()
+        return victims
 
     def _hit(self, victim: int | None) -> None:
         if victim is not None:
@@ -76,5 +85,5 @@ class Killer:
             self.server_faults.append(server.returncode)
         self._cluster.kill_server()
 
-    def _note(self, what: What, node: str) -> None:
-        self.kills.append(Kill(what, time.time_ns() // 1_000_000, node, self._load.in_flight))
+    def _note(self, what: What, node: str, in_flight: int) -> None:
+        self.kills.append(Kill(what, time.time_ns() // 1_000_000, node, in_flight))

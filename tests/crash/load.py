@@ -1,5 +1,6 @@
 """Clients that submit jobs whose programs prove from outside Penstock what happened to them."""
 
+import contextlib
 import random
 import threading
 import time
@@ -9,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.api.types import SubmitAnswer
 from penstock.client import Client, ServerNotRunning
 from penstock.client.http import ApiProblem
 from penstock.core.errors import PenstockError
@@ -75,7 +77,7 @@ class Job(msgspec.Struct, frozen=True):
         return {
             "name": self.name,
             "command": ["sh", str(folder / "program"), *words],
-            "cpus": 2,
+            "cpus": 4,
             "replicas": self.replicas,
             "grace": "1s",
         }
@@ -151,10 +153,7 @@ class Load:
         request, key = job.request(self.folder), f"{self._seed}-{job.number}"
         while not self._stopping.is_set():
             try:
-                client = self._cluster.client()
-                first = client.submit(request, idempotency_key=key)
-                again = client.submit(request, idempotency_key=key) if job.number % 2 else first
-                client.close()
+                first, again = self._cluster.ask(lambda c: self._twice(c, job, request, key))
             except ApiProblem as error:
                 if error.details.status < 500:
                     self.refused.append(f"{job.name}: {error.details}")
@@ -168,6 +167,10 @@ class Load:
                 return
             time.sleep(RETRY_S)
 
+    def _twice(self, client: Client, job: Job, request: Any, key: str) -> tuple[SubmitAnswer, SubmitAnswer]:
+        first = client.submit(request, idempotency_key=key)
+        return first, client.submit(request, idempotency_key=key) if job.number % 2 else first
+
     def _note(self, job: Job, refs: list[Any], *, repeated: bool) -> None:
         ids = {ref.id for ref in refs}
         if len(ids) != 1:
@@ -177,11 +180,7 @@ class Load:
             self.repeated += repeated
 
     def _watch(self) -> None:
-        client: Client | None = None
         while not self._stopping.wait(0.03):
-            try:
-                client = client or self._cluster.client()
-                shown = client.cluster()
+            with contextlib.suppress(PenstockError):
+                shown = self._cluster.ask(Client.cluster)
                 self.in_flight, self.seen_s = shown.jobs_waiting + shown.jobs_active, time.monotonic()
-            except PenstockError:
-                client = None

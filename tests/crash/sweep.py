@@ -9,6 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from penstock.client import Client
 from penstock.core.errors import PenstockError
 from penstock.core.model.events import Record
 from penstock.core.state import State
@@ -18,7 +21,7 @@ from tests.crash.cluster import Cluster, until
 from tests.crash.killer import Killer
 from tests.crash.load import Load
 
-TARGET = 80
+TARGET = 110
 DRAIN_WAIT_S = 90.0
 
 
@@ -39,22 +42,21 @@ def sweep(folder: Path, *, points: int, seed: int) -> dict[str, Any]:
             _leftovers(cluster, audit)
     finally:
         load.stop()
+    (folder / "kills.json").write_bytes(msgspec.json.encode(killer.kills))
     return _figures(load, killer, audit, seed=seed, seconds=time.monotonic() - begin)
 
 
 def _live(cluster: Cluster) -> int:
     try:
-        shown = cluster.client().cluster()
+        shown = cluster.ask(Client.cluster)
     except PenstockError:
         return -1
     return shown.jobs_waiting + shown.jobs_active
 
 
 def _audited(cluster: Cluster, load: Load, killer: Killer) -> Audit:
-    client = cluster.client()
-    records = list(client.all_events())
-    views = [client.job(job_id) for job_id in load.accepted.values()]
-    client.close()
+    records = cluster.ask(lambda client: list(client.all_events()))
+    views = cluster.ask(lambda client: [client.job(job_id) for job_id in load.accepted.values()])
     audit = Audit(load, killer.kills, records)
     audit.run(views)
     audit.findings += [("the server ends only when killed", f"exit {code}") for code in killer.server_faults]

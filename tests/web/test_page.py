@@ -115,7 +115,7 @@ def test_the_demo_page_is_small(page):
 
 
 def test_the_story_names_victim_beneficiary_and_steps(page):
-    assert "<b>pretrain-vit</b> made room for <b>urgent-detector</b>" in page
+    assert "<b>pretrain-vit</b> made room for <b>urgent-detector</b>: gone 800 ms after the order" in page
     assert "at step 80, 47 steps lost" in page
 
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import BrokenInvariant
 from penstock.core.ledger.usage import usage_by_tenant
+from penstock.core.model.events import JobRequeued
 from penstock.web.report import build, render, summary
 from penstock.web.report.build import tenant_totals, wait_stats
 from penstock.web.report.model import Report
-from penstock.web.report.timeline import CPU_LANES_MAX, lay_out
+from penstock.web.report.timeline import CPU_LANES_MAX, _runs, lay_out
 
 cuts = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -49,9 +50,22 @@ def test_waiting_is_told_apart_by_cause(report):
     assert causes["bad-config"] == ["no_fit", "backing_off"]
 
 
-def test_a_backoff_ends_without_a_record(report):
-    backoff = next(p for p in job(report, "bad-config").waits if p.cause == "backing_off")
-    assert backoff.duration_ms == 1_000
+def test_a_backoff_ends_without_a_record(story_log):
+    records, _ = story_log
+    last = next(r for r in records if isinstance(r.event, JobRequeued) and r.event.not_before_ms > r.time_ms)
+    stuck = build(records[: last.seq], last.time_ms + 5_000)
+    parts = job(stuck, "bad-config").waits
+    assert [(p.cause, p.duration_ms) for p in parts[-2:]] == [("backing_off", 1_000), ("next_cycle", 4_000)]
+
+
+def test_a_dependency_ends_where_it_was_met_even_unsampled(story_log, report, monkeypatch):
+    monkeypatch.setattr("penstock.web.report.waits.PLANS_MAX", 0)
+    sampled = build(*story_log)
+
+    def dependency_ms(of: Report) -> list[int]:
+        return [p.duration_ms for j in of.jobs for p in j.waits if p.cause == "dependency"]
+
+    assert dependency_ms(sampled) == dependency_ms(report) != []
 
 
 def test_no_room_names_the_nodes_that_refused(report):
@@ -65,6 +79,18 @@ def test_a_preemption_tells_for_whom_and_how_it_went_on(report):
     assert (item.left_after_ms, item.beneficiary_after_ms) == (800, 800 + 350)
     assert item.saved_step == item.resumed_step == 199
     assert item.lost_steps == 0
+
+
+def test_a_beneficiary_counts_from_the_start_after_the_order(report):
+    gang = job(report, "gang-llm").id
+    again = [i for i in report.interruptions if i.beneficiary == gang and i.time_ms - report.start_ms > 60_000]
+    assert [i.beneficiary_after_ms for i in again] == [800 + 350]
+
+
+def test_rows_count_attempts_preemptions_and_losses(report):
+    rows = {name: job(report, name) for name in ("pretrain-vit", "gang-llm", "wrong-dataset")}
+    counts = {name: (row.attempts, row.preemptions, row.losses) for name, row in rows.items()}
+    assert counts == {"pretrain-vit": (2, 1, 0), "gang-llm": (2, 0, 1), "wrong-dataset": (1, 0, 0)}
 
 
 def test_steps_lost_with_a_node_are_those_since_the_last_checkpoint(report):
@@ -93,12 +119,11 @@ def test_an_empty_log_renders():
 
 
 @cuts
-@given(data=st.data())
-def test_a_log_cut_at_any_record_renders_and_adds_up(story_log, data):
+@given(cut=st.integers(0, 10_000), later_ms=st.integers(0, 5_000))
+def test_a_log_cut_at_any_record_renders_and_adds_up(story_log, cut, later_ms):
     records, _ = story_log
-    cut = data.draw(st.integers(0, len(records)))
-    seen = records[:cut]
-    until_ms = (seen[-1].time_ms if seen else 0) + data.draw(st.integers(0, 5_000))
+    seen = records[: cut % (len(records) + 1)]
+    until_ms = (seen[-1].time_ms if seen else 0) + later_ms
     report = build(seen, until_ms)
     assert render(report).endswith("</html>\n")
     assert list(report.tenants) == usage_by_tenant(seen, until_ms)
@@ -141,6 +166,16 @@ def test_bars_on_one_lane_never_overlap(report):
             spans.append((piece.bar.start_ms, piece.bar.end_ms))
     for spans in map(sorted, lanes.values()):
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+def test_a_replica_on_neighbouring_devices_is_one_piece(report):
+    layout = lay_out(report)
+    pretrain = [p for p in layout.placed if p.bar.job_id == 1]
+    assert [p.height / layout.lane_height for p in pretrain] == [4, 4]
+
+
+def test_scattered_devices_make_several_pieces():
+    assert _runs([5, 0, 1, 3]) == [(0, 2), (3, 1), (5, 1)]
 
 
 def test_replicas_beyond_the_cpu_lanes_are_counted(world, program):

@@ -1,0 +1,177 @@
+"""Every command, for people and for programs."""
+
+import json
+import re
+import signal
+
+import pytest
+
+from tests.server.harness import Jobs, until
+
+COMMANDS = (
+    "up down run submit ps show logs explain cancel checkpoint nodes drain queue report schema".split()  # noqa: SIM905
+)
+
+
+@pytest.fixture
+def ended(penstock, server):
+    job = penstock.job("sh", "-c", "echo hello; exit 3")
+    Jobs(server.client).ended(job)
+    return job
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(penstock, command):
+    told = penstock(command, "--help")
+    assert (told.code, told.err) == (0, "")
+    assert re.match(rf"Usage: .*penstock {command} ", told.out)
+
+
+def test_the_program_starts_in_a_fresh_interpreter(penstock):
+    assert penstock.anew("ps", "--json").json()["jobs"] == penstock("ps", "--json").json()["jobs"]
+
+
+def test_every_command_is_listed(penstock):
+    assert [c for c in COMMANDS if f"  {c} " not in penstock("--help").out] == []
+    assert penstock("--version").out.startswith("penstock ")
+
+
+def test_jobs_are_listed_for_programs(penstock, ended):
+    assert ended in [job["id"] for job in penstock("ps", "--all", "--json").json()["jobs"]]
+    assert ended not in [job["id"] for job in penstock("ps", "--json").json()["jobs"]]
+
+
+def test_a_job_is_shown_for_programs(penstock, ended):
+    found = penstock("show", str(ended), "--json").json()
+    assert (found["job"]["exit_code"], found["events"][0]["event"]["type"]) == (3, "JobSubmitted")
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [(("nodes",), "nodes"), (("queue",), "queues"), (("drain", "n1", "--off"), "node")],
+    ids=str,
+)
+def test_the_cluster_is_shown_for_programs(penstock, words, key):
+    assert key in penstock(*words, "--json").json()
+
+
+def test_an_end_is_explained_for_programs(penstock, ended):
+    assert penstock("explain", str(ended), "--json").json()["text"] == "failed: exit 3"
+
+
+def test_cancelling_is_answered_for_programs(penstock, ended):
+    assert penstock("cancel", str(ended), "--json").json() == {"cancelled": [ended]}
+
+
+def test_the_report_is_written_and_summed_up_for_programs(penstock, ended):
+    told = penstock("report", "--out", "found", "--json")
+    assert told.json() == json.loads((penstock.folder / "found" / "summary.json").read_text())
+    assert "<html" in (penstock.folder / "found" / "report.html").read_text()
+
+
+def test_the_schema_of_job_files_is_printed(penstock):
+    assert penstock("schema").json()["$schema"]
+
+
+@pytest.mark.parametrize("words", [("ps", "-a"), ("nodes",), ("queue",)])
+def test_tables_are_printed_for_people(penstock, ended, words):
+    told = penstock(*words)
+    assert (told.code, told.err) == (0, "")
+    assert told.out.strip()
+
+
+def test_a_story_is_printed_for_people(penstock, ended):
+    told = penstock("show", str(ended))
+    assert f"job {ended} sh" in told.out
+    assert [w for w in ("job submitted", "attempt allocated", "replica exited", "exit 3") if w not in told.out] == []
+
+
+def test_output_is_printed_as_it_was_written(penstock, ended):
+    assert penstock("logs", str(ended)).out == "hello\n"
+
+
+def test_output_of_several_replicas_carries_their_rank(penstock, server):
+    job = penstock("submit", "--json", "-n", "2", "--", "sh", "-c", "echo from $RANK").json()["jobs"][0]["id"]
+    Jobs(server.client).ended(job)
+    assert sorted(penstock("logs", str(job)).out.splitlines()) == ["[0] from 0", "[1] from 1"]
+    assert penstock("logs", str(job), "--rank", "1").out == "from 1\n"
+
+
+def test_following_output_goes_on_until_the_job_has_ended(penstock):
+    job = penstock.job("sh", "-c", "for n in 1 2 3; do echo $n; sleep 0.2; done")
+    assert penstock("logs", "-f", str(job)).out == "1\n2\n3\n"
+
+
+def test_run_shows_the_output_and_ends_like_the_job(penstock):
+    told = penstock("run", "--cpus", "1", "--", "sh", "-c", "echo out; exit 7")
+    assert (told.code, told.out) == (7, "out\n")
+    assert "exit 7" in told.err
+
+
+def test_run_ends_with_128_and_the_signal(penstock):
+    assert penstock("run", "--", "sh", "-c", "kill -SEGV $$").code == 139
+
+
+def test_interrupting_run_cancels_its_job(penstock, server):
+    process = penstock.begin("run", "--", "sh", "-c", "echo ready; sleep 60")
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, "is being cancelled" in said) == (130, True)
+    job = int(said.split("job ")[1].split()[0])
+    assert Jobs(server.client).ended(job).state == "cancelled"
+
+
+def test_a_job_runs_where_and_with_what_it_was_submitted(penstock, server):
+    told = penstock("run", "--env", "A=b", "--env", "C", "--", "sh", "-c", "pwd; echo $A $C $SECRET", C="d", SECRET="s")
+    assert told.out == f"{penstock.folder}\nb d\n"
+
+
+def test_a_job_file_is_submitted_and_options_outweigh_it(penstock, server):
+    file = penstock.file("command: echo from file\nname: filed\npriority: low\n")
+    job = penstock("submit", file, "--priority", "high", "--json").json()["jobs"][0]
+    shown = Jobs(server.client).ended(job["id"])
+    assert (job["name"], shown.priority, shown.state) == ("filed", 1000, "succeeded")
+
+
+def test_a_job_file_may_come_from_standard_input(penstock):
+    told = penstock("submit", "-", "--json", stdin="jobs:\n- {command: 'true'}\n- {command: 'true'}\n")
+    assert len(told.json()["jobs"]) == 2
+
+
+def test_the_same_key_submits_once(penstock):
+    first, again = (penstock("submit", "--key", "cli-key", "--json", "--", "true").json() for _ in range(2))
+    assert (first["jobs"][0]["id"], again["repeated"]) == (again["jobs"][0]["id"], True)
+    assert "(submitted before under this key)" in penstock("submit", "--key", "cli-key", "--", "true").out
+
+
+def test_many_jobs_are_said_in_one_line(penstock):
+    assert penstock("submit", "--array", "9", "--", "true").out.rstrip().endswith("(9 jobs)")
+
+
+def test_a_drain_is_seen_by_everybody(penstock):
+    penstock("drain", "n2", "--reason", "new disk")
+    try:
+        assert "draining: new disk" in penstock("nodes").out
+    finally:
+        assert penstock("drain", "n2", "--off").out == "node n2 is open again\n"
+
+
+def test_names_cannot_paint_the_terminal(penstock, server):
+    file = penstock.file("command: 'true'\nname: \"[red]x\\e[31m\"\n")
+    job = penstock("submit", file, "--json").json()["jobs"][0]["id"]
+    Jobs(server.client).ended(job)
+    assert "\x1b" not in penstock("ps", "-a").out
+    assert "[red]x" in penstock("ps", "-a").out
+
+
+def test_a_waiting_job_is_explained_to_people(penstock, server):
+    jobs = Jobs(server.client)
+    for _ in range(2):
+        jobs.state(jobs.submit("sleep 60", devices=4), "running")
+    waiting = jobs.submit("true", devices=4)
+    until(lambda: jobs.client.explain(waiting).code == "no_fit", "the cycle has seen it")
+    told = penstock("explain", str(waiting))
+    jobs.close()
+    assert f"job {waiting} waiting (no_fit)" in told.out
+    assert "0 free in all" in told.out

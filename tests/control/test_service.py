@@ -1,0 +1,221 @@
+"""The live driver: two threads that never wait for each other longer than a commit."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.control import messages as msg
+from penstock.control import service as service_module
+from penstock.control.service import ControlService, InboxFull
+from penstock.core.errors import BrokenInvariant, StoreError
+from penstock.core.lifecycle.requests import Submitted
+from tests.control.rig import Rig, submit
+from tests.server.harness import until
+
+WAIT_S = 10
+
+
+class Live:
+    """A service over a rig; `said` is everything that happened, in order."""
+
+    def __init__(self) -> None:
+        self.rig = Rig("a")
+        self.said: list[Any] = []
+        self.faults: list[BaseException] = []
+        self.answers: list[msg.Reply] = []
+        self._started = False
+        append = self.rig.store.append
+        self.rig.store.append = lambda records, *rest: (append(records, *rest), self._commit(records))
+        self.service = ControlService(
+            self.rig.controller, self.rig.store, self, self.rig.clock, on_fault=self._fault, on_records=self._logged
+        )
+
+    def _commit(self, records: Any) -> None:
+        self.said += [("commit", len(records))] if records else []
+
+    def _logged(self, records: Any) -> None:
+        self.said.append(("records", len(records)))
+
+    def _fault(self, error: BaseException) -> None:
+        self.faults.append(error)
+
+    def send(self, orders: Any) -> None:
+        self.said.append(("orders", len(orders)))
+
+    def start(self) -> None:
+        self._started = True
+        self.service.start()
+
+    def ask(self, request: msg.Request) -> Callable[[], Any]:
+        """Queue a request and return how to wait for its reply."""
+        answered, found = threading.Event(), []
+
+        def on_reply(reply: msg.Reply) -> None:
+            self.said.append("reply")
+            found.append(reply)
+            answered.set()
+
+        def wait() -> Any:
+            assert answered.wait(WAIT_S), "never answered"
+            return found[0]
+
+        self.service.ask(request, on_reply)
+        return wait
+
+    def stop(self) -> None:
+        if self._started:
+            self._started = False
+            self.service.stop()
+
+
+@pytest.fixture
+def live() -> Iterator[Live]:
+    made = Live()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def slow_planner(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """(a cycle has begun, let it end)."""
+    began, may_end, real = threading.Event(), threading.Event(), service_module.plan
+
+    def slow(*args: Any) -> Any:
+        began.set()
+        assert may_end.wait(WAIT_S)
+        return real(*args)
+
+    monkeypatch.setattr(service_module, "plan", slow)
+    yield began, may_end
+    may_end.set()
+
+
+def test_a_reply_is_given_after_the_commit_and_after_the_readers_know(live):
+    asked = live.ask(submit())
+    live.start()
+    asked()
+    assert live.said[:3] == [("commit", 1), ("records", 1), "reply"]
+
+
+def test_orders_go_out_after_the_commit_that_calls_for_them(live):
+    live.start()
+    live.ask(submit())()
+    until(lambda: ("orders", 1) in live.said, "a start is ordered")
+    assert live.said[:5] == [("commit", 1), ("records", 1), "reply", ("commit", 1), ("orders", 1)]
+
+
+def test_what_waits_together_is_committed_together(live):
+    asked = [live.ask(submit()) for _ in range(50)]
+    live.start()
+    assert [wait().job_ids[0] for wait in asked] == list(range(1, 51))
+    assert live.said[0] == ("commit", 50)
+
+
+def test_a_group_has_a_bound(live, monkeypatch):
+    monkeypatch.setattr(service_module, "GROUP_MAX", 20)
+    asked = [live.ask(submit()) for _ in range(50)]
+    live.start()
+    assert all(isinstance(wait(), Submitted) for wait in asked)
+    assert max(count for kind, count in (s for s in live.said if s != "reply") if kind == "commit") == 20
+
+
+def test_a_slow_planner_holds_up_neither_a_submit_nor_a_heartbeat(live, slow_planner):
+    began, _ = slow_planner
+    live.start()
+    assert began.wait(WAIT_S)
+    assert live.ask(submit())() == Submitted((1,))
+    assert live.ask(live.rig.message("a"))().accepted
+    assert live.rig.state.jobs[1].state == "waiting"
+
+
+def test_only_one_cycle_is_planned_at_a_time(live, slow_planner):
+    began, may_end = slow_planner
+    live.start()
+    assert began.wait(WAIT_S)
+    began.clear()
+    live.ask(submit())()
+    live.ask(live.rig.message("a"))()
+    assert not began.is_set()
+    may_end.set()
+    assert began.wait(WAIT_S)
+
+
+def test_more_than_the_inbox_holds_is_refused_at_once(live, monkeypatch):
+    monkeypatch.setattr(service_module, "INBOX_MAX", 2)
+    asked = [live.ask(submit()), live.ask(submit())]
+    with pytest.raises(InboxFull) as refused:
+        live.ask(submit())
+    assert (refused.value.code, refused.value.hint) == ("overloaded", "come back in a moment")
+    live.start()
+    assert [wait() for wait in asked] == [Submitted((1,)), Submitted((2,))]
+
+
+def test_stop_answers_everything_that_was_asked(live):
+    asked = [live.ask(submit()) for _ in range(1_100)]
+    live.start()
+    live.stop()
+    assert [wait().job_ids[0] for wait in asked] == list(range(1, 1_101))
+
+
+def test_stop_keeps_a_snapshot_of_all(live):
+    live.start()
+    live.ask(submit())()
+    live.stop()
+    assert live.rig.store.snapshot.seq == len(live.rig.store.records)
+
+
+def test_a_snapshot_is_kept_after_so_many_records(live, monkeypatch):
+    monkeypatch.setattr("penstock.control.controller.SNAPSHOT_EVERY_RECORDS", 5)
+    saved = threading.Event()
+    live.rig.store.save_snapshot = lambda image: saved.set()
+    live.start()
+    for _ in range(6):
+        live.ask(submit())()
+    assert saved.wait(WAIT_S)
+
+
+def test_a_snapshot_that_cannot_be_kept_stops_nothing(live):
+    def fail(image: Any) -> None:
+        raise StoreError("no room")
+
+    live.rig.store.save_snapshot = fail
+    live.start()
+    live.stop()
+    assert live.faults == []
+
+
+def test_after_a_failed_commit_of_a_plan_another_cycle_is_made(live):
+    live.start()
+    live.rig.store.full = True
+    live.ask(submit())()
+    live.rig.store.full = False
+    live.ask(submit())()
+    until(lambda: "AttemptAllocated" in live.rig.events(), "the job is allocated")
+
+
+def test_a_broken_invariant_is_told_and_ends_the_loop(live):
+    live.rig.state.derived.active.add(77)
+    live.service.ask(submit())
+    live.start()
+    live.stop()
+    assert [type(f) for f in live.faults] == [BrokenInvariant]
+
+
+def test_a_stale_controller_tells_its_process_to_end(live):
+    Rig(store=live.rig.store, clock=live.rig.clock)
+    live.service.ask(submit())
+    live.start()
+    live.stop()
+    assert [f.code for f in live.faults] == ["stale_epoch"]
+
+
+def test_time_passes_without_being_asked(live, monkeypatch):
+    monkeypatch.setattr(service_module, "TICK_MS", 0)
+    live.rig.clock.now += 60_000
+    lost = threading.Event()
+    live.service._on_records = lambda records: lost.set()
+    live.start()
+    assert lost.wait(WAIT_S)
+    assert live.rig.state.nodes["a"].state == "lost"

@@ -1,0 +1,117 @@
+"""A server that only talks: the real end of the agents' socket, and answers that a test chooses."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.core.lifecycle.orders import Acknowledge, Order, StartReplica
+from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
+from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.engines.local.launch import agent_pid, start_agent, stop_agent
+from penstock.engines.local.link import LocalEngine
+from penstock.engines.local.paths import DataFolder
+from tests.core.builders import node
+from tests.engine.builders import start
+from tests.server.harness import sweep, until
+
+TOKEN = "secret-of-this-server"
+
+
+class FakeServer:
+    """Runs the link on a loop of its own; keeps what agents said. `answering` off: it reads and says nothing."""
+
+    def __init__(self, root: Path, *, lease_ms: int = 20_000, heartbeat_ms: int = 100, token: str = TOKEN) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.data = DataFolder(root.resolve())
+        self.reports: list[NodeReport] = []
+        self.hellos: list[Any] = []
+        self.answering = True
+        self.lease_ms, self._heartbeat_ms = lease_ms, heartbeat_ms
+        self._jobs = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.engine = LocalEngine(TOKEN, self._on_hello, self._on_report)
+        self.port = self._call(self.engine.start("127.0.0.1"))
+        self.data.agent_token.write_text(token)
+        self.data.server_info.write_text(json.dumps({"agent_host": "127.0.0.1", "agent_port": self.port}))
+
+    def _call(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    def _on_hello(self, spec: Any, incarnation: Any, session: Any) -> None:
+        self.hellos.append((spec, incarnation))
+        session.welcome(1, self.lease_ms, self._heartbeat_ms)
+
+    def _on_report(self, report: NodeReport, session: Any) -> None:
+        self.reports.append(report)
+        if self.answering:
+            session.taken(report.seq, (), accepted=True)
+
+    # The agent.
+
+    def agent(self, name: str = "n1", **fields: Any) -> None:
+        """Start the node's agent and wait until it holds its lock."""
+        start_agent(self.data, node(name, **fields))
+        until(lambda: agent_pid(self.data, name), f"the agent of {name} lives")
+
+    def ready(self) -> None:
+        until(lambda: self.reports, "the agent has reported")
+
+    def stop_agent(self, name: str = "n1") -> None:
+        stop_agent(self.data, name)
+        until(lambda: agent_pid(self.data, name) is None, "the agent has left")
+
+    # Orders and what came of them.
+
+    def order(self, *orders: Order) -> None:
+        self.engine.send([("n1", order) for order in orders])
+
+    def start(self, *command: str, **fields: Any) -> ReplicaKey:
+        self._jobs += 1
+        key = fields.pop("key", None) or ReplicaKey(JobId(self._jobs), AttemptNumber(1), Rank(0))
+        fields.setdefault("incarnation", self.hellos[-1][1])
+        order: StartReplica = start(key, command, **fields)
+        self.order(order)
+        return key
+
+    def seen(self, key: ReplicaKey, state: str) -> ReplicaSeen:
+        """Return how a replica was seen in a state, once it was."""
+
+        def found() -> ReplicaSeen | None:
+            return next((s for r in self.reports for s in r.replicas if s.key == key and s.state == state), None)
+
+        result = until(found, f"replica {key} is {state}")
+        assert result is not None
+        return result
+
+    def ended(self, key: ReplicaKey) -> Any:
+        return self.seen(key, "exited").exit
+
+    def progress(self, key: ReplicaKey) -> list[ProgressSeen]:
+        return list(dict.fromkeys(p for r in self.reports for p in r.progress if p.key == key))
+
+    def said(self, key: ReplicaKey, text: str) -> None:
+        path = self.data.output(key)
+        until(lambda: path.exists() and text in path.read_text(), f"replica {key} says {text!r}")
+
+    def next_inventory(self, wanted: Callable[[NodeReport], bool]) -> NodeReport:
+        """Return a full report that comes from now on and is as wanted."""
+        since = len(self.reports)
+        found = lambda: next((r for r in self.reports[since:] if r.inventory and wanted(r)), None)
+        return until(found, "a full report as wanted")
+
+    def acknowledge(self, key: ReplicaKey) -> None:
+        self.order(Acknowledge(key))
+        self.next_inventory(lambda r: all(s.key != key for s in r.replicas))
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self.engine.stop)
+        sweep(self.data.root)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), self._loop).result(5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()

@@ -1,0 +1,219 @@
+"""What every engine promises, shown on a real agent: it starts, watches, stops, tells, and leaves nothing behind."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.core.lifecycle.orders import SaveReplica, StopReplica
+from penstock.core.lifecycle.reports import ProgressSeen
+from penstock.core.model.jobs import CheckpointSpec, ExitInfo
+from penstock.engines.local import protocol as p
+from penstock.engines.local.brain import LEASE_OVER
+from penstock.engines.local.launch import agent_pid, start_agent
+from tests.core.builders import node
+from tests.engine.fakeserver import FakeServer
+from tests.engine.processes import escaped, escaping
+from tests.server.harness import started_for, until
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeServer]:
+    """A server with one agent, for tests that leave it as it was."""
+    yield from _running(tmp_path_factory.mktemp("node"))
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[FakeServer]:
+    """A server with an agent that the test may harm."""
+    yield from _running(tmp_path / "node")
+
+
+def _running(root: Path, **fields) -> Iterator[FakeServer]:
+    made = FakeServer(root, **fields)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_TEST_ROOT", str(made.data.root))
+        try:
+            made.agent()
+            made.ready()
+            yield made
+        finally:
+            made.close()
+
+
+def test_a_started_program_is_reported_with_its_process(server):
+    key = server.start("sleep", "60")
+    pid = server.seen(key, "running").pid
+    until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", "the gate becomes the program")
+    server.order(StopReplica(key, 0))
+    server.ended(key)
+
+
+@pytest.mark.parametrize("code", [0, 3, 126, 255])
+def test_the_exit_code_is_told_exactly(server, code):
+    assert server.ended(server.start("sh", "-c", f"exit {code}")) == ExitInfo(code)
+
+
+def test_the_signal_is_told_exactly(server):
+    assert server.ended(server.start("sh", "-c", "kill -SEGV $$")) == ExitInfo(signal=int(signal.SIGSEGV))
+
+
+def test_a_program_that_heeds_the_stop_may_save_and_leave(server):
+    key = server.start("sh", "-c", "trap 'echo saved; exit 7' TERM; echo ready; while :; do sleep 0.01; done")
+    server.said(key, "ready")
+    server.order(StopReplica(key, 30_000))
+    assert server.ended(key) == ExitInfo(7, stop_sent=True)
+    server.said(key, "saved")
+
+
+def test_a_program_that_does_not_heed_it_is_killed_after_its_grace(server):
+    key = server.start("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.01; done")
+    server.said(key, "ready")
+    server.order(StopReplica(key, 100))
+    assert server.ended(key) == ExitInfo(signal=9, stop_sent=True)
+
+
+def test_the_stop_signal_is_the_one_declared(server):
+    key = server.start(
+        "sh", "-c", "trap 'exit 5' INT; echo ready; while :; do sleep 0.01; done", checkpoint=CheckpointSpec("SIGINT")
+    )
+    server.said(key, "ready")
+    server.order(StopReplica(key, 30_000))
+    assert server.ended(key).code == 5
+
+
+def test_a_program_asked_to_save_goes_on(server):
+    script = "trap 'echo saving' USR1; trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done"
+    key = server.start("sh", "-c", script, checkpoint=CheckpointSpec(request_signal="SIGUSR1"))
+    server.said(key, "ready")
+    server.order(SaveReplica(key))
+    server.said(key, "saving")
+    server.order(StopReplica(key, 30_000))
+    assert server.ended(key) == ExitInfo(0, stop_sent=True)
+
+
+def test_reports_of_a_program_are_passed_on(server):
+    script = 'echo \'{"kind":"resumed","step":2}\n{"kind":"checkpoint","step":5,"bytes":9,"why":"asked"}\''
+    key = server.start("sh", "-c", script + ' > "$PENSTOCK_REPORT_FILE"')
+    server.ended(key)
+    assert server.progress(key) == [
+        ProgressSeen(key, "resumed", 2),
+        ProgressSeen(key, "checkpoint", 5, 9, "asked"),
+    ]
+
+
+def test_a_program_that_declared_its_work_done_is_done_whatever_its_exit(server):
+    key = server.start("sh", "-c", 'echo \'{"kind":"done"}\' > "$PENSTOCK_REPORT_FILE"; exit 9')
+    assert server.ended(key) == ExitInfo(9, done=True)
+
+
+def test_children_that_outlive_their_program_are_ended_before_its_exit_is_told(server, tmp_path):
+    key = server.start(*escaping(tmp_path, "stay"))
+    away = escaped(tmp_path)
+    os.kill(server.seen(key, "running").pid, signal.SIGKILL)
+    assert server.ended(key).signal == 9
+    assert not Path(f"/proc/{away}").exists()
+
+
+def test_an_exit_is_told_until_it_is_acknowledged_and_then_forgotten(server):
+    key = server.start("true")
+    server.ended(key)
+    server.next_inventory(lambda r: any(s.key == key for s in r.replicas))
+    server.acknowledge(key)
+    assert not server.data.report(key).exists()
+
+
+def test_a_start_for_a_former_life_of_the_node_is_not_carried_out(server):
+    key = server.start("true", incarnation="another")
+    after = server.start("true")
+    server.ended(after)
+    assert not server.data.output(key).exists()
+
+
+def test_what_cannot_be_started_is_told_as_the_nodes_problem(server):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        key = server.start("true", world_size=2, master_port=port)
+        assert server.ended(key).problem == f"rendezvous port {port} of n1 is in use"
+    blocked = server.start("true")
+    server.ended(blocked)
+    bad = server.data.output(msgspec.structs.replace(blocked, attempt=2))
+    bad.mkdir()
+    key = server.start("true", key=msgspec.structs.replace(blocked, attempt=2))
+    assert server.ended(key).problem.startswith("could not be started on n1: ")
+
+
+def test_there_is_one_agent_a_node(own_server):
+    pid = agent_pid(own_server.data, "n1")
+    start_agent(own_server.data, node("n1"))
+    assert agent_pid(own_server.data, "n1") == pid
+
+
+def test_an_agent_that_is_asked_to_leave_ends_everything_first(own_server):
+    key = own_server.start("sh", "-c", "trap '' TERM; echo ready; sleep 60")
+    own_server.said(key, "ready")
+    own_server.stop_agent()
+    left = [pid for pid in started_for(own_server.data.root) if pid != os.getpid()]
+    assert left == []
+    assert own_server.ended(key).problem == "its node was shut down"
+
+
+def test_without_acknowledges_everything_ends_with_the_lease(tmp_path):
+    for server in _running(tmp_path / "node", lease_ms=800):
+        key = server.start("sleep", "60")
+        server.seen(key, "running")
+        server.answering = False
+        assert server.ended(key) == ExitInfo(signal=9, problem=LEASE_OVER)
+
+
+def test_an_agent_with_another_token_is_refused(tmp_path, monkeypatch):
+    server = FakeServer(tmp_path / "node", token="of another server")
+    monkeypatch.setenv("PENSTOCK_TEST_ROOT", str(server.data.root))
+    try:
+        server.agent()
+        log = server.data.node("n1") / "agent.log"
+        until(lambda: "refused by the server" in log.read_text(), "the agent notes the refusal")
+        assert (server.hellos, server.engine.connected()) == ([], set())
+    finally:
+        server.close()
+
+
+def answers(port: int, *messages: bytes) -> bytes:
+    """Return what the link says to raw bytes until it closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+        link.sendall(b"".join(messages))
+        found = b""
+        while data := link.recv(1 << 16):
+            found += data
+    return found
+
+
+@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 40, b"\0\0\0\2\xc1\xc1"])
+def test_whoever_does_not_speak_the_protocol_is_hung_up_on(server, junk):
+    assert answers(server.port, junk) == b""
+    server.next_inventory(lambda r: True)
+
+
+def test_a_wrong_token_or_version_is_told_and_hung_up_on(server):
+    for hello, words in (
+        (p.AgentHello(1, "guess", node("n1"), "i"), "token is not this server's"),
+        (p.AgentHello(9, "secret-of-this-server", node("n1"), "i"), "protocol 9 is not spoken here, 1 is"),
+    ):
+        (body,) = p.Deframer().feed(answers(server.port, p.frame(hello)))
+        assert words in p.decode_to_agent(body).reason
+    assert server.engine.connected() == {"n1"}
+
+
+def test_a_report_without_a_hello_is_not_listened_to(server):
+    from penstock.core.lifecycle.reports import NodeReport
+
+    before = len(server.hellos)
+    forged = p.AgentReport(1, 99, NodeReport("forged", "i", 1, True))
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as link:
+        link.sendall(p.frame(forged))
+        server.next_inventory(lambda r: True)
+    assert (len(server.hellos), [r for r in server.reports if r.node == "forged"]) == (before, [])

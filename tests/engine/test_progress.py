@@ -1,0 +1,126 @@
+"""Report files: programs write what they like into them, the agent takes what is a report."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.lifecycle.reports import ProgressSeen
+from penstock.engines.local import progress
+from penstock.engines.local.progress import ReportFile
+from tests.engine.builders import KEY
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "report"
+
+
+def line(kind: str, **fields) -> bytes:
+    return json.dumps({"kind": kind, **fields}).encode() + b"\n"
+
+
+def add(path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def checkpoint(step: int, size: int = 0, why: str = "") -> ProgressSeen:
+    return ProgressSeen(KEY, "checkpoint", step, size, why)
+
+
+def test_no_file_is_no_report(path):
+    assert ReportFile(KEY, path).read() == []
+
+
+def test_checkpoints_and_resumptions_are_passed_on_in_order(path):
+    add(path, line("resumed", step=3) + line("checkpoint", step=5, bytes=7, why="asked") + line("checkpoint", step=6))
+    assert ReportFile(KEY, path).read() == [ProgressSeen(KEY, "resumed", 3), checkpoint(5, 7, "asked"), checkpoint(6)]
+
+
+def test_a_report_is_passed_on_once(path):
+    file = ReportFile(KEY, path)
+    add(path, line("checkpoint", step=5))
+    assert (len(file.read()), file.read()) == (1, [])
+
+
+def test_of_plain_steps_the_newest_is_passed_on(path):
+    file = ReportFile(KEY, path)
+    add(path, line("metrics", step=4) + line("metrics", step=9) + line("metrics", step=8))
+    assert file.read() == [ProgressSeen(KEY, "progress", 9)]
+    add(path, line("metrics", step=9))
+    assert file.read() == []
+
+
+def test_half_a_line_waits_for_its_end(path):
+    file, whole = ReportFile(KEY, path), line("checkpoint", step=5)
+    add(path, whole[:9])
+    assert file.read() == []
+    add(path, whole[9:])
+    assert file.read() == [checkpoint(5)]
+
+
+def test_done_is_noted(path):
+    file = ReportFile(KEY, path)
+    add(path, line("done"))
+    assert (file.read(), file.done) == ([], True)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"no json", b"[]", b'{"kind": 5}', b'{"step": 1}', b'{"kind":"a"', b"\0\r"])
+def test_a_line_that_is_no_report_is_counted_and_passed_over(path, garbage):
+    file = ReportFile(KEY, path)
+    add(path, garbage + b"\n" + line("checkpoint", step=5))
+    assert file.read() == [checkpoint(5)]
+    assert file.bad_lines >= 1
+
+
+@pytest.mark.xfail(strict=True, reason="ReportFile._line lets these through; they end the worker")
+@pytest.mark.parametrize(
+    "poison",
+    [b'{"kind":"\xff"}', b'{"kind":"a","x":' + b"[" * 50_000, b'{"kind":"checkpoint","step":%d}' % 10**30],
+    ids=["no utf-8", "deep", "huge step"],
+)
+def test_no_line_of_a_program_can_harm_the_agent(path, poison):
+    from penstock.engines.local.protocol import frame
+    from tests.engine.builders import Agent
+
+    file, agent = ReportFile(KEY, path), Agent()
+    add(path, poison + b"\n" + line("checkpoint", step=5))
+    for seen in file.read():
+        agent.brain.on_progress(seen)
+    sent = agent.report(1)
+    assert frame(sent)
+    assert sent.report.progress == (checkpoint(5),)
+
+
+def test_a_negative_step_is_no_checkpoint(path):
+    add(path, line("checkpoint", step=-1))
+    assert ReportFile(KEY, path).read() == []
+
+
+def test_a_line_that_never_ends_is_given_up(path):
+    file = ReportFile(KEY, path)
+    add(path, b"x" * (progress.LINE_MAX_BYTES + 1))
+    assert file.read() == []
+    add(path, b"\n" + line("checkpoint", step=5))
+    assert file.read() == [checkpoint(5)]
+
+
+def test_much_more_than_one_read_is_taken_to_the_end(path, monkeypatch):
+    monkeypatch.setattr(progress, "READ_MAX_BYTES", 500)
+    add(path, b"".join(line("checkpoint", step=n) for n in range(200)))
+    assert [s.step for s in ReportFile(KEY, path).read()] == list(range(200))
+
+
+@given(cuts=st.lists(st.integers(0, 400), max_size=6))
+def test_however_it_is_written_everything_is_read_once(cuts, tmp_path_factory):
+    path = tmp_path_factory.mktemp("job") / "report"
+    data = b"".join(line("checkpoint", step=n) for n in range(9))
+    file, found = ReportFile(KEY, path), []
+    ends = sorted({min(c, len(data)) for c in cuts} | {0, len(data)})
+    for begin, end in itertools.pairwise(ends):
+        add(path, data[begin:end])
+        found += file.read()
+    assert [s.step for s in found] == list(range(9))

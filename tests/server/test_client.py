@@ -1,0 +1,79 @@
+"""The Python client: what it does when the connection, the server or the user breaks in."""
+
+import http.client
+
+import pytest
+
+from penstock.client import ApiProblem, Client, ServerNotRunning
+from penstock.core.errors import PenstockError
+
+
+@pytest.fixture
+def client(server):
+    made = Client.of(server.data.root)
+    yield made
+    made.close()
+
+
+def broken(monkeypatch, error: BaseException, *, times: int) -> list[str]:
+    """Let the next answers be lost; return the methods of requests that were sent."""
+    sent: list[str] = []
+    request, real = http.client.HTTPConnection.request, http.client.HTTPConnection.getresponse
+
+    def note(self, method, *rest, **more):
+        sent.append(method)
+        return request(self, method, *rest, **more)
+
+    def lose(self):
+        if len(sent) <= times:
+            raise error
+        return real(self)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "request", note)
+    monkeypatch.setattr(http.client.HTTPConnection, "getresponse", lose)
+    return sent
+
+
+def test_a_submit_whose_answer_was_lost_is_repeated_and_made_once(client, jobs, monkeypatch):
+    broken(monkeypatch, ConnectionResetError(), times=1)
+    answer = client.submit({"command": "true"})
+    monkeypatch.undo()
+    assert (answer.repeated, len(answer.jobs)) == (True, 1)
+    assert jobs.ended(answer.jobs[0].id).state == "succeeded"
+
+
+def test_a_read_is_repeated_once_and_then_given_up(client, monkeypatch):
+    sent = broken(monkeypatch, http.client.RemoteDisconnected("gone"), times=9)
+    with pytest.raises(ServerNotRunning, match="does not answer: gone"):
+        client.jobs()
+    assert sent == ["GET", "GET"]
+
+
+def test_what_has_no_key_is_not_repeated(client, monkeypatch):
+    sent = broken(monkeypatch, ConnectionResetError(), times=9)
+    with pytest.raises(ServerNotRunning):
+        client.drain("n1")
+    assert sent == ["POST"]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="Client._exchange keeps a connection whose answer was never read: Ctrl-C, cancel"
+)
+def test_an_interrupted_request_does_not_spoil_the_next(client, monkeypatch):
+    broken(monkeypatch, KeyboardInterrupt(), times=1)
+    with pytest.raises(KeyboardInterrupt):
+        client.jobs()
+    monkeypatch.undo()
+    with pytest.raises(ApiProblem, match="there is no job 999999"):
+        client.cancel(999_999)
+
+
+def test_a_folder_without_a_server_is_named(tmp_path):
+    with pytest.raises(ServerNotRunning, match=f"no server runs on {tmp_path}"):
+        Client.of(tmp_path)
+
+
+def test_a_folder_whose_token_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "server.json").write_text('{"host": "127.0.0.1", "port": 1}')
+    with pytest.raises(PenstockError, match="the token .* cannot be read"):
+        Client.of(tmp_path)
