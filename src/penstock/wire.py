@@ -1,6 +1,7 @@
 """The one place that picks the real clock, store, engine and devices, and runs the server with them."""
 
 import asyncio
+import contextlib
 import fcntl
 import gc
 import logging
@@ -9,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -199,7 +200,9 @@ class _Running:
             timeout_graceful_shutdown=2,
             timeout_keep_alive=75,
         )
-        server = uvicorn.Server(config)
+        server = _Server(config)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, server.ask_to_end)
         ending = asyncio.create_task(self._watch_end(server))
         await server.serve(sockets=[listener])
         ending.cancel()
@@ -218,6 +221,7 @@ class _Running:
             "agent_host": "127.0.0.1",
             "agent_port": agent_port,
             "pid": os.getpid(),
+            "nodes": [spec.name for spec in self._nodes],
         }
         write_private(self._data.server_info, msgspec.json.encode(info).decode("ascii"))
 
@@ -255,6 +259,17 @@ class _Running:
             self._service.ask(request, on_reply)
         except InboxFull:
             session.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers, which raise the signal again at the end and cut off ours."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def ask_to_end(self) -> None:
+        self.should_exit = True
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -28,7 +28,6 @@ def test_a_bad_job_file_is_told_what_is_wrong(penstock, text, code, words):
     assert "Traceback" not in told.err
 
 
-@pytest.mark.xfail(strict=True, reason="Client.submit(None) sends no body: 'the body is not JSON', exit code 1")
 def test_an_empty_job_file_is_told_to_be_one(penstock):
     told = penstock("submit", penstock.file(""))
     assert told.code == 2
@@ -92,7 +91,6 @@ def test_a_wrong_token_has_a_code_of_its_own(penstock, words):
     assert "the token is not valid" in told.err
 
 
-@pytest.mark.xfail(strict=True, reason="cli.logs builds its client without PENSTOCK_TOKEN")
 def test_logs_uses_the_token_that_is_given(penstock):
     assert penstock("logs", "1", PENSTOCK_TOKEN="wrong").code == 4
 

@@ -3,8 +3,6 @@
 import json
 import os
 
-import pytest
-
 from tests.server.harness import cluster_file, started_for, until
 
 
@@ -44,7 +42,6 @@ def test_run_starts_a_server_where_there_is_none_and_says_so(alone):
     nothing_is_left(alone)
 
 
-@pytest.mark.xfail(strict=True, reason="lifecycle._ready is content with one node")
 def test_up_waits_for_every_node_that_the_file_declares(alone):
     file = alone.file(json.dumps(cluster_file(6)), "cluster.yaml")
     up = alone.anew("up", "--cluster", file, "--json").json()

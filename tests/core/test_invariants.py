@@ -129,6 +129,7 @@ def test_a_job_that_is_not_preemptible_is_no_lawful_victim():
 
 def test_a_stop_for_another_reason_needs_no_beneficiary():
     w = two_running()
+    put(w, 1, spec=replace(w.job(1).spec, preemptible=False))
     stop_for(w, "drained", None)
     assert names(w.state) == set()
 

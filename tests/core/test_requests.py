@@ -63,7 +63,7 @@ def test_a_request_that_fits_when_empty_may_wait_for_room_and_for_lost_nodes():
     w.submit(4, 2)
     w.cycle()
     w.lose("n1")
-    assert isinstance(w.request(job_spec(4, 2)), Submitted)
+    assert isinstance(w.request(job_spec(3, 2)), Submitted)
 
 
 def test_a_new_node_makes_possible_what_was_not():

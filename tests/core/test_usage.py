@@ -49,7 +49,8 @@ def test_a_lost_node_ends_its_holds_and_no_others():
     w.lose("n0")
     w.now += 100
     w.leave(job)
-    assert [(h.node, h.end_ms - h.start_ms) for h in holdings(w.records, w.now)[0]] == [("n0", 100), ("n1", 200)]
+    held = holdings(w.records, w.now)[0]
+    assert [(h.node, h.end_ms - h.start_ms, h.open) for h in held] == [("n0", 100, False), ("n1", 200, False)]
 
 
 def test_each_attempt_is_counted_once_and_each_tenant_by_name():

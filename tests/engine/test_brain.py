@@ -201,7 +201,6 @@ def test_progress_is_said_again_until_a_report_with_it_was_acknowledged():
     assert agent.report(2 * HEARTBEAT_MS).report.progress == ()
 
 
-@pytest.mark.xfail(strict=True, reason="brain.on_taken drops progress of earlier reports that were never taken")
 def test_progress_of_a_report_whose_commit_failed_is_said_again():
     agent = Agent()
     lost, later = ProgressSeen(KEY, "checkpoint", 5), ProgressSeen(OTHER, "checkpoint", 6)

@@ -63,7 +63,6 @@ def test_a_message_of_the_other_side_is_a_protocol_error():
         p.decode_to_server(p.frame(TO_AGENT[0])[4:])
 
 
-@pytest.mark.xfail(strict=True, reason="protocol.decode_* let UnicodeDecodeError through, which ends the worker")
 @pytest.mark.parametrize("decode", [p.decode_to_agent, p.decode_to_server])
 def test_text_that_is_no_utf8_is_a_protocol_error(decode):
     body = p.frame(TO_AGENT[2] if decode is p.decode_to_agent else TO_SERVER[0])[4:]

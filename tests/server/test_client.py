@@ -52,13 +52,10 @@ def test_a_read_is_repeated_once_and_then_given_up(client, monkeypatch):
 def test_what_has_no_key_is_not_repeated(client, monkeypatch):
     sent = broken(monkeypatch, ConnectionResetError(), times=9)
     with pytest.raises(ServerNotRunning):
-        client.drain("n1")
+        client.drain("n1", on=False)
     assert sent == ["POST"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Client._exchange keeps a connection whose answer was never read: Ctrl-C, cancel"
-)
 def test_an_interrupted_request_does_not_spoil_the_next(client, monkeypatch):
     broken(monkeypatch, KeyboardInterrupt(), times=1)
     with pytest.raises(KeyboardInterrupt):
@@ -75,5 +72,5 @@ def test_a_folder_without_a_server_is_named(tmp_path):
 
 def test_a_folder_whose_token_cannot_be_read_is_named(tmp_path):
     (tmp_path / "server.json").write_text('{"host": "127.0.0.1", "port": 1}')
-    with pytest.raises(PenstockError, match="the token .* cannot be read"):
+    with pytest.raises(PenstockError, match=r"the token .* cannot be read"):
         Client.of(tmp_path)

@@ -66,7 +66,6 @@ def test_a_restart_goes_on_with_everything(own):
     assert Jobs(client).ended(waiting).state == "succeeded"
 
 
-@pytest.mark.xfail(strict=True, reason="uvicorn raises SIGTERM again at its end: nothing after it in wire is done")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_asked_to_end_puts_its_things_in_order(own, number):
     own.process.send_signal(number)

@@ -34,7 +34,6 @@ def test_a_wrong_method_is_said_to_be_one(server):
     assert (answer.status, answer.json()["code"]) == (405, "method_not_allowed")
 
 
-@pytest.mark.xfail(strict=True, reason="app.on_http drops the headers of the error: RFC 9110 wants Allow with 405")
 def test_a_wrong_method_is_told_the_right_ones(server):
     assert server.http("DELETE", f"{API}/jobs").headers["allow"]
 
@@ -112,7 +111,6 @@ def test_finished_jobs_are_listed_page_by_page_without_gap_or_double(jobs):
     assert found[:7] == sorted(made, reverse=True)
 
 
-@pytest.mark.xfail(strict=True, reason="list_jobs ends the paging when live jobs alone fill the first page")
 def test_a_page_full_of_live_jobs_is_not_the_last(jobs):
     done = jobs.submit()
     jobs.ended(done)

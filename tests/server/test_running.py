@@ -174,7 +174,6 @@ def test_a_job_is_never_missing_while_it_ends(jobs):
         assert len(set(listed)) == len(listed)
 
 
-@pytest.mark.xfail(strict=True, reason="one such line ends the node's agent worker, again and again")
 def test_whatever_a_program_reports_its_node_lives_on(server, jobs):
     job = jobs.submit('printf \'{"kind":"\\377"}\\n{"kind":"checkpoint","step":3}\\n\' > "$PENSTOCK_REPORT_FILE"')
     shown = jobs.ended(job)

@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from penstock.api import types as api
-from penstock.cli.jobs import client_of
+from penstock.cli.options import client_of
 from penstock.cli.output import console, plain, print_json, table
 from penstock.core.units import format_size
 

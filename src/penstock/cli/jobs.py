@@ -11,7 +11,7 @@ import typer
 from penstock.api import types as api
 from penstock.cli.lifecycle import ensure
 from penstock.cli.logs import follow_job
-from penstock.cli.options import PASSED_ON, JobShape, data_folder
+from penstock.cli.options import PASSED_ON, JobShape, client_of
 from penstock.cli.output import console, plain, print_json, styled, table
 from penstock.client import Client
 from penstock.core.errors import InvalidInput
@@ -19,10 +19,6 @@ from penstock.core.model.events import Record
 from penstock.core.units import format_duration
 
 JOB_FILE_ENDINGS = (".yaml", ".yml", ".json")
-
-
-def client_of(data: Path | None) -> Client:
-    return Client.of(data_folder(data), token=os.environ.get("PENSTOCK_TOKEN"))
 
 
 def run(data: Path | None, command: list[str], shape: JobShape) -> None:
@@ -98,15 +94,17 @@ def _from_file(name: str, shape: JobShape) -> Any:
         raise InvalidInput(
             f"{name}{place}: this is no YAML: {problem}", hint="see docs/jobs.md for examples"
         ) from error
-    return _completed(_jsonable(raw, name), shape)
+    if raw is None:
+        raise InvalidInput(f"the job file {name} is empty", hint="examples: docs/jobs.md")
+    return _completed(_jsonable(raw), shape)
 
 
-def _jsonable(value: Any, name: str) -> Any:
-    """Return the value with dates as texts; refuse keys that are no texts."""
+def _jsonable(value: Any) -> Any:
+    """Return the value with keys and dates as texts."""
     if isinstance(value, dict):
-        return {str(key): _jsonable(item, name) for key, item in value.items()}
+        return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_jsonable(item, name) for item in value]
+        return [_jsonable(item) for item in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

@@ -78,16 +78,17 @@ def start(folder: Path, options: dict[str, object]) -> Client:
                 said = log.read().decode(errors="replace").strip()
             raise PenstockError(f"the server did not start:\n{said}", hint=f"its log is {path}")
         client = running_client(folder)
-        if client is not None and _ready(client):
+        if client is not None and _ready(folder, client):
             process.returncode = 0  # it outlives this command on purpose
             return client
         time.sleep(0.05)
     raise PenstockError("the server did not become ready in time", hint=f"its log is {path}")
 
 
-def _ready(client: Client) -> bool:
-    shown = client.cluster()
-    return shown.nodes > 0 and shown.nodes_ready >= 1
+def _ready(folder: Path, client: Client) -> bool:
+    """Return whether every node that this server runs is ready for work."""
+    wanted = set(msgspec.json.decode((folder / "server.json").read_bytes())["nodes"])
+    return wanted <= {node.name for node in client.nodes() if node.state == "ready" and node.connected}
 
 
 def ensure(data: Path | None) -> Client:

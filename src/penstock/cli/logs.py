@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.api import types as api
-from penstock.cli.options import data_folder
+from penstock.cli.options import client_of
 from penstock.client import Client
 
 POLL_S = 0.15
@@ -61,7 +61,7 @@ class OutputFollower:
 
 
 def print_logs(data: Path | None, job_id: int, *, follow: bool, rank: int | None, attempt: int | None) -> None:
-    client = Client.of(data_folder(data))
+    client = client_of(data)
     if follow:
         follow_job(client, job_id, rank=rank, attempt=attempt)
         return

@@ -2,9 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+
+if TYPE_CHECKING:
+    from penstock.client import Client
 
 DataOption = Annotated[
     Path | None, typer.Option("--data", help="Data folder of the server [env: PENSTOCK_HOME; ~/.local/share/penstock].")
@@ -64,3 +67,13 @@ def data_folder(given: Path | None) -> Path:
         return given
     home = os.environ.get("PENSTOCK_HOME")
     return Path(home) if home else Path.home() / ".local" / "share" / "penstock"
+
+
+def client_of(data: Path | None) -> "Client":
+    """Return a client of the running server, with the token in PENSTOCK_TOKEN if that is set.
+
+    Raises: ServerNotRunning.
+    """
+    from penstock.client import Client
+
+    return Client.of(data_folder(data), token=os.environ.get("PENSTOCK_TOKEN"))

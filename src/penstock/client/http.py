@@ -184,10 +184,12 @@ class Client:
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 if not left:
-                    text = (
-                        f"the server at {self._host}:{self._port} does not answer: {str(error) or type(error).__name__}"
-                    )
+                    where, why = f"{self._host}:{self._port}", str(error) or type(error).__name__
+                    text = f"the server at {where} does not answer: {why}"
                     raise ServerNotRunning(text, hint="penstock up starts one") from error
+            except BaseException:
+                self.close()  # its answer may still come: the next request must not get it
+                raise
         raise AssertionError("a last try returns or raises")
 
     def close(self) -> None:

@@ -69,6 +69,8 @@ class Controller:
         self.wants_cycle = True
         self.reached: dict[JobId, int] = {}
         """Steps that running programs reported since their last event; volatile."""
+        self.ending: Sequence[tuple[Job, ev.Record]] = ()
+        """Jobs that have left the state and whose end is not on disk yet: readers find them here."""
         self._leases: dict[NodeName, Lease] = {}
         self._confirmed_ms = 0
         self._snapshot_seq = 0
@@ -112,6 +114,7 @@ class Controller:
         Raises: StaleEpoch when another controller has taken over; BrokenInvariant.
         """
         tx = Transaction(self.state, self._clock.unix_ms(), self.reached)
+        self.ending = tx.finished
         replies = [self._decide(tx, request) for request in group]
         try:
             self._commit(tx)
@@ -119,10 +122,12 @@ class Controller:
             raise
         except StoreError as error:
             self._load()
+            self.ending = ()
             if planted("answer_before_commit"):
                 return Handled(tuple(replies), (), ())
             failed = msg.Failed(error.code, error.message, error.hint)
             return Handled((failed,) * len(group), (), ())
+        self.ending = ()
         if not self.wants_cycle:
             self.wants_cycle = any(map(self._wakes, tx.records))
         replies = [self._after_commit(q, r) for q, r in zip(group, replies, strict=True)]

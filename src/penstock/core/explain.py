@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import GangAsk, Job
 from penstock.core.order.policies import order_key
-from penstock.core.place.fit import REASON_TEXT
+from penstock.core.place.fit import REASON_TEXT, closed_reason
 from penstock.core.place.free import FreeCluster, free_cluster
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.plan import Plan, Verdict
@@ -110,8 +110,9 @@ def no_fit_text(ask: GangAsk, nofit: NoFit, cluster: FreeCluster) -> str:
     reasons = "; ".join(f"{count} node(s) {REASON_TEXT.get(code, code)}" for code, count in nofit.refused)
     need = ask.device_total
     if need:
-        free = sum(len(n.devices) for n in cluster.nodes.values() if not n.closed)
-        most = max((len(n.devices) for n in cluster.nodes.values() if not n.closed), default=0)
+        suited = [n for n in cluster.nodes.values() if not closed_reason(ask, n)]
+        counts = [len(n.eligible(ask.each.devices)) for n in suited] if ask.each.devices else []
+        free, most = sum(counts), max(counts, default=0)
         short = (
             f"needs {ask.replicas} x {ask.each.device_count} devices; {free} free in all, at most {most} on one node"
         )

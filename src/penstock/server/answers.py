@@ -1,6 +1,6 @@
 """HTTP answers: JSON by msgspec, errors as problem details (RFC 9457)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -40,7 +40,7 @@ def answer(value: Any, status: int = 200) -> Response:
     return Response(_encode(value), status, media_type="application/json")
 
 
-def problem(error: ApiError) -> Response:
-    headers = {"WWW-Authenticate": "Bearer"} if error.details.status == 401 else None
+def problem(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+    headers = {"WWW-Authenticate": "Bearer"} if error.details.status == 401 else headers
     body = _encode(error.details)
     return Response(body, error.details.status, headers=headers, media_type="application/problem+json")

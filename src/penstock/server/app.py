@@ -31,6 +31,8 @@ from penstock.server.openapi import describe, returns
 BODY_MAX_BYTES = 64 * 2**20
 LOG_READ_MAX_BYTES = 1 << 20
 LIST_MAX = 1_000
+NEWEST = 2**53
+"""As `before`: all finished jobs, from the newest."""
 EVENTS_MAX = 10_000
 STREAM_BATCH = 500
 STREAM_KEEPALIVE_S = 15.0
@@ -80,7 +82,7 @@ def _errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def on_http(_: Request, error: HTTPException) -> Response:
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "bad_request")
-        return problem(ApiError(code, str(error.detail)))
+        return problem(ApiError(code, str(error.detail)), error.headers)
 
 
 async def _body(request: Request) -> bytes:
@@ -105,10 +107,6 @@ def _json(body: bytes) -> Any:
 
 
 def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
-    def live(job_id: int) -> Job | None:
-        job = backend.state.jobs.get(JobId(job_id))
-        return job if job is not None and job.submit_seq <= backend.durable_seq else None
-
     def seen(job: Job, *, full: bool = False) -> api.JobView:
         last, now_ms = backend.service.controller.last_plan, backend.clock.unix_ms()
         waits_for = views.waiting_reason(job, last, now_ms) if job.state == "waiting" else ""
@@ -116,7 +114,7 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         return views.live_job(job, full=full, waits_for=waits_for, reached=reached)
 
     def view(job_id: int) -> api.JobView:
-        job = live(job_id)
+        job = backend.live_job(JobId(job_id))
         if job is not None:
             return seen(job, full=True)
         finished = backend.reader.finished_job(JobId(job_id))
@@ -139,7 +137,7 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         if isinstance(reply, Refusal):
             raise ApiError(reply.code, _title(list(reply.problems)), problems=reply.problems)
         assert isinstance(reply, Submitted)
-        refs = views.job_refs(backend.state, reply.job_ids)
+        refs = views.job_refs(backend.state, backend.reader, reply.job_ids)
         return answer(api.SubmitAnswer(refs, reply.repeated), 200 if reply.repeated else 201)
 
     @app.get("/api/v1/jobs", **returns(api.JobList))
@@ -158,13 +156,15 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
         found: list[api.JobView] = []
         if before is None:
-            shown = [j for j in list(backend.state.jobs.values()) if j.submit_seq <= backend.durable_seq]
-            found = [v for v in map(seen, sorted(shown, key=lambda j: j.id)) if wanted(v)][:limit]
+            found = [v for v in map(seen, backend.live_jobs()) if wanted(v)][:limit]
         following: int | None = None
-        if finished and len(found) < limit:
+        if finished and len(found) == limit:
+            following = NEWEST
+        elif finished:
             start = JobId(before) if before is not None else None
             older = await asyncio.to_thread(backend.reader.finished_jobs, limit - len(found), start)
-            found += [v for v in map(views.finished_job, older) if wanted(v)]
+            listed = {v.id for v in found}
+            found += [v for v in map(views.finished_job, older) if wanted(v) and v.id not in listed]
             following = older[-1].id if older else None
         return answer(api.JobList(found, following))
 
@@ -176,7 +176,7 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/jobs/{job_id}/explanation", **returns(Explanation))
     async def explain_job(who: caller, job_id: JobIdPath) -> Response:
         """Say why a job waits, with numbers, or where it is."""
-        job = live(job_id)
+        job = backend.live_job(JobId(job_id))
         if job is None:
             shown = view(job_id)
             text = f"{shown.state}: {shown.reason}" if shown.reason else shown.state

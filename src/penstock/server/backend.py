@@ -8,6 +8,7 @@ from penstock.control import messages as msg
 from penstock.control.service import ControlService, InboxFull, OnReply
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
+from penstock.core.model.jobs import Job
 from penstock.core.state import State
 from penstock.ports import Clock, EventReader
 from penstock.server.answers import ApiError
@@ -50,6 +51,19 @@ class Backend:
     @property
     def state(self) -> State:
         return self.service.controller.state
+
+    def live_job(self, job_id: JobId) -> Job | None:
+        """Return a job whose submit is on disk and whose end is not, as it stands."""
+        job = self.state.jobs.get(job_id)
+        if job is None:
+            job = next((ended for ended, _ in list(self.service.controller.ending) if ended.id == job_id), None)
+        return job if job is not None and job.submit_seq <= self.durable_seq else None
+
+    def live_jobs(self) -> list[Job]:
+        """Return all such jobs, by number."""
+        found = {job.id: job for job, _ in list(self.service.controller.ending)}
+        found |= {job.id: job for job in list(self.state.jobs.values())}
+        return [found[i] for i in sorted(found) if found[i].submit_seq <= self.durable_seq]
 
     async def ask(self, request: msg.Request) -> msg.Reply:
         """Return the reply once its commit is on disk.

@@ -11,7 +11,7 @@ from penstock.core.order.tree import JobOrder
 from penstock.core.plan import Plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import State
-from penstock.ports import FinishedJob
+from penstock.ports import EventReader, FinishedJob
 
 NEXT_JOBS_SHOWN = 10
 
@@ -175,9 +175,11 @@ def usage_views(records: list[Record], until_ms: int) -> list[api.UsageView]:
     ]
 
 
-def job_refs(state: State, job_ids: tuple[JobId, ...]) -> list[api.JobRef]:
+def job_refs(state: State, reader: EventReader, job_ids: tuple[JobId, ...]) -> list[api.JobRef]:
+    """Return names and numbers of jobs that were accepted, wherever they are by now."""
     found = []
     for job_id in job_ids:
         job = state.jobs.get(job_id)
-        found.append(api.JobRef(job_id, job.spec.name if job else ""))
+        ended = reader.finished_job(job_id) if job is None else None
+        found.append(api.JobRef(job_id, job.spec.name if job else ended.name if ended else ""))
     return found

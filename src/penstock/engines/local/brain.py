@@ -139,7 +139,7 @@ class Brain:
         sent_ms = self._sent.pop(message.report_seq, None)
         if sent_ms is not None:
             self.lease_until_ms = max(self.lease_until_ms or 0, sent_ms + self.lease_ms)
-        self._progress = [(seq, p) for seq, p in self._progress if seq == 0 or seq > message.report_seq]
+        self._progress = [(seq, p) for seq, p in self._progress if seq != message.report_seq]
 
     def _current(self, epoch: Epoch, session: int) -> bool:
         return epoch == self._epoch and session == self._session

@@ -9,6 +9,7 @@ from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
 
 READ_MAX_BYTES = 1 << 20
 LINE_MAX_BYTES = 65_536
+NUMBER_MAX = 2**53
 
 
 class _ReportLine(msgspec.Struct):
@@ -65,14 +66,17 @@ class ReportFile:
     def _line(self, line: bytes) -> ProgressSeen | None:
         try:
             report = _decode(line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            self.bad_lines += 1
+            return None
+        if not (0 <= report.step <= NUMBER_MAX and 0 <= report.bytes <= NUMBER_MAX):
             self.bad_lines += 1
             return None
         self.step = max(self.step, report.step)
         if report.kind == "done":
             self.done = True
-        elif report.kind == "checkpoint" and report.step >= 0:
+        elif report.kind == "checkpoint":
             return ProgressSeen(self._key, "checkpoint", report.step, report.bytes, report.why)
-        elif report.kind == "resumed" and report.step >= 0:
+        elif report.kind == "resumed":
             return ProgressSeen(self._key, "resumed", report.step)
         return None

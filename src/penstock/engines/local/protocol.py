@@ -112,7 +112,7 @@ def decode_to_server(body: bytes) -> ToServer:
     """Return the message; raises ProtocolError when it is none."""
     try:
         return _server_decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"not a message to the server: {error}") from error
 
 
@@ -120,5 +120,5 @@ def decode_to_agent(body: bytes) -> ToAgent:
     """Return the message; raises ProtocolError when it is none."""
     try:
         return _agent_decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"not a message to an agent: {error}") from error
