@@ -70,19 +70,13 @@ class AlreadyRunning(PenstockError):
     code = "already_running"
 
 
-def read_cluster_file(given: Path | None, kept: Path) -> ClusterFile | None:
-    """Return what the cluster file declares: the one given, else the one kept from last time, else None.
-
-    A file that was given and is right is kept, so that a restart without it means the same cluster.
+def read_cluster_file(path: Path) -> ClusterFile:
+    """Return what the cluster file declares.
 
     Raises: InvalidInput naming every problem.
     """
-    path = given if given is not None else kept
-    if given is None and not kept.exists():
-        return None
     try:
-        text = path.read_text(encoding="utf-8")
-        raw = yaml.safe_load(text)
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
@@ -90,8 +84,6 @@ def read_cluster_file(given: Path | None, kept: Path) -> ClusterFile | None:
     parsed, problems = parse_cluster(raw)
     if problems:
         raise InvalidInput(f"{path} has {len(problems)} problem(s)", problems=problems)
-    if given is not None:
-        write_private(kept, text)
     return parsed
 
 
@@ -129,8 +121,11 @@ def serve(options: ServeOptions) -> None:
     """
     options.data.mkdir(parents=True, exist_ok=True)
     data = DataFolder(options.data.resolve())
+    kept = data.root / "cluster.yaml"
+    declared = read_cluster_file(options.cluster_file or kept) if options.cluster_file or kept.exists() else None
     lock = hold_server_lock(data)
-    declared = read_cluster_file(options.cluster_file, data.root / "cluster.yaml")
+    if options.cluster_file:  # so that a restart without it means the same cluster
+        write_private(kept, options.cluster_file.read_text(encoding="utf-8"))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.set_threshold(*GC_THRESHOLDS)
     try:

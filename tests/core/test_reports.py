@@ -163,9 +163,6 @@ def test_a_lost_node_comes_back_by_saying_hello():
     assert w.state.nodes["n0"].state == "ready"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a node may come back smaller while its devices are held: no rule says what then"
-)
 def test_a_node_that_comes_back_smaller_breaks_no_promise():
     w, job = started(4)
     w.hello(node("n0", 1), "i1")

@@ -136,7 +136,6 @@ def test_remembered_keys_expire():
     assert list(w.state.idempotency) == ["young", "new"]
 
 
-@pytest.mark.xfail(strict=True, reason="a key expires only when another keyed request comes: maybe meant")
 def test_an_expired_key_is_free_whether_or_not_others_submit():
     w = cluster(1, 4)
     w.request(job_spec(), key="k", digest="d")

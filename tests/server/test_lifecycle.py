@@ -90,7 +90,7 @@ def test_there_is_one_server_a_folder(server):
 def test_a_bad_cluster_file_is_refused_with_every_problem(server, tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text("nodes: [{name: a b}]\nqueus: []\n")
-    second = run_second(server, cluster_file=str(bad))
+    second = run_second(server, data=str(tmp_path / "other"), cluster_file=str(bad))
     assert second.returncode == 2
     assert "2 problem(s)" in second.stderr
     assert "did you mean 'queues'?" in second.stderr

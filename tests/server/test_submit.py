@@ -83,7 +83,6 @@ def test_of_many_jobs_all_are_taken_or_none(server):
     assert (answer.status, answer.json()["problems"][0]["field"]) == (422, "jobs[1].queue")
 
 
-@pytest.mark.xfail(strict=True, reason="jobfile.parse_request: OverflowError when it encodes an entry")
 @pytest.mark.usefixtures("nothing_was_done")
 def test_a_number_of_any_size_in_any_of_many_jobs_is_refused(server):
     answer = post(server, [{"command": "true"}, {"command": "true", "priority": 10**30}])

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.control import messages as msg
 from penstock.core import invariants
-from penstock.core.errors import StaleEpoch, StoreError
+from penstock.core.errors import InvalidInput, StaleEpoch, StoreError
 from penstock.core.faults import planted
 from penstock.core.lifecycle import orders, reports, requests
 from penstock.core.lifecycle.transaction import Transaction
@@ -78,13 +78,16 @@ class Controller:
     def open(self, config: ClusterConfig | None = None) -> None:
         """Begin a term: fence older controllers, fold the log, grant every known node a fresh lease.
 
-        Raises: StoreError when the log cannot be read or written.
+        Raises: StoreError when the log cannot be read or written; InvalidInput when `config` lacks what live jobs use.
         """
         self.epoch = self._store.acquire_epoch()
         self._load()
         tx = Transaction(self.state, self._clock.unix_ms())
         tx.emit(ev.LeaderElected(self.epoch, self._name))
         if config is not None and config != self.state.config:
+            problems = requests.config_problems(self.state, config)
+            if problems:
+                raise InvalidInput("the cluster file takes away what live jobs need", problems=problems)
             tx.emit(ev.ConfigChanged(config, UserName("server")))
         self._commit(tx)
 
@@ -177,6 +180,9 @@ class Controller:
                 )
                 return msg.Done(found)
             case msg.Configure():
+                refused = requests.config_problems(self.state, request.config)
+                if refused:
+                    return requests.Refusal("conflict", tuple(refused))
                 tx.emit(ev.ConfigChanged(request.config, request.by))
                 return msg.Done()
             case msg.Hello():

@@ -58,14 +58,18 @@ def no_host_beyond_capacity(state: State) -> Iterable[str]:
 def loads_match_jobs(state: State) -> Iterable[str]:
     """The cached load of each node is what its replicas hold."""
     replicas: dict[NodeName, set[tuple[JobId, int]]] = {}
+    devices: dict[NodeName, dict[int, JobId]] = {}
     hosts: dict[NodeName, Resources] = {}
     for job, replica in _held(state):
         node = replica.place.node
         replicas.setdefault(node, set()).add((job.id, replica.rank))
         hosts[node] = hosts.get(node, Resources()) + job.spec.ask.each.host
+        devices.setdefault(node, {}).update(dict.fromkeys(replica.place.devices, job.id))
     for node, load in state.derived.loads.items():
         if load.replicas != replicas.pop(node, set()) or load.host != hosts.get(node, Resources()):
             yield f"load of {node} differs from its replicas"
+        if load.devices != devices.get(node, {}):
+            yield f"devices held on {node} {load.devices} differ from {devices.get(node, {})}"
     for node in replicas:
         yield f"no load is kept for {node}"
 
@@ -79,6 +83,15 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
     found = {class_id: pending.jobs for class_id, pending in state.derived.pending.items()}
     if {c: sorted(jobs) for c, jobs in expected.items()} != found:
         yield f"pending index {found} differs from waiting jobs {expected}"
+    counts: dict[str, int] = {}
+    for job in state.jobs.values():
+        counts[job.spec.queue] = counts.get(job.spec.queue, 0) + (job.state == "waiting")
+    kept = {queue: count for queue, count in state.derived.waiting_by_queue.items() if count}
+    if kept != {queue: count for queue, count in counts.items() if count}:
+        yield f"waiting jobs by queue {kept} differ from {counts}"
+    limited = {j.id for j in state.jobs.values() if j.state == "waiting" and j.spec.max_wait_ms}
+    if limited != state.derived.wait_limited:
+        yield f"jobs with a maximum wait {sorted(state.derived.wait_limited)} differ from {sorted(limited)}"
 
 
 def dependencies_are_alive(state: State) -> Iterable[str]:
@@ -91,6 +104,11 @@ def dependencies_are_alive(state: State) -> Iterable[str]:
                 yield f"job {job.id} waits for the later job {dependency}"
             if job.id not in state.derived.dependants.get(dependency, []):
                 yield f"job {dependency} does not know that job {job.id} waits for it"
+    for dependency, dependants in state.derived.dependants.items():
+        for job_id in dependants:
+            dependant = state.jobs.get(job_id)
+            if dependant is None or dependency not in dependant.unmet:
+                yield f"job {dependency} believes that job {job_id} waits for it"
 
 
 def attempts_fit_states(state: State) -> Iterable[str]:
@@ -134,7 +152,7 @@ def ports_are_unique(state: State) -> Iterable[str]:
 
 
 def preemptions_are_lawful(state: State) -> Iterable[str]:
-    """A victim is preemptible and of lower priority than its beneficiary, and nobody is both at once."""
+    """A victim is preemptible and of lower priority than its beneficiary."""
     for job in state.jobs.values():
         stop = job.attempt.stop if job.attempt else None
         if stop is None or stop.reason != "preempted":

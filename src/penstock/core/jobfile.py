@@ -125,7 +125,7 @@ def parse_request(raw: object) -> tuple[tuple[NewJob, ...], list[Problem]]:
     jobs: list[NewJob] = []
     seen: dict[bytes, NewJob] = {}
     for where, entry in entries:
-        marker = msgspec.msgpack.encode(entry) if len(entries) > 1 and _plain(entry) else b""
+        marker = _marker(entry) if len(entries) > 1 else b""
         known = seen.get(marker) if marker else None
         if known is None:
             known = parse_job(entry, where, problems)
@@ -139,8 +139,14 @@ def parse_request(raw: object) -> tuple[tuple[NewJob, ...], list[Problem]]:
     return _sorted_by_dependency(jobs, problems), problems
 
 
-def _plain(entry: Raw) -> bool:
-    return "after_ok" not in entry and "after_any" not in entry and "after_failed" not in entry
+def _marker(entry: Raw) -> bytes:
+    """Return bytes by which entries that are alike can be told, or b'' for one that is read by itself."""
+    if "after_ok" in entry or "after_any" in entry or "after_failed" in entry:
+        return b""
+    try:
+        return msgspec.msgpack.encode(entry)
+    except (OverflowError, TypeError, ValueError):
+        return b""  # whatever is wrong with it is said when it is read
 
 
 def _entries(raw: object, problems: list[Problem]) -> list[tuple[str, Raw]]:
@@ -283,10 +289,10 @@ def _visit(
             names = [jobs[i].spec.name for i, _ in stack]
             cycle = [*names[names.index(jobs[following].spec.name) :], jobs[following].spec.name]
             text = "these jobs wait for each other: " + " -> ".join(cycle)
-            where = jobs[index].field
-            problems.append(
-                Problem("dependency_cycle", f"{where}.after_ok", text, cycle[-1], "remove one of these dependencies")
-            )
+            kind = next(kind for name, kind in jobs[index].after_names if name == jobs[following].spec.name)
+            where = f"{jobs[index].field}.{kind}".lstrip(".")
+            hint = "remove one of these dependencies"
+            problems.append(Problem("dependency_cycle", where, text, cycle[-1], hint))
 
 
 def _named(index: int, jobs: list[NewJob], by_name: dict[str, list[int]], problems: list[Problem]) -> list[int]:

@@ -12,7 +12,7 @@ from penstock.core.model.cluster import Queue
 from penstock.core.model.ids import AttemptNumber, ClassId, JobId, NodeName, PoolName, QueueName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.order.tree import JobOrder
-from penstock.core.place.free import FreeNode
+from penstock.core.place.free import FreeNode, emptied
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.room.victims import candidates, cheapest_victims, held_places
 from penstock.core.snapshot import Snapshot
@@ -115,9 +115,9 @@ class _Cycle:
 
     def consider(self, job: Job) -> bool:
         """Decide about one job; return False when no other job of its class needs a look."""
-        starving = self._starving.get(job.spec.ask.pool)
-        if starving is not None:
-            self.verdicts[job.class_id] = Verdict("behind_starving_job", job.id, blocker=starving)
+        ahead = self._starving.get(job.spec.ask.pool)
+        if ahead is not None:
+            self.verdicts[job.class_id] = Verdict("behind_starving_job", job.id, blocker=ahead)
             return False
         if len(self._starts) >= self._snapshot.config.settings.starts_per_cycle_max:
             self.verdicts[job.class_id] = Verdict("cycle_full", job.id)
@@ -130,7 +130,8 @@ class _Cycle:
             return True
         self.verdicts[job.class_id] = Verdict("no_fit", job.id, places.refused, places.replicas_possible)
         waited_ms = self._now_ms - job.submitted_ms
-        if waited_ms >= self._snapshot.config.settings.starvation_after_ms:
+        starving = waited_ms >= self._snapshot.config.settings.starvation_after_ms
+        if starving and not isinstance(place_gang(job.spec.ask, emptied(self._cluster)), NoFit):
             self._starving[job.spec.ask.pool] = job.id
         return False
 
@@ -200,11 +201,13 @@ def verify(proposed: Plan, state: State) -> Plan:
     """Return what of `proposed` still holds on `state`: checked again at commit, on real free capacity.
 
     A start holds when its job still waits with the same attempt number and every place is free on an open node
-    in the same life. Preemptions hold together: if one victim of a beneficiary is gone, none of them is asked.
+    in the same life. Preemptions hold together: if one victim of a beneficiary is gone, or a node that it was to start
+    on takes no work any more, none of them is asked.
     """
     nodes: dict[NodeName, FreeNode] = {}
     starts = tuple(s for s in proposed.starts if _start_holds(s, state, nodes))
-    broken = {p.beneficiary for p in proposed.preemptions if not _preemption_holds(p, state)}
+    closed = {job_id for job_id, places in proposed.held.items() if not all(_open(p, state) for p in places)}
+    broken = closed | {p.beneficiary for p in proposed.preemptions if not _preemption_holds(p, state)}
     preemptions = tuple(p for p in proposed.preemptions if p.beneficiary not in broken)
     dropped = len(proposed.starts) - len(starts) + len(proposed.preemptions) - len(preemptions)
     return msgspec.structs.replace(proposed, starts=starts, preemptions=preemptions, dropped=dropped)
@@ -242,6 +245,11 @@ def _take_place(start: Start, place: ReplicaPlace, state: State, nodes: dict[Nod
     if not planted("gang_checked_one_by_one"):
         node.take(start.ask.each, place.devices)
     return True
+
+
+def _open(place: ReplicaPlace, state: State) -> bool:
+    node = state.nodes.get(place.node)
+    return node is not None and node.incarnation == place.incarnation and node.state == "ready" and not node.draining
 
 
 def _preemption_holds(preemption: Preemption, state: State) -> bool:

@@ -7,7 +7,7 @@ from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.order.tree import ClassHeads
 from penstock.core.place.free import FreeCluster, free_cluster
-from penstock.core.state import State
+from penstock.core.state import PendingClass, State
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ def take_snapshot(state: State) -> Snapshot:
     most = max(1, state.config.settings.starts_per_cycle_max)
     jobs = state.jobs
     classes = tuple(
-        ClassHeads(class_id, pending.key, tuple(jobs[i] for i in pending.jobs[:most]), len(pending.jobs))
+        ClassHeads(class_id, pending.key, _heads(state, pending, most), len(pending.jobs))
         for class_id, pending in sorted(state.derived.pending.items())
     )
     return Snapshot(
@@ -42,3 +42,19 @@ def take_snapshot(state: State) -> Snapshot:
         stopping=dict(state.derived.stopping),
         beneficiaries=tuple(jobs[i] for i in sorted(state.derived.beneficiaries)),
     )
+
+
+def _heads(state: State, pending: PendingClass, most: int) -> tuple[Job, ...]:
+    """Return the first `most` jobs of a class that may start; those that back off come along but do not count."""
+    heads = tuple(state.jobs[i] for i in pending.jobs[:most])
+    if len(heads) == len(pending.jobs) or all(job.not_before_ms <= state.time_ms for job in heads):
+        return heads
+    found: list[Job] = []
+    ready = 0
+    for job_id in pending.jobs:
+        job = state.jobs[job_id]
+        found.append(job)
+        ready += job.not_before_ms <= state.time_ms
+        if ready >= most:
+            break
+    return tuple(found)

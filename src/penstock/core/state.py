@@ -221,7 +221,7 @@ class State:
         replicas = (*attempt.replicas[: event.rank], new, *attempt.replicas[event.rank + 1 :])
         state = job.state
         running_ms, first_ms = attempt.running_ms, job.first_started_ms
-        if all(r.state == "started" for r in replicas):
+        if all(r.state != "allocated" for r in replicas):
             state = tables.job_step(job.state, "all_started")
             running_ms = record.time_ms
             first_ms = first_ms or running_ms

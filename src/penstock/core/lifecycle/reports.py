@@ -81,6 +81,8 @@ def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation) -> None:
     if known is not None and known.incarnation != incarnation and known.state != "lost":
         lose_node(tx, spec.name, "its agent came back without its processes")
     known = tx.state.nodes.get(spec.name)
+    if known is not None and known.incarnation == incarnation and tx.state.derived.load(spec.name).replicas:
+        spec = known.spec  # what is running there was placed on that; another shape counts once it has ended
     same = known is not None and known.incarnation == incarnation and known.spec == spec
     if not same or (known is not None and known.state == "lost"):
         tx.emit(NodeRegistered(spec, incarnation))

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from penstock.core.errors import Problem, nearest
 from penstock.core.lifecycle.ending import dependency_met, finish, unmet_text
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import (
     AttemptStopRequested,
     JobCancelRequested,
@@ -19,7 +20,7 @@ from penstock.core.model.jobs import Dependency, DependencyKind, GangAsk, JobSpe
 from penstock.core.place.fit import REASON_TEXT
 from penstock.core.place.free import empty_cluster
 from penstock.core.place.gang import NoFit, place_gang
-from penstock.core.state import State
+from penstock.core.state import IDEMPOTENCY_KEPT_MS, State
 
 JOBS_PER_REQUEST_MAX = 100_000
 
@@ -63,7 +64,7 @@ def submit(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState])
     """
     state = tx.state
     known = state.idempotency.get(request.idempotency_key) if request.idempotency_key else None
-    if known is not None:
+    if known is not None and tx.now_ms - known.time_ms < IDEMPOTENCY_KEPT_MS:
         if known.digest != request.digest:
             problem = Problem(
                 "idempotency_key_reused",
@@ -182,6 +183,21 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
         if job_id in tx.state.jobs:
             finish(tx, tx.state.jobs[job_id], "cancelled", why)
     return Submitted(tuple(JobId(first + i) for i in range(total)))
+
+
+def config_problems(state: State, config: ClusterConfig) -> list[Problem]:
+    """Return what a new configuration takes away though live jobs still need it."""
+    problems = []
+    live = list(state.jobs.values())
+    for field, kept, used in (
+        ("queues", {q.name for q in config.queues}, {j.spec.queue for j in live}),
+        ("tenants", {t.name for t in config.tenants}, {j.spec.tenant for j in live}),
+        ("pools", {p.name for p in config.pools}, {j.spec.ask.pool for j in live}),
+    ):
+        for name in sorted(used - kept):
+            text = f"{field}: '{name}' is missing, and live jobs belong to it"
+            problems.append(Problem("still_used", field, text, name, "keep it until they have ended"))
+    return problems
 
 
 def cancel(tx: Transaction, job_id: JobId, by: UserName, reason: str = "") -> bool:

@@ -86,7 +86,8 @@ def pick_devices(ask: DeviceAsk, node: FreeNode) -> tuple[int, ...]:
         by_model = {d.index: ask.models.index(d.model) for d in node.spec.devices if d.index in free}
         for best in range(len(ask.models)):
             preferred = [i for i in free if by_model[i] <= best]
-            if len(preferred) >= ask.count and ask.link is None:
+            groups = node.groups(ask.link) if ask.link else (tuple(preferred),)
+            if any(len(set(preferred).intersection(group)) >= ask.count for group in groups):
                 free = preferred
                 break
     reach = LINK_KINDS[: LINK_KINDS.index(ask.link) + 1] if ask.link else LINK_KINDS

@@ -25,6 +25,13 @@ class FreeNode:
         self.devices: set[int] = {d.index for d in node.spec.devices if d.index not in held}
         self._groups: dict[LinkKind, Groups] = {}
 
+    def emptied(self) -> "FreeNode":
+        """Return this node as if it held nothing."""
+        copy = FreeNode.__new__(FreeNode)
+        copy.spec, copy.incarnation, copy.closed = self.spec, self.incarnation, self.closed
+        copy.host, copy.devices, copy._groups = self.spec.capacity, {d.index for d in self.spec.devices}, self._groups
+        return copy
+
     def eligible(self, ask: DeviceAsk) -> list[int]:
         """Return indexes of free devices that pass every filter of `ask`, ascending."""
         return [d.index for d in self.spec.devices if d.index in self.devices and ask.accepts(d) is None]
@@ -72,6 +79,11 @@ def empty_cluster(state: State) -> FreeCluster:
     for node in nodes:
         node.closed = ""
     return FreeCluster(nodes)
+
+
+def emptied(cluster: FreeCluster) -> FreeCluster:
+    """Return the same nodes, open or closed as they are, as if they held nothing."""
+    return FreeCluster(node.emptied() for node in cluster.nodes.values())
 
 
 def _closed(node: Node) -> str:
