@@ -4,6 +4,7 @@ import pytest
 
 from penstock.control import messages as msg
 from penstock.core.errors import BrokenInvariant, StaleEpoch
+from penstock.core.explain import explain
 from penstock.core.lifecycle.orders import Acknowledge, SaveReplica, StartReplica, StopReplica
 from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
 from penstock.core.lifecycle.requests import Refusal, Submitted
@@ -191,6 +192,15 @@ def test_a_checkpoint_can_be_asked_only_of_a_program_that_declared_how():
     assert rig.handle(msg.AskCheckpoint(saving)).orders == (("a", SaveReplica(ReplicaKey(saving, 1, 0))),)
 
 
+def test_a_resumption_said_again_after_a_checkpoint_changes_nothing():
+    rig = Rig("a")
+    job = rig.running()
+    said = ProgressSeen(KEY, "resumed", 0), ProgressSeen(KEY, "checkpoint", 10)
+    for progress in (said[:1], said[1:], said):
+        rig.report("a", rig.seen(job), progress=progress)
+    assert (rig.events().count("JobResumed"), rig.state.jobs[job].progress.step) == (1, 10)
+
+
 def test_a_finished_job_leaves_a_row_with_all_that_stays_queryable():
     rig = Rig("a")
     job = rig.running(name="train", priority=7)
@@ -219,6 +229,15 @@ def test_a_new_job_may_depend_on_one_that_has_left_the_state():
     well, badly = Dependency(1, "after_ok"), Dependency(2, "after_ok")
     assert rig.state.jobs[rig.submit(after=(well,))].unmet == ()
     assert rig.store.outcome(rig.submit(after=(badly,))) == "cancelled"
+
+
+def test_a_job_whose_end_is_being_committed_can_be_explained():
+    rig, found = Rig("a"), []
+    job, append = rig.running(), rig.store.append
+    say = lambda: [explain(rig.state, ending, None, 0).state for ending, _ in rig.controller.ending]
+    rig.store.append = lambda *given: (found.extend(say()), append(*given))
+    rig.exit(job)
+    assert found == ["running"]
 
 
 def test_the_clock_of_the_log_never_goes_back():

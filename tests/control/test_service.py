@@ -132,14 +132,15 @@ def test_a_slow_planner_holds_up_neither_a_submit_nor_a_heartbeat(live, slow_pla
 
 def test_only_one_cycle_is_planned_at_a_time(live, slow_planner):
     began, may_end = slow_planner
+    taken, snapshot = [], live.rig.controller.snapshot
+    live.rig.controller.snapshot = lambda: taken.append(1) or snapshot()
     live.start()
     assert began.wait(WAIT_S)
-    began.clear()
-    live.ask(submit())()
-    live.ask(live.rig.message("a"))()
-    assert not began.is_set()
+    for _ in range(3):
+        live.ask(submit())()
+    assert len(taken) == 1
     may_end.set()
-    assert began.wait(WAIT_S)
+    until(lambda: len(taken) == 2, "the next cycle begins")
 
 
 def test_more_than_the_inbox_holds_is_refused_at_once(live, monkeypatch):
@@ -157,6 +158,20 @@ def test_stop_answers_everything_that_was_asked(live):
     live.start()
     live.stop()
     assert [wait().job_ids[0] for wait in asked] == list(range(1, 1_101))
+
+
+def test_stop_answers_what_was_asked_just_before_it(live):
+    busy, may_go_on = threading.Event(), threading.Event()
+    live.service.ask(submit(), lambda reply: (busy.set(), may_go_on.wait(WAIT_S)))
+    live.start()
+    assert busy.wait(WAIT_S)
+    asked = [live.ask(submit()) for _ in range(3)]
+    ending = threading.Thread(target=live.stop)
+    ending.start()
+    until(lambda: live.service._inbox.qsize() == 4, "the end is asked for")
+    may_go_on.set()
+    ending.join(WAIT_S)
+    assert [wait().job_ids[0] for wait in asked] == [2, 3, 4]
 
 
 def test_stop_keeps_a_snapshot_of_all(live):

@@ -27,6 +27,10 @@ HANDOVER_MS = 1_500
 """A worker whose guardian died may start replicas for this long before it has become the guardian itself."""
 
 
+PID_REUSED_MS = 60_000
+"""Process numbers come round again; a mistake of the killer shows sooner than that."""
+
+
 class Audit:
     """`findings` holds (promise, detail); empty when everything held."""
 
@@ -64,12 +68,22 @@ class Audit:
 
     def run(self, views: Iterable[JobView]) -> None:
         """Check everything; `views` are the server's answers about the accepted jobs."""
+        self._killer()
         self._clients()
         self._ids()
         self._outcomes({view.id: view for view in views})
         self._ledgers()
         self._losses()
         self._log()
+
+    def _killer(self) -> None:
+        """Check the harness itself: a replica that it hit by mistake would look like a wrong outcome."""
+        victims = {pid: kill for kill in self._kills for pid in kill.pids}
+        for record in self._records:
+            event = record.event
+            if isinstance(event, ev.ReplicaStarted) and (kill := victims.get(event.pid)) and event.pid:
+                if abs(record.time_ms - kill.time_ms) < PID_REUSED_MS:
+                    self._found("the harness kills no replica", f"{kill.what} {kill.node} hit job {event.job_id}")
 
     def _clients(self) -> None:
         for line in self._load.refused:

@@ -1,7 +1,7 @@
 """An agent that dies at one exact step of a start, and its heir. Run as `python -m tests.crash.dying FOLDER STEP`.
 
 The process plays the guardian: its first worker starts a replica and kills itself at STEP ('spawned': the gate
-waits, nothing is noted; 'noted': the gate waits and is noted). Then it notes what it inherited, takes the replica
+waits, nothing is noted; 'noted': the gate waits and is noted; 'ended': the program has run, its exit is noted). Then it notes what it inherited, takes the replica
 over as the next worker would, and prints what that tells the server.
 """
 
@@ -19,13 +19,33 @@ from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName,
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.local.agent import PR_SET_CHILD_SUBREAPER
-from penstock.engines.local.containment import SessionContainment
+from penstock.engines.local.containment import Box, SessionContainment
 from penstock.engines.local.journal import ExitBook, Journal, Line
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.replicas import Replicas
 
 KEY = ReplicaKey(JobId(1), AttemptNumber(1), Rank(0))
 HEIR_WAIT_S = 10.0
+
+
+class FolderBox:
+    """A box that shows as a folder whether it was removed, as a control group does."""
+
+    def __init__(self, folder: Path, inner: Box) -> None:
+        self._folder, self._inner = folder, inner
+        self.gates, self.pids, self.note = inner.gates, inner.pids, inner.note
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def remove(self) -> None:
+        self._folder.rmdir()
+
+
+class FolderContainment(SessionContainment):
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def box(self, name: str, limits: Resources, leader: int | None = None) -> Box:
+        return FolderBox(self._folder / name, super().box(name, limits, leader))
 
 
 class DyingJournal(Journal):
@@ -37,7 +57,7 @@ class DyingJournal(Journal):
         if line.what == "started" and self.step == "spawned":
             os.kill(os.getpid(), signal.SIGKILL)
         super().write(line)
-        if line.what == "started" and self.step == "noted":
+        if (line.what, self.step) in (("started", "noted"), ("exited", "ended")):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -64,7 +84,7 @@ def order(folder: Path) -> StartReplica:
 def replicas(folder: Path, journal: Journal, told: list[ExitInfo]) -> Replicas:
     book = ExitBook(folder / "exits")
     return Replicas(
-        "n1", DataFolder(folder), SessionContainment(), {}, journal, book, lambda _, info: told.append(info)
+        "n1", DataFolder(folder), FolderContainment(folder / "boxes"), {}, journal, book, lambda _, i: told.append(i)
     )
 
 
@@ -90,7 +110,11 @@ def main() -> None:
     if not worker:
         journal = DyingJournal(folder / "journal")
         journal.step = step
-        replicas(folder, journal, []).start(order(folder))
+        started = replicas(folder, journal, [])
+        started.start(order(folder))
+        while started.running:
+            started.reap()
+            started.poll(0)
         os._exit(0)
     inherit(folder)
     told: list[ExitInfo] = []
@@ -98,11 +122,15 @@ def main() -> None:
     heir = replicas(folder, journal, told)
     noted = [known.pid for known in journal.known.values()]
     for known in journal.known.values():
-        heir.adopt(known)
+        if known.exit is None:
+            heir.adopt(known)
+        else:
+            told.append(known.exit)
     begin = time.monotonic()
     while heir.running and time.monotonic() < begin + HEIR_WAIT_S:
         heir.poll(int((time.monotonic() - begin) * 1000))
-    print(json.dumps({"noted": [bool(pid) for pid in noted], "told": [(i.code, i.signal, i.problem) for i in told]}))
+    answer = {"noted": [bool(pid) for pid in noted], "told": [(i.code, i.signal, i.problem) for i in told]}
+    print(json.dumps(answer | {"boxes": os.listdir(folder / "boxes")}))
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ IN_FLIGHT_MIN = 50
 
 
 class Kill(msgspec.Struct, frozen=True):
-    """One kill point. `time_ms` is unix time, `node` is empty when no agent was hit."""
+    """One kill point. `time_ms` is unix time, `node` is empty when no agent was hit, `pids` are of agents."""
 
     what: What
     time_ms: int
     node: str
     in_flight: int
+    pids: tuple[int, ...] = ()
 
 
 class Killer:
@@ -53,8 +54,9 @@ class Killer:
             return
         for victim in victims:
             self._hit(victim)
-        until(lambda: not any(lives(pid) for pid in victims if pid), "the killed agents are dead")
-        self._note(what, node, in_flight)
+        agents = tuple(pid for pid in victims if pid is not None)
+        until(lambda: not any(lives(pid) for pid in agents), "the killed agents are dead")
+        self._note(what, node, in_flight, agents)
         if what == "starting server":
             self._cluster.spawn_server()
             time.sleep(self._chance.uniform(0, 0.8))  # the random moment within the start
@@ -85,5 +87,5 @@ class Killer:
             self.server_faults.append(server.returncode)
         self._cluster.kill_server()
 
-    def _note(self, what: What, node: str, in_flight: int) -> None:
-        self.kills.append(Kill(what, time.time_ns() // 1_000_000, node, in_flight))
+    def _note(self, what: What, node: str, in_flight: int, pids: tuple[int, ...] = ()) -> None:
+        self.kills.append(Kill(what, time.time_ns() // 1_000_000, node, in_flight, pids))

@@ -113,18 +113,29 @@ def test_with_nobody_left_to_know_the_exit_a_job_runs_again_and_never_twice_at_o
     assert [e.exit.problem for e in program.exits()] == [NOBODY_WATCHED, ""]
 
 
-@pytest.mark.parametrize(("step", "noted"), [("spawned", False), ("noted", True)])
-def test_a_gate_whose_agent_dies_never_runs_the_program(tmp_path: Path, step: str, noted: bool) -> None:
+def died_at(step: str, folder: Path) -> dict[str, object]:
+    """Let a worker die at `step` of one replica's life; return what its heir knows and tells."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.dying", str(tmp_path), step],
+        [sys.executable, "-m", "tests.crash.dying", str(folder), step],
         capture_output=True,
         text=True,
         timeout=30,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"noted": [noted], "told": [[None, None, NEVER_STARTED]]}
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(("step", "noted"), [("spawned", False), ("noted", True)])
+def test_a_gate_whose_agent_dies_never_runs_the_program(tmp_path: Path, step: str, noted: bool) -> None:
+    answer = died_at(step, tmp_path)
+    assert answer == {"noted": [noted], "told": [[None, None, NEVER_STARTED]], "boxes": []}
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_worker_that_dies_once_it_has_noted_an_exit_leaves_no_box(tmp_path: Path) -> None:
+    assert died_at("ended", tmp_path) == {"noted": [True], "told": [[0, None, ""]], "boxes": []}
+    assert (tmp_path / "ran").read_text() == "ran\n"
 
 
 BEATING = (

@@ -152,8 +152,8 @@ class Server:
     def token(self) -> str:
         return self.data.user_token.read_text(encoding="ascii").strip()
 
-    def http(self, method: str, path: str, body: bytes | None = None, **headers: str) -> "Answer":
-        """Send one raw request with the right token; `token=''` sends none."""
+    def http(self, method: str, path: str, body: bytes | None = None, *, read: bool = True, **headers: str) -> "Answer":
+        """Send one raw request with the right token; `token=''` sends none; a stream must not be read to its end."""
         token = headers.pop("token", self.token)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         sent |= {"Authorization": f"Bearer {token}"} if token else {}
@@ -161,7 +161,7 @@ class Server:
         try:
             connection.request(method, path, body, sent)
             response = connection.getresponse()
-            return Answer(response.status, dict(response.headers.items()), response.read())
+            return Answer(response.status, dict(response.headers.items()), response.read() if read else b"")
         finally:
             connection.close()
 

@@ -83,10 +83,10 @@ def test_a_finished_job_is_explained_by_its_end(jobs):
 def test_queues_show_who_is_next_in_order(jobs):
     for _ in range(2):
         jobs.state(jobs.submit("sleep 60", devices=4), "running")
-    low, high = jobs.submit(devices=1, priority="low"), jobs.submit(devices=1, priority=600, preemptible=False)
+    low, high = jobs.submit(devices=1, priority="low"), jobs.submit(devices=1, priority=400)
     (queue,) = jobs.client.queues()
-    assert [ref.id for ref in queue.next_jobs] in ([high, low], [low])
-    assert queue.name == "default"
+    assert [ref.id for ref in queue.next_jobs] == [high, low]
+    assert (queue.name, queue.waiting, queue.active) == ("default", 2, 2)
 
 
 def test_usage_grows_with_what_was_held(jobs):

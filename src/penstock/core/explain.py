@@ -61,7 +61,8 @@ def explain(state: State, job: Job, last: Plan | None, now_ms: int) -> Explanati
 
 def _not_waiting(job: Job) -> Explanation:
     attempt = job.attempt
-    assert attempt is not None
+    if attempt is None:
+        return Explanation(job.id, job.state, job.state, f"attempt {job.last_attempt} has just ended")
     nodes = sorted({r.place.node for r in attempt.replicas})
     where = ", ".join(nodes)
     if job.state == "stopping" and attempt.stop is not None:

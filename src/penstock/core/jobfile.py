@@ -454,12 +454,8 @@ def _text(reader: Reader, field: str, value: Any) -> str:
 _STRING: Json = {"type": "string"}
 _QUANTITY: Json = {"type": ["string", "number"]}
 _NAMES: Json = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-_JOBS: Json = {
-    "anyOf": [
-        {"type": ["string", "integer"]},
-        {"type": "array", "items": {"type": ["string", "integer"]}},
-    ]
-}
+_JOB_REF: Json = {"type": ["string", "integer"], "minimum": 1, "maximum": 2**53 - 1, "minLength": 1}
+_JOBS: Json = {"anyOf": [_JOB_REF, {"type": "array", "items": _JOB_REF}]}
 _DEVICES: Json = {
     "anyOf": [
         {"type": "integer", "minimum": 0, "maximum": DEVICES_PER_REPLICA_MAX},

@@ -22,7 +22,6 @@ from penstock.core.model.jobs import (
     GangAsk,
     Job,
     JobSpec,
-    Progress,
     Replica,
     RequestClass,
     StopOrder,
@@ -144,7 +143,7 @@ class State:
                 self._checkpoint_saved(event, record)
             case ev.JobResumed():
                 job = self.jobs[event.job_id]
-                self._put(replace(job, progress=replace(job.progress, step=event.step)))
+                self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
             case ev.JobCancelRequested():
                 self._put(replace(self.jobs[event.job_id], cancel_requested=True))
             case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged():
@@ -253,8 +252,14 @@ class State:
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved, record: ev.Record) -> None:
         job, _ = self.attempt_of(event.job_id, event.attempt)
-        step = max(job.progress.step, event.step)
-        self._put(replace(job, progress=Progress(step, event.step, record.time_ms, event.attempt)))
+        saved = replace(
+            job.progress,
+            step=max(job.progress.step, event.step),
+            checkpoint_step=event.step,
+            checkpoint_ms=record.time_ms,
+            checkpoint_attempt=event.attempt,
+        )
+        self._put(replace(job, progress=saved))
 
     def _attempt_ended(self, event: ev.AttemptEnded) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)

@@ -4,6 +4,7 @@
 last checkpoint, though it had been answered.
 """
 
+import contextlib
 import hashlib
 import os
 import sqlite3
@@ -65,14 +66,14 @@ class SqliteStore:
 
     def _prepare(self) -> None:
         writer = self._writer
-        writer.execute("PRAGMA journal_mode=WAL")
-        writer.execute("PRAGMA synchronous=FULL")
         version = writer.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
             raise StoreError(
                 f"{self._path} has schema {version}, this program knows up to {SCHEMA_VERSION}",
                 hint="use the newer program that wrote it",
             )
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute("PRAGMA synchronous=FULL")
         writer.executescript(_SCHEMA)
         writer.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
@@ -157,19 +158,20 @@ class SqliteStore:
 
     def save_snapshot(self, image: Image) -> None:
         folder = self._folder / "snapshots"
-        folder.mkdir(exist_ok=True)
         body = _encode(image)
         data = hashlib.sha256(body).digest() + body
         path = folder / f"{image.seq:020d}"
         temporary = path.with_suffix(".tmp")
         try:
+            folder.mkdir(exist_ok=True)
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.rename(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
             raise StoreError(f"the snapshot {path.name} could not be written: {error}") from error
         for old in sorted(folder.glob("[0-9]*"))[:-SNAPSHOTS_KEPT]:
             old.unlink(missing_ok=True)

@@ -155,7 +155,7 @@ def _on_progress(tx: Transaction, seen: ProgressSeen) -> None:
         if known.checkpoint_attempt == job.attempt.number and seen.step <= known.checkpoint_step:
             return
         tx.emit(CheckpointSaved(job.id, job.attempt.number, seen.step, seen.size_bytes, seen.why))
-    elif seen.kind == "resumed":
+    elif seen.kind == "resumed" and job.progress.resumed_attempt != job.attempt.number:
         lost = max(0, job.progress.step - seen.step)
         tx.emit(JobResumed(job.id, job.attempt.number, seen.step, lost))
 

@@ -177,6 +177,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint_step: int = 0
     checkpoint_ms: int = 0
     checkpoint_attempt: AttemptNumber = AttemptNumber(0)
+    resumed_attempt: AttemptNumber = AttemptNumber(0)
+    """The attempt that last said where it went on: it says so once, however often a report is repeated."""
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):

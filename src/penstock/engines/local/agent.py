@@ -174,6 +174,7 @@ class Guardian:
                 left.remove(box)
             self._reap()
             time.sleep(REAP_PAUSE_S)
+        choose(self._config.box_parent).close()
 
     def _unfinished(self) -> list[Known]:
         """Return the replicas that may have processes: their leader, or only what it left behind."""

@@ -48,6 +48,10 @@ class Containment(Protocol):
         """Return a new box with limits, or the present one of that name after a restart of the agent."""
         ...
 
+    def close(self) -> None:
+        """Drop what holds the boxes, if they are all gone."""
+        ...
+
 
 def kill_inside(box: Box) -> bool:
     """Kill everything in the box once; return whether it is empty. To be repeated until it is."""
@@ -105,6 +109,9 @@ class CgroupV2:
 
     def box(self, name: str, limits: Resources, leader: int | None = None) -> Box:
         return _BoxV2(self._base / name, limits)
+
+    def close(self) -> None:
+        _remove(self._base)
 
 
 def _version_2(parent: str) -> CgroupV2 | None:
@@ -176,6 +183,10 @@ class CgroupV1:
     def box(self, name: str, limits: Resources, leader: int | None = None) -> Box:
         return _BoxV1(self._trees, name, limits)
 
+    def close(self) -> None:
+        for folder in self._trees.values():
+            _remove(folder)
+
 
 def _version_1(parent: str) -> CgroupV1 | None:
     trees: dict[str, Path] = {}
@@ -223,6 +234,9 @@ class SessionContainment:
 
     def box(self, name: str, limits: Resources, leader: int | None = None) -> Box:
         return _SessionBox(name, leader)
+
+    def close(self) -> None:
+        """Nothing was made."""
 
 
 def _pids(folder: Path) -> list[int]:

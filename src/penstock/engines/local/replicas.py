@@ -196,13 +196,13 @@ class Replicas:
         return (running.pid, running.ticks) in self._exits.ended_by_lease
 
     def _finish(self, key: ReplicaKey, info: ExitInfo) -> None:
-        """Say that nothing is left of the replica. The journal has it first."""
-        self._journal.write(Line(key, "exited", exit=info))
+        """Say that nothing is left of the replica. Its box goes first: once the journal has the exit, no heir looks."""
         running = self.running.pop(key, None)
         self._killing.discard(key)
         if running is not None:
             self._by_pid.pop(running.pid, None)
             running.box.remove()
+        self._journal.write(Line(key, "exited", exit=info))
         self._on_gone(key, info)
 
     def forget(self, key: ReplicaKey) -> None:
