@@ -58,7 +58,8 @@ soak: $(VENV)/.dev
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/crash
 
 bench: $(VENV)/.dev
-	@for program in bench/*.py; do $(BIN)/python $$program || exit 1; done
+	$(BIN)/python -m bench.end_to_end
+	$(BIN)/python -m bench.submit
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/generate_docs.py

@@ -81,9 +81,9 @@ class Audit:
         victims = {pid: kill for kill in self._kills for pid in kill.pids}
         for record in self._records:
             event = record.event
-            if isinstance(event, ev.ReplicaStarted) and (kill := victims.get(event.pid)) and event.pid:
-                if abs(record.time_ms - kill.time_ms) < PID_REUSED_MS:
-                    self._found("the harness kills no replica", f"{kill.what} {kill.node} hit job {event.job_id}")
+            kill = victims.get(event.pid) if isinstance(event, ev.ReplicaStarted) and event.pid else None
+            if kill is not None and abs(record.time_ms - kill.time_ms) < PID_REUSED_MS:
+                self._found("the harness kills no replica", f"{kill.what} {kill.node} hit {event}")
 
     def _clients(self) -> None:
         for line in self._load.refused:

@@ -1,8 +1,9 @@
 """An agent that dies at one exact step of a start, and its heir. Run as `python -m tests.crash.dying FOLDER STEP`.
 
 The process plays the guardian: its first worker starts a replica and kills itself at STEP ('spawned': the gate
-waits, nothing is noted; 'noted': the gate waits and is noted; 'ended': the program has run, its exit is noted). Then it notes what it inherited, takes the replica
-over as the next worker would, and prints what that tells the server.
+waits, nothing is noted; 'noted': the gate waits and is noted; 'ended': the program has run, its exit is noted).
+Then it notes what it inherited, takes the replica over as the next worker would, and prints what that tells the
+server.
 """
 
 import ctypes
