@@ -146,22 +146,26 @@ class Cluster:
     # The agents.
 
     def agent(self, node: str) -> tuple[int | None, int | None]:
-        """Return (guardian, worker) of the node: of its agent's processes the child is the worker."""
-        mine = {pid: parent_of(pid) for pid in self.processes("agent") if self._is_agent(pid, node)}
-        top = [pid for pid, parent in mine.items() if parent not in mine]
-        worker = next((pid for pid, parent in mine.items() if parent in top), None)
-        guardian = mine[worker] if worker else next(iter(top), None)
-        return guardian, worker
+        """Return (guardian, worker) of the node, None for what does not live.
+
+        The guardian is the one that says so; only its own child is the worker. A worker's child looks like an agent
+        too, for as long as it has not yet become a replica: killing that one would hit a program.
+        """
+        try:
+            guardian = int((self.data.node(node) / "agent.pid").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None, None
+        if not lives(guardian) or not self._is_agent(guardian, node):
+            return None, None
+        mine = [pid for pid in self.processes("agent") if parent_of(pid) == guardian and self._is_agent(pid, node)]
+        return guardian, (mine[0] if mine else None)
 
     def settled(self, node: str) -> tuple[int, int]:
-        """Return (guardian, worker) once both live.
-
-        Looks twice: while it starts a replica, the worker has for a moment a child that still looks like an agent.
-        """
+        """Return (guardian, worker) once both live."""
 
         def both() -> tuple[int, int] | None:
-            first, again = self.agent(node), self.agent(node)
-            return (first[0], first[1]) if first[0] and first[1] and first == again else None
+            guardian, worker = self.agent(node)
+            return (guardian, worker) if guardian and worker else None
 
         found = until(both, f"guardian and worker of {node} live")
         assert found is not None

@@ -6,9 +6,9 @@ from typing import Any, get_type_hints
 import msgspec
 
 from penstock.core.errors import Problem, nearest
-from penstock.core.jobfile import Reader
 from penstock.core.model import cluster as c
 from penstock.core.model.ids import PoolName, QueueName, TenantName
+from penstock.core.reader import Reader
 from penstock.core.units import parse_duration_ms, parse_size_bytes
 
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")

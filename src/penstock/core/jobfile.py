@@ -3,26 +3,26 @@
 One table of fields drives parsing, error messages and the JSON Schema.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 import msgspec
 
 from penstock.core.errors import Problem, nearest
+from penstock.core.jobgraph import sorted_by_dependency
 from penstock.core.lifecycle.requests import NewJob
 from penstock.core.model import cluster
 from penstock.core.model import jobs as m
 from penstock.core.model.ids import JobId, PoolName, QueueName, TenantName
 from penstock.core.model.resources import LINK_KINDS, DeviceAsk, LinkKind, ReplicaAsk, Resources
+from penstock.core.reader import TEXT_MAX, Raw, Reader, shown
 from penstock.core.units import parse_duration_ms, parse_rate_bps, parse_size_bytes
 
-Raw = Mapping[str, Any]
 Json = dict[str, Any]
 
 REPLICAS_MAX = 10_000
 DEVICES_PER_REPLICA_MAX = 1_024
 ARRAY_MAX = 100_000
-TEXT_MAX = 65_536
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP")
 TOPOLOGY_WORDS: dict[str, m.TopologyScope] = {
     "same_node": "node",
@@ -30,87 +30,6 @@ TOPOLOGY_WORDS: dict[str, m.TopologyScope] = {
     "same_rack": "rack",
     "spread": "spread",
 }
-
-
-class Reader:
-    """Collects problems while values are read from one mapping; a bad value reads as its default."""
-
-    def __init__(self, where: str, problems: list[Problem]) -> None:
-        self.where, self.problems = where, problems
-
-    def path(self, field: str) -> str:
-        return f"{self.where}.{field}" if self.where else field
-
-    def wrong(self, field: str, value: object, expected: str, *, code: str = "bad_value", hint: str = "") -> None:
-        shown = _shown(value)
-        text = f"{self.path(field)} is {shown}, expected {expected}"
-        self.problems.append(Problem(code, self.path(field), text, shown, hint))
-
-    def unknown(self, raw: Raw, known: Sequence[str]) -> None:
-        """Report fields that do not exist, each with the nearest right word."""
-        for name in raw:
-            if name not in known:
-                text = f"{self.path(str(name))} is not a field"
-                hint = nearest(str(name), known)
-                self.problems.append(Problem("unknown_field", self.path(str(name)), text, _shown(raw[name]), hint))
-
-    def integer(self, field: str, value: object, *, low: int, high: int, default: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            self.wrong(field, value, f"a whole number from {low} to {high}")
-            return default
-        return value
-
-    def text(self, field: str, value: object, default: str = "") -> str:
-        if not isinstance(value, str) or not value or len(value) > TEXT_MAX or "\0" in value:
-            self.wrong(field, value, f"a text of 1 to {TEXT_MAX} characters")
-            return default
-        return value
-
-    def word(self, field: str, value: object, words: Sequence[str], default: str) -> str:
-        if not isinstance(value, str) or value not in words:
-            self.wrong(field, value, "one of " + ", ".join(words), hint=nearest(str(value), words))
-            return default
-        return value
-
-    def flag(self, field: str, value: object, *, default: bool) -> bool:
-        if not isinstance(value, bool):
-            self.wrong(field, value, "true or false")
-            return default
-        return value
-
-    def quantity(self, field: str, value: object, parse: Callable[[Any], int], example: str) -> int:
-        try:
-            if isinstance(value, bool) or not isinstance(value, str | int | float):
-                raise ValueError(value)
-            parsed = parse(value)
-            if not 0 <= parsed < 2**62:
-                raise ValueError(value)
-        except (ValueError, TypeError, OverflowError):
-            self.wrong(field, value, f"a quantity such as {example}")
-            return 0
-        return parsed
-
-    def pairs(self, field: str, value: object) -> tuple[tuple[str, str], ...]:
-        """Read a mapping of texts; numbers and booleans are taken as they print in YAML."""
-        if not isinstance(value, Mapping):
-            self.wrong(field, value, "a mapping of names to texts")
-            return ()
-        found = []
-        for name, item in value.items():
-            if not isinstance(name, str) or not name or "=" in name or "\0" in name:
-                self.wrong(field, name, "names without '='")
-            elif isinstance(item, bool):
-                found.append((name, "true" if item else "false"))
-            elif isinstance(item, str | int | float) and "\0" not in str(item):
-                found.append((name, str(item)))
-            else:
-                self.wrong(f"{field}.{name}", item, "a text or number")
-        return tuple(sorted(found))
-
-
-def _shown(value: object) -> str:
-    text = f"'{value}'" if isinstance(value, str) else str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def parse_request(raw: object) -> tuple[tuple[NewJob, ...], list[Problem]]:
@@ -136,7 +55,7 @@ def parse_request(raw: object) -> tuple[tuple[NewJob, ...], list[Problem]]:
             break
     if problems:
         return (), problems
-    return _sorted_by_dependency(jobs, problems), problems
+    return sorted_by_dependency(jobs, problems), problems
 
 
 def _marker(entry: Raw) -> bytes:
@@ -175,7 +94,7 @@ def _entries(raw: object, problems: list[Problem]) -> list[tuple[str, Raw]]:
         return found
     if not isinstance(raw, Mapping):
         problems.append(
-            Problem("bad_value", "", f"a job is a mapping of fields, found {_shown(raw)}", _shown(raw), "see the docs")
+            Problem("bad_value", "", f"a job is a mapping of fields, found {shown(raw)}", shown(raw), "see the docs")
         )
         return []
     return [("", raw)]
@@ -245,66 +164,6 @@ def _name_of(command: tuple[str, ...]) -> str:
     if base.startswith("python") and len(words) > 1:
         base = next((w for w in words[1:] if not w.startswith("-")), base).rsplit("/", 1)[-1]
     return base[:64] or "job"
-
-
-def _sorted_by_dependency(jobs: list[NewJob], problems: list[Problem]) -> tuple[NewJob, ...]:
-    """Return entries so that each comes after those it names; names a cycle as a problem."""
-    if not any(job.after_names for job in jobs):
-        return tuple(jobs)
-    by_name: dict[str, list[int]] = {}
-    for index, job in enumerate(jobs):
-        by_name.setdefault(job.spec.name, []).append(index)
-    order: list[int] = []
-    mark: dict[int, Literal["open", "done"]] = {}
-    for start in range(len(jobs)):
-        _visit(start, jobs, by_name, mark, order, problems)
-    return tuple(jobs[i] for i in order) if not problems else ()
-
-
-def _visit(
-    start: int,
-    jobs: list[NewJob],
-    by_name: dict[str, list[int]],
-    mark: dict[int, Literal["open", "done"]],
-    order: list[int],
-    problems: list[Problem],
-) -> None:
-    """Depth-first visit without recursion; an entry met again while open closes a cycle."""
-    if start in mark:
-        return
-    stack: list[tuple[int, list[int]]] = [(start, _named(start, jobs, by_name, problems))]
-    mark[start] = "open"
-    while stack:
-        index, left = stack[-1]
-        if not left:
-            mark[index] = "done"
-            order.append(index)
-            stack.pop()
-            continue
-        following = left.pop(0)
-        if following not in mark:
-            mark[following] = "open"
-            stack.append((following, _named(following, jobs, by_name, problems)))
-        elif mark[following] == "open":
-            names = [jobs[i].spec.name for i, _ in stack]
-            cycle = [*names[names.index(jobs[following].spec.name) :], jobs[following].spec.name]
-            text = "these jobs wait for each other: " + " -> ".join(cycle)
-            kind = next(kind for name, kind in jobs[index].after_names if name == jobs[following].spec.name)
-            where = f"{jobs[index].field}.{kind}".lstrip(".")
-            hint = "remove one of these dependencies"
-            problems.append(Problem("dependency_cycle", where, text, cycle[-1], hint))
-
-
-def _named(index: int, jobs: list[NewJob], by_name: dict[str, list[int]], problems: list[Problem]) -> list[int]:
-    found: list[int] = []
-    for name, kind in jobs[index].after_names:
-        if name not in by_name:
-            where = f"{jobs[index].field}.{kind}".lstrip(".")
-            text = f"{where}: no job of this request is named '{name}'"
-            hint = nearest(name, by_name) or "use the number of a job that was submitted before"
-            problems.append(Problem("unknown_job", where, text, name, hint))
-        found += by_name.get(name, [])
-    return found
 
 
 class Field(msgspec.Struct, frozen=True):

@@ -2,12 +2,13 @@
 
 import msgspec
 
+from penstock.core.derived import PendingClass
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.order.tree import ClassHeads
 from penstock.core.place.free import FreeCluster, free_cluster
-from penstock.core.state import PendingClass, State
+from penstock.core.state import State
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -5,28 +5,24 @@ What is derived here (loads of nodes, pending classes, dependants) is a cache of
 `invariants.py` recomputes each of them and compares.
 """
 
-from bisect import bisect_left, insort
 from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.derived import Derived, class_of
 from penstock.core.errors import BrokenInvariant
 from penstock.core.lifecycle import tables
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, Node
-from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
+from penstock.core.model.ids import AttemptNumber, Epoch, JobId, NodeName, Rank
 from penstock.core.model.jobs import (
     Attempt,
     ExitInfo,
-    GangAsk,
     Job,
-    JobSpec,
     Replica,
-    RequestClass,
     StopOrder,
 )
-from penstock.core.model.resources import Resources
 
 IDEMPOTENCY_KEPT_MS = 24 * 3_600_000
 IDEMPOTENCY_KEPT_MAX = 100_000
@@ -37,14 +33,6 @@ class IdempotencyEntry(msgspec.Struct, frozen=True):
     count: int
     digest: str
     time_ms: int
-
-
-class Load(msgspec.Struct):
-    """What is held on one node: host resources, which device indexes, and by whom."""
-
-    host: Resources
-    devices: dict[int, JobId]
-    replicas: set[tuple[JobId, Rank]]
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -107,7 +95,7 @@ class State:
         for job in image.jobs:
             class_id = state.derived.intern(class_of(job.spec))
             state.jobs[job.id] = job if job.class_id == class_id else replace(job, class_id=class_id)
-        state.derived.rebuild(state)
+        state.derived.rebuild(state.jobs.values())
         return state
 
     def apply(self, record: ev.Record) -> None:
@@ -341,133 +329,6 @@ class State:
             if job.attempt is None:
                 raise BrokenInvariant(f"job {job_id} holds {event.node} without an attempt")
             self._end_replica(job, job.attempt, rank, "node_lost", info, record.time_ms)
-
-
-class PendingClass(msgspec.Struct):
-    """Jobs of one request class that wait and have no unmet dependency, in submit order (job ids ascending)."""
-
-    key: RequestClass
-    jobs: list[JobId]
-
-
-class Derived:
-    """Indexes that follow from jobs and nodes; rebuilt from them when a state is loaded."""
-
-    def __init__(self) -> None:
-        self.class_ids: dict[RequestClass, ClassId] = {}
-        self.pending: dict[ClassId, PendingClass] = {}
-        self.loads: dict[NodeName, Load] = {}
-        self.dependants: dict[JobId, list[JobId]] = {}
-        self.stopping: dict[JobId, JobId | None] = {}
-        self.waiting_by_queue: dict[str, int] = {}
-        self.active: set[JobId] = set()
-        self.beneficiaries: set[JobId] = set()
-        self.ports: set[tuple[NodeName, int]] = set()
-        self.wait_limited: set[JobId] = set()
-        self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
-        """Requests that no known node could hold even when empty; forgotten when a node registers."""
-        self._keys: list[RequestClass] = []
-
-    def intern(self, key: RequestClass) -> ClassId:
-        """Return the number of the class, giving it one when it is new."""
-        found = self.class_ids.get(key)
-        if found is None:
-            found = ClassId(len(self._keys))
-            self.class_ids[key] = found
-            self._keys.append(key)
-        return found
-
-    def rebuild(self, state: State) -> None:
-        """Derive everything anew from jobs and nodes."""
-        for job in sorted(state.jobs.values(), key=lambda j: j.id):
-            if job.state == "waiting":
-                self.job_waits(job)
-                if job.room_made:
-                    self.beneficiaries.add(job.id)
-            if job.attempt is not None:
-                self.attempt_begins(job)
-                if job.attempt.stop is not None:
-                    self.stopping[job.id] = job.attempt.stop.beneficiary
-
-    def job_waits(self, job: Job) -> None:
-        queue = job.spec.queue
-        self.waiting_by_queue[queue] = self.waiting_by_queue.get(queue, 0) + 1
-        if job.spec.max_wait_ms:
-            self.wait_limited.add(job.id)
-        if job.unmet:
-            for dependency in job.unmet:
-                self.dependants.setdefault(dependency, []).append(job.id)
-        else:
-            self.becomes_ready(job)
-
-    def becomes_ready(self, job: Job) -> None:
-        pending = self.pending.get(job.class_id)
-        if pending is None:
-            pending = self.pending[job.class_id] = PendingClass(self._keys[job.class_id], [])
-        insort(pending.jobs, job.id)
-
-    def job_left_queue(self, job: Job) -> None:
-        self.waiting_by_queue[job.spec.queue] -= 1
-        self.wait_limited.discard(job.id)
-        self.beneficiaries.discard(job.id)
-        if job.unmet:
-            for dependency in job.unmet:
-                self.dependants[dependency].remove(job.id)
-            return
-        pending = self.pending[job.class_id]
-        del pending.jobs[bisect_left(pending.jobs, job.id)]
-        if not pending.jobs:
-            del self.pending[job.class_id]
-
-    def job_gone(self, job: Job) -> list[JobId]:
-        """Forget a finished job; return who was waiting for it, in order."""
-        return sorted(self.dependants.pop(job.id, []))
-
-    def attempt_begins(self, job: Job) -> None:
-        attempt = job.attempt
-        assert attempt is not None
-        self.active.add(job.id)
-        if attempt.port:
-            self.ports.add((attempt.replicas[0].place.node, attempt.port))
-        for replica in attempt.replicas:
-            if replica.holds:
-                self.hold(job, replica)
-
-    def attempt_ends(self, job: Job) -> None:
-        attempt = job.attempt
-        assert attempt is not None
-        self.active.discard(job.id)
-        self.stopping.pop(job.id, None)
-        self.ports.discard((attempt.replicas[0].place.node, attempt.port))
-
-    def load(self, node: NodeName) -> Load:
-        found = self.loads.get(node)
-        if found is None:
-            found = self.loads[node] = Load(Resources(), {}, set())
-        return found
-
-    def hold(self, job: Job, replica: Replica) -> None:
-        load = self.load(replica.place.node)
-        load.host = load.host + job.spec.ask.each.host
-        load.replicas.add((job.id, replica.rank))
-        for index in replica.place.devices:
-            if index in load.devices:
-                raise BrokenInvariant(
-                    f"device {index} of {replica.place.node} given to job {job.id}, held by {load.devices[index]}"
-                )
-            load.devices[index] = job.id
-
-    def release(self, job: Job, replica: Replica) -> None:
-        load = self.load(replica.place.node)
-        load.host = load.host - job.spec.ask.each.host
-        load.replicas.discard((job.id, replica.rank))
-        for index in replica.place.devices:
-            del load.devices[index]
-
-
-def class_of(spec: JobSpec) -> RequestClass:
-    """Return the request class of a job: everything the scheduler looks at but its age."""
-    return RequestClass(spec.queue, spec.tenant, spec.priority, spec.ask)
 
 
 def fold(records: list[ev.Record], state: State | None = None) -> State:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
+from penstock.core.derived import Load
 from penstock.core.model.cluster import Node, NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
 from penstock.core.model.resources import LINK_KINDS, Device, DeviceAsk, LinkKind, ReplicaAsk, Resources
-from penstock.core.state import Load, State
+from penstock.core.state import State
 
 Groups = tuple[tuple[int, ...], ...]
 
