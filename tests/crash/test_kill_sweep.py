@@ -68,12 +68,12 @@ def history(**changed: Any) -> list[ev.AnyEvent]:
     return [event for event in (events | changed).values() if event is not None]
 
 
-def broken(folder: Path, events: list[ev.AnyEvent], *, ledger: str = LEDGER, **load: Any) -> set[str]:
+def broken(folder: Path, events: list[ev.AnyEvent], *, ledger: str = LEDGER, hit: int = 76, **load: Any) -> set[str]:
     """Return the promises that the audit finds broken."""
     (folder / "1.0").write_text(ledger, encoding="ascii")
     told = {"asked": {1: JOB}, "accepted": {1: 1}, "refused": [], "folder": folder} | load
     view = SimpleNamespace(id=1, name=JOB.name, state="failed", exit_code=3, exit_signal=None)
-    kills = [Kill("worker", 1_000, "n1", 60)]
+    kills = [Kill("worker", 1_000, "n1", 60, (hit,))]
     records = [ev.Record(i, 1_000 + i, event) for i, event in enumerate(events, 1)]
     audit = Audit(SimpleNamespace(**told), kills, records)  # type: ignore[arg-type]
     audit.run([view])  # type: ignore[list-item]
@@ -123,3 +123,7 @@ def test_the_audit_finds_each_broken_promise(
 def test_the_audit_finds_a_job_that_ran_twice_at_once(tmp_path: Path) -> None:
     (tmp_path / "twice").write_text("1.0 attempt 2\n", encoding="ascii")
     assert broken(tmp_path, history()) == {"no job runs twice at once"}
+
+
+def test_the_audit_finds_a_replica_that_the_killer_hit_by_mistake(tmp_path: Path) -> None:
+    assert broken(tmp_path, history(), hit=77) == {"the harness kills no replica"}
