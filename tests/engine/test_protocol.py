@@ -77,6 +77,7 @@ def test_any_bytes_are_a_message_or_a_protocol_error(body, at, flip):
     whole[at % len(whole)] ^= flip
     for candidate in (body, bytes(whole)):
         try:
-            p.decode_to_agent(candidate)
+            decoded = p.decode_to_agent(candidate)
         except p.ProtocolError:
             continue
+        assert isinstance(decoded, p.ToAgent)

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.client import ApiProblem
 from tests.server.harness import Jobs, Server, cluster_file, environment, until
+from tests.smalldisk import small_file_system
 
 
 @pytest.fixture
@@ -23,13 +24,8 @@ def own(tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_file_system(tmp_path / "disk", "4m") as folder:
+        yield folder
 
 
 @pytest.mark.root

@@ -1,8 +1,6 @@
 """The log on SQLite: durability settings, all-or-none, two servers on one folder, readers in other threads."""
 
-import os
 import sqlite3
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.core.errors import StaleEpoch, StoreError, StoreFull
 from penstock.core.model.events import LeaderElected, Record
 from penstock.store.sqlite import SCHEMA_VERSION, SqliteStore
+from tests.smalldisk import small_file_system
 from tests.store.builders import finished, kept, record, records
 
 
@@ -27,13 +26,8 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_file_system(tmp_path / "disk", "1m") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize(("pragma", "value"), [("synchronous", 2), ("journal_mode", "wal"), ("user_version", 1)])

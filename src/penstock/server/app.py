@@ -106,34 +106,49 @@ def _json(body: bytes) -> Any:
         raise ApiError("not_json", "the body is not JSON", detail=str(error)) from error
 
 
-def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
-    def seen(job: Job, *, full: bool = False) -> api.JobView:
-        last, now_ms = backend.service.controller.last_plan, backend.clock.unix_ms()
-        waits_for = views.waiting_reason(job, last, now_ms) if job.state == "waiting" else ""
-        reached = backend.service.controller.reached.get(job.id, 0)
-        return views.live_job(job, full=full, waits_for=waits_for, reached=reached)
+class _JobViews:
+    """Jobs as the API shows them, live ones with what the control loop knows beyond the log."""
 
-    def view(job_id: int) -> api.JobView:
-        job = backend.live_job(JobId(job_id))
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def live(self, job: Job, *, full: bool = False) -> api.JobView:
+        controller = self._backend.service.controller
+        now_ms = self._backend.clock.unix_ms()
+        waits_for = views.waiting_reason(job, controller.last_plan, now_ms) if job.state == "waiting" else ""
+        return views.live_job(job, full=full, waits_for=waits_for, reached=controller.reached.get(job.id, 0))
+
+    def any(self, job_id: int) -> api.JobView:
+        """Return the view of a job, live or finished; raises ApiError when there is none."""
+        job = self._backend.live_job(JobId(job_id))
         if job is not None:
-            return seen(job, full=True)
-        finished = backend.reader.finished_job(JobId(job_id))
+            return self.live(job, full=True)
+        finished = self._backend.reader.finished_job(JobId(job_id))
         if finished is None:
             raise ApiError("not_found", f"there is no job {job_id}")
         return views.finished_job(finished)
 
+
+def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    jobs = _JobViews(backend)
+    _submit_and_list_routes(app, backend, caller, jobs)
+    _one_job_routes(app, backend, caller, jobs)
+    _job_story_routes(app, backend, caller, jobs)
+
+
+def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
     @app.post("/api/v1/jobs", status_code=201, **returns(api.SubmitAnswer, body="job_request"))
     async def submit_jobs(
         request: Request, who: caller, idempotency_key: Annotated[str | None, Header(max_length=200)] = None
     ) -> Response:
         """Submit one job, or many all together or not at all."""
         body = await _body(request)
-        jobs, problems = parse_request(_json(body))
+        entries, problems = parse_request(_json(body))
         if problems:
             raise ApiError("invalid_input", _title(problems), problems=problems)
         key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
         digest = hashlib.sha256(body).hexdigest() if key else ""
-        reply = await backend.ask(Submit(jobs, who.user, key, digest))
+        reply = await backend.ask(Submit(entries, who.user, key, digest))
         if isinstance(reply, Refusal):
             raise ApiError(reply.code, _title(list(reply.problems)), problems=reply.problems)
         assert isinstance(reply, Submitted)
@@ -156,7 +171,7 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
         found: list[api.JobView] = []
         if before is None:
-            found = [v for v in map(seen, backend.live_jobs()) if wanted(v)][:limit]
+            found = [v for v in map(jobs.live, backend.live_jobs()) if wanted(v)][:limit]
         following: int | None = None
         if finished and len(found) == limit:
             following = NEWEST
@@ -168,17 +183,19 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             following = older[-1].id if older else None
         return answer(api.JobList(found, following))
 
+
+def _one_job_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
     @app.get("/api/v1/jobs/{job_id}", **returns(api.JobView))
     async def show_job(who: caller, job_id: JobIdPath) -> Response:
         """Show one job, live or finished."""
-        return answer(view(job_id))
+        return answer(jobs.any(job_id))
 
     @app.get("/api/v1/jobs/{job_id}/explanation", **returns(Explanation))
     async def explain_job(who: caller, job_id: JobIdPath) -> Response:
         """Say why a job waits, with numbers, or where it is."""
         job = backend.live_job(JobId(job_id))
         if job is None:
-            shown = view(job_id)
+            shown = jobs.any(job_id)
             text = f"{shown.state}: {shown.reason}" if shown.reason else shown.state
             return answer(Explanation(JobId(job_id), shown.state, shown.state, text))
         controller = backend.service.controller
@@ -189,28 +206,30 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """Ask a job to end; asking again, or for one that has ended, changes nothing."""
         reply = await backend.ask(msg.Cancel(JobId(job_id), who.user))
         if isinstance(reply, msg.Done) and not reply.found:
-            view(job_id)
+            jobs.any(job_id)
         return answer(api.DoneAnswer(True))
 
     @app.post("/api/v1/jobs/{job_id}/checkpoint", **returns(api.DoneAnswer))
     async def checkpoint_job(who: caller, job_id: JobIdPath) -> Response:
         """Ask a running program to save a checkpoint and carry on."""
-        view(job_id)
+        jobs.any(job_id)
         reply = await backend.ask(msg.AskCheckpoint(JobId(job_id)))
         if isinstance(reply, Refusal):
             raise ApiError(reply.code, _title(list(reply.problems)), problems=reply.problems)
         return answer(api.DoneAnswer(True))
 
+
+def _job_story_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
     @app.get("/api/v1/jobs/{job_id}/events", **returns(list[Record]))
     async def job_events(who: caller, job_id: JobIdPath) -> Response:
         """Return everything the log says of one job, in order."""
-        view(job_id)
+        jobs.any(job_id)
         return answer(await asyncio.to_thread(backend.reader.records_of_job, JobId(job_id)))
 
     @app.get("/api/v1/jobs/{job_id}/outputs", **returns(api.OutputList))
     async def job_outputs(who: caller, job_id: JobIdPath) -> Response:
         """List the outputs of a job's replicas over all its attempts."""
-        view(job_id)
+        jobs.any(job_id)
         listed = await asyncio.to_thread(backend.outputs.listed, JobId(job_id))
         return answer(api.OutputList([api.OutputRef(*ref) for ref in listed]))
 
@@ -224,7 +243,7 @@ def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         limit: Annotated[int, Query(ge=1, le=LOG_READ_MAX_BYTES)] = LOG_READ_MAX_BYTES,
     ) -> Response:
         """Return a piece of one replica's output, as it was written; `X-Penstock-Offset` says where it begins."""
-        view(job_id)
+        jobs.any(job_id)
         read = backend.outputs.read
         piece = await asyncio.to_thread(read, JobId(job_id), AttemptNumber(attempt), Rank(rank), offset, limit)
         if piece is None:
