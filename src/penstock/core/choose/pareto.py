@@ -1,0 +1,212 @@
+"""The choice among candidate plans that are better and worse at different things.
+
+Each candidate has a score of 0 to 1000 for every objective, 1000 the best. One candidate dominates another when it
+is nowhere worse and somewhere better. Dominated ones are dropped; of the rest, the Pareto front, the one with the
+greatest weighted sum is taken. Dropping first matters when a weight is 0: a plan that another one beats at no cost
+is never taken. The front is returned as plain data, ready for JSON and for a plot.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import msgspec
+
+FULL_MILLI = 1000
+
+Objective = Literal["utilisation", "response_time", "fairness", "energy", "cost"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """What each objective counts, in thousandths. Raises ValueError unless they are 0 or more and sum to 1000."""
+
+    utilisation: int = 300
+    response_time: int = 250
+    fairness: int = 200
+    energy: int = 150
+    cost: int = 100
+
+    def __post_init__(self) -> None:
+        parts = _parts(self)
+        for name, value in zip(OBJECTIVES, parts, strict=True):
+            if value < 0:
+                raise ValueError(f"the weight of {name} is {value}; expected 0 to {FULL_MILLI}")
+        if sum(parts) != FULL_MILLI:
+            listed = " + ".join(map(str, parts))
+            off = sum(parts) - FULL_MILLI
+            raise ValueError(
+                f"the weights of {', '.join(OBJECTIVES)} sum to {listed} = {sum(parts)}; expected {FULL_MILLI}: "
+                f"{'take away' if off > 0 else 'add'} {abs(off)}"
+            )
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """How good a plan is at each objective, 0 to 1000. Raises ValueError for a value out of range."""
+
+    utilisation: int
+    response_time: int
+    fairness: int
+    energy: int
+    cost: int
+
+    def __post_init__(self) -> None:
+        for name, value in zip(OBJECTIVES, _parts(self), strict=True):
+            if not 0 <= value <= FULL_MILLI:
+                raise ValueError(f"the score of {name} is {value}; expected 0 to {FULL_MILLI}")
+
+    def dominates(self, other: "Scores") -> bool:
+        """Return whether this is at least as good as `other` at everything and better at something."""
+        return self != other and all(mine >= its for mine, its in zip(_parts(self), _parts(other), strict=True))
+
+    def weighted(self, weights: Weights) -> int:
+        """Return the weighted sum, 0 to 1,000,000."""
+        return sum(score * weight for score, weight in zip(_parts(self), _parts(weights), strict=True))
+
+
+def _parts(values: Weights | Scores) -> tuple[int, ...]:
+    return (values.utilisation, values.response_time, values.fairness, values.energy, values.cost)
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One plan to choose from. `index` is its name here: unique, and equal plans fall to the lower one."""
+
+    index: int
+    scores: Scores
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A candidate as judged."""
+
+    index: int
+    scores: Scores
+    weighted: int
+    """Weighted sum of its scores, 0 to 1,000,000."""
+    dominated_by: int | None
+    """Index of the best point of the front that dominates it; None when it is on the front itself."""
+
+
+class Front(msgspec.Struct, frozen=True):
+    """The judged candidates in order of their index, and which of them was chosen."""
+
+    points: tuple[Point, ...]
+    chosen: int
+    weights: Weights
+
+    @property
+    def kept(self) -> tuple[Point, ...]:
+        """The Pareto front: the points that nothing dominates."""
+        return tuple(p for p in self.points if p.dominated_by is None)
+
+    @property
+    def dominated_by(self) -> dict[int, int]:
+        """Index of each dropped point, to the index of a kept one that dominates it."""
+        return {p.index: p.dominated_by for p in self.points if p.dominated_by is not None}
+
+
+def choose_plan(candidates: Iterable[Candidate], weights: Weights) -> Front:
+    """Return the Pareto front of `candidates` and the best weighted one of it; equal sums fall to the lower index.
+
+    Raises: ValueError when there is no candidate or two have the same index: it is a bug of the caller.
+    Source: weighted sum over the non-dominated set, Miettinen 1998, chapter 3.1.
+    """
+    ordered = sorted(candidates, key=lambda c: c.index)
+    if not ordered:
+        raise ValueError("no candidate plan; expected at least one")
+    if len({c.index for c in ordered}) < len(ordered):
+        raise ValueError(f"two candidate plans have one index: {[c.index for c in ordered]}")
+    best_first = sorted(ordered, key=lambda c: (-c.scores.weighted(weights), c.index))
+    front = [c for c in best_first if not any(other.scores.dominates(c.scores) for other in ordered)]
+    points = tuple(
+        Point(
+            c.index,
+            c.scores,
+            c.scores.weighted(weights),
+            next((kept.index for kept in front if kept.scores.dominates(c.scores)), None),
+        )
+        for c in ordered
+    )
+    return Front(points, front[0].index, weights)
+
+
+class PlanFacts(msgspec.Struct, frozen=True):
+    """What a candidate plan would lead to, in plain sums; what nothing is known of may stay 0."""
+
+    devices_used: int
+    """Devices in use once the plan is carried out."""
+    devices_total: int
+    started_wait_ms: int
+    """Waiting time so far, summed over the jobs that the plan starts."""
+    left_wait_ms: int
+    """Waiting time so far, summed over the jobs that it leaves waiting."""
+    share_min_milli: int
+    """Lowest weighted share of any tenant with work to do, after the plan."""
+    share_max_milli: int
+    power_watts: int
+    """Expected draw of the devices in use."""
+    device_power_max_watts: int
+    """The highest power limit of any device of the pool."""
+    price_per_hour: int
+    """Of the devices in use, in the smallest unit of money that the rates know."""
+    device_price_max_per_hour: int
+    """Of the dearest device of the pool."""
+
+
+def score_plan(facts: PlanFacts) -> Scores:
+    """Return the scores of a plan; each is floored to a whole thousandth, by the formula of its function."""
+    return Scores(
+        utilisation=utilisation_score(facts.devices_used, devices_total=facts.devices_total),
+        response_time=response_time_score(facts.started_wait_ms, left_wait_ms=facts.left_wait_ms),
+        fairness=fairness_score(facts.share_min_milli, share_max_milli=facts.share_max_milli),
+        energy=energy_score(
+            facts.power_watts, devices_used=facts.devices_used, device_power_max_watts=facts.device_power_max_watts
+        ),
+        cost=cost_score(
+            facts.price_per_hour,
+            devices_used=facts.devices_used,
+            device_price_max_per_hour=facts.device_price_max_per_hour,
+        ),
+    )
+
+
+def utilisation_score(devices_used: int, *, devices_total: int) -> int:
+    """Return 1000 x used / total; 1000 when there is no device, so that nothing is idle."""
+    return _ratio(devices_used, devices_total)
+
+
+def response_time_score(started_wait_ms: int, *, left_wait_ms: int) -> int:
+    """Return 1000 x started / (started + left): the part of all time waited so far that the plan brings to an end.
+
+    1000 when nobody has waited.
+    """
+    return _ratio(started_wait_ms, started_wait_ms + left_wait_ms)
+
+
+def fairness_score(share_min_milli: int, *, share_max_milli: int) -> int:
+    """Return 1000 x lowest / highest share: 1000 when all tenants have the same, 0 when one has nothing.
+
+    1000 when no tenant has anything.
+    """
+    return _ratio(share_min_milli, share_max_milli)
+
+
+def energy_score(power_watts: int, *, devices_used: int, device_power_max_watts: int) -> int:
+    """Return 1000 - 1000 x power / (used x highest limit), at least 0; 1000 when nothing is used or known.
+
+    Power is taken for each device in use, or a plan that starts nothing would look best.
+    """
+    return FULL_MILLI - _ratio(power_watts, devices_used * device_power_max_watts, unknown=0)
+
+
+def cost_score(price_per_hour: int, *, devices_used: int, device_price_max_per_hour: int) -> int:
+    """Return 1000 - 1000 x price / (used x dearest price), at least 0; 1000 when nothing is used or known.
+
+    The price is taken for each device in use, for the same reason as power.
+    """
+    return FULL_MILLI - _ratio(price_per_hour, devices_used * device_price_max_per_hour, unknown=0)
+
+
+def _ratio(part: int, whole: int, *, unknown: int = FULL_MILLI) -> int:
+    """Return 1000 x part / whole, floored, within 0 to 1000; `unknown` when the whole is 0."""
+    if part < 0 or whole < 0:
+        raise ValueError(f"{part} of {whole}; expected 0 or more")
+    return min(FULL_MILLI, FULL_MILLI * part // whole) if whole else unknown

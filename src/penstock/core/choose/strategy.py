@@ -1,0 +1,119 @@
+"""The strategy of one cycle: how hard it looks, picked from the state of the cluster, and why.
+
+Rules, the first that holds: critical jobs wait and utilisation is high: `preemptive`; utilisation is low:
+`immediate`; many wait: `predictive`; else `delayed`. Comparisons are strict, so a value on a threshold does not
+count as beyond it.
+"""
+
+from typing import Literal
+
+import msgspec
+
+FULL_MILLI = 1000
+
+StrategyName = Literal["preemptive", "immediate", "predictive", "delayed"]
+
+
+class Effort(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a strategy switches on in the cycle."""
+
+    may_preempt: bool = True
+    use_predictions: bool = False
+    """Whether predicted run times may hold back, reserve for or start a job."""
+    batching_window_ms: int = 0
+    """How long requests are gathered before the next cycle looks at them together."""
+    victim_sets_factor: int = 1
+    """The cycle tries this many times the usual number of sets of victims."""
+
+    def __post_init__(self) -> None:
+        for name in ("batching_window_ms", "victim_sets_factor"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
+
+
+class StrategySettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Thresholds, and what each strategy switches. Raises ValueError for a value out of range."""
+
+    preemptive_above_milli: int = 800
+    immediate_below_milli: int = 300
+    predictive_above_waiting: int = 10
+    preemptive: Effort = Effort(victim_sets_factor=4)
+    immediate: Effort = Effort(may_preempt=False)
+    predictive: Effort = Effort(use_predictions=True)
+    delayed: Effort = Effort(batching_window_ms=500)
+
+    def __post_init__(self) -> None:
+        for name in ("preemptive_above_milli", "immediate_below_milli"):
+            if not 0 <= getattr(self, name) <= FULL_MILLI:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to {FULL_MILLI}")
+        if self.predictive_above_waiting < 0:
+            raise ValueError(f"predictive_above_waiting is {self.predictive_above_waiting}; expected 0 or more")
+
+
+class Strategy(msgspec.Struct, frozen=True):
+    """What was picked, why in one sentence with the numbers, and what it switches."""
+
+    name: StrategyName
+    why: str
+    may_preempt: bool
+    use_predictions: bool
+    batching_window_ms: int
+    victim_sets_factor: int
+
+    def victim_sets_tried_max(self, usual: int) -> int:
+        """Return how many sets of victims the cycle may try, given the usual number of the scheduler's settings."""
+        return usual * self.victim_sets_factor
+
+
+def choose_strategy(
+    settings: StrategySettings, *, critical_waiting: int, waiting: int, utilisation_milli: int
+) -> Strategy:
+    """Return the strategy of this cycle.
+
+    While critical jobs wait, preemption is allowed whatever the strategy: on a cluster that is nearly idle a
+    critical job may still find the one kind of device it needs taken.
+
+    Args:
+        critical_waiting: jobs of critical priority among those that wait.
+        waiting: all jobs that wait.
+        utilisation_milli: devices in use in thousandths of all, 0 to 1000.
+    Raises: ValueError for counts that contradict each other or are out of range: they are derived, so it is a bug.
+    """
+    if not 0 <= critical_waiting <= waiting or not 0 <= utilisation_milli <= FULL_MILLI:
+        raise ValueError(f"{critical_waiting} critical of {waiting} waiting at utilisation {utilisation_milli} milli")
+    used = _share(utilisation_milli)
+    name: StrategyName
+    if critical_waiting > 0 and utilisation_milli > settings.preemptive_above_milli:
+        name, effort = "preemptive", settings.preemptive
+        why = (
+            f"{_jobs(critical_waiting, 'critical job')} and utilisation {used} "
+            f"is above {_share(settings.preemptive_above_milli)}"
+        )
+    elif utilisation_milli < settings.immediate_below_milli:
+        name, effort = "immediate", settings.immediate
+        why = f"utilisation {used} is below {_share(settings.immediate_below_milli)}"
+    elif waiting > settings.predictive_above_waiting:
+        name, effort = "predictive", settings.predictive
+        why = f"{_jobs(waiting, 'job')}, more than {settings.predictive_above_waiting}, at utilisation {used}"
+    else:
+        name, effort = "delayed", settings.delayed
+        why = (
+            f"{_jobs(waiting, 'job')}, no more than {settings.predictive_above_waiting}, "
+            f"and utilisation {used} calls for no haste"
+        )
+    return Strategy(
+        name=name,
+        why=why,
+        may_preempt=effort.may_preempt or critical_waiting > 0,
+        use_predictions=effort.use_predictions,
+        batching_window_ms=effort.batching_window_ms,
+        victim_sets_factor=effort.victim_sets_factor,
+    )
+
+
+def _jobs(count: int, noun: str) -> str:
+    return f"1 {noun} waits" if count == 1 else f"{count} {noun}s wait"
+
+
+def _share(milli: int) -> str:
+    return f"{milli // FULL_MILLI}.{milli % FULL_MILLI:03d}"

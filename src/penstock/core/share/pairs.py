@@ -1,0 +1,316 @@
+"""Pairs: two low-utilisation jobs put together on one device, and parted again when they slow each other down.
+
+Theory. Every occupant is alone on its device. Two of them may be joined when both were measured below a utilisation
+for a whole window, their owners allow it, and what both may take of memory fits on one of the two devices with a
+margin. Each pair frees one device, so as many pairs as possible are wanted, and among those the ones with the most
+headroom left. That is a matching: exact for small groups, greedy for large ones. A device never gets a third job.
+A pair whose measured steps got slower than alone is parted; it is not proposed again before a cool-down.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import combinations
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.core.model.ids import JobId, NodeName, TenantName
+from penstock.core.units import format_size
+
+FULL_MILLI = 1000
+
+Edge = tuple[int, int]
+"""Two jobs that could meet, by their places in the list of those that are looked at, ascending."""
+
+
+class SharingSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When jobs share a device and when no longer. Raises ValueError for a value out of range."""
+
+    utilisation_below_milli: int = 500
+    """Each of the two must have been measured below this (1 to 1000)."""
+    window_ms: int = 600_000
+    """Utilisation counts only when it was measured for at least this long."""
+    memory_margin_milli: int = 100
+    """Share of the device's memory that stays free beside the two (0 to 999)."""
+    across_tenants: bool = False
+    """Whether jobs of two tenants may meet on one device."""
+    slowdown_above_milli: int = 1_200
+    """A job whose step takes more than this, in thousandths of its step alone, is parted from the other (> 1000)."""
+    steps_together_min: int = 20
+    """Steps measured together before a pair is judged."""
+    cool_down_ms: int = 3_600_000
+    """How long two jobs that were parted are not proposed again."""
+    jobs_max: int = 256
+    """Jobs looked at in one call, the quietest first; the others get their turn once these have met."""
+    exact_jobs_max: int = 12
+    """Groups of jobs that could meet are matched exactly up to this size, larger ones greedily (0 to 14)."""
+
+    def __post_init__(self) -> None:
+        _within("utilisation_below_milli", self.utilisation_below_milli, 1, FULL_MILLI)
+        _within("memory_margin_milli", self.memory_margin_milli, 0, FULL_MILLI - 1)
+        _within("slowdown_above_milli", self.slowdown_above_milli, FULL_MILLI + 1, 100 * FULL_MILLI)
+        _within("steps_together_min", self.steps_together_min, 1, 1_000_000)
+        _within("jobs_max", self.jobs_max, 2, 10_000)
+        _within("exact_jobs_max", self.exact_jobs_max, 0, 14)
+        for name in ("window_ms", "cool_down_ms"):
+            _within(name, getattr(self, name), 0, 10**12)
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}; expected {least} to {most}")
+
+
+class Occupant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A running attempt on one device, as measured. An attempt on several devices is listed once for each."""
+
+    job: JobId
+    tenant: TenantName
+    node: NodeName
+    device: int
+    model: str
+    device_memory_bytes: int
+    utilisation_milli: int
+    """Mean over the window, 0 to 1000."""
+    measured_ms: int
+    """For how much of the last window there are measurements."""
+    memory_used_bytes: int
+    """Highest seen."""
+    memory_limit_bytes: int = 0
+    """What the job was promised, 0 when nothing was said: then what it used counts, and the margin covers growth."""
+    may_share: bool = False
+    movable: bool = True
+    """Whether the attempt may be stopped and started again elsewhere."""
+    moving_cost: int = 0
+    """What stopping and starting it would lose, in device-milliseconds."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it may take of a device's memory."""
+        return max(self.memory_used_bytes, self.memory_limit_bytes)
+
+
+class Parted(msgspec.Struct, frozen=True):
+    """Two jobs that shared a device and were parted, in any order, and when."""
+
+    jobs: tuple[JobId, JobId]
+    parted_ms: int
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A proposal: `moves` leaves its device, which becomes free, and joins `stays`."""
+
+    stays: JobId
+    moves: JobId
+    node: NodeName
+    device: int
+    freed_node: NodeName
+    freed_device: int
+    utilisation_milli: int
+    """Of both together, when they do not disturb each other."""
+    memory_bytes: int
+    why: str
+
+
+def to_join(
+    running: Iterable[Occupant], parted: Iterable[Parted], settings: SharingSettings, *, now_ms: int
+) -> tuple[Pair, ...]:
+    """Return which jobs to put together now, best first: lowest summed utilisation, then lower job numbers.
+
+    A job and a device are in at most one pair. Jobs that share a device already, or hold several, are left alone.
+    In groups of up to `exact_jobs_max` jobs that could meet, the number of pairs is the highest possible and their
+    summed headroom the highest for that number; larger groups are matched greedily, best pair first, which gives
+    at least half as many pairs as possible.
+    Source: dynamic programming over subsets, after Held and Karp 1962; greedy matching, Avis 1983.
+    """
+    resting = {_both(*p.jobs) for p in parted if now_ms - p.parted_ms < settings.cool_down_ms}
+    alone = _alone_and_quiet(list(running), settings)
+    ways: dict[Edge, _Way] = {}
+    for i, j in combinations(range(len(alone)), 2):
+        way = _way(alone[i], alone[j], settings)
+        if way is not None and (alone[i].job, alone[j].job) not in resting:
+            ways[i, j] = way
+    together = {edge: way.utilisation_milli for edge, way in ways.items()}
+    chosen: list[Edge] = []
+    for members in _groups(len(alone), together):
+        match = _exact if len(members) <= settings.exact_jobs_max else _greedy
+        chosen += match(members, together)
+    chosen.sort(key=lambda edge: (together[edge], edge))
+    return tuple(_pair(ways[edge], settings) for edge in chosen)
+
+
+def _both(a: JobId, b: JobId) -> tuple[JobId, JobId]:
+    return (a, b) if a <= b else (b, a)
+
+
+def _alone_and_quiet(running: Sequence[Occupant], settings: SharingSettings) -> list[Occupant]:
+    """Return who may be paired at all, in the order of their numbers."""
+    on_device = Counter((each.node, each.device) for each in running)
+    of_job = Counter(each.job for each in running)
+    quiet = [
+        each
+        for each in running
+        if each.may_share
+        and on_device[each.node, each.device] == 1
+        and of_job[each.job] == 1
+        and each.measured_ms >= settings.window_ms
+        and each.utilisation_milli < settings.utilisation_below_milli
+    ]
+    quiet.sort(key=lambda each: (each.utilisation_milli, each.job))
+    return sorted(quiet[: settings.jobs_max], key=lambda each: each.job)
+
+
+class _Way(NamedTuple):
+    mover: Occupant
+    stayer: Occupant
+
+    @property
+    def utilisation_milli(self) -> int:
+        return self.mover.utilisation_milli + self.stayer.utilisation_milli
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.mover.memory_bytes + self.stayer.memory_bytes
+
+
+def _way(a: Occupant, b: Occupant, settings: SharingSettings) -> _Way | None:
+    """Return who moves and who stays if `a` and `b` may be joined: the one that is cheaper to move, if it fits."""
+    if a.model != b.model or (a.tenant != b.tenant and not settings.across_tenants):
+        return None
+    ways = [way for way in (_Way(a, b), _Way(b, a)) if way.mover.movable and _fits(way, settings)]
+    return min(ways, key=lambda w: (w.mover.moving_cost, w.mover.memory_bytes, -w.mover.job), default=None)
+
+
+def _fits(way: _Way, settings: SharingSettings) -> bool:
+    device = way.stayer.device_memory_bytes
+    margin_kept = FULL_MILLI * (device - way.memory_bytes) >= settings.memory_margin_milli * device
+    return margin_kept and way.utilisation_milli <= FULL_MILLI
+
+
+def _pair(way: _Way, settings: SharingSettings) -> Pair:
+    mover, stayer = way
+    return Pair(
+        stays=stayer.job,
+        moves=mover.job,
+        node=stayer.node,
+        device=stayer.device,
+        freed_node=mover.node,
+        freed_device=mover.device,
+        utilisation_milli=way.utilisation_milli,
+        memory_bytes=way.memory_bytes,
+        why=f"job {mover.job} at {_share(mover.utilisation_milli)} and job {stayer.job} at "
+        f"{_share(stayer.utilisation_milli)} are both below {_share(settings.utilisation_below_milli)}, and "
+        f"{format_size(way.memory_bytes)} fit into {format_size(stayer.device_memory_bytes)} "
+        f"with a margin of {_share(settings.memory_margin_milli)}",
+    )
+
+
+def _share(milli: int) -> str:
+    return f"{milli // FULL_MILLI}.{milli % FULL_MILLI:03d}"
+
+
+def _groups(count: int, edges: Iterable[Edge]) -> list[list[int]]:
+    """Return the connected groups of at least two of the members 0 to count-1, each ascending."""
+    group_of = list(range(count))
+    for i, j in edges:
+        joined, left = sorted((group_of[i], group_of[j]))
+        if joined != left:
+            group_of = [joined if g == left else g for g in group_of]
+    groups = [[i for i in range(count) if group_of[i] == g] for g in sorted(set(group_of))]
+    return [members for members in groups if len(members) > 1]
+
+
+def _exact(members: Sequence[int], together: dict[Edge, int]) -> tuple[Edge, ...]:
+    """Return a matching with the most pairs and, among those, the most summed headroom."""
+
+    @cache
+    def best(left: tuple[int, ...]) -> tuple[int, int, tuple[Edge, ...]]:
+        if len(left) < 2:
+            return 0, 0, ()
+        first, rest = left[0], left[1:]
+        found: list[tuple[int, int, tuple[Edge, ...]]] = []
+        for other in rest:
+            if (first, other) in together:
+                count, headroom, matched = best(tuple(m for m in rest if m != other))
+                found.append((count + 1, headroom + FULL_MILLI - together[first, other], ((first, other), *matched)))
+        found.append(best(rest))
+        return max(found, key=lambda f: f[:2])  # max keeps the first of equals: the lowest job numbers
+
+    return best(tuple(members))[2]
+
+
+def _greedy(members: Sequence[int], together: dict[Edge, int]) -> tuple[Edge, ...]:
+    """Return a matching that takes the best pair that is still free, again and again."""
+    free, chosen = set(members), []
+    for edge in sorted(together, key=lambda e: (together[e], e)):
+        if free.issuperset(edge):
+            free.difference_update(edge)
+            chosen.append(edge)
+    return tuple(chosen)
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How long one job's training step takes, alone and beside the other, as reported by the job."""
+
+    job: JobId
+    alone_us: int
+    """Median step time before they met; 0 when it is not known."""
+    together_us: int
+    steps_together: int
+    """Steps measured since they met."""
+    movable: bool = True
+    moving_cost: int = 0
+
+    @property
+    def slowdown_milli(self) -> int:
+        """The step together in thousandths of the step alone, rounded up; `alone_us` must be known."""
+        return -(-FULL_MILLI * self.together_us // self.alone_us)
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Two jobs that share a device now, in any order."""
+
+    node: NodeName
+    device: int
+    steps: tuple[Step, Step]
+
+
+class Parting(msgspec.Struct, frozen=True):
+    """An order to part: `leaves` is stopped and placed elsewhere; None when neither may be moved."""
+
+    node: NodeName
+    device: int
+    jobs: tuple[JobId, JobId]
+    leaves: JobId | None
+    slowdown_milli: int
+    """Of the job that suffers most."""
+    why: str
+
+
+def to_part(sharing: Iterable[Together], settings: SharingSettings) -> tuple[Parting, ...]:
+    """Return which pairs must be parted again, the worst slowdown first.
+
+    A pair is parted when one of its jobs, measured for `steps_together_min` steps, takes more than
+    `slowdown_above_milli` of its step time alone. The one that is cheaper to move leaves (equal: the later job).
+    The caller records a `Parted` with the time, so that `to_join` leaves the two apart for the cool-down.
+    """
+    found = [parting for each in sharing if (parting := _parting(each, settings)) is not None]
+    return tuple(sorted(found, key=lambda p: (-p.slowdown_milli, p.jobs)))
+
+
+def _parting(pair: Together, settings: SharingSettings) -> Parting | None:
+    judged = [s for s in pair.steps if s.alone_us > 0 and s.steps_together >= settings.steps_together_min]
+    worst = max(judged, key=lambda s: (s.slowdown_milli, -s.job), default=None)
+    if worst is None or worst.slowdown_milli <= settings.slowdown_above_milli:
+        return None
+    movable = sorted((s for s in pair.steps if s.movable), key=lambda s: (s.moving_cost, -s.job))
+    return Parting(
+        pair.node,
+        pair.device,
+        _both(pair.steps[0].job, pair.steps[1].job),
+        movable[0].job if movable else None,
+        worst.slowdown_milli,
+        f"a step of job {worst.job} takes {worst.together_us} us beside the other and {worst.alone_us} us alone: "
+        f"{_share(worst.slowdown_milli)} is above {_share(settings.slowdown_above_milli)}",
+    )
