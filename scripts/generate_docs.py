@@ -7,6 +7,7 @@ import typer.main
 
 from penstock.cli.main import app
 from penstock.cli.output import EXIT_CODES
+from penstock.core.explain import reasons
 from penstock.core.jobfile import FIELDS
 from penstock.core.lifecycle.tables import TABLES, mermaid
 
@@ -56,7 +57,12 @@ def command_line() -> str:
 
 
 def main() -> None:
-    made = {"lifecycles.md": lifecycles(), "job-fields.md": job_fields(), "cli.md": command_line()}
+    made = {
+        "lifecycles.md": lifecycles(),
+        "job-fields.md": job_fields(),
+        "cli.md": command_line(),
+        "reasons.md": reasons.table(),
+    }
     stale = [name for name, text in made.items() if not (DOCS / name).exists() or (DOCS / name).read_text() != text]
     if "--check" in sys.argv:
         print("docs: " + (f"not current: {', '.join(stale)} (make docs)" if stale else "ok"))

@@ -33,6 +33,7 @@ from penstock.engines.local.link import LocalEngine, Session
 from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.local.outputs import LocalOutputs
 from penstock.engines.local.paths import DataFolder
+from penstock.extensions import installed_policies
 from penstock.server.app import create_app
 from penstock.server.auth import Tokens, ensure_agent_token, write_private
 from penstock.server.backend import Backend, deliver_on
@@ -81,7 +82,7 @@ def read_cluster_file(path: Path) -> ClusterFile:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
         raise InvalidInput(f"{path} is no YAML: {error}") from error
-    parsed, problems = parse_cluster(raw)
+    parsed, problems = parse_cluster(raw, installed_policies())
     if problems:
         raise InvalidInput(f"{path} has {len(problems)} problem(s)", problems=problems)
     return parsed
@@ -92,7 +93,12 @@ def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]
     nodes = declared.nodes if declared and declared.nodes else (this_machine(),)
     found = discovery.nvidia()
     log.info("devices", extra={"provider": found.provider, "note": found.note})
-    fake = [discovery.simulated(n.simulated_count, n.simulated_model, n.simulated_memory_bytes) for n in nodes]
+    fake = [
+        discovery.simulated(
+            n.simulated_count, n.simulated_model, n.simulated_memory_bytes, mig=n.simulated_mig, links=n.simulated_links
+        )
+        for n in nodes
+    ]
     return specs(nodes, discovery.host_resources(data.root), found.devices, fake)
 
 
@@ -160,6 +166,7 @@ class _Running:
             deliver=deliver_on(self._loop),
             on_records=self._publish,
             on_fault=_die,
+            policies=installed_policies(),
         )
         self._backend = Backend(
             self._service,

@@ -9,7 +9,7 @@ import pytest
 from tests.server.harness import Jobs, until
 
 COMMANDS = (
-    "up down run submit ps show logs explain cancel checkpoint nodes drain queue report schema".split()  # noqa: SIM905
+    "up down run submit ps show logs explain cancel checkpoint nodes drain queue alerts report schema".split()  # noqa: SIM905
 )
 
 

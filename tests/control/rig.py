@@ -9,7 +9,7 @@ from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.lifecycle.requests import NewJob, Submit
 from penstock.core.model.ids import NodeName, UserName
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.plan import plan
+from penstock.core.planner import plan
 from penstock.core.state import fold
 from penstock.ports import EventStore
 from penstock.sim.world.disk import SimDisk

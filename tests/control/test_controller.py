@@ -9,7 +9,7 @@ from penstock.core.lifecycle.orders import Acknowledge, SaveReplica, StartReplic
 from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
 from penstock.core.lifecycle.requests import Refusal, Submitted
 from penstock.core.model.jobs import CheckpointSpec, Dependency, ExitInfo
-from penstock.core.plan import plan
+from penstock.core.planner import plan
 from tests.control.rig import MARGIN_MS, Clock, Rig, submit
 from tests.core.builders import config
 
@@ -85,7 +85,7 @@ def test_an_idle_controller_notices_within_the_margin_that_its_term_has_ended():
 def test_a_broken_invariant_is_never_committed():
     rig = Rig("a")
     before = list(rig.store.records)
-    rig.state.derived.active.add(77)
+    rig.state.derived.beneficiaries.add(77)
     with pytest.raises(BrokenInvariant, match="actives_match"):
         rig.handle(submit())
     assert rig.store.records == before
@@ -234,7 +234,7 @@ def test_a_new_job_may_depend_on_one_that_has_left_the_state():
 def test_a_job_whose_end_is_being_committed_can_be_explained():
     rig, found = Rig("a"), []
     job, append = rig.running(), rig.store.append
-    say = lambda: [explain(rig.state, ending, None, 0).state for ending, _ in rig.controller.ending]
+    say = lambda: [explain(rig.state, ending, 0).state for ending, _ in rig.controller.ending]
     rig.store.append = lambda *given: (found.extend(say()), append(*given))
     rig.exit(job)
     assert found == ["running"]

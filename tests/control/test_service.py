@@ -80,14 +80,14 @@ def live() -> Iterator[Live]:
 @pytest.fixture
 def slow_planner(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
     """(a cycle has begun, let it end)."""
-    began, may_end, real = threading.Event(), threading.Event(), service_module.plan
+    began, may_end, real = threading.Event(), threading.Event(), service_module.Chooser.plan
 
     def slow(*args: Any) -> Any:
         began.set()
         assert may_end.wait(WAIT_S)
         return real(*args)
 
-    monkeypatch.setattr(service_module, "plan", slow)
+    monkeypatch.setattr(service_module.Chooser, "plan", slow)
     yield began, may_end
     may_end.set()
 
@@ -211,7 +211,7 @@ def test_after_a_failed_commit_of_a_plan_another_cycle_is_made(live):
 
 
 def test_a_broken_invariant_is_told_and_ends_the_loop(live):
-    live.rig.state.derived.active.add(77)
+    live.rig.state.derived.beneficiaries.add(77)
     live.service.ask(submit())
     live.start()
     live.stop()

@@ -14,8 +14,9 @@ from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Settings
 from penstock.core.model.jobs import ExitInfo, GangAsk, Job, JobSpec, ReplicaPlace, Topology
 from penstock.core.model.resources import Device, DeviceAsk, DeviceLink, ReplicaAsk, Resources
-from penstock.core.place.free import FreeCluster, free_cluster
-from penstock.core.plan import Plan, plan
+from penstock.core.place.index import FreeCluster
+from penstock.core.plan import Plan
+from penstock.core.planner import Planner, plan
 from penstock.core.snapshot import Snapshot, take_snapshot
 from penstock.core.state import State
 
@@ -81,6 +82,7 @@ class World:
         self.orders: list[orders.Addressed] = []
         self.last_plan: Plan | None = None
         self._sent = 0
+        self.planner = Planner()
         self.emit(ev.ConfigChanged(config(**settings), "operator"))
         for spec in nodes:
             self.hello(spec)
@@ -145,10 +147,16 @@ class World:
         return take_snapshot(self.state)
 
     def free(self) -> FreeCluster:
-        return free_cluster(self.state)
+        cluster = FreeCluster()
+        cluster.sync(self.state.derived.nodes, self.state.derived.free)
+        return cluster
 
     def plan(self) -> Plan:
-        return plan(self.snapshot(), self.now)
+        """Plan with indexes kept from earlier cycles, and check that a fresh planner decides the same."""
+        snapshot = self.snapshot()
+        found = self.planner.plan(snapshot, self.now)
+        assert found == plan(snapshot, self.now)
+        return found
 
     def apply(self, proposed: Plan) -> Plan:
         return self.commit(lambda tx: orders.apply_plan(tx, proposed))

@@ -22,12 +22,23 @@ def facts(state):
         "nodes": state.nodes,
         "jobs": {i: (msgspec.structs.replace(j, class_id=0), keys[j.class_id]) for i, j in state.jobs.items()},
         "idempotency": list(state.idempotency.items()),
-        "pending": {p.key: (keys[c] == p.key, p.jobs) for c, p in derived.pending.items()},
-        "loads": {n: (x.host, x.devices, x.replicas) for n, x in derived.loads.items() if x.replicas or x.devices},
+        "pending": {
+            p.key: (keys[c] == p.key, [j.id for j in p.jobs], all(j == state.jobs[j.id] for j in p.jobs))
+            for c, p in derived.pending.items()
+        },
+        "loads": {
+            n: ({i: sorted(held) for i, held in x.devices.items()}, x.replicas)
+            for n, x in derived.loads.items()
+            if x.replicas or x.devices
+        },
+        "free": list(derived.free.items()),
         "dependants": {i: sorted(found) for i, found in derived.dependants.items() if found},
         "stopping": derived.stopping,
         "waiting": {q: n for q, n in derived.waiting_by_queue.items() if n},
-        "sets": (derived.active, derived.ports, derived.wait_limited, derived.beneficiaries),
+        "sets": (derived.ports, derived.wait_limited, derived.beneficiaries),
+        "active": sorted(derived.active),
+        "use": derived.usage,
+        "ahead": (derived.ends, derived.evictable),
     }
 
 

@@ -6,19 +6,19 @@ from msgspec.structs import replace
 from penstock.core import invariants
 from penstock.core.errors import BrokenInvariant
 from penstock.core.model.jobs import ReplicaPlace, StopOrder
-from tests.core.builders import World, cluster, node
+from tests.core.builders import World, cluster, config, node, queues
 
 
 def names(state):
     return {v.promise for v in invariants.violations(state)}
 
 
-def two_running():
+def two_running(**fields):
     """Return a world with jobs 1 and 2 running on the only node, 3 waiting, and 4 waiting for 3."""
     from penstock.core.model.jobs import Dependency
 
     w = World(node("a", 2, cpus=8), node("b", 0, cpus=1))
-    w.submit(1, cpus=2)
+    w.submit(1, cpus=2, **fields)
     w.submit(1, cpus=2)
     w.run(1, 2)
     w.submit(1, cpus=2)
@@ -27,7 +27,7 @@ def two_running():
 
 
 def put(w, job_id, **fields):
-    w.state.jobs[job_id] = replace(w.job(job_id), **fields)
+    w.state._put(replace(w.job(job_id), **fields))
 
 
 def put_attempt(w, job_id, **fields):
@@ -42,7 +42,8 @@ def put_place(w, job_id, node_name="a", incarnation="i1", devices=(0,)):
 
 def shrink(w):
     known = w.state.nodes["a"]
-    w.state.nodes["a"] = replace(known, spec=replace(known.spec, capacity=replace(known.spec.capacity, cpu_milli=1)))
+    capacity = replace(known.spec.capacity, cpu_milli=1)
+    w.state._put_node(replace(known, spec=replace(known.spec, capacity=capacity)))
 
 
 def stop_for(w, reason="preempted", beneficiary=3):
@@ -51,10 +52,15 @@ def stop_for(w, reason="preempted", beneficiary=3):
     w.state.derived.stopping[1] = beneficiary
 
 
-def bigger(w, job_id):
-    spec = w.job(job_id).spec
-    each = replace(spec.ask.each, host=spec.ask.each.host * 9)
-    put(w, job_id, spec=replace(spec, ask=replace(spec.ask, each=each)))
+def cut_up(w):
+    """Let two instances lie on the same slice."""
+    free = w.state.derived.free
+    free["a"] = free["a"]._replace(mig=((0, (("1g.10gb", 0), ("2g.20gb", 0))),))
+
+
+def limit(w, device_milli):
+    """Change what the queue may use, as if it had been so when the jobs were started."""
+    w.state.config = config(queues=queues("default", max=(("devices", device_milli),)))
 
 
 CORRUPTIONS = [
@@ -64,12 +70,19 @@ CORRUPTIONS = [
     ("loads_match_jobs", lambda w: w.state.derived.loads["a"].replicas.clear()),
     ("loads_match_jobs", lambda w: w.state.derived.loads["a"].replicas.add((9, 0))),
     ("loads_match_jobs", lambda w: w.state.derived.loads.pop("a")),
-    ("loads_match_jobs", lambda w: setattr(w.state.derived.loads["a"], "host", w.state.nodes["b"].spec.capacity)),
+    ("loads_match_jobs", lambda w: w.state.derived.free.update(a=w.state.derived.free["b"])),
+    ("loads_match_jobs", lambda w: w.state.derived.free.update(a=w.state.derived.free.pop("a"))),
+    ("loads_match_jobs", lambda w: setattr(w.state.derived, "nodes", dict(reversed(w.state.nodes.items())))),
+    ("mig_instances_are_legal", cut_up),
+    ("use_matches_jobs", lambda w: w.state.derived.usage.clear()),
+    ("use_matches_jobs", lambda w: w.state.derived.ends.append((1, 1))),
+    ("use_matches_jobs", lambda w: w.state.derived.evictable.clear()),
+    ("no_queue_beyond_its_maximum", lambda w: limit(w, 1_999)),
     ("loads_match_jobs", lambda w: w.state.derived.loads["a"].devices.pop(0)),
-    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].devices.update({5: 1})),
+    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].devices.update({5: [1]})),
     ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending.clear()),
-    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(4)),
-    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(3)),
+    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(w.job(4))),
+    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(w.job(3))),
     ("dependencies_are_alive", lambda w: w.state.derived.dependants.clear()),
     ("dependencies_are_alive", lambda w: put(w, 4, unmet=(99,))),
     ("dependencies_are_alive", lambda w: put(w, 4, unmet=(4,))),
@@ -81,7 +94,7 @@ CORRUPTIONS = [
     ("ports_are_unique", lambda w: put_attempt(w, 2, port=w.job(1).attempt.port)),
     ("ports_are_unique", lambda w: w.state.derived.ports.add(("a", 1))),
     ("preemptions_are_lawful", stop_for),
-    ("actives_match", lambda w: w.state.derived.active.discard(1)),
+    ("actives_match", lambda w: w.state.derived.active.pop(1)),
     ("actives_match", lambda w: w.state.derived.stopping.update({1: None})),
     ("actives_match", lambda w: w.state.derived.beneficiaries.add(3)),
 ]
@@ -121,15 +134,13 @@ def test_every_promise_has_a_way_to_be_broken_here():
 
 
 def test_a_job_that_is_not_preemptible_is_no_lawful_victim():
-    w = two_running()
-    put(w, 1, spec=replace(w.job(1).spec, preemptible=False, priority=1))
+    w = two_running(preemptible=False, priority=1)
     stop_for(w)
     assert "preemptions_are_lawful" in names(w.state)
 
 
 def test_a_stop_for_another_reason_needs_no_beneficiary():
-    w = two_running()
-    put(w, 1, spec=replace(w.job(1).spec, preemptible=False))
+    w = two_running(preemptible=False)
     stop_for(w, "drained", None)
     assert names(w.state) == set()
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from penstock.core.jobfile import ARRAY_MAX, DEVICES_PER_REPLICA_MAX, REPLICAS_MAX, parse_request
+from penstock.core.askfields import ALTERNATIVES_MAX, DEVICES_PER_REPLICA_MAX, GROUPS_MAX, REPLICAS_MAX
+from penstock.core.jobfields import ARRAY_MAX
+from penstock.core.jobfile import parse_request
 
 
 def problems(raw):
@@ -46,6 +48,17 @@ def test_all_problems_are_found_at_once():
         (job(topology="same_nod"), "did you mean 'same_node'?"),
         (job(priority="hihg"), "did you mean 'high'?"),
         (job(checkpoint={"signal": "TERM"}), "did you mean 'SIGTERM'?"),
+        (job(devices={"shar": 0.5}), "did you mean 'share'?"),
+        (job(devices={"profile": "3G.40GB"}), "did you mean '3g.40gb'?"),
+        (job(devices={"profile": "3g.40g"}), "did you mean '3g.40gb'?"),
+        (job(devices={"profile": "MIG 1g.10gb+me"}), "did you mean '1g.10gb+me'?"),
+        (job(devices={"profile": "whole device"}), ""),
+        (job(placement="bestfit"), "did you mean 'best_fit'?"),
+        (job(replicas={"mx": 2, "max": 3}), "did you mean 'max'?"),
+        (job(groups=[{"cpu": 2}]), "did you mean 'cpus'?"),
+        (job(alternatives=[{"replica": 2}]), "did you mean 'replicas'?"),
+        (job(devices={"memory_limit": "1GiB"}), "say which part of the device, such as share: 0.25"),
+        (job(replicas="2..4", groups=[{}]), "say one number of replicas, or `groups: []`"),
     ],
 )
 def test_the_nearest_right_word_is_said(raw, hint):
@@ -57,7 +70,9 @@ def test_a_problem_names_field_value_and_what_was_expected():
     _, (problem,) = parse_request([job(), job(replicas="two")])
     assert problem.field == "jobs[1].replicas"
     assert problem.value == "'two'"
-    assert problem.message == "jobs[1].replicas is 'two', expected a whole number from 1 to 10000"
+    assert (
+        problem.message == "jobs[1].replicas is 'two', expected a whole number from 1 to 10000, or a range such as 2..8"
+    )
 
 
 def test_a_long_value_is_shown_short():
@@ -81,8 +96,84 @@ def test_a_long_value_is_shown_short():
         {"replicas": True},
         {"replicas": 1.0},
         {"replicas": REPLICAS_MAX + 1},
-        {"devices": 0.5},
+        {"replicas": "4"},
+        {"replicas": "..4"},
+        {"replicas": "4..2"},
+        {"replicas": "0..2"},
+        {"replicas": f"1..{REPLICAS_MAX + 1}"},
+        {"replicas": "9999999..2"},
+        {"replicas": "²..4"},
+        {"replicas": {"min": 2}},
+        {"replicas": {"min": 0, "max": 2}},
+        {"replicas": {"min": 3, "max": 2}},
+        {"replicas": {"min": True, "max": 2}},
+        {"replicas": {"max": "2"}},
+        {"replicas": {"max": 2, "step": 1}},
+        {"replicas": [1, 2]},
+        {"devices": 1.5},
+        {"devices": 0.0005},
+        {"devices": 0.1234},
+        {"devices": -0.5},
+        {"devices": 1023.5},
+        {"devices": float("nan")},
+        {"devices": float("inf")},
+        {"devices": True},
+        {"devices": "1"},
+        {"devices": [1]},
+        {"devices": 10**400},
         {"devices": -1},
+        {"devices": {"count": 0.5}},
+        {"devices": {"share": 0}},
+        {"devices": {"share": 1}},
+        {"devices": {"share": 1.5}},
+        {"devices": {"share": -0.5}},
+        {"devices": {"share": 0.0001}},
+        {"devices": {"share": "half"}},
+        {"devices": {"share": True}},
+        {"devices": {"share": None}},
+        {"devices": {"share": 0.5, "count": 2}},
+        {"devices": {"share": 0.5, "count": 0}},
+        {"devices": {"share": 0.5, "memory_limit": "much"}},
+        {"devices": {"share": 0.5, "memory_limit": 0}},
+        {"devices": {"memory_limit": "1GiB"}},
+        {"devices": {"memory_limit": "1GiB", "profile": "1g.10gb"}},
+        {"devices": {"profile": "3g"}},
+        {"devices": {"profile": "5g.40gb"}},
+        {"devices": {"profile": "3g.0gb"}},
+        {"devices": {"profile": "MIG 3g.40gb"}},
+        {"devices": {"profile": 3}},
+        {"devices": {"profile": None}},
+        {"devices": {"profile": "1g.10gb", "count": 2}},
+        {"devices": {"profile": "1g.10gb", "count": 0}},
+        {"devices": {"profile": "1g.10gb", "share": 0.5}},
+        {"groups": {"replicas": 2}},
+        {"groups": [5]},
+        {"groups": [{"replicas": "1..2"}]},
+        {"groups": [{"replicas": 0}]},
+        {"groups": [{"devices": 1.5}]},
+        {"groups": [{"topology": "spread"}]},
+        {"groups": [{"pool": "gpus"}]},
+        {"groups": [{}] * (GROUPS_MAX + 1)},
+        {"groups": [{"replicas": REPLICAS_MAX}]},
+        {"groups": [{"replicas": 1}], "replicas": "1..2"},
+        {"groups": [{"replicas": 2}], "replicas": REPLICAS_MAX - 1},
+        {"alternatives": {"replicas": 2}},
+        {"alternatives": [5]},
+        {"alternatives": [{}]},
+        {"alternatives": [{"replicas": 2}] * (ALTERNATIVES_MAX + 1)},
+        {"alternatives": [{"replicas": 0}]},
+        {"alternatives": [{"queue": "q"}]},
+        {"alternatives": [{"pool": "p"}]},
+        {"alternatives": [{"alternatives": []}]},
+        {"alternatives": [{"devices": {"share": 2}}]},
+        {"alternatives": [{"replicas": "2..4", "groups": [{}]}]},
+        {"alternatives": [{"groups": [{"replicas": REPLICAS_MAX}]}]},
+        {"alternatives": [{"replicas": "2..4"}], "groups": [{}]},
+        {"placement": "tightest"},
+        {"placement": ""},
+        {"placement": 5},
+        {"shareable": "yes"},
+        {"shareable": 1},
         {"devices": DEVICES_PER_REPLICA_MAX + 1},
         {"devices": {"vendor": ""}},
         {"devices": {"model": [1]}},
@@ -152,6 +243,52 @@ def test_a_bad_value_is_one_problem_below_its_own_field(fields):
     assert entries == ()
     assert len(found) == 1
     assert found[0].field.startswith(next(iter(fields)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"devices": 1.5},
+            "devices is 1.5, expected 0 to 1024 whole devices, or a part such as 0.25 of one",
+        ),
+        (
+            {"devices": {"share": 0.5, "count": 4}},
+            "devices.share is 0.5, expected no share beside a count: a replica has a part of one device",
+        ),
+        (
+            {"devices": {"profile": "3g.40gb", "share": 0.5}},
+            "devices.profile is '3g.40gb', expected no profile beside a share: a replica has the one or the other",
+        ),
+        ({"replicas": "8..2"}, "replicas.max is 2, expected at least the smallest size, 8"),
+        (
+            {"replicas": "2..8", "groups": [{}, {}]},
+            "groups is '2 beside 2..8 replicas', expected none in an elastic job",
+        ),
+        (
+            {"replicas": 5, "groups": [{"replicas": 5000}, {"replicas": 5000}]},
+            "groups is 10005, expected at most 10000 replicas in all groups together",
+        ),
+        (
+            {"alternatives": [{"devices": 2}, {"replicas": 0}]},
+            "alternatives[1].replicas is 0, expected a whole number from 1 to 10000",
+        ),
+        ({"alternatives": [{}]}, "alternatives[0] is {}, expected at least one field of a shape"),
+        ({"groups": [{}] * 65}, "groups is 'a list of 65', expected a list of at most 64 mappings"),
+    ],
+)
+def test_a_refused_shape_is_said_exactly(fields, message):
+    _, (problem,) = parse_request(job(**fields))
+    assert problem.message == message
+
+
+def test_a_problem_of_an_alternative_counts_what_is_no_mapping_too():
+    raw = job(groups=[{}], alternatives=[5, {"replicas": "2..4"}])
+    assert problems(raw) == [("bad_value", "alternatives[0]"), ("bad_value", "alternatives[1].groups")]
+
+
+def test_what_the_job_got_wrong_is_not_said_again_for_an_alternative_that_inherits_it():
+    assert problems(job(replicas="2..4", groups=[{}], alternatives=[{"devices": 2}])) == [("bad_value", "groups")]
 
 
 @pytest.mark.parametrize("raw", [None, 5, "train", [], {"jobs": []}, {"jobs": "x"}, [5], {"jobs": [None]}, True, 1.5])

@@ -5,17 +5,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import msgpack
 
-from penstock.core.jobfile import FIELDS, job_schema, parse_request, request_schema
+from penstock.core.askfields import PLACEMENTS, SHAPE
+from penstock.core.jobfields import FIELDS
+from penstock.core.jobfile import job_schema, parse_request, request_schema
 from penstock.core.lifecycle.requests import NewJob
-from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, JobSpec, Topology
+from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, JobSpec, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from tests.core.builders import GIB
+from penstock.core.place.mig import GEOMETRIES
+
+GIB = 2**30
+ONE_CPU = Resources(cpu_milli=1000)
 
 
 def read(**fields):
     entries, problems = parse_request({"command": "train"} | fields)
     assert problems == []
     return entries[0]
+
+
+def sizes(entry):
+    return entry.spec.ask.replicas, entry.spec.ask.replicas_max
 
 
 SHELL = ("/bin/sh", "-c", "train")
@@ -25,10 +34,36 @@ EXAMPLES = {
         ("a | b", lambda e: e.spec.command, ("/bin/sh", "-c", "a | b")),
         (["python", "a b.py", 3, 0.5], lambda e: e.spec.command, ("python", "a b.py", "3", "0.5")),
     ],
-    "replicas": [(3, lambda e: e.spec.ask.replicas, 3)],
+    "replicas": [
+        (3, sizes, (3, 0)),
+        ("2..8", sizes, (2, 8)),
+        (" 2 .. 8 ", sizes, (2, 8)),
+        ({"min": 2, "max": 8}, sizes, (2, 8)),
+        ({"max": 8}, sizes, (1, 8)),
+        ("4..4", sizes, (4, 0)),
+    ],
     "devices": [
         (2, lambda e: e.spec.ask.each.devices, DeviceAsk(2)),
         (0, lambda e: e.spec.ask.each.devices, None),
+        (2.0, lambda e: e.spec.ask.each.devices, DeviceAsk(2)),
+        (0.25, lambda e: e.spec.ask.each.devices, DeviceAsk(1, share_milli=250)),
+        (0.001, lambda e: e.spec.ask.each.devices, DeviceAsk(1, share_milli=1)),
+        ({"share": 0.29}, lambda e: e.spec.ask.each.devices, DeviceAsk(1, share_milli=290)),
+        (
+            {"share": 0.999, "count": 1, "memory_limit": "10GiB", "memory": "40GiB"},
+            lambda e: e.spec.ask.each.devices,
+            DeviceAsk(1, share_milli=999, share_memory_bytes=10 * GIB, memory_min_bytes=40 * GIB),
+        ),
+        *(
+            ({"profile": name}, lambda e: e.spec.ask.each.devices.profile, name)
+            for name in ("1g.24gb-me", "2g.48gb+me.all")
+        ),
+        ({"profile": "3g.40gb"}, lambda e: e.spec.ask.each.devices, DeviceAsk(1, profile="3g.40gb")),
+        (
+            {"profile": "1g.10gb+me", "count": 1, "model": "A100"},
+            lambda e: e.spec.ask.each.devices,
+            DeviceAsk(1, models=("A100",), profile="1g.10gb+me"),
+        ),
         ({}, lambda e: e.spec.ask.each.devices, DeviceAsk(1)),
         ({"count": 0, "vendor": "amd"}, lambda e: e.spec.ask.each.devices, None),
         ({"vendor": "amd"}, lambda e: e.spec.ask.each.devices, DeviceAsk(1, "amd")),
@@ -47,6 +82,31 @@ EXAMPLES = {
     ],
     "storage": [(1024, lambda e: e.spec.ask.each.host.storage_bytes, 1024)],
     "bandwidth": [("10Gbps", lambda e: e.spec.ask.each.host.bandwidth_bps, 10**10)],
+    "groups": [
+        ([], lambda e: e.spec.ask.others, ()),
+        ([{}], lambda e: e.spec.ask.others, (GroupAsk(1, ReplicaAsk(ONE_CPU)),)),
+        (
+            [{"replicas": 4, "devices": 0.5, "cpus": 2, "memory": "1GiB", "storage": 5, "bandwidth": "1Gbps"}, {}],
+            lambda e: e.spec.ask.others,
+            (
+                GroupAsk(4, ReplicaAsk(Resources(2000, GIB, 5, 10**9), DeviceAsk(1, share_milli=500))),
+                GroupAsk(1, ReplicaAsk(ONE_CPU)),
+            ),
+        ),
+    ],
+    "alternatives": [
+        ([], lambda e: e.spec.alternatives, ()),
+        (
+            [{"replicas": "2..4", "cpus": 3}, {"topology": "spread", "placement": "random"}],
+            lambda e: e.spec.alternatives,
+            (
+                GangAsk(2, ReplicaAsk(Resources(3000)), replicas_max=4),
+                GangAsk(1, ReplicaAsk(ONE_CPU), topology=Topology("spread"), placement="random"),
+            ),
+        ),
+    ],
+    "placement": [(word, lambda e: e.spec.ask.placement, word) for word in PLACEMENTS],
+    "shareable": [(True, lambda e: e.spec.shareable, True)],
     "pool": [("npus", lambda e: e.spec.ask.pool, "npus")],
     "queue": [("q", lambda e: e.spec.queue, "q")],
     "tenant": [("t", lambda e: e.spec.tenant, "t")],
@@ -113,6 +173,31 @@ def test_null_is_as_if_it_were_left_out(field):
     assert read(**{field: None}) == read()
 
 
+def test_an_alternative_takes_what_it_does_not_name_from_the_jobs_own_shape():
+    own = {"replicas": 2, "devices": 4, "cpus": 8, "memory": "1GiB", "pool": "gpus", "groups": [{}]}
+    entry = read(**own, node_labels={"wanted": {"disk": "ssd"}}, alternatives=[{"devices": 1}, {"groups": []}])
+    first, second = entry.spec.alternatives
+    each = ReplicaAsk(Resources(8000, GIB), DeviceAsk(1))
+    assert first == GangAsk(2, each, "gpus", None, (("disk", "ssd"),), others=(GroupAsk(1, ReplicaAsk(ONE_CPU)),))
+    assert second.others == ()
+    assert second.each == entry.spec.ask.each
+
+
+def test_an_elastic_alternative_of_a_job_with_groups_drops_them_by_saying_so():
+    entry = read(groups=[{}], alternatives=[{"replicas": "2..4", "groups": []}])
+    assert [sizes(entry), entry.spec.alternatives[0].replicas_max] == [(1, 0), 4]
+
+
+def test_every_profile_of_every_known_model_can_be_asked_for():
+    names = {profile.name for geometry in GEOMETRIES for profile in geometry.profiles}
+    assert [read(devices={"profile": name}).spec.ask.each.devices.profile for name in sorted(names)] == sorted(names)
+
+
+def test_null_in_an_alternative_is_as_if_it_were_left_out():
+    entry = read(devices=4, alternatives=[{"devices": None, "replicas": 2}])
+    assert entry.spec.alternatives[0].each.devices == DeviceAsk(4)
+
+
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -142,25 +227,46 @@ def test_equal_entries_share_one_value():
     assert entries[3].spec.command[2] == "y"
 
 
-@pytest.mark.parametrize(("field", "value", "get", "expected"), CASES)
-def test_the_schema_accepts_what_the_parser_accepts(field, value, get, expected):
+@pytest.fixture(scope="module")
+def schema():
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema; it is not installed")
+    return jsonschema.Draft202012Validator(request_schema())
+
+
+@pytest.mark.parametrize(("field", "value", "get", "expected"), CASES)
+def test_the_schema_accepts_what_the_parser_accepts(schema, field, value, get, expected):
     raw = {"command": "train"} | {field: value}
     for whole in (raw, [raw], {"jobs": [raw], "defaults": {field: value}}):
-        jsonschema.validate(whole, request_schema())
+        assert list(schema.iter_errors(whole)) == []
 
 
-@pytest.mark.parametrize("raw", [{}, {"command": "x", "colour": 1}, {"command": "x", "replicas": 0}, [], {"jobs": []}])
-def test_the_schema_refuses_what_the_parser_refuses(raw):
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema; it is not installed")
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {},
+        {"command": "x", "colour": 1},
+        {"command": "x", "replicas": 0},
+        {"command": "x", "replicas": {"min": 2}},
+        {"command": "x", "replicas": "many"},
+        {"command": "x", "devices": 1.5},
+        {"command": "x", "devices": {"share": 1}},
+        {"command": "x", "devices": {"profile": "big"}},
+        {"command": "x", "groups": [{"topology": "spread"}]},
+        {"command": "x", "alternatives": [{}]},
+        {"command": "x", "alternatives": [{"queue": "q"}]},
+        {"command": "x", "topology": {"required": True}},
+        {"command": "x", "placement": "tightest"},
+        [],
+        {"jobs": []},
+    ],
+)
+def test_the_schema_refuses_what_the_parser_refuses(schema, raw):
     assert parse_request(raw)[1]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(raw, request_schema())
+    assert not schema.is_valid(raw)
 
 
-def test_the_schema_is_a_sound_schema_and_tells_about_every_field():
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema; it is not installed")
-    jsonschema.Draft202012Validator.check_schema(request_schema())
+def test_the_schema_is_a_sound_schema_and_tells_about_every_field(schema):
+    schema.check_schema(request_schema())
     assert set(job_schema()["properties"]) == set(FIELDS)
     assert all(p["description"] for p in job_schema()["properties"].values())
 
@@ -170,8 +276,16 @@ scalars |= st.sampled_from(["²", "1h", "9" * 30, "low", "same_node", "nvlink", 
 json_values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
 )
-words = st.sampled_from(["count", "vendor", "model", "memory", "capability", "link", "scope", "required", "wanted"])
-shaped = json_values | st.dictionaries(words, json_values, max_size=3)
+words = st.sampled_from(
+    ["count", "vendor", "model", "memory", "capability", "link", "scope", "required", "wanted", "share", "profile"]
+)
+words |= st.sampled_from(["memory_limit", "min", "max"])
+scalars |= st.sampled_from(["3g.40gb", "2..8", "best_fit", 0.25, 0.5, 2])
+sized = st.dictionaries(words, json_values | scalars, max_size=3)
+shapes = st.lists(
+    st.dictionaries(st.sampled_from(sorted(SHAPE)), json_values | scalars | sized, max_size=3), max_size=3
+)
+shaped = json_values | sized | shapes
 job_like = st.dictionaries(st.sampled_from(sorted(FIELDS)), shaped, max_size=4)
 requests_like = job_like | st.lists(job_like, max_size=3) | st.fixed_dictionaries({"jobs": st.lists(job_like)})
 

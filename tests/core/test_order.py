@@ -6,15 +6,19 @@ from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue, Settings
 from penstock.core.order.policies import priority_score_milli
-from penstock.core.order.tree import JobOrder
+from penstock.core.order.walk import JobOrder
 from tests.core.builders import World, cluster, node, queues
 
 HOUR = 3_600_000
 
 
+def walk(w, now_ms=None):
+    snapshot, tree = w.snapshot(), w.state.queue_tree()
+    return JobOrder(snapshot.config, tree, snapshot.classes, w.now if now_ms is None else now_ms, {})
+
+
 def order(w, now_ms=None):
-    snapshot = w.snapshot()
-    return list(JobOrder(snapshot.config, snapshot.classes, w.now if now_ms is None else now_ms))
+    return list(walk(w, now_ms))
 
 
 @pytest.mark.parametrize(
@@ -33,14 +37,15 @@ def order(w, now_ms=None):
 def test_the_score_is_base_plus_wait_less_size(priority, devices, replicas, waited_ms, score_milli):
     w = cluster(2, 4)
     job = w.job(w.submit(devices, replicas, priority=priority))
-    assert priority_score_milli(job, Settings(), w.now + waited_ms) == score_milli
+    found = priority_score_milli(job, job.spec.ask.device_milli, Settings(), w.now + waited_ms)
+    assert found == score_milli
 
 
 def test_weights_of_the_score_are_settings():
     w = cluster(2, 4)
     job = w.job(w.submit(2, priority=10))
     given = Settings(wait_bonus_max=7, wait_bonus_horizon_ms=100, size_penalty_per_device=3)
-    assert priority_score_milli(job, given, w.now + 50) == 10_000 + 3_500 - 6_000
+    assert priority_score_milli(job, 2_000, given, w.now + 50) == 10_000 + 3_500 - 6_000
 
 
 def test_a_score_is_not_frozen_at_submit():
@@ -63,7 +68,8 @@ def test_a_requeued_job_keeps_its_place_in_fifo():
     first, second = w.submit(1, retries_max=1), w.submit(1)
     w.run(first)
     w.exit_replica(first, code=1)
-    assert order(w) == [first, second]
+    assert order(w) == [second]
+    assert order(w, w.now + 1_000) == [first, second]
 
 
 def test_a_tree_of_queues_is_merged_level_by_level():
@@ -88,10 +94,9 @@ def test_dropping_a_class_leaves_out_all_of_it_and_nothing_else():
     w = cluster(1, 8)
     big = [w.submit(4, priority=900) for _ in range(3)]
     small = w.submit(1)
-    snapshot = w.snapshot()
-    found = JobOrder(snapshot.config, snapshot.classes, w.now)
-    assert found.peek().id == big[0]
-    found.drop_class()
+    found = walk(w)
+    assert found.peek().job.id == big[0]
+    found.drop(found.peek())
     assert list(found) == [small]
 
 

@@ -12,19 +12,14 @@ REACH = {"nvlink": ("nvlink",), "pcie": ("nvlink", "pcie"), "numa": ("nvlink", "
 
 
 def joined(spec, chosen, kind):
-    """Whether `chosen` hang together over links of `kind` or closer, through whatever devices of the node."""
-    if kind in (None, "node") or not chosen:
+    """Whether each of `chosen` reaches each other directly, over a link of `kind` or closer."""
+    if kind in (None, "node"):
         return True
     near = {d.index: {k.peer for k in d.links if k.kind in REACH[kind]} for d in spec.devices}
     if kind == "numa":
         for d in spec.devices:
             near[d.index] |= {e.index for e in spec.devices if e.numa_node == d.numa_node}
-    met, todo = {chosen[0]}, [chosen[0]]
-    while todo:
-        for peer in near[todo.pop()] - met:
-            met.add(peer)
-            todo.append(peer)
-    return met >= set(chosen)
+    return all(b in near[a] or a in near[b] for a, b in combinations(chosen, 2))
 
 
 def device_choices(spec, gang, free):

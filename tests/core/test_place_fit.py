@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.place.fit import capacity, refusal
+from penstock.core.place.fit import capacity, needs_of, refusal
 from penstock.core.place.gang import NoFit, place_gang
 from tests.core.builders import GIB, World, ask, chips, device, node
 from tests.core.strategies import gangs, node_lists
@@ -146,14 +146,15 @@ def test_refusals_count_every_node_once(specs, gang):
 @settings(max_examples=100, deadline=None)
 @given(node_lists(), gangs())
 def test_a_node_is_refused_exactly_when_it_holds_no_replica(specs, gang):
-    for free in World(*specs).free().nodes.values():
-        assert (capacity(gang, free) == 0) == (refusal(gang, free) != "")
+    need, most = needs_of(gang)[0]
+    for free in World(*specs).snapshot().free.values():
+        assert (capacity(need, free, most) == 0) == (refusal(need, free) != "")
 
 
 @settings(max_examples=60, deadline=None)
 @given(node_lists(), gangs())
 def test_placing_takes_nothing_yet(specs, gang):
     free = World(*specs).free()
-    before = {n: (f.host, set(f.devices)) for n, f in free.nodes.items()}
+    before = [free.free_of(i) for i in range(len(specs))]
     place_gang(gang, free)
-    assert {n: (f.host, f.devices) for n, f in free.nodes.items()} == before
+    assert [free.free_of(i) for i in range(len(specs))] == before

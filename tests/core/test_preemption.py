@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.backfill import held_places
 from penstock.core.model.cluster import Queue, Settings
-from penstock.core.place.gang import NoFit, place_gang
-from penstock.core.room.victims import candidates, cheapest_victims, held_places, victim_cost
+from penstock.core.place.gang import fits
+from penstock.core.room.victims import victim_cost
 from tests.core.builders import World, ask, cluster, node, queues
 
 MINUTE = 60_000
@@ -182,61 +183,59 @@ worlds = st.tuples(
 )
 
 
-def exhaustive(gang, free, found):
-    """Return the least total cost of a set whose leaving lets `gang` start, or None."""
-    best = None
-    for size in range(1, len(found) + 1):
-        for chosen in combinations(found, size):
-            for v in chosen:
-                free.put_back(v.job.spec.ask, held_places(v.job))
-            fits = not isinstance(place_gang(gang, free), NoFit)
-            for v in chosen:
-                free.take(v.job.spec.ask, held_places(v.job))
-            cost = sum(v.cost for v in chosen)
-            if fits and (best is None or cost < best):
-                best = cost
-    return best
-
-
-@settings(max_examples=100, deadline=None)
-@given(worlds)
-def test_the_chosen_set_is_the_cheapest_of_all(drawn):
+def running_world(drawn, **settings):
+    """Return a world in which all that did not start at once was cancelled, and a job that wants to start."""
     running, devices, replicas, drained = drawn
-    w = cluster(2, 4)
-    for count, width, priority, pause in running:
-        w.submit(count, width, priority=priority)
-        w.cycle()
-        w.now += pause * 1000
-    if drained:
-        w.drain("n0")
-    high = w.job(w.submit(devices, replicas, priority=500, cpus=0))
-    free = w.free()
-    found = candidates(high, w.snapshot().running, Settings(), w.now)
-    chosen = cheapest_victims(high.spec.ask, free, found, tries_max=256)
-    if isinstance(place_gang(high.spec.ask, w.free()), NoFit):
-        assert (sum(v.cost for v in chosen) if chosen else None) == exhaustive(high.spec.ask, w.free(), found)
-
-
-@settings(max_examples=100, deadline=None)
-@given(worlds, st.sampled_from([0, 256]))
-def test_no_victim_is_needless_and_the_beneficiary_fits(drawn, tries):
-    running, devices, replicas, _ = drawn
-    w = cluster(2, 4, victim_sets_tried_max=tries)
+    w = cluster(2, 4, **settings)
     for count, width, priority, pause in running:
         job = w.submit(count, width, priority=priority)
         w.cycle()
         w.now += pause * 1000
         if w.phase(job) == "waiting":
             w.cancel(job)
-    high = w.submit(gang=ask(devices, replicas, cpus=0), priority=500)
+    if drained:
+        w.drain("n0")
+    return w, w.job(w.submit(gang=ask(devices, replicas, cpus=0), priority=500))
+
+
+def fits_without(w, job, gone):
+    """Whether `job` fits once these have left, and those that are leaving anyway."""
+    free = w.free()
+    for v in [*gone, *(w.job(i) for i in w.state.derived.stopping)]:
+        free.put_back(v.ask, held_places(v))
+    return fits(job.spec.ask, free)
+
+
+def exhaustive(w, high):
+    """Return the least total cost of a set whose leaving lets `high` start, or None."""
+    running = [j for j in w.state.derived.active.values() if j.state != "stopping"]
+    lower = [j for j in running if j.spec.priority < high.spec.priority]
+    costs = [
+        sum(victim_cost(v, w.state.config.settings, w.now) for v in chosen)
+        for size in range(len(lower) + 1)
+        for chosen in combinations(lower, size)
+        if fits_without(w, high, chosen)
+    ]
+    return min(costs, default=None)
+
+
+@settings(max_examples=100, deadline=None)
+@given(worlds)
+def test_the_chosen_set_is_the_cheapest_of_all(drawn):
+    w, high = running_world(drawn)
+    found = w.plan()
+    if not found.starts:
+        assert sum(p.cost for p in found.preemptions) == (exhaustive(w, high) or 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(worlds, st.sampled_from([0, 256]))
+def test_no_victim_is_needless_and_the_beneficiary_fits(drawn, tries):
+    w, high = running_world(drawn, victim_sets_tried_max=tries)
     asked = [w.job(v) for v in victims(w.plan())]
     assert all(v.spec.priority < 500 for v in asked)
     for missing in [None, *asked] if asked else []:
-        free = w.free()
-        for v in asked:
-            if v is not missing:
-                free.put_back(v.spec.ask, held_places(v))
-        assert isinstance(place_gang(w.job(high).spec.ask, free), NoFit) == (missing is not None)
+        assert fits_without(w, high, [v for v in asked if v is not missing]) == (missing is None)
 
 
 def test_a_preemptor_in_another_queue_follows_its_own_queue():

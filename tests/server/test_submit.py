@@ -52,7 +52,7 @@ def test_what_is_no_job_is_refused_with_a_reason(server, body):
         ("command", []),
         ("command", "a\0b"),
         ("command", {"a": 1}),
-        ("devices", 0.5),
+        ("devices", 1.5),
         ("priority", 10**30),
         ("after_ok", 10**30),
         ("name", "y" * 70_000),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from penstock.core.errors import StoreError
-from penstock.core.plan import plan
+from penstock.core.planner import plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import fold
 from penstock.store.sqlite import SNAPSHOTS_KEPT, SqliteStore

@@ -13,7 +13,7 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec, Tenant
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, TenantName, UserName
 from penstock.core.model.jobs import PRIORITY_CLASSES, Dependency, ExitInfo, GangAsk, JobSpec, Topology
 from penstock.core.model.resources import Device, DeviceAsk, ReplicaAsk, Resources
-from penstock.core.plan import plan
+from penstock.core.planner import plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import State
 

@@ -47,7 +47,7 @@ def test_waiting_is_told_apart_by_cause(report):
     causes = {name: [p.cause for p in job(report, name).waits] for name in ("report", "urgent-detector", "bad-config")}
     assert causes["report"] == ["dependency"]
     assert causes["urgent-detector"] == ["making_room"]
-    assert causes["bad-config"] == ["no_fit", "backing_off"]
+    assert causes["bad-config"] == ["no_fit", "kept_back", "backing_off"]
 
 
 def test_a_backoff_ends_without_a_record(story_log):

@@ -3,6 +3,7 @@
 import msgspec
 
 from penstock.core.errors import Problem
+from penstock.core.stuck import Alert
 
 
 class JobRef(msgspec.Struct, frozen=True):
@@ -120,6 +121,12 @@ class ClusterView(msgspec.Struct, frozen=True):
     jobs_active: int
     jobs_succeeded: int
     jobs_not_succeeded: int
+
+
+class AlertList(msgspec.Struct, frozen=True):
+    """What does not go on by itself, the dearest to overlook first."""
+
+    alerts: list[Alert]
 
 
 class OutputRef(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import typer
 
 from penstock.api import types as api
 from penstock.cli.options import client_of
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import console, plain, print_json, shown, table
 from penstock.core.units import format_size
 
 
@@ -46,8 +46,23 @@ def drain(data: Path | None, node: str, *, on: bool, evict: bool, reason: str, a
         typer.echo(f"node {node} is {'being drained' if on else 'open again'}")
 
 
+def alerts(data: Path | None, *, as_json: bool) -> None:
+    found = client_of(data).alerts()
+    if as_json:
+        print_json({"alerts": found})
+        return
+    for alert in found:
+        jobs = ", ".join(map(str, alert.job_ids)) + (", ..." if alert.count > len(alert.job_ids) else "")
+        typer.echo(f"{alert.code}: {alert.count} job(s): {jobs}")
+        typer.echo(f"  {shown(alert.text)}")
+        typer.echo(f"  to resolve it: {shown(alert.resolve)}")
+    if not found:
+        typer.echo("nothing stands still")
+
+
 def queue(data: Path | None, *, as_json: bool) -> None:
-    listed = client_of(data).queues()
+    client = client_of(data)
+    listed = client.queues()
     if as_json:
         print_json({"queues": listed})
         return
@@ -70,6 +85,9 @@ def queue(data: Path | None, *, as_json: bool) -> None:
         if not placed:
             break
     console().print(tree)
+    standing = sum(alert.count for alert in client.alerts())
+    if standing:
+        typer.echo(f"{standing} job(s) can never start as things are: penstock alerts")
 
 
 def report(data: Path | None, out: Path, *, as_json: bool) -> None:

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,8 +15,12 @@ from penstock.cli.options import PASSED_ON, JobShape, client_of
 from penstock.cli.output import console, plain, print_json, styled, table
 from penstock.client import Client
 from penstock.core.errors import InvalidInput
+from penstock.core.explain import Explanation
 from penstock.core.model.events import Record
 from penstock.core.units import format_duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 JOB_FILE_ENDINGS = (".yaml", ".yml", ".json")
 
@@ -235,18 +239,33 @@ def explain(data: Path | None, job_id: int, *, as_json: bool) -> None:
         return
     out = console()
     out.print(f"[bold]job {found.job_id}[/] {styled(found.state)} ({found.code}): {plain(found.text)}")
+    if found.constraints:
+        out.print()
+        for constraint in found.constraints:
+            out.print(f"  {constraint.code}: {plain(constraint.text)}")
     if found.refused:
+        out.print()
         rows = [(str(count), code) for code, count in found.refused.items()]
         out.print(table(("nodes", "ruled out by"), rows, right=("nodes",)))
+    _print_ways_on(out, found)
+
+
+def _print_ways_on(out: "Console", found: Explanation) -> None:
+    """Print what would help and when it may start."""
     if found.blockers:
         out.print("held by / waits for: job " + ", ".join(map(str, found.blockers)))
-    for suggestion in found.suggestions:
-        out.print(f"[green]would help:[/] {plain(suggestion)}")
+    for edit in found.edits:
+        when = "would start now" if edit.starts_now else "would make room now"
+        out.print(f"[green]{when}:[/] {plain(edit.text)}")
+    if found.edits_note:
+        out.print(plain(found.edits_note))
     if found.start_by_ms:
         left = max(0, found.start_by_ms - time.time_ns() // 1_000_000)
-        out.print(f"start: within {format_duration(left)} {plain(found.start_note)}".rstrip())
+        out.print(f"start: within {format_duration(left)}, {plain(found.start_note)}")
     elif found.start_note:
         out.print(f"start: {plain(found.start_note)}")
+    if found.stop is not None and found.stop.grace_left_ms:
+        out.print(f"it has {format_duration(found.stop.grace_left_ms)} left to save")
 
 
 def cancel(data: Path | None, job_ids: list[int], *, as_json: bool) -> None:

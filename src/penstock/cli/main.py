@@ -163,7 +163,7 @@ def logs(
 
 @app.command()
 def explain(job: JobArgument, data: DataOption = None, json: JsonOption = False) -> None:
-    """Say why a job waits, what would let it start, and by when it may."""
+    """Say all that keeps a job waiting, the smallest changes that would let it start now, and when it may."""
     from penstock.cli import jobs
 
     jobs.explain(data, job, as_json=json)
@@ -218,6 +218,14 @@ def queue(data: DataOption = None, json: JsonOption = False) -> None:
     from penstock.cli import cluster
 
     cluster.queue(data, as_json=json)
+
+
+@app.command()
+def alerts(data: DataOption = None, json: JsonOption = False) -> None:
+    """List what does not go on by itself: jobs that can never start, and what would resolve it."""
+    from penstock.cli import cluster
+
+    cluster.alerts(data, as_json=json)
 
 
 @app.command()

@@ -101,4 +101,9 @@ def plain(text: str) -> str:
     """Return text that a table prints as it is, markup and control characters made harmless."""
     from rich.markup import escape
 
-    return escape("".join(c if c.isprintable() else "�" for c in text))
+    return escape(shown(text))
+
+
+def shown(text: str) -> str:
+    """Return text with control characters made harmless."""
+    return "".join(c if c.isprintable() else "�" for c in text)

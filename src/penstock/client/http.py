@@ -14,6 +14,7 @@ from penstock.api import types as api
 from penstock.core.errors import PenstockError
 from penstock.core.explain import Explanation
 from penstock.core.model.events import Record
+from penstock.core.stuck import Alert
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0
@@ -114,6 +115,10 @@ class Client:
 
     def queues(self) -> list[api.QueueView]:
         return self._call("GET", "/queues", api.QueueList).queues
+
+    def alerts(self) -> list[Alert]:
+        """Return what does not go on by itself, the dearest to overlook first."""
+        return self._call("GET", "/alerts", api.AlertList).alerts
 
     def usage(self) -> list[api.UsageView]:
         return self._call("GET", "/usage", api.UsageList).tenants

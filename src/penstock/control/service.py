@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
+from penstock.core.choose.candidates import Chooser
 from penstock.core.errors import PenstockError, StoreError
+from penstock.core.extension import Policies
 from penstock.core.model.events import Record
-from penstock.core.plan import plan
 from penstock.core.snapshot import Snapshot
 from penstock.ports import Clock, Engine, EventStore
 
@@ -53,8 +54,10 @@ class ControlService:
         deliver: Deliver = deliver_here,
         on_records: OnRecords | None = None,
         on_fault: OnFault,
+        policies: Policies | None = None,
     ) -> None:
         self.controller = controller
+        self.policies = policies
         self._store, self._engine, self._clock = store, engine, clock
         self._deliver, self._on_records, self._on_fault = deliver, on_records, on_fault
         self._inbox: queue.SimpleQueue[tuple[msg.Request, OnReply | None] | None] = queue.SimpleQueue()
@@ -143,8 +146,9 @@ class ControlService:
             self._to_plan.put(self.controller.snapshot())
 
     def _plan_loop(self) -> None:
+        planner = Chooser(self.policies)
         while (snapshot := self._to_plan.get()) is not None:
-            decided = plan(snapshot, self._clock.unix_ms())
+            decided = planner.plan(snapshot, self._clock.unix_ms())
             self._inbox.put((msg.CommitPlan(decided), None))
 
     def _save_snapshot(self) -> None:

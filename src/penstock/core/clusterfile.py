@@ -1,18 +1,32 @@
-"""Cluster files: plain data to pools, tenants, the queue tree, settings and virtual nodes, with all problems found."""
+"""Cluster files: plain data to pools, tenants, the queue tree, reservations, settings and virtual nodes.
+
+All problems are found, not the first.
+"""
 
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
+from penstock.core.amounts import format_time, parse_milli, parse_part_milli, parse_time_ms
 from penstock.core.errors import Problem, nearest
+from penstock.core.extension import NAME_CHARACTERS as NAME_CHARACTERS
+from penstock.core.extension import Policies
 from penstock.core.model import cluster as c
-from penstock.core.model.ids import PoolName, QueueName, TenantName
+from penstock.core.model.ids import NodeName, PoolName, TenantName
+from penstock.core.queuefile import read_policy, read_queue, tree_problems
 from penstock.core.reader import Reader
 from penstock.core.units import parse_duration_ms, parse_size_bytes
 
-NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-NODES_MAX = 256
+ENTRIES_MAX = 10_000
+DEVICES_PER_NODE_MAX = 1_024
+SPEED_MAX_MILLI = 10**9
+POOL_KINDS = ("gpu", "npu", "cpu", "mixed")
+PLACEMENTS: tuple[str, ...] = get_args(c.PlacementPolicy)
+BACKFILL_RULES: tuple[str, ...] = get_args(c.BackfillRule)
+SECTIONS = ("pools", "tenants", "queues", "root_policy", "reservations", "candidates", "settings", "nodes")
+
+Entries = list[tuple[Reader, Mapping[str, Any]]]
 
 
 class VirtualNode(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,6 +43,9 @@ class VirtualNode(msgspec.Struct, frozen=True, omit_defaults=True):
     simulated_count: int = 0
     simulated_model: str = "SIM-80G"
     simulated_memory_bytes: int = 80 * 2**30
+    simulated_mig: bool = False
+    simulated_links: tuple[tuple[int, ...], ...] | None = None
+    """Groups of simulated devices that NVLink joins, each with each; None joins them in pairs."""
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
@@ -36,63 +53,67 @@ class ClusterFile(msgspec.Struct, frozen=True):
     nodes: tuple[VirtualNode, ...]
 
 
-def parse_cluster(raw: object) -> tuple[ClusterFile, list[Problem]]:
-    """Return what a cluster file declares (usable only without problems), and everything wrong with it."""
+def parse_cluster(raw: object, policies: Policies | None = None) -> tuple[ClusterFile, list[Problem]]:
+    """Return what a cluster file declares (usable only without problems), and everything wrong with it.
+
+    Args:
+        policies: third-party policies by name, which queues may name as `ext:NAME`; by default none.
+    """
     problems: list[Problem] = []
     top = Reader("", problems)
     if raw is None:
         raw = {}
     if not isinstance(raw, Mapping):
-        top.wrong("", raw, "a mapping with pools, tenants, queues, settings, nodes")
+        top.wrong("", raw, "a mapping with " + ", ".join(SECTIONS))
         return ClusterFile(c.ClusterConfig(), ()), problems
-    top.unknown(raw, ("pools", "tenants", "queues", "root_policy", "settings", "nodes"))
+    top.unknown(raw, SECTIONS)
     default = c.ClusterConfig()
+    queues = _entries(top, raw, "queues")
+    reservations = _entries(top, raw, "reservations")
+    nodes = _entries(top, raw, "nodes")
     config = c.ClusterConfig(
         pools=tuple(_pool(r, e) for r, e in _entries(top, raw, "pools")) or default.pools,
         tenants=tuple(_tenant(r, e) for r, e in _entries(top, raw, "tenants")) or default.tenants,
-        queues=tuple(_queue(r, e) for r, e in _entries(top, raw, "queues")) or default.queues,
+        queues=tuple(read_queue(r, e, policies or {}) for r, e in queues) or default.queues,
         settings=_settings(Reader("settings", problems), raw.get("settings") or {}),
-        root_policy="fifo" if _policy(top, "root_policy", raw.get("root_policy", "priority")) == "fifo" else "priority",
+        root_policy=read_policy(top, "root_policy", raw.get("root_policy", "priority"), policies or {}),
+        reservations=tuple(_reservation(r, e) for r, e in reservations),
+        candidates=_candidates(top, raw.get("candidates") or []),
     )
-    nodes = tuple(_node(r, e) for r, e in _entries(top, raw, "nodes"))
-    problems += tree_problems(config.queues)
-    known_pools = [p.name for p in config.pools]
-    for index, node in enumerate(nodes):
-        if node.pool not in known_pools:
-            hint = nearest(node.pool, known_pools)
-            text = f"nodes[{index}].pool: there is no pool '{node.pool}'"
-            problems.append(Problem("unknown_pool", f"nodes[{index}].pool", text, node.pool, hint))
-    return ClusterFile(config, nodes), problems
+    declared = tuple(_node(r, e) for r, e in nodes)
+    problems += tree_problems(config.queues, [r.where for r, _ in queues])
+    problems += _reservation_problems(config, [r.where for r, _ in reservations])
+    pools = [p.name for p in config.pools]
+    for node, (reader, _) in zip(declared, nodes, strict=True):
+        problems += _unknown("pool", reader.path("pool"), node.pool, pools)
+    return ClusterFile(config, declared), problems
 
 
-def tree_problems(queues: tuple[c.Queue, ...]) -> list[Problem]:
-    """Return what keeps `queues` from being a tree below `root`."""
-    problems = []
-    parents = {q.name: q.parent for q in queues}
-    for index, queue in enumerate(queues):
-        where = f"queues[{index}].parent"
-        if queue.parent != c.ROOT_QUEUE and queue.parent not in parents:
-            text = f"queue '{queue.name}' has the unknown parent '{queue.parent}'"
-            problems.append(Problem("unknown_queue", where, text, queue.parent, nearest(queue.parent, parents)))
-            continue
-        seen, above = {queue.name}, queue.parent
-        while above != c.ROOT_QUEUE and above in parents:
-            if above in seen:
-                text = f"queue '{queue.name}' is above itself"
-                problems.append(Problem("queue_cycle", where, text, queue.parent))
-                break
-            seen.add(above)
-            above = parents[above]
-    return problems
+def _candidates(top: Reader, value: object) -> tuple[c.PlacementPolicy, ...]:
+    """Return the strategies that each cycle is planned with: two or more, each once."""
+    words = get_args(c.PlacementPolicy)
+    if not isinstance(value, list) or len(value) == 1 or len(set(map(str, value))) != len(value):
+        top.wrong("candidates", value, "a list of two or more different placement strategies")
+        return ()
+    found = [top.word(f"candidates[{i}]", word, words, words[0]) for i, word in enumerate(value)]
+    return tuple(word for word in words if word in found)
 
 
-def _entries(top: Reader, raw: Mapping[str, Any], field: str) -> list[tuple[Reader, Mapping[str, Any]]]:
+def _unknown(kind: str, field: str, name: str, known: list[Any]) -> list[Problem]:
+    if name in known:
+        return []
+    text = f"{field}: there is no {kind} '{name}'"
+    return [Problem(f"unknown_{kind}", field, text, name, nearest(name, known))]
+
+
+def _entries(top: Reader, raw: Mapping[str, Any], field: str) -> Entries:
     """Return the named entries of a list, each with a reader for its place; reports doubles and wrong shapes."""
-    found: list[tuple[Reader, Mapping[str, Any]]] = []
+    found: Entries = []
     names: set[str] = set()
     value = raw.get(field) or []
-    if not isinstance(value, list) or len(value) > 10_000:
-        top.wrong(field, value, "a list of mappings with a name")
+    if not isinstance(value, list) or len(value) > ENTRIES_MAX:
+        given = f"a list of {len(value)}" if isinstance(value, list) else value
+        top.wrong(field, given, f"a list of at most {ENTRIES_MAX} mappings with a name")
         return []
     for index, entry in enumerate(value):
         where = f"{field}[{index}]"
@@ -103,63 +124,164 @@ def _entries(top: Reader, raw: Mapping[str, Any], field: str) -> list[tuple[Read
             continue
         reader = Reader(where, top.problems)
         name = entry.get("name")
-        if not isinstance(name, str) or not name or len(name) > 63 or not set(name) <= NAME_CHARACTERS:
+        if not _plain(name):
             reader.wrong("name", name, "1 to 63 letters, digits, '.', '_' or '-'")
         elif name in names:
             reader.wrong("name", name, "a name that no other entry has", code="duplicate_name")
         else:
-            names.add(name)
+            names.add(str(name))
             found.append((reader, entry))
     return found
 
 
-def _policy(reader: Reader, field: str, value: object) -> str:
-    return reader.word(field, value, ("priority", "fifo"), "priority")
+def _plain(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= 63 and set(name) <= NAME_CHARACTERS
+
+
+def _note(reader: Reader, raw: Mapping[str, Any], field: str) -> str:
+    """Read a text that may be empty; a number is taken as it prints, for racks are often numbered."""
+    value = raw.get(field)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value) if abs(value) < 2**53 else value
+    return reader.text(field, value) if value not in (None, "") else ""
 
 
 def _pool(reader: Reader, raw: Mapping[str, Any]) -> c.Pool:
-    reader.unknown(raw, ("name", "kind", "description"))
-    reader.word("kind", raw.get("kind", "mixed"), ("gpu", "npu", "cpu", "mixed"), "mixed")
-    return c.Pool(PoolName(raw["name"]), raw.get("kind", "mixed"), str(raw.get("description", "")))
+    reader.unknown(raw, ("name", "kind", "description", "placement", "backfill", "reserve", "speeds"))
+    kind = reader.word("kind", raw.get("kind", "mixed"), POOL_KINDS, "mixed")
+    placement = reader.word("placement", raw.get("placement", "fragmentation"), PLACEMENTS, "fragmentation")
+    backfill = reader.word("backfill", raw.get("backfill", "easy"), BACKFILL_RULES, "easy")
+    return c.Pool(
+        name=PoolName(raw["name"]),
+        kind=cast("Any", kind),
+        description=_note(reader, raw, "description"),
+        placement=cast("c.PlacementPolicy", placement),
+        backfill=cast("c.BackfillRule", backfill),
+        reserve_milli=_reserve(reader, raw.get("reserve", 0)),
+        speeds=_speeds(reader, raw.get("speeds") or {}),
+    )
+
+
+def _reserve(reader: Reader, value: object) -> int:
+    try:
+        return parse_part_milli(value)
+    except ValueError:
+        reader.wrong("reserve", value, "a part of the pool's devices from 0 to 1, such as 0.15 or 15%")
+        return 0
+
+
+def _speeds(reader: Reader, raw: object) -> tuple[tuple[str, int, int], ...]:
+    """Read, by device model, its speed and its cost per hour: two numbers above 0, or the speed alone."""
+    if not isinstance(raw, Mapping):
+        reader.wrong("speeds", raw, "a mapping such as {A100: {speed: 1, cost: 1.5}, H100: {speed: 2.2, cost: 3}}")
+        return ()
+    found = []
+    for model, entry in raw.items():
+        inner = Reader(reader.path(f"speeds.{model}"), reader.problems)
+        if not isinstance(model, str) or not model or len(model) > 128 or not model.isprintable():
+            reader.wrong("speeds", model, "names of device models")
+            continue
+        if not isinstance(entry, Mapping):
+            entry = {"speed": entry}
+        inner.unknown(entry, ("speed", "cost"))
+        found.append(
+            (model, _factor(inner, "speed", entry.get("speed", 1)), _factor(inner, "cost", entry.get("cost", 1)))
+        )
+    return tuple(sorted(found))
+
+
+def _factor(reader: Reader, field: str, value: object) -> int:
+    try:
+        milli = parse_milli(value)
+    except ValueError:
+        milli = 0
+    if not 0 < milli <= SPEED_MAX_MILLI:
+        reader.wrong(field, value, "a number above 0 in steps of 0.001, such as 2.2")
+        return 1000
+    return milli
 
 
 def _tenant(reader: Reader, raw: Mapping[str, Any]) -> c.Tenant:
     reader.unknown(raw, ("name", "description"))
-    return c.Tenant(TenantName(raw["name"]), str(raw.get("description", "")))
+    return c.Tenant(TenantName(raw["name"]), _note(reader, raw, "description"))
 
 
-def _queue(reader: Reader, raw: Mapping[str, Any]) -> c.Queue:
-    reader.unknown(raw, ("name", "parent", "policy", "preemption", "max_waiting"))
-    _policy(reader, "policy", raw.get("policy", "priority"))
-    reader.word("preemption", raw.get("preemption", "lower_priority"), ("never", "lower_priority"), "never")
-    if raw["name"] == c.ROOT_QUEUE:
-        reader.wrong("name", "root", "another name: 'root' is above all queues")
-    return c.Queue(
-        name=QueueName(raw["name"]),
-        parent=QueueName(reader.text("parent", raw.get("parent", "root"), "root")),
-        policy=raw.get("policy", "priority"),
-        preemption=raw.get("preemption", "lower_priority"),
-        max_waiting=reader.integer("max_waiting", raw.get("max_waiting", 200_000), low=1, high=10_000_000, default=1),
+def _reservation(reader: Reader, raw: Mapping[str, Any]) -> c.Reservation:
+    reader.unknown(raw, ("name", "tenant", "start", "end", "nodes"))
+    nodes = raw.get("nodes")
+    if not isinstance(nodes, list) or not 0 < len(nodes) <= ENTRIES_MAX or not all(map(_plain, nodes)):
+        reader.wrong("nodes", nodes, "a list of names of nodes")
+        nodes = []
+    elif len(set(nodes)) < len(nodes):
+        reader.wrong("nodes", nodes, "each node once")
+    start, end = _time(reader, "start", raw.get("start")), _time(reader, "end", raw.get("end"))
+    if start is not None and end is not None and end <= start:
+        reader.wrong("end", format_time(end), f"later than start, {format_time(start)}")
+    return c.Reservation(
+        name=raw["name"],
+        tenant=TenantName(reader.text("tenant", raw.get("tenant"))),
+        start_ms=start or 0,
+        end_ms=end or 0,
+        nodes=tuple(sorted({NodeName(name) for name in nodes})),
     )
 
 
+def _time(reader: Reader, field: str, value: object) -> int | None:
+    try:
+        return parse_time_ms(value)
+    except ValueError:
+        reader.wrong(field, value, "a time with its offset such as 2026-03-01T08:00+01:00, or unix seconds")
+        return None
+
+
+def _reservation_problems(config: c.ClusterConfig, places: list[str]) -> list[Problem]:
+    """Report reservations for tenants that do not exist, and a node that is kept for two at one time."""
+    problems: list[Problem] = []
+    tenants = [t.name for t in config.tenants]
+    held: dict[NodeName, list[tuple[int, int, str, str]]] = {}
+    for found, place in zip(config.reservations, places, strict=True):
+        if found.tenant:  # a missing one was said before
+            problems += _unknown("tenant", f"{place}.tenant", found.tenant, tenants)
+        for node in found.nodes:
+            held.setdefault(node, []).append((found.start_ms, found.end_ms, found.name, f"{place}.nodes"))
+    for node, windows in held.items():
+        last_end, last_name = 0, ""
+        for start, end, name, field in sorted(windows):
+            if start < last_end:
+                text = f"node '{node}' is kept for '{last_name}' and for '{name}' at one time"
+                hint = "move one of them, or take the node out of it"
+                problems.append(Problem("reservation_overlap", field, text, node, hint))
+            if end > last_end:
+                last_end, last_name = end, name
+    return problems
+
+
 def _settings(reader: Reader, raw: object) -> c.Settings:
-    """Read settings by their own names; those that end in `_ms` may be given as durations without that ending."""
+    """Read settings by their own names; those with a unit in the name also without it.
+
+    Without `_ms` they are durations (`lease_ttl: 30s`), without `_milli` numbers (`admission: 1.2`).
+    """
     if not isinstance(raw, Mapping):
         reader.wrong("", raw, "a mapping of settings")
         return c.Settings()
     hints = get_type_hints(c.Settings)
-    short = {name.removesuffix("_ms"): name for name in hints if name.endswith("_ms")}
-    reader.unknown(raw, [*hints, *short])
+    durations = {name.removesuffix("_ms"): name for name in hints if name.endswith("_ms")}
+    numbers = {name.removesuffix("_milli"): name for name in hints if name.endswith("_milli")}
+    reader.unknown(raw, [*hints, *durations, *numbers])
     values: dict[str, Any] = {}
     for name, value in raw.items():
-        if name in short:
-            values[short[name]] = reader.quantity(name, value, parse_duration_ms, "30s")
+        if name in durations:
+            values[durations[name]] = reader.quantity(name, value, parse_duration_ms, "30s")
+        elif name in numbers:
+            values[numbers[name]] = reader.quantity(name, value, parse_milli, "0.8, in steps of 0.001")
         elif hints.get(name) is bool:
             values[name] = reader.flag(name, value, default=False)
         elif name in hints:
             values[name] = reader.integer(name, value, low=0, high=2**53, default=0)
     settings = c.Settings(**values)
+    parts = [getattr(settings, name) for name in hints if name.startswith("objective_")]
+    if sum(parts) != 1000:
+        reader.wrong("objective_utilisation_milli", f"a sum of {sum(parts)}", "five objectives that sum to 1000")
     if settings.lease_margin_ms >= settings.lease_ttl_ms:
         reader.wrong("lease_margin", f"{settings.lease_margin_ms} ms", "less than lease_ttl")
     return settings
@@ -171,23 +293,39 @@ def _node(reader: Reader, raw: Mapping[str, Any]) -> VirtualNode:
     simulated = raw.get("simulated_devices") or {}
     inner = Reader(reader.path("simulated_devices"), reader.problems)
     if not isinstance(simulated, Mapping):
-        reader.wrong("simulated_devices", simulated, "a mapping with count, model, memory")
+        reader.wrong("simulated_devices", simulated, "a mapping with count, model, memory, mig, links")
         simulated = {}
-    inner.unknown(simulated, ("count", "model", "memory"))
+    inner.unknown(simulated, ("count", "model", "memory", "mig", "links"))
     cpus = raw.get("cpus", 0)
     if isinstance(cpus, bool) or not isinstance(cpus, int | float) or not 0 <= cpus <= 100_000:
         reader.wrong("cpus", cpus, "a number of CPUs")
         cpus = 0
+    count = inner.integer("count", simulated.get("count", 0), low=0, high=DEVICES_PER_NODE_MAX, default=0)
     return VirtualNode(
         name=raw["name"],
         cpu_milli=round(cpus * 1000),
         memory_bytes=reader.quantity("memory", raw.get("memory", 0), parse_size_bytes, "16GiB"),
         storage_bytes=reader.quantity("storage", raw.get("storage", 0), parse_size_bytes, "100GiB"),
-        pool=PoolName(reader.text("pool", raw.get("pool", c.DEFAULT_POOL))),
+        pool=PoolName(reader.text("pool", raw.get("pool", c.DEFAULT_POOL), c.DEFAULT_POOL)),
         labels=reader.pairs("labels", raw.get("labels") or {}),
-        rack=str(raw.get("rack", "")),
-        switch=str(raw.get("switch", "")),
-        simulated_count=inner.integer("count", simulated.get("count", 0), low=0, high=1024, default=0),
+        rack=_note(reader, raw, "rack"),
+        switch=_note(reader, raw, "switch"),
+        simulated_count=count,
         simulated_model=inner.text("model", simulated.get("model", "SIM-80G")),
         simulated_memory_bytes=inner.quantity("memory", simulated.get("memory", "80GiB"), parse_size_bytes, "80GiB"),
+        simulated_mig=inner.flag("mig", simulated.get("mig", False), default=False),
+        simulated_links=_links(inner, simulated.get("links"), count),
     )
+
+
+def _links(reader: Reader, value: object, count: int) -> tuple[tuple[int, ...], ...] | None:
+    """Read groups of device indexes that NVLink joins; each device is in one group at most."""
+    if value is None:
+        return None
+    groups = value if isinstance(value, list) and all(isinstance(g, list) for g in value) else [[None]]
+    flat = [index for group in groups for index in group]
+    whole = all(type(index) is int and 0 <= index < count for index in flat)
+    if not whole or len(set(flat)) < len(flat):
+        reader.wrong("links", value, f"groups of device numbers below {count}, each in one group, as [[0, 1], [2, 3]]")
+        return None
+    return tuple(tuple(sorted(group)) for group in groups)

@@ -1,32 +1,92 @@
-"""What follows from jobs and nodes, kept at hand: loads of nodes, waiting jobs by class, who waits for whom.
+"""What follows from jobs and nodes, kept at hand: what is free, who waits, what queues use, who waits for whom.
 
-A cache, nothing more: `invariants.py` recounts each part of it from the jobs.
+A cache, nothing more: `invariants.py` recounts each part of it from the jobs and nodes. Containers that a snapshot
+has been given are copied before they change next, so that taking a snapshot costs no copy of what stays the same.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.errors import BrokenInvariant
-from penstock.core.model.ids import ClassId, JobId, NodeName, Rank
-from penstock.core.model.jobs import GangAsk, Job, JobSpec, Replica, RequestClass
-from penstock.core.model.resources import Resources
+from penstock.core.model.cluster import ClusterConfig, Node
+from penstock.core.model.ids import ClassId, JobId, NodeName, PoolName, QueueName, Rank, TenantName
+from penstock.core.model.jobs import GangAsk, Job, Replica, RequestClass
+from penstock.core.order.ranks import class_of, expected_ms
+from penstock.core.order.shares import Charge, Share
+from penstock.core.order.tree import QueueTree
+from penstock.core.place.free import NodeFree, NodeShape, closed_reason, empty, shape_of
+from penstock.core.place.index import FreeCluster
+from penstock.core.place.mix import Requests, Typical
+
+UsageKey = tuple[QueueName, TenantName]
+PastUse = tuple[QueueName, TenantName, int, int]
+"""Queue, tenant, average of past use, and as of when: see `Share`."""
+
+
+CHANGES_MAX = 1_000_000
 
 
 class Load(msgspec.Struct):
-    """What is held on one node: host resources, which device indexes, and by whom."""
+    """Who is on one node: replicas, and for each device its holders (several where it is given out in parts)."""
 
-    host: Resources
-    devices: dict[int, JobId]
+    devices: dict[int, list[JobId]]
     replicas: set[tuple[JobId, Rank]]
 
 
-class PendingClass(msgspec.Struct):
+class PendingClass:
     """Jobs of one request class that wait and have no unmet dependency, in submit order (job ids ascending)."""
 
-    key: RequestClass
-    jobs: list[JobId]
+    __slots__ = ("class_id", "jobs", "key", "shared")
+
+    def __init__(self, class_id: ClassId, key: RequestClass) -> None:
+        self.class_id, self.key = class_id, key
+        self.jobs: list[Job] = []
+        self.shared = False
+        """A snapshot holds this list: copy it before it changes."""
+
+    def put(self, job: Job) -> None:
+        """Add a job, or replace it by its newer value."""
+        jobs = self._own()
+        at = bisect_left(jobs, job.id, key=_id_of)
+        if at < len(jobs) and jobs[at].id == job.id:
+            jobs[at] = job
+        else:
+            jobs.insert(at, job)
+
+    def remove(self, job_id: JobId) -> None:
+        jobs = self._own()
+        del jobs[bisect_left(jobs, job_id, key=_id_of)]
+
+    def _own(self) -> list[Job]:
+        if self.shared:
+            self.jobs, self.shared = list(self.jobs), False
+        return self.jobs
+
+
+class Cut(NamedTuple):
+    """What a snapshot takes from here: never changed after it was given out."""
+
+    nodes: Mapping[NodeName, Node]
+    free: Mapping[NodeName, NodeFree]
+    classes: tuple[tuple[ClassId, RequestClass, list[Job]], ...]
+    active: Mapping[JobId, Job]
+    stopping: Mapping[JobId, JobId | None]
+    beneficiaries: tuple[JobId, ...]
+    usage: Mapping[UsageKey, Share]
+    ends: Sequence[tuple[int, JobId]]
+    """When attempts are expected to end whose length is known (unix ms), ascending."""
+    evictable: Mapping[tuple[PoolName, int], int]
+    """How many attempts of preemptible jobs there are, by pool and priority."""
+    elastic: tuple[JobId, ...]
+    """Attempts of elastic jobs."""
+    typical: Typical
+    """What replicas asked for lately, and how often."""
+    changes: Sequence[NodeName]
+    """Nodes in the order in which what is free on them changed; it grows at its end."""
 
 
 class Derived:
@@ -35,17 +95,35 @@ class Derived:
     def __init__(self) -> None:
         self.class_ids: dict[RequestClass, ClassId] = {}
         self.pending: dict[ClassId, PendingClass] = {}
+        self.nodes: dict[NodeName, Node] = {}
+        """In the order of names; a new one for each change, so that it can be given out."""
+        self.free: dict[NodeName, NodeFree] = {}
+        """In the same order."""
         self.loads: dict[NodeName, Load] = {}
         self.dependants: dict[JobId, list[JobId]] = {}
         self.stopping: dict[JobId, JobId | None] = {}
         self.waiting_by_queue: dict[str, int] = {}
-        self.active: set[JobId] = set()
+        self.active: dict[JobId, Job] = {}
         self.beneficiaries: set[JobId] = set()
         self.ports: set[tuple[NodeName, int]] = set()
         self.wait_limited: set[JobId] = set()
+        self.usage: dict[UsageKey, Share] = {}
+        self.charges: dict[JobId, Charge] = {}
+        """What each attempt counts for in the use of its queue, until it has ended."""
+        self.ends: list[tuple[int, JobId]] = []
+        self.evictable: dict[tuple[PoolName, int], int] = {}
+        self.elastic: set[JobId] = set()
+        self.changes: list[NodeName] = []
+        self.requests = Requests()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
         """Requests that no known node could hold even when empty; forgotten when a node registers."""
+        self.emptied: FreeCluster | None = None
+        """All known nodes as if they held nothing; made anew when one registers."""
+        self.tree: QueueTree | None = None
+        self.tree_config: ClusterConfig | None = None
         self._keys: list[RequestClass] = []
+        self._shapes: dict[NodeShape, NodeShape] = {}
+        self._active_shared = self._ends_shared = False
 
     def intern(self, key: RequestClass) -> ClassId:
         """Return the number of the class, giving it one when it is new."""
@@ -56,17 +134,51 @@ class Derived:
             self._keys.append(key)
         return found
 
-    def rebuild(self, jobs: Iterable[Job]) -> None:
-        """Derive everything anew from the jobs."""
+    def rebuild(self, jobs: Iterable[Job], nodes: Iterable[Node], past: Iterable[PastUse] = ()) -> None:
+        """Derive everything anew from jobs and nodes; `past` is what only the log could tell."""
+        for node in nodes:
+            self.node_changed(node, {})
         for job in sorted(jobs, key=lambda j: j.id):
             if job.state == "waiting":
                 self.job_waits(job)
                 if job.room_made:
                     self.beneficiaries.add(job.id)
             if job.attempt is not None:
-                self.attempt_begins(job)
+                self.attempt_begins(job, 0, 0)
                 if job.attempt.stop is not None:
                     self.stopping[job.id] = job.attempt.stop.beneficiary
+        for queue, tenant, average, since_ms in past:
+            known = self.usage.get((queue, tenant), Share())
+            self.usage[queue, tenant] = Share(known.now, average, since_ms)
+
+    def cut(self) -> Cut:
+        """Return everything a snapshot needs."""
+        self._active_shared = self._ends_shared = True
+        classes = []
+        for class_id, pending in sorted(self.pending.items()):
+            pending.shared = True
+            classes.append((class_id, pending.key, pending.jobs))
+        beneficiaries = tuple(sorted(self.beneficiaries))
+        return Cut(
+            self.nodes,
+            self.free.copy(),
+            tuple(classes),
+            self.active,
+            dict(self.stopping),
+            beneficiaries,
+            dict(self.usage),
+            self.ends,
+            dict(self.evictable),
+            tuple(sorted(self.elastic)),
+            self.requests.typical,
+            self.changes,
+        )
+
+    def past(self) -> list[PastUse]:
+        """Return what cannot be derived from jobs and nodes."""
+        return [(*key, share.average, share.since_ms) for key, share in sorted(self.usage.items()) if share.since_ms]
+
+    # Jobs that wait.
 
     def job_waits(self, job: Job) -> None:
         queue = job.spec.queue
@@ -82,8 +194,17 @@ class Derived:
     def becomes_ready(self, job: Job) -> None:
         pending = self.pending.get(job.class_id)
         if pending is None:
-            pending = self.pending[job.class_id] = PendingClass(self._keys[job.class_id], [])
-        insort(pending.jobs, job.id)
+            pending = self.pending[job.class_id] = PendingClass(job.class_id, self._keys[job.class_id])
+        pending.put(job)
+
+    def job_changed(self, job: Job) -> None:
+        """Take over the newer value of a job whose place in the indexes stays the same."""
+        if job.attempt is not None:
+            self._own_active()[job.id] = job
+        elif job.state == "waiting" and not job.unmet:
+            pending = self.pending.get(job.class_id)
+            if pending is not None:
+                pending.put(job)
 
     def job_left_queue(self, job: Job) -> None:
         self.waiting_by_queue[job.spec.queue] -= 1
@@ -94,7 +215,7 @@ class Derived:
                 self.dependants[dependency].remove(job.id)
             return
         pending = self.pending[job.class_id]
-        del pending.jobs[bisect_left(pending.jobs, job.id)]
+        pending.remove(job.id)
         if not pending.jobs:
             del self.pending[job.class_id]
 
@@ -102,48 +223,202 @@ class Derived:
         """Forget a finished job; return who was waiting for it, in order."""
         return sorted(self.dependants.pop(job.id, []))
 
-    def attempt_begins(self, job: Job) -> None:
+    def classify_anew(self, jobs: dict[JobId, Job], config: ClusterConfig) -> None:
+        """Sort every waiting job into the class that a changed configuration gives it."""
+        for pending in list(self.pending.values()):
+            for job in list(pending.jobs):
+                class_id = self.intern(class_of(job, config))
+                if class_id != job.class_id:
+                    pending.remove(job.id)
+                    moved = jobs[job.id] = replace(job, class_id=class_id)
+                    self.becomes_ready(moved)
+            if not pending.jobs:
+                self.pending.pop(pending.class_id, None)
+
+    # Jobs that hold places.
+
+    def _own_active(self) -> dict[JobId, Job]:
+        if self._active_shared:
+            self.active, self._active_shared = dict(self.active), False
+        return self.active
+
+    def attempt_begins(self, job: Job, now_ms: int, half_life_ms: int) -> None:
         attempt = job.attempt
         assert attempt is not None
-        self.active.add(job.id)
+        self._own_active()[job.id] = job
         if attempt.port:
             self.ports.add((attempt.replicas[0].place.node, attempt.port))
         for replica in attempt.replicas:
             if replica.holds:
                 self.hold(job, replica)
+        charge = self.charges[job.id] = charge_of(job, self.nodes)
+        self._use(job, charge, now_ms, half_life_ms)
+        self._count_active(job, 1)
 
-    def attempt_ends(self, job: Job) -> None:
+    def attempt_ends(self, job: Job, now_ms: int, half_life_ms: int) -> None:
         attempt = job.attempt
         assert attempt is not None
-        self.active.discard(job.id)
+        del self._own_active()[job.id]
         self.stopping.pop(job.id, None)
         self.ports.discard((attempt.replicas[0].place.node, attempt.port))
+        self._use(job, self.charges.pop(job.id).negative(), now_ms, half_life_ms)
+        self._count_active(job, -1)
+
+    def _count_active(self, job: Job, sign: int) -> None:
+        if job.spec.ask.elastic:
+            (self.elastic.add if sign > 0 else self.elastic.discard)(job.id)
+        if job.spec.preemptible:
+            key = (job.spec.ask.pool, job.spec.priority)
+            self.evictable[key] = self.evictable.get(key, 0) + sign
+            if not self.evictable[key]:
+                del self.evictable[key]
+        end_ms = expected_end_ms(job)
+        if end_ms:
+            if self._ends_shared:
+                self.ends, self._ends_shared = list(self.ends), False
+            if sign > 0:
+                insort(self.ends, (end_ms, job.id))
+            else:
+                del self.ends[bisect_left(self.ends, (end_ms, job.id))]
+
+    def _use(self, job: Job, charge: Charge, now_ms: int, half_life_ms: int) -> None:
+        key = (job.spec.queue, job.spec.tenant)
+        share = self.usage.get(key, Share()).changed(charge, now_ms, half_life_ms)
+        if share == Share():
+            self.usage.pop(key, None)
+        else:
+            self.usage[key] = share
 
     def load(self, node: NodeName) -> Load:
         found = self.loads.get(node)
         if found is None:
-            found = self.loads[node] = Load(Resources(), {}, set())
+            found = self.loads[node] = Load({}, set())
         return found
 
     def hold(self, job: Job, replica: Replica) -> None:
-        load = self.load(replica.place.node)
-        load.host = load.host + job.spec.ask.each.host
+        place = replica.place
+        load = self.load(place.node)
         load.replicas.add((job.id, replica.rank))
-        for index in replica.place.devices:
-            if index in load.devices:
-                raise BrokenInvariant(
-                    f"device {index} of {replica.place.node} given to job {job.id}, held by {load.devices[index]}"
-                )
-            load.devices[index] = job.id
+        each = job.ask.each_of(replica.rank)
+        whole = each.devices is None or each.devices.whole
+        for index in place.devices:
+            holders = load.devices.setdefault(index, [])
+            if holders and whole:
+                raise BrokenInvariant(f"device {index} of {place.node} given to job {job.id}, held by {holders[0]}")
+            holders.append(job.id)
+        free = self.free.get(place.node)
+        if free is not None:
+            left = free.take(each, place.devices, place.slots)
+            self._set_free(place.node, left)
+            if any(left.devices[index] < 0 for index in place.devices):
+                raise BrokenInvariant(f"job {job.id} was given more of {place.node} {place.devices} than is free")
 
-    def release(self, job: Job, replica: Replica) -> None:
-        load = self.load(replica.place.node)
-        load.host = load.host - job.spec.ask.each.host
+    def release(self, job: Job, replica: Replica, now_ms: int, half_life_ms: int) -> None:
+        place = replica.place
+        given = models_of(job, replica, self.nodes)
+        self.charges[job.id] = self.charges[job.id].plus(given, -1)
+        self._use(job, given.negative(), now_ms, half_life_ms)
+        load = self.load(place.node)
         load.replicas.discard((job.id, replica.rank))
-        for index in replica.place.devices:
-            del load.devices[index]
+        for index in place.devices:
+            load.devices[index].remove(job.id)
+            if not load.devices[index]:
+                del load.devices[index]
+        free = self.free.get(place.node)
+        if free is not None:
+            self._set_free(place.node, free.put_back(job.ask.each_of(replica.rank), place.devices, place.slots))
+
+    def _set_free(self, node: NodeName, free: NodeFree) -> None:
+        self.free[node] = free
+        if len(self.changes) >= CHANGES_MAX:
+            self.changes = []  # a new list tells whoever followed the old one to look at every node
+        self.changes.append(node)
+
+    # Nodes.
+
+    def node_changed(self, node: Node, jobs: Mapping[JobId, Job]) -> None:
+        """Take over a node's newer value, and count anew what is free on it."""
+        name = node.spec.name
+        if name not in self.nodes or self.nodes[name].spec != node.spec:
+            self.emptied = None
+            self.never_fits.clear()
+        nodes = dict(self.nodes)
+        known = name in nodes
+        nodes[name] = node
+        self.nodes = nodes if known else dict(sorted(nodes.items()))
+        shape = shape_of(node)
+        shape = self._shapes.setdefault(shape, shape)
+        free = empty(shape, closed_reason(node))
+        for job_id, rank in sorted(self.loads[name].replicas) if name in self.loads else ():
+            job = jobs[job_id]
+            assert job.attempt is not None
+            place = job.attempt.replicas[rank].place
+            free = free.take(job.ask.each_of(rank), place.devices, place.slots)
+        self._set_free(name, free)
+        if not known:
+            self.free = {name: self.free[name] for name in self.nodes}
 
 
-def class_of(spec: JobSpec) -> RequestClass:
-    """Return the request class of a job: everything the scheduler looks at but its age."""
-    return RequestClass(spec.queue, spec.tenant, spec.priority, spec.ask)
+def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> Charge:
+    """Return what the job's attempt counts for until it has ended; devices by model as long as they are held."""
+    attempt = job.attempt
+    assert attempt is not None
+    ask = job.ask
+    host = ask.host_total
+    charge = Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1)
+    for replica in attempt.replicas:
+        if replica.holds:
+            charge = charge.plus(models_of(job, replica, nodes))
+    return charge
+
+
+def models_of(job: Job, replica: Replica, nodes: Mapping[NodeName, Node]) -> Charge:
+    """Return the devices of one replica by model. Only while it holds them: later the node may have others."""
+    wanted, node = job.ask.each_of(replica.rank).devices, nodes.get(replica.place.node)
+    if wanted is None or node is None:
+        return Charge()
+    models: dict[str, int] = {}
+    for index in replica.place.devices:
+        if index < len(node.spec.devices):
+            model = node.spec.devices[index].model
+            models[model] = models.get(model, 0) + wanted.milli // len(replica.place.devices)
+    return Charge(models=tuple(sorted(models.items())))
+
+
+def expected_end_ms(job: Job) -> int:
+    """Return when the attempt is expected to end (unix ms), counted from its allocation; 0 when unknown."""
+    length_ms = expected_ms(job)
+    return job.attempt.allocated_ms + length_ms if job.attempt is not None and length_ms else 0
+
+
+def pool_totals(free: Mapping[NodeName, NodeFree]) -> dict[PoolName, Charge]:
+    """Return what the open nodes of each pool have in all, held or not."""
+    counted: dict[tuple[PoolName, NodeShape], int] = {}
+    for node in free.values():
+        if not node.closed:
+            key = (node.shape.pool, node.shape)
+            counted[key] = counted.get(key, 0) + 1
+    totals: dict[PoolName, Charge] = {}
+    for (pool, shape), count in counted.items():
+        totals[pool] = totals.get(pool, Charge()).plus(shape_total(shape), count)
+    return totals
+
+
+def whole_total(free: Mapping[NodeName, NodeFree]) -> Charge:
+    """Return what the open nodes of all pools have in all."""
+    whole = Charge()
+    for total in pool_totals(free).values():
+        whole = whole.plus(total)
+    return whole
+
+
+def shape_total(shape: NodeShape) -> Charge:
+    models: dict[str, int] = {}
+    for device in shape.devices:
+        models[device.model] = models.get(device.model, 0) + 1000 * device.healthy
+    devices = sum(models.values())
+    return Charge(devices, shape.capacity.cpu_milli, shape.capacity.memory_bytes, 0, tuple(sorted(models.items())))
+
+
+def _id_of(job: Job) -> JobId:
+    return job.id

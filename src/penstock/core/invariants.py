@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from penstock.core.derived import charge_of, expected_end_ms
 from penstock.core.errors import BrokenInvariant
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import FINAL_STATES, Job, Replica
-from penstock.core.model.resources import RESOURCE_FIELDS, Resources
+from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI, Resources
+from penstock.core.order.ranks import class_of
+from penstock.core.order.shares import Charge
+from penstock.core.place import mig
+from penstock.core.place.free import NodeFree, closed_reason, empty, shape_of
 from penstock.core.state import State
 
 
@@ -29,17 +34,39 @@ def _held(state: State) -> Iterable[tuple[Job, Replica]]:
 
 def no_device_beyond_capacity(state: State) -> Iterable[str]:
     """Each device is held by at most one replica, and exists."""
-    holders: dict[tuple[NodeName, int], JobId] = {}
+    whole: dict[tuple[NodeName, int], JobId] = {}
+    parts: dict[tuple[NodeName, int], tuple[int, int]] = {}
     for job, replica in _held(state):
         known = state.nodes.get(replica.place.node)
-        count = len(known.spec.devices) if known else 0
+        devices = known.spec.devices if known else ()
+        wanted = job.ask.each_of(replica.rank).devices
         for index in replica.place.devices:
             place = (replica.place.node, index)
-            if place in holders:
-                yield f"device {place} is held by jobs {holders[place]} and {job.id}"
-            if index >= count:
+            if index >= len(devices):
                 yield f"job {job.id} holds device {place}, which does not exist"
-            holders[place] = job.id
+                continue
+            if place in whole or (place in parts and wanted is not None and wanted.whole):
+                yield f"device {place} is held by jobs {whole.get(place, 'with parts of it')} and {job.id}"
+            if wanted is None or wanted.whole:
+                whole[place] = job.id
+                continue
+            milli, memory = parts.get(place, (0, 0))
+            parts[place] = (milli + wanted.milli, memory + wanted.memory_of(devices[index]))
+            if not wanted.profile and (
+                parts[place][0] > WHOLE_DEVICE_MILLI or parts[place][1] > devices[index].memory_bytes
+            ):
+                yield f"device {place} is given out beyond its capacity: {parts[place]}"
+
+
+def mig_instances_are_legal(state: State) -> Iterable[str]:
+    """The MIG instances on each device may lie as they do."""
+    for name, free in state.derived.free.items():
+        for index, instances in free.mig:
+            device = free.shape.devices[index]
+            geometry = mig.geometry_of(device.model, device.memory_bytes)
+            wrong = "it offers none" if geometry is None else mig.illegal(geometry, instances)
+            if wrong:
+                yield f"device {index} of {name} with instances {instances}: {wrong}"
 
 
 def no_host_beyond_capacity(state: State) -> Iterable[str]:
@@ -47,7 +74,7 @@ def no_host_beyond_capacity(state: State) -> Iterable[str]:
     held: dict[NodeName, Resources] = {}
     for job, replica in _held(state):
         node = replica.place.node
-        held[node] = held.get(node, Resources()) + job.spec.ask.each.host
+        held[node] = held.get(node, Resources()) + job.ask.each_of(replica.rank).host
     for node, total in held.items():
         capacity = state.nodes[node].spec.capacity
         for field in RESOURCE_FIELDS:
@@ -56,32 +83,83 @@ def no_host_beyond_capacity(state: State) -> Iterable[str]:
 
 
 def loads_match_jobs(state: State) -> Iterable[str]:
-    """The cached load of each node is what its replicas hold."""
+    """Who is on each node, and what is free there, is what the replicas say."""
     replicas: dict[NodeName, set[tuple[JobId, int]]] = {}
-    devices: dict[NodeName, dict[int, JobId]] = {}
-    hosts: dict[NodeName, Resources] = {}
+    devices: dict[NodeName, dict[int, list[JobId]]] = {}
+    free: dict[NodeName, NodeFree] = {
+        name: empty(shape_of(node), closed_reason(node)) for name, node in sorted(state.nodes.items())
+    }
     for job, replica in _held(state):
-        node = replica.place.node
-        replicas.setdefault(node, set()).add((job.id, replica.rank))
-        hosts[node] = hosts.get(node, Resources()) + job.spec.ask.each.host
-        devices.setdefault(node, {}).update(dict.fromkeys(replica.place.devices, job.id))
-    for node, load in state.derived.loads.items():
-        if load.replicas != replicas.pop(node, set()) or load.host != hosts.get(node, Resources()):
-            yield f"load of {node} differs from its replicas"
-        if load.devices != devices.get(node, {}):
-            yield f"devices held on {node} {load.devices} differ from {devices.get(node, {})}"
-    for node in replicas:
-        yield f"no load is kept for {node}"
+        place = replica.place
+        replicas.setdefault(place.node, set()).add((job.id, replica.rank))
+        known = state.nodes.get(place.node)
+        if known is None or any(index >= len(known.spec.devices) for index in place.devices):
+            continue  # that is another promise
+        free[place.node] = free[place.node].take(job.ask.each_of(replica.rank), place.devices, place.slots)
+        for index in place.devices:
+            devices.setdefault(place.node, {}).setdefault(index, []).append(job.id)
+    for name, load in state.derived.loads.items():
+        if load.replicas != replicas.pop(name, set()):
+            yield f"load of {name} differs from its replicas"
+        held = {index: sorted(jobs) for index, jobs in load.devices.items()}
+        if held != {index: sorted(jobs) for index, jobs in devices.get(name, {}).items()}:
+            yield f"devices held on {name} {held} differ from {devices.get(name, {})}"
+    for name in replicas:
+        yield f"no load is kept for {name}"
+    if state.derived.free != free or list(state.derived.free) != list(free):
+        yield f"what is free {state.derived.free} differs from {free}"
+    if dict(state.derived.nodes) != state.nodes or list(state.derived.nodes) != sorted(state.nodes):
+        yield "the ordered nodes differ from the nodes"
+
+
+def use_matches_jobs(state: State) -> Iterable[str]:
+    """The use of each queue by each tenant is what its attempts were given."""
+    found: dict[tuple[str, str], Charge] = {}
+    ends: list[tuple[int, JobId]] = []
+    evictable: dict[tuple[str, int], int] = {}
+    for job in state.jobs.values():
+        if job.attempt is None:
+            continue
+        key = (job.spec.queue, job.spec.tenant)
+        found[key] = found.get(key, Charge()).plus(charge_of(job, state.nodes))
+        if job.spec.preemptible:
+            kind = (job.spec.ask.pool, job.spec.priority)
+            evictable[kind] = evictable.get(kind, 0) + 1
+        if expected_end_ms(job):
+            ends.append((expected_end_ms(job), job.id))
+    kept = {key: share.now for key, share in state.derived.usage.items() if share.now != Charge()}
+    if kept != found:
+        yield f"use by queue {kept} differs from {found}"
+    if state.derived.ends != sorted(ends):
+        yield f"expected ends {state.derived.ends} differ from {sorted(ends)}"
+    elastic = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.ask.elastic}
+    if state.derived.elastic != elastic:
+        yield f"elastic attempts {sorted(state.derived.elastic)} differ from {sorted(elastic)}"
+    if state.derived.evictable != evictable:
+        yield f"counts of preemptible attempts {state.derived.evictable} differ from {evictable}"
+
+
+def no_queue_beyond_its_maximum(state: State) -> Iterable[str]:
+    """No queue uses more than its maximum, unless that was lowered, or the jobs were there before it."""
+    if not state.config_since_empty:
+        return
+    tree = state.queue_tree()
+    for name, branch in tree.branches.items():
+        for column, limit in branch.limits:
+            if branch.used[column] > limit:
+                yield f"queue {name} uses {branch.used[column]} of {tree.resources[column]}, maximum {limit}"
 
 
 def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
     """Each waiting job is in exactly the index that its dependencies call for, once and in submit order."""
-    expected: dict[int, list[JobId]] = {}
-    for job in state.jobs.values():
+    expected: dict[int, list[Job]] = {}
+    for job in sorted(state.jobs.values(), key=lambda j: j.id):
         if job.state == "waiting" and not job.unmet:
-            expected.setdefault(job.class_id, []).append(job.id)
+            expected.setdefault(job.class_id, []).append(job)
+            if state.derived.class_ids.get(class_of(job, state.config)) != job.class_id:
+                yield f"job {job.id} is in class {job.class_id}, which is not its own"
     found = {class_id: pending.jobs for class_id, pending in state.derived.pending.items()}
-    if {c: sorted(jobs) for c, jobs in expected.items()} != found:
+    if expected != found:
         yield f"pending index {found} differs from waiting jobs {expected}"
     counts: dict[str, int] = {}
     for job in state.jobs.values():
@@ -122,8 +200,8 @@ def attempts_fit_states(state: State) -> Iterable[str]:
             attempt = job.attempt
             if attempt.number != job.last_attempt:
                 yield f"job {job.id} runs attempt {attempt.number}, newest is {job.last_attempt}"
-            if len(attempt.replicas) != job.spec.ask.replicas:
-                yield f"job {job.id} has {len(attempt.replicas)} of {job.spec.ask.replicas} replicas"
+            if len(attempt.replicas) != job.ask.replica_total:
+                yield f"job {job.id} has {len(attempt.replicas)} of {job.ask.replica_total} replicas"
             if not any(r.holds for r in attempt.replicas):
                 yield f"job {job.id}: attempt {attempt.number} holds nothing and has not ended"
             if (attempt.stop is not None) != (job.state == "stopping"):
@@ -152,7 +230,7 @@ def ports_are_unique(state: State) -> Iterable[str]:
 
 
 def preemptions_are_lawful(state: State) -> Iterable[str]:
-    """A victim is preemptible and of lower priority than its beneficiary."""
+    """A victim is preemptible, and what gave the right to ask it is one of the rules."""
     for job in state.jobs.values():
         stop = job.attempt.stop if job.attempt else None
         if stop is None or stop.reason != "preempted":
@@ -160,13 +238,14 @@ def preemptions_are_lawful(state: State) -> Iterable[str]:
         if not job.spec.preemptible:
             yield f"job {job.id} is preempted but not preemptible"
         beneficiary = state.jobs.get(stop.beneficiary) if stop.beneficiary is not None else None
-        if beneficiary is not None and beneficiary.spec.priority <= job.spec.priority:
-            yield f"job {job.id} is preempted for job {beneficiary.id} of no higher priority"
+        lower = beneficiary is None or beneficiary.spec.priority > job.spec.priority
+        if stop.rule in ("", "lower_priority") and not lower:
+            yield f"job {job.id} is preempted for job {stop.beneficiary} of no higher priority"
 
 
 def actives_match(state: State) -> Iterable[str]:
     """The caches of active and stopping jobs are what the jobs say."""
-    active = {j.id for j in state.jobs.values() if j.attempt is not None}
+    active = {j.id: j for j in state.jobs.values() if j.attempt is not None}
     if active != state.derived.active:
         yield f"active {sorted(state.derived.active)} differs from {sorted(active)}"
     stopping = {j.id: j.attempt.stop.beneficiary for j in state.jobs.values() if j.attempt and j.attempt.stop}
@@ -179,8 +258,11 @@ def actives_match(state: State) -> Iterable[str]:
 
 INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (
     no_device_beyond_capacity,
+    mig_instances_are_legal,
     no_host_beyond_capacity,
     loads_match_jobs,
+    use_matches_jobs,
+    no_queue_beyond_its_maximum,
     waiting_jobs_are_indexed,
     dependencies_are_alive,
     attempts_fit_states,

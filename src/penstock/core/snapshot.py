@@ -1,61 +1,67 @@
 """What one planning cycle looks at: an immutable cut of the state, cheap to take while the state moves on."""
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
-from penstock.core.derived import PendingClass
-from penstock.core.model.cluster import ClusterConfig
-from penstock.core.model.ids import JobId
+from penstock.core.model.cluster import ClusterConfig, Node
+from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import Job
-from penstock.core.order.tree import ClassHeads
-from penstock.core.place.free import FreeCluster, free_cluster
+from penstock.core.order.shares import Share
+from penstock.core.order.walk import PendingJobs
+from penstock.core.place.free import NodeFree
+from penstock.core.place.mix import Typical
 from penstock.core.state import State
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The plan's whole input but the time. `cluster` is a scratch copy that one plan may change."""
+    """The plan's whole input but the time. Nothing in it changes while the state moves on."""
 
     seq: int
     config: ClusterConfig
-    cluster: FreeCluster
-    classes: tuple[ClassHeads, ...]
-    running: tuple[Job, ...]
-    """Jobs that hold places, by id."""
-    stopping: dict[JobId, JobId | None]
+    nodes: Mapping[NodeName, Node]
+    """In the order of names."""
+    free: Mapping[NodeName, NodeFree]
+    """What is free on each of them, in the same order."""
+    classes: tuple[PendingJobs, ...]
+    """Jobs that wait and have no unmet dependency, by request class, each in submit order."""
+    running: Mapping[JobId, Job]
+    """Jobs that hold places."""
+    stopping: Mapping[JobId, JobId | None]
     """Jobs being stopped, and for whom."""
     beneficiaries: tuple[Job, ...]
     """Waiting jobs for which others were asked to leave."""
+    usage: Mapping[tuple[QueueName, TenantName], Share]
+    ends: Sequence[tuple[int, JobId]]
+    """When running attempts are expected to end, where that is known (unix ms), ascending."""
+    evictable: Mapping[tuple[PoolName, int], int]
+    """How many attempts of preemptible jobs run, by pool and priority."""
+    elastic: tuple[JobId, ...] = ()
+    """Elastic jobs among the running ones, by id."""
+    typical: Typical = ()
+    """What replicas asked for lately, and how often."""
+    changes: Sequence[NodeName] = ()
+    """Nodes in the order in which what is free on them changed, of which the first `changes_count` count here."""
+    changes_count: int = 0
 
 
 def take_snapshot(state: State) -> Snapshot:
     """Return the cut of `state` that a cycle plans on."""
-    most = max(1, state.config.settings.starts_per_cycle_max)
-    jobs = state.jobs
-    classes = tuple(
-        ClassHeads(class_id, pending.key, _heads(state, pending, most), len(pending.jobs))
-        for class_id, pending in sorted(state.derived.pending.items())
-    )
+    cut = state.derived.cut()
     return Snapshot(
         seq=state.seq,
         config=state.config,
-        cluster=free_cluster(state),
-        classes=classes,
-        running=tuple(jobs[i] for i in sorted(state.derived.active)),
-        stopping=dict(state.derived.stopping),
-        beneficiaries=tuple(jobs[i] for i in sorted(state.derived.beneficiaries)),
+        nodes=cut.nodes,
+        free=cut.free,
+        classes=cut.classes,
+        running=cut.active,
+        stopping=cut.stopping,
+        beneficiaries=tuple(state.jobs[i] for i in cut.beneficiaries),
+        usage=cut.usage,
+        ends=cut.ends,
+        evictable=cut.evictable,
+        elastic=cut.elastic,
+        typical=cut.typical,
+        changes=cut.changes,
+        changes_count=len(cut.changes),
     )
-
-
-def _heads(state: State, pending: PendingClass, most: int) -> tuple[Job, ...]:
-    """Return the first `most` jobs of a class that may start; those that back off come along but do not count."""
-    heads = tuple(state.jobs[i] for i in pending.jobs[:most])
-    if len(heads) == len(pending.jobs) or all(job.not_before_ms <= state.time_ms for job in heads):
-        return heads
-    found: list[Job] = []
-    ready = 0
-    for job_id in pending.jobs:
-        job = state.jobs[job_id]
-        found.append(job)
-        ready += job.not_before_ms <= state.time_ms
-        if ready >= most:
-            break
-    return tuple(found)

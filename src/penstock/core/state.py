@@ -10,19 +10,17 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.derived import Derived, class_of
+from penstock.core.derived import Derived, PastUse, whole_total
 from penstock.core.errors import BrokenInvariant
 from penstock.core.lifecycle import tables
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, Node
-from penstock.core.model.ids import AttemptNumber, Epoch, JobId, NodeName, Rank
-from penstock.core.model.jobs import (
-    Attempt,
-    ExitInfo,
-    Job,
-    Replica,
-    StopOrder,
-)
+from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica, StopOrder
+from penstock.core.order.ranks import class_of
+from penstock.core.order.shares import Charge
+from penstock.core.order.tree import QueueTree
+from penstock.core.place.mix import Memory, Requests
 
 IDEMPOTENCY_KEPT_MS = 24 * 3_600_000
 IDEMPOTENCY_KEPT_MAX = 100_000
@@ -49,6 +47,8 @@ class Image(msgspec.Struct, frozen=True):
     idempotency: dict[str, IdempotencyEntry]
     finished_ok: int
     finished_bad: int
+    past_use: list[PastUse] = []
+    requests: Memory = Memory([], (), 0)
 
 
 class State:
@@ -66,6 +66,8 @@ class State:
         self.idempotency: dict[str, IdempotencyEntry] = {}
         self.finished_ok = 0
         self.finished_bad = 0
+        self.config_since_empty = True
+        """No attempt was allocated under an older configuration: every maximum must hold."""
         self.derived = Derived()
 
     def image(self) -> Image:
@@ -82,6 +84,8 @@ class State:
             idempotency=dict(self.idempotency),
             finished_ok=self.finished_ok,
             finished_bad=self.finished_bad,
+            past_use=self.derived.past(),
+            requests=self.derived.requests.memory(),
         )
 
     @classmethod
@@ -92,10 +96,12 @@ class State:
         state.nodes = {node.spec.name: node for node in image.nodes}
         state.idempotency = dict(image.idempotency)
         state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
+        state.config_since_empty = False
         for job in image.jobs:
-            class_id = state.derived.intern(class_of(job.spec))
+            class_id = state.derived.intern(class_of(job, image.config))
             state.jobs[job.id] = job if job.class_id == class_id else replace(job, class_id=class_id)
-        state.derived.rebuild(state.jobs.values())
+        state.derived.requests = Requests(*image.requests)
+        state.derived.rebuild(state.jobs.values(), image.nodes, image.past_use)
         return state
 
     def apply(self, record: ev.Record) -> None:
@@ -120,7 +126,7 @@ class State:
             case ev.ReplicaExited():
                 self._replica_exited(event, record)
             case ev.AttemptEnded():
-                self._attempt_ended(event)
+                self._attempt_ended(event, record)
             case ev.JobFinished():
                 self._job_finished(event)
             case ev.JobRequeued():
@@ -140,11 +146,31 @@ class State:
                 self.epoch = event.epoch
             case ev.ConfigChanged():
                 self.config = event.config
+                self.config_since_empty = not self.derived.active
+                self.derived.classify_anew(self.jobs, event.config)
             case _:
                 assert_never(event)
 
     def _put(self, job: Job) -> None:
+        """Keep the newer value of a job that stays where it is."""
         self.jobs[job.id] = job
+        self.derived.job_changed(job)
+
+    def queue_tree(self) -> QueueTree:
+        """Return the queues with what each of them uses now."""
+        return QueueTree(self.config).load(self.derived.usage, whole_total(self.derived.free), self.time_ms)
+
+    def empty_tree(self) -> QueueTree:
+        """Return the queues as if nothing was used: what could ever start."""
+        tree = self.derived.tree
+        if tree is None or self.derived.tree_config is not self.config:
+            tree = QueueTree(self.config)
+            self.derived.tree, self.derived.tree_config = tree, self.config
+        return tree.load({}, Charge(), self.time_ms)
+
+    @property
+    def _half_life_ms(self) -> int:
+        return self.config.settings.fair_share_half_life_ms
 
     def _job_submitted(self, event: ev.JobSubmitted, record: ev.Record) -> None:
         if event.job_id != self.next_job:
@@ -157,13 +183,16 @@ class State:
             user=event.user,
             submitted_ms=record.time_ms,
             submit_seq=record.seq,
-            class_id=self.derived.intern(class_of(event.spec)),
+            class_id=ClassId(-1),
             waiting_since_ms=record.time_ms,
             unmet=unmet,
             array_id=event.array_id,
             array_index=event.array_index,
+            predicted_ms=event.predicted_ms,
         )
+        job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
         self.jobs[job.id] = job
+        self.derived.requests.seen(event.spec.ask)
         self.derived.job_waits(job)
         if event.idempotency_key:
             self._remember(event, record)
@@ -184,12 +213,12 @@ class State:
             raise BrokenInvariant(f"job {job.id}: attempt {event.attempt} after {job.last_attempt}")
         state = tables.job_step(job.state, "allocated")
         replicas = tuple(Replica(Rank(rank), place) for rank, place in enumerate(event.places))
-        attempt = Attempt(event.attempt, record.time_ms, replicas, event.port)
+        attempt = Attempt(event.attempt, record.time_ms, replicas, event.port, choice=event.choice)
         self.derived.job_left_queue(job)
-        job = replace(job, state=state, attempt=attempt, last_attempt=event.attempt, room_made=False)
-        self._put(job)
+        job = replace(job, state=state, attempt=attempt, last_attempt=event.attempt, room_made=False, goes_on=False)
+        self.jobs[job.id] = job
         self.next_port += 1
-        self.derived.attempt_begins(job)
+        self.derived.attempt_begins(job, record.time_ms, self._half_life_ms)
 
     def attempt_of(self, job_id: JobId, number: AttemptNumber) -> tuple[Job, Attempt]:
         """Return the job and its current attempt.
@@ -222,13 +251,13 @@ class State:
     def _end_replica(self, job: Job, attempt: Attempt, rank: Rank, how: str, info: ExitInfo, time_ms: int) -> None:
         old = attempt.replicas[rank]
         new = replace(old, state=tables.replica_step(old.state, how), ended_ms=time_ms, exit=info)
-        self.derived.release(job, old)
+        self.derived.release(job, old, time_ms, self._half_life_ms)
         replicas = (*attempt.replicas[:rank], new, *attempt.replicas[rank + 1 :])
         self._put(replace(job, attempt=replace(attempt, replicas=replicas)))
 
     def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
-        order = StopOrder(event.reason, record.time_ms, event.grace_ms, event.beneficiary)
+        order = StopOrder(event.reason, record.time_ms, event.grace_ms, event.beneficiary, event.rule, event.cost)
         state = tables.job_step(job.state, "stop_requested")
         preemptions = job.preemptions + (event.reason == "preempted")
         self._put(replace(job, state=state, preemptions=preemptions, attempt=replace(attempt, stop=order)))
@@ -249,16 +278,24 @@ class State:
         )
         self._put(replace(job, progress=saved))
 
-    def _attempt_ended(self, event: ev.AttemptEnded) -> None:
+    def _attempt_ended(self, event: ev.AttemptEnded, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
         if any(r.holds for r in attempt.replicas):
             raise BrokenInvariant(f"job {job.id}: attempt {attempt.number} ended while replicas hold places")
         worst = next((r.exit for r in attempt.replicas if r.exit and not r.exit.ok), attempt.replicas[0].exit)
         step = max(job.progress.step, event.step)
-        self.derived.attempt_ends(job)
+        self.derived.attempt_ends(job, record.time_ms, self._half_life_ms)
         nodes = tuple(dict.fromkeys(r.place.node for r in attempt.replicas))
-        progress = replace(job.progress, step=step)
-        self._put(replace(job, attempt=None, last_exit=worst, last_nodes=nodes, progress=progress))
+        width = max(job.ask.device_total, len(attempt.replicas))
+        served = width * (record.time_ms - attempt.running_ms) if attempt.running_ms else 0
+        self.jobs[job.id] = replace(
+            job,
+            attempt=None,
+            last_exit=worst,
+            last_nodes=nodes,
+            progress=replace(job.progress, step=step),
+            served_device_ms=job.served_device_ms + served,
+        )
 
     def _job_requeued(self, event: ev.JobRequeued, record: ev.Record) -> None:
         job = self.jobs[event.job_id]
@@ -271,8 +308,12 @@ class State:
             retries_used=job.retries_used + event.counts_as_retry,
             infrastructure_failures=job.infrastructure_failures + infrastructure,
         )
-        self._put(job)
+        resized = event.reason in ("resized", "moved")
+        job = replace(job, class_id=self.derived.intern(class_of(job, self.config)), room_made=resized, goes_on=resized)
+        self.jobs[job.id] = job
         self.derived.job_waits(job)
+        if resized:
+            self.derived.beneficiaries.add(job.id)
 
     def _job_finished(self, event: ev.JobFinished) -> None:
         job = self.jobs[event.job_id]
@@ -289,9 +330,10 @@ class State:
         for dependant in self.derived.job_gone(job):
             waiting = self.jobs[dependant]
             waiting = replace(waiting, unmet=tuple(d for d in waiting.unmet if d != job.id))
-            self._put(waiting)
-            if not waiting.unmet:
+            if not waiting.unmet:  # the configuration may have changed since it was submitted
+                waiting = replace(waiting, class_id=self.derived.intern(class_of(waiting, self.config)))
                 self.derived.becomes_ready(waiting)
+            self.jobs[dependant] = waiting
 
     def _node_event(
         self,
@@ -301,28 +343,32 @@ class State:
         match event:
             case ev.NodeRegistered():
                 old = self.nodes.get(event.spec.name)
-                self.derived.never_fits.clear()
                 tables.node_step(old.state if old else None, "registered")
-                self.nodes[event.spec.name] = Node(
+                node = Node(
                     spec=event.spec,
                     incarnation=event.incarnation,
                     draining=old.draining if old else False,
                     drain_reason=old.drain_reason if old else "",
                     registered_ms=record.time_ms,
                 )
+                self._put_node(node)
             case ev.NodeReady():
                 node = self.nodes[event.node]
-                self.nodes[event.node] = replace(node, state=tables.node_step(node.state, "ready"))
+                self._put_node(replace(node, state=tables.node_step(node.state, "ready")))
             case ev.NodeLost():
                 self._node_lost(event, record)
             case ev.NodeDrainChanged():
                 node = self.nodes[event.node]
-                self.nodes[event.node] = replace(node, draining=event.draining, drain_reason=event.reason)
+                self._put_node(replace(node, draining=event.draining, drain_reason=event.reason))
+
+    def _put_node(self, node: Node) -> None:
+        self.nodes[node.spec.name] = node
+        self.derived.node_changed(node, self.jobs)
 
     def _node_lost(self, event: ev.NodeLost, record: ev.Record) -> None:
         node = self.nodes[event.node]
         state = tables.node_step(node.state, "lost")
-        self.nodes[event.node] = replace(node, state=state, lost_ms=record.time_ms)
+        self._put_node(replace(node, state=state, lost_ms=record.time_ms))
         info = ExitInfo(problem=f"node {event.node} was lost: {event.reason}")
         for job_id, rank in sorted(self.derived.load(event.node).replicas):
             job = self.jobs[job_id]

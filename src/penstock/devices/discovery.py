@@ -37,16 +37,37 @@ def host_resources(scratch: Path) -> Resources:
     )
 
 
-def simulated(count: int, model: str, memory_bytes: int) -> tuple[Device, ...]:
-    """Return `count` devices that do not exist: joined in pairs by NVLink, four to a NUMA node."""
-    devices = []
-    for index in range(count):
-        peer = index ^ 1
-        links = (DeviceLink(peer, "nvlink"),) if peer < count else ()
-        devices.append(
-            Device(index, "simulated", model, memory_bytes, (9, 0), index // 4, links, f"SIM-{index}", simulated=True)
+def simulated(
+    count: int,
+    model: str,
+    memory_bytes: int,
+    *,
+    mig: bool = False,
+    links: tuple[tuple[int, ...], ...] | None = None,
+) -> tuple[Device, ...]:
+    """Return `count` devices that do not exist, four to a NUMA node.
+
+    Args:
+        mig: whether they may be cut into hardware partitions.
+        links: groups of indexes that NVLink joins, each with each; None joins them in pairs.
+    """
+    groups = links if links is not None else tuple((i, i + 1) for i in range(0, count - 1, 2))
+    peers = {index: [peer for peer in group if peer != index] for group in groups for index in group}
+    return tuple(
+        Device(
+            index=index,
+            vendor="simulated",
+            model=model,
+            memory_bytes=memory_bytes,
+            capability=(9, 0),
+            numa_node=index // 4,
+            links=tuple(DeviceLink(peer, "nvlink") for peer in peers.get(index, ())),
+            uuid=f"SIM-{index}",
+            simulated=True,
+            mig=mig,
         )
-    return tuple(devices)
+        for index in range(count)
+    )
 
 
 def nvidia() -> Finding:

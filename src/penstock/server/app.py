@@ -16,12 +16,13 @@ from penstock import __version__
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.core.errors import Problem
-from penstock.core.explain import Explanation, explain
+from penstock.core.explain import Explainer, Explanation, question_of
 from penstock.core.jobfile import parse_request, request_schema
 from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
 from penstock.core.model.jobs import Job
+from penstock.core.stuck import alerts
 from penstock.server import views
 from penstock.server.answers import ApiError, answer, problem
 from penstock.server.auth import Principal
@@ -36,6 +37,8 @@ NEWEST = 2**53
 EVENTS_MAX = 10_000
 STREAM_BATCH = 500
 STREAM_KEEPALIVE_S = 15.0
+EXPLANATIONS_WAITING_MAX = 64
+"""Explanations asked for at once; they are worked out one after the other, beside the event loop."""
 
 JobIdPath = Annotated[int, Path(ge=1, le=2**53, description="number of the job")]
 NodePath = Annotated[str, Path(max_length=63, description="name of the node")]
@@ -184,7 +187,29 @@ def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _
         return answer(api.JobList(found, following))
 
 
+class _Explanations:
+    """Works out one explanation at a time, in a thread: the explainer keeps indexes from one to the next."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._explainer, self._turn, self._waiting = Explainer(backend.service.policies), asyncio.Lock(), 0
+
+    async def of(self, job: Job) -> Explanation:
+        """Return why `job` is where it is. Raises: ApiError when too many ask at once."""
+        if self._waiting >= EXPLANATIONS_WAITING_MAX:
+            raise ApiError("overloaded", "too many explanations are being worked out", hint="come back in a moment")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                question = question_of(self._backend.state, job, self._backend.clock.unix_ms())
+                return await asyncio.to_thread(self._explainer.explain, question)
+        finally:
+            self._waiting -= 1
+
+
 def _one_job_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
+    explanations = _Explanations(backend)
+
     @app.get("/api/v1/jobs/{job_id}", **returns(api.JobView))
     async def show_job(who: caller, job_id: JobIdPath) -> Response:
         """Show one job, live or finished."""
@@ -192,14 +217,13 @@ def _one_job_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews
 
     @app.get("/api/v1/jobs/{job_id}/explanation", **returns(Explanation))
     async def explain_job(who: caller, job_id: JobIdPath) -> Response:
-        """Say why a job waits, with numbers, or where it is."""
+        """Say all that keeps a job waiting, what would let it start now, and when it may; or where it is."""
         job = backend.live_job(JobId(job_id))
         if job is None:
             shown = jobs.any(job_id)
             text = f"{shown.state}: {shown.reason}" if shown.reason else shown.state
             return answer(Explanation(JobId(job_id), shown.state, shown.state, text))
-        controller = backend.service.controller
-        return answer(explain(backend.state, job, controller.last_plan, backend.clock.unix_ms()))
+        return answer(await explanations.of(job))
 
     @app.post("/api/v1/jobs/{job_id}/cancel", **returns(api.DoneAnswer))
     async def cancel_job(who: caller, job_id: JobIdPath) -> Response:
@@ -293,6 +317,12 @@ def _cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     async def list_queues(who: caller) -> Response:
         """List queues with their numbers and next jobs."""
         return answer(api.QueueList(views.queue_views(backend.state, backend.clock.unix_ms())))
+
+    @app.get("/api/v1/alerts", **returns(api.AlertList))
+    async def list_alerts(who: caller) -> Response:
+        """List what does not go on by itself: jobs that can never start, and other standstills."""
+        last, now_ms = backend.service.controller.last_plan, backend.clock.unix_ms()
+        return answer(api.AlertList(list(await asyncio.to_thread(alerts, backend.state, now_ms, last))))
 
     @app.get("/api/v1/usage", **returns(api.UsageList))
     async def usage(who: caller) -> Response:

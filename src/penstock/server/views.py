@@ -7,7 +7,7 @@ from penstock.core.ledger.usage import usage_by_tenant
 from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Job
-from penstock.core.order.tree import JobOrder
+from penstock.core.order.walk import JobOrder
 from penstock.core.plan import Plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import State
@@ -97,7 +97,8 @@ def finished_job(job: FinishedJob) -> api.JobView:
 def node_view(state: State, name: NodeName, *, connected: bool) -> api.NodeView:
     node = state.nodes[name]
     load = state.derived.loads.get(name)
-    held = dict(load.devices) if load else {}
+    held = {index: holders[0] for index, holders in list(load.devices.items())} if load else {}
+    free = state.derived.free[name]
     capacity = node.spec.capacity
     return api.NodeView(
         name=name,
@@ -107,9 +108,9 @@ def node_view(state: State, name: NodeName, *, connected: bool) -> api.NodeView:
         virtual=node.spec.virtual,
         pool=node.spec.pool,
         cpu_milli=capacity.cpu_milli,
-        cpu_held_milli=load.host.cpu_milli if load else 0,
+        cpu_held_milli=capacity.cpu_milli - free.cpu_milli,
         memory_bytes=capacity.memory_bytes,
-        memory_held_bytes=load.host.memory_bytes if load else 0,
+        memory_held_bytes=capacity.memory_bytes - free.memory_bytes,
         devices=[
             api.DeviceView(d.index, d.vendor, d.model, d.memory_bytes, d.simulated, held.get(d.index))
             for d in node.spec.devices
@@ -144,15 +145,16 @@ def queue_views(state: State, now_ms: int) -> list[api.QueueView]:
     jobs = list(state.jobs.values())
     snapshot = take_snapshot(state)
     first: dict[str, list[api.JobRef]] = {}
-    order = JobOrder(snapshot.config, snapshot.classes, now_ms)
+    order = JobOrder(snapshot.config, state.queue_tree(), snapshot.classes, now_ms, {})
     for _ in range(1000):
-        head = order.peek()
-        if head is None:
+        cursor = order.peek()
+        if cursor is None:
             break
+        head = cursor.job
         refs = first.setdefault(head.spec.queue, [])
         if len(refs) < NEXT_JOBS_SHOWN:
             refs.append(api.JobRef(head.id, head.spec.name))
-        order.advance()
+        order.started(cursor)
     return [
         api.QueueView(
             name=queue.name,

@@ -1,186 +1,219 @@
-"""Why a job waits: the binding constraint with its numbers, what would let it start now, and when it may start."""
+"""Why a job is where it is: everything that binds, with distances; what would let it start now; when it may start."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import msgspec
-from msgspec.structs import replace
 
+from penstock.core.explain import line
+from penstock.core.explain.edits import smallest_edits
+from penstock.core.explain.limits import limits
+from penstock.core.explain.reasons import CONSTRAINTS, STOP_RULES
+from penstock.core.explain.rights import rights
+from penstock.core.explain.scene import Scene
+from penstock.core.explain.shortage import shortages
+from penstock.core.explain.start import Estimator, start_bound
+from penstock.core.explain.types import Constraint, Explanation, Stop
+from penstock.core.extension import Policies
 from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import GangAsk, Job
-from penstock.core.order.policies import order_key
-from penstock.core.place.fit import REASON_TEXT, closed_reason
-from penstock.core.place.free import FreeCluster, free_cluster
-from penstock.core.place.gang import NoFit, place_gang
-from penstock.core.plan import Plan, Verdict
-from penstock.core.room.victims import held_places
+from penstock.core.model.jobs import Job, StopOrder
+from penstock.core.place.fit import REASON_TEXT, eligible
+from penstock.core.planner import Planner
+from penstock.core.snapshot import Snapshot, take_snapshot
 from penstock.core.state import State
+from penstock.core.stuck import Idle
+
+PLANNER_USES_MAX = 64
+"""Explanations after which a planner is made anew: it remembers every request that was tried."""
+_RANK = {code: rank for rank, code in enumerate(CONSTRAINTS)}
+_SHORTAGES = frozenset(
+    {"nowhere", "devices_short", "share_short", "profile_short", "device_links", "cpu_short", "memory_short",
+     "storage_short",
+     "bandwidth_short", "combination", "topology", "label", "vendor", "model", "device_memory", "capability",
+     "node_lost", "node_joining", "node_draining", "reserved"}
+)  # fmt: skip
+_SETTLED = frozenset({"dependency", "backing_off", "next_cycle", "making_room", "cycle_full", "no_queue"})
+"""Codes that no edit is looked for: it starts by itself, or cannot start."""
+_TIMED = frozenset({"dependency", "backing_off", "cycle_full"})
+"""Codes that say nothing about room: nobody could make any."""
 
 
-class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a job is not running. `code` is stable; `text` is one sentence for people."""
+class Question(msgspec.Struct, frozen=True):
+    """What one explanation is worked out from: a cut that does not change while the state moves on."""
 
-    job_id: JobId
-    state: str
-    code: str
-    text: str
-    refused: dict[str, int] = {}
-    """Nodes ruled out, by reason; adds up to the number of nodes."""
-    replicas_possible: int = 0
-    ahead: int = 0
-    """Waiting jobs that come before this one in the present order."""
-    blockers: tuple[JobId, ...] = ()
-    suggestions: tuple[str, ...] = ()
-    """Changes of the request that would let it start now; each was proven by placing it."""
-    start_by_ms: int = 0
-    """Upper estimate of its start (unix ms) if nothing else comes ahead; 0 when it cannot be told."""
-    start_note: str = ""
+    job: Job
+    snapshot: Snapshot
+    states: Mapping[JobId, str]
+    """States of the jobs that it depends on."""
+    awaited: frozenset[JobId]
+    """Jobs that others depend on: their ends let more jobs in."""
+    now_ms: int
 
 
-def explain(state: State, job: Job, last: Plan | None, now_ms: int) -> Explanation:
-    """Return why `job` is where it is, judged on the present state and the last cycle's plan."""
-    if job.state != "waiting":
-        return _not_waiting(job)
+def question_of(state: State, job: Job, now_ms: int) -> Question:
+    """Return the question why `job` is where it is."""
+    depends_on = (state.jobs.get(i) for i in job.unmet)
+    states = {d.id: d.state for d in depends_on if d is not None}
+    awaited = frozenset(i for i, waiting in list(state.derived.dependants.items()) if waiting)
+    return Question(job, take_snapshot(state), states, awaited, now_ms)
+
+
+class Explainer:
+    """Answers questions. Its indexes are a cache: what it says depends on the question alone. For one thread."""
+
+    def __init__(self, policies: Policies | None = None, estimator: Estimator | None = None) -> None:
+        self._policies: Policies = policies or {}
+        self._estimator = estimator
+        self._planner = Planner(self._policies)
+        self._uses = 0
+        self._idle: Idle | None = None
+
+    def explain(self, question: Question) -> Explanation:
+        """Return why the job is where it is."""
+        job = question.job
+        if job.state != "waiting":
+            return _not_waiting(job, question.now_ms)
+        if self._uses >= PLANNER_USES_MAX:
+            self._planner, self._idle, self._uses = Planner(self._policies), None, 0
+        self._uses += 1
+        base = self._planner.plan(question.snapshot, question.now_ms)
+        scene = Scene(question.snapshot, job, question.now_ms, self._planner, base)
+        return self._waiting(scene, question, self._idle_of(question.snapshot, question.now_ms))
+
+    def _idle_of(self, snapshot: Snapshot, now_ms: int) -> Idle:
+        if self._idle is None or not self._idle.holds(snapshot.config, snapshot.nodes, now_ms):
+            self._idle = Idle(snapshot.config, snapshot.nodes, snapshot.free, now_ms)
+        return self._idle
+
+    def _waiting(self, scene: Scene, question: Question, idle: Idle) -> Explanation:
+        count, first = line.jobs_ahead(scene, self._policies)
+        found, blockers = _constraints(scene, question, idle)
+        if count and found[0].code != "next_cycle":
+            found.append(line.behind(scene, count, first))
+        code, codes = _code(found), {c.code for c in found}
+        start = start_bound(scene, codes)
+        interval = self._estimator(scene) if self._estimator is not None else None
+        refused = scene.count_refused() if code != "next_cycle" else {}
+        text = _headline(scene, found, refused) + (f"; {count} job(s) ahead" if count and code == "no_fit" else "")
+        possible = scene.replicas_possible
+        edits, note = ((), "") if codes & _SETTLED else smallest_edits(scene, self._policies, question.awaited)
+        return Explanation(
+            scene.job.id,
+            scene.job.state,
+            code,
+            text,
+            tuple(found),
+            refused,
+            possible,
+            count,
+            first,
+            blockers,
+            edits,
+            note,
+            start.by_ms,
+            start.note,
+            interval,
+        )
+
+
+def explain(state: State, job: Job, now_ms: int, policies: Policies | None = None) -> Explanation:
+    """Return why `job` is where it is, judged on the present state."""
+    return Explainer(policies).explain(question_of(state, job, now_ms))
+
+
+# Waiting jobs.
+
+
+def _constraints(scene: Scene, question: Question, idle: Idle) -> tuple[list[Constraint], tuple[JobId, ...]]:
+    """Return what keeps the job from starting, what decides first, and the jobs that it waits for."""
+    job = scene.job
+    found: list[Constraint] = []
+    blockers: list[JobId] = list(job.unmet)
     if job.unmet:
-        names = ", ".join(str(i) for i in job.unmet[:8])
-        text = f"waits for {len(job.unmet)} job(s) to end first: {names}"
-        return Explanation(job.id, job.state, "dependency", text, blockers=job.unmet)
-    if job.not_before_ms > now_ms:
-        left_s = (job.not_before_ms - now_ms) / 1000
-        text = f"backs off after a failure; next attempt in {left_s:.1f} s"
-        return Explanation(job.id, job.state, "backing_off", text, start_by_ms=job.not_before_ms)
-    verdict = last.verdicts.get(job.class_id) if last else None
-    if last is not None and job.id in last.held:
-        return _making_room(state, job, verdict)
-    cluster = free_cluster(state)
-    for held_for, places in (last.held if last else {}).items():
-        held = state.jobs.get(held_for)
-        if held is not None and held.state == "waiting" and held.id != job.id:
-            cluster.take(held.spec.ask, places)
-    return _no_room(state, job, verdict, cluster, now_ms)
+        found.append(line.dependency(job, question.states))
+    if job.not_before_ms > scene.now_ms:
+        found.append(line.backing_off(job, scene.now_ms))
+    if not found and scene.starts:
+        return [Constraint("next_cycle", "fits now: the next cycle starts it")], ()
+    verdict = scene.base.verdicts.get(job.class_id)
+    making = job.id in scene.base.held
+    if making:
+        constraint, victims = line.making_room(scene)
+        found.append(constraint)
+        blockers += victims
+    elif verdict is not None and verdict.code == "cycle_full":
+        most = scene.settings.starts_per_cycle_max
+        found.append(
+            Constraint("cycle_full", f"the cycle starts at most {most} jobs; the next one goes on", most, "jobs")
+        )
+    found += limits(scene)
+    found += shortages(scene)
+    for constraint, jobs in line.kept(scene):
+        found.append(constraint)
+        blockers += jobs
+    if not making and (not found or any(c.code not in _TIMED for c in found)):
+        found += _beyond(scene, found, idle)
+    found.sort(key=lambda c: _RANK[c.code])
+    return found, tuple(dict.fromkeys(blockers))[: line.BLOCKERS_MAX]
 
 
-def _not_waiting(job: Job) -> Explanation:
+def _beyond(scene: Scene, found: list[Constraint], idle: Idle) -> list[Constraint]:
+    """Return why it can never start, or why nobody leaves for it; what the cycle said where nothing else was found."""
+    more = [Constraint("never", f"can never start as things are: {never.text}") for never in idle.never(scene.key)]
+    if not more:
+        more += rights(scene)
+    if not found:
+        verdict = scene.base.verdicts.get(scene.job.class_id)
+        blocker = verdict.blocker if verdict is not None else None
+        text = "the cycle found no room for it beside what comes first"
+        text += f"; room is kept for job {blocker}" if blocker is not None else ""
+        more.append(Constraint("no_fit", text))
+    return more
+
+
+def _code(found: list[Constraint]) -> str:
+    """Return the code of what decides: whatever is short is one code, for details there are the constraints."""
+    return "no_fit" if found[0].code in _SHORTAGES else found[0].code
+
+
+def _headline(scene: Scene, found: list[Constraint], refused: Mapping[str, int]) -> str:
+    if found[0].code not in _SHORTAGES:
+        return found[0].text
+    reasons = "; ".join(f"{count} node(s) {REASON_TEXT.get(code, code)}" for code, count in refused.items())
+    gang, cluster = scene.gang, scene.real()
+    ask = gang.each.devices
+    if gang.others or (ask is not None and not ask.whole):
+        return f"{found[0].text}: {reasons}"
+    if ask is None:
+        return f"{scene.replicas_possible} of {gang.replicas} replicas fit: {reasons}"
+    counts = [len(eligible(ask, cluster.free_of(node))) for node in scene.open_nodes]
+    free, most = sum(counts), max(counts, default=0)
+    return f"needs {gang.replicas} x {ask.count} devices; {free} free in all, at most {most} on one node: {reasons}"
+
+
+# Jobs that hold places.
+
+
+def _not_waiting(job: Job, now_ms: int) -> Explanation:
     attempt = job.attempt
     if attempt is None:
         return Explanation(job.id, job.state, job.state, f"attempt {job.last_attempt} has just ended")
-    nodes = sorted({r.place.node for r in attempt.replicas})
-    where = ", ".join(nodes)
-    if job.state == "stopping" and attempt.stop is not None:
-        why = attempt.stop.reason.replace("_", " ")
-        if attempt.stop.beneficiary is not None:
-            why += f" for job {attempt.stop.beneficiary}"
-        text = f"attempt {attempt.number} on {where} is being stopped: {why}"
-        return Explanation(job.id, job.state, attempt.stop.reason, text)
-    return Explanation(job.id, job.state, job.state, f"attempt {attempt.number} is {job.state} on {where}")
+    where = ", ".join(sorted({r.place.node for r in attempt.replicas}))
+    if attempt.stop is None:
+        return Explanation(job.id, job.state, job.state, f"attempt {attempt.number} is {job.state} on {where}")
+    stop = attempt.stop
+    left_ms = max(0, stop.requested_ms + stop.grace_ms - now_ms)
+    told = Stop(stop.reason, stop.rule, stop.beneficiary, stop.cost, left_ms)
+    text = f"attempt {attempt.number} on {where} is being stopped: {_why_stopped(stop)}"
+    blockers = () if stop.beneficiary is None else (stop.beneficiary,)
+    return Explanation(job.id, job.state, stop.reason, text, blockers=blockers, stop=told)
 
 
-def _making_room(state: State, job: Job, verdict: Verdict | None) -> Explanation:
-    victims = [i for i in (verdict.victims if verdict else ()) if i in state.jobs]
-    names = ", ".join(str(i) for i in victims) or "ending attempts"
-    text = f"starts as soon as job(s) {names} have saved and left"
-    return Explanation(job.id, job.state, "making_room", text, blockers=tuple(victims))
-
-
-def _no_room(state: State, job: Job, verdict: Verdict | None, cluster: FreeCluster, now_ms: int) -> Explanation:
-    ahead = jobs_ahead(state, job, now_ms)
-    placed = place_gang(job.spec.ask, cluster)
-    if verdict is not None and verdict.code == "behind_starving_job" and verdict.blocker is not None:
-        text = f"held back so that job {verdict.blocker}, which has waited too long, can start first"
-        return Explanation(job.id, job.state, verdict.code, text, ahead=ahead, blockers=(verdict.blocker,))
-    if not isinstance(placed, NoFit):
-        text = f"fits now; the next cycle looks at it after {ahead} job(s) ahead"
-        return Explanation(job.id, job.state, "next_cycle", text, ahead=ahead, start_by_ms=now_ms)
-    start_by_ms, note = start_bound(state, job, now_ms)
-    return Explanation(
-        job.id,
-        job.state,
-        "no_fit",
-        no_fit_text(job.spec.ask, placed, cluster) + (f"; {ahead} job(s) ahead" if ahead else ""),
-        refused=dict(placed.refused),
-        replicas_possible=placed.replicas_possible,
-        ahead=ahead,
-        blockers=tuple(sorted(state.derived.active))[:8],
-        suggestions=tuple(suggestions(job.spec.ask, cluster)),
-        start_by_ms=start_by_ms,
-        start_note=note,
-    )
-
-
-def no_fit_text(ask: GangAsk, nofit: NoFit, cluster: FreeCluster) -> str:
-    """Return the refusals in words, with the distance to a start where it can be counted."""
-    reasons = "; ".join(f"{count} node(s) {REASON_TEXT.get(code, code)}" for code, count in nofit.refused)
-    need = ask.device_total
-    if need:
-        suited = [n for n in cluster.nodes.values() if not closed_reason(ask, n)]
-        counts = [len(n.eligible(ask.each.devices)) for n in suited] if ask.each.devices else []
-        free, most = sum(counts), max(counts, default=0)
-        short = (
-            f"needs {ask.replicas} x {ask.each.device_count} devices; {free} free in all, at most {most} on one node"
-        )
-        return f"{short}: {reasons}"
-    return f"{nofit.replicas_possible} of {ask.replicas} replicas fit: {reasons}"
-
-
-def jobs_ahead(state: State, job: Job, now_ms: int) -> int:
-    """Return how many ready jobs of the same queue come before `job` by its policy."""
-    policies = {q.name: q.policy for q in state.config.queues}
-    policy = policies.get(job.spec.queue, "fifo")
-    settings = state.config.settings
-    mine = order_key(policy, job, settings, now_ms)
-    count = 0
-    for pending in state.derived.pending.values():
-        if pending.key.queue == job.spec.queue:
-            count += sum(order_key(policy, state.jobs[i], settings, now_ms) < mine for i in pending.jobs)
-    return count
-
-
-def suggestions(ask: GangAsk, cluster: FreeCluster) -> Iterable[str]:
-    """Yield single edits of the request with which it would fit now, each proven by placing it."""
-
-    def fits(changed: GangAsk) -> bool:
-        return not isinstance(place_gang(changed, cluster), NoFit)
-
-    fewer = next((k for k in range(ask.replicas - 1, 0, -1) if fits(replace(ask, replicas=k))), 0)
-    if fewer:
-        yield f"replicas: {fewer} (instead of {ask.replicas}) would start now"
-    devices = ask.each.devices
-    if devices is not None:
-        for count in range(devices.count - 1, 0, -1):
-            if fits(replace(ask, each=replace(ask.each, devices=replace(devices, count=count)))):
-                yield f"devices: {count} a replica (instead of {devices.count}) would start now"
-                break
-        if devices.models and fits(replace(ask, each=replace(ask.each, devices=replace(devices, models=())))):
-            yield "any device model would start now"
-    if ask.topology and ask.topology.required and fits(replace(ask, topology=None)):
-        yield f"without the required topology '{ask.topology.scope}' it would start now"
-    if (ask.labels_wanted or ask.labels_shunned) and fits(replace(ask, labels_wanted=(), labels_shunned=())):
-        yield "without the node labels it would start now"
-
-
-def start_bound(state: State, job: Job, now_ms: int) -> tuple[int, str]:
-    """Return by when capacity must be free for `job` (unix ms) and how that is known, or (0, why not).
-
-    Running attempts are taken to end at their declared limit, or at their estimate where there is no limit;
-    jobs without either count as never ending.
-    """
-    cluster = free_cluster(state)
-    ends = sorted((_end_ms(j, now_ms), j.id) for j in map(state.jobs.__getitem__, state.derived.active))
-    unknown = sum(1 for end_ms, _ in ends if not end_ms)
-    for end_ms, job_id in ends:
-        if not end_ms:
-            continue
-        running = state.jobs[job_id]
-        cluster.put_back(running.spec.ask, held_places(running))
-        if not isinstance(place_gang(job.spec.ask, cluster), NoFit):
-            return max(end_ms, now_ms), "by the declared limits of running jobs, if nothing else comes ahead"
-    if unknown:
-        return 0, f"cannot be told: {unknown} running job(s) declare neither a time limit nor an estimate"
-    return 0, "cannot be told: it does not fit even when all running jobs have ended"
-
-
-def _end_ms(job: Job, now_ms: int) -> int:
-    attempt = job.attempt
-    length_ms = job.spec.time_limit_ms or job.spec.estimated_duration_ms
-    if attempt is None or not length_ms:
-        return 0
-    return max(now_ms, (attempt.running_ms or now_ms) + length_ms)
+def _why_stopped(stop: StopOrder) -> str:
+    text = stop.reason.replace("_", " ")
+    if stop.beneficiary is not None:
+        text += f" for job {stop.beneficiary}"
+    if stop.rule:
+        text += f", by rule {stop.rule}: {STOP_RULES.get(stop.rule, stop.rule)}"
+    if stop.cost:
+        text += f"; it costs {stop.cost / 1000:.1f} device-seconds"
+    return text

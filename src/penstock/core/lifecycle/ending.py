@@ -12,6 +12,8 @@ _STOP_OUTCOME: dict[StopReason, Outcome] = {
     "drained": "drained",
     "node_lost": "lost",
     "replica_failed": "failed",
+    "resized": "resized",
+    "moved": "moved",
 }
 
 

@@ -13,7 +13,7 @@ from penstock.core.model.events import (
     ReplicaExited,
 )
 from penstock.core.model.ids import Incarnation, JobId, NodeName, Rank
-from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica
+from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica, StopReason
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.plan import Plan, verify
 from penstock.core.state import State
@@ -41,6 +41,8 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     grace_ms: int = 30_000
     array_id: JobId | None = None
     array_index: int = 0
+    slots: tuple[int, ...] = ()
+    """For a MIG profile: the memory slice at which its instance begins on each device."""
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
@@ -62,6 +64,8 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True):
 
     key: ReplicaKey
 
+
+_STOP_REASON: dict[str, StopReason] = {"shrink": "resized", "grow": "resized", "defrag": "moved"}
 
 Order = StartReplica | StopReplica | SaveReplica | Acknowledge
 Addressed = tuple[NodeName, Order]
@@ -107,7 +111,7 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         key=ReplicaKey(job.id, attempt.number, replica.rank),
         incarnation=replica.place.incarnation,
         command=spec.command,
-        ask=spec.ask.each,
+        ask=job.ask.each_of(replica.rank),
         devices=replica.place.devices,
         env=spec.env,
         world_size=len(attempt.replicas),
@@ -123,6 +127,7 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         grace_ms=spec.grace_ms,
         array_id=job.array_id,
         array_index=job.array_index,
+        slots=replica.place.slots,
     )
 
 
@@ -176,21 +181,32 @@ def apply_plan(tx: Transaction, proposed: Plan) -> Plan:
     checked = verify(proposed, tx.state)
     for start in checked.starts:
         port = _free_port(tx.state, start.places[0].node)
-        tx.emit(AttemptAllocated(start.job_id, start.attempt, start.places, port, waited_ms=start.waited_ms))
+        tx.emit(
+            AttemptAllocated(
+                start.job_id,
+                start.attempt,
+                start.places,
+                port,
+                rule=start.rule,
+                waited_ms=start.waited_ms,
+                choice=start.choice,
+            )
+        )
     for preemption in checked.preemptions:
         victim = tx.state.jobs[preemption.victim]
         tx.emit(
             AttemptStopRequested(
                 preemption.victim,
                 preemption.attempt,
-                "preempted",
+                _STOP_REASON.get(preemption.rule, "preempted"),
                 victim.spec.grace_ms,
                 preemption.beneficiary,
                 preemption.cost,
+                preemption.rule,
             )
         )
         if planted("released_before_gone"):
-            for rank in range(victim.spec.ask.replicas):
+            for rank in range(victim.ask.replica_total):
                 gone = ExitInfo(problem="released before it was gone", stop_sent=True)
                 tx.emit(ReplicaExited(preemption.victim, preemption.attempt, Rank(rank), gone))
             after_replica_gone(tx, preemption.victim)

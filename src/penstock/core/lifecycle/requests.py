@@ -16,10 +16,11 @@ from penstock.core.model.events import (
     NodeDrainChanged,
 )
 from penstock.core.model.ids import JobId, NodeName, QueueName, UserName
-from penstock.core.model.jobs import Dependency, DependencyKind, GangAsk, JobSpec, JobState
+from penstock.core.model.jobs import Dependency, DependencyKind, GangAsk, JobSpec, JobState, RequestClass
 from penstock.core.place.fit import REASON_TEXT
-from penstock.core.place.free import empty_cluster
+from penstock.core.place.free import empty
 from penstock.core.place.gang import NoFit, place_gang
+from penstock.core.place.index import FreeCluster
 from penstock.core.state import IDEMPOTENCY_KEPT_MS, State
 
 JOBS_PER_REQUEST_MAX = 100_000
@@ -120,11 +121,39 @@ def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[Job
         if dependency.job_id not in state.jobs and dependency.job_id not in finished:
             text = f"job {dependency.job_id} does not exist, so nothing can wait for it"
             problems.append(Problem("unknown_job", prefix + dependency.kind, text, str(dependency.job_id)))
+    if not problems:
+        problems += _over_maximum(state, spec, prefix)
     if not problems and not config.settings.allow_waiting_for_nodes:
         refused = could_never_fit(state, spec.ask)
-        if refused:
+        if refused and all(could_never_fit(state, other) for other in spec.alternatives):
             problems.append(_never_fits(state, spec, prefix, refused))
     return problems
+
+
+def _over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
+    """Return why no shape of the job could start even if nobody else used the queues above it, or nothing."""
+    tree = state.empty_tree()
+    found = None
+    for ask in (spec.ask, *spec.alternatives):
+        branch = tree.branches[spec.queue]
+        block = tree.block(branch, tree.demand(RequestClass(spec.queue, spec.tenant, spec.priority, ask)))
+        if block is None:
+            return []
+        found = found or block
+    assert found is not None
+    text = (
+        f"queue '{found.queue}' may hold {amount_text(found.resource, found.limit)} of {found.resource}, "
+        f"this job asks for {amount_text(found.resource, found.asked)}: it could never start"
+    )
+    hint = "ask for less, or use another queue"
+    return [Problem("over_maximum", prefix + "queue", text, spec.queue, hint)]
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """Return an amount of a resource as quotas name it, such as `2.5` devices or `512 GiB` of memory."""
+    if resource == "memory":
+        return f"{amount / 2**30:.4g} GiB"
+    return str(amount) if resource == "jobs" else f"{amount / 1000:g}"
 
 
 def could_never_fit(state: State, ask: GangAsk) -> tuple[tuple[str, int], ...]:
@@ -137,6 +166,15 @@ def could_never_fit(state: State, ask: GangAsk) -> tuple[tuple[str, int], ...]:
             state.derived.never_fits.clear()
         state.derived.never_fits[ask] = cached
     return cached
+
+
+def empty_cluster(state: State) -> FreeCluster:
+    """Return every known node as if it were ready and held nothing: what could ever fit."""
+    cluster = state.derived.emptied
+    if cluster is None:
+        cluster = state.derived.emptied = FreeCluster()
+        cluster.sync(state.derived.nodes, {name: empty(free.shape) for name, free in state.derived.free.items()})
+    return cluster
 
 
 def _never_fits(state: State, spec: JobSpec, prefix: str, refused: tuple[tuple[str, int], ...]) -> Problem:

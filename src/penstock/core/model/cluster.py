@@ -7,8 +7,18 @@ import msgspec
 from penstock.core.model.ids import Incarnation, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.resources import Device, Resources
 
-QueuePolicy = Literal["priority", "fifo"]
-PreemptionRule = Literal["never", "lower_priority"]
+BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
+QueuePolicy = str
+"""A builtin policy, or `ext:NAME` of one that a package offers."""
+PreemptionRule = Literal["never", "reclaim", "lower_priority"]
+PlacementPolicy = Literal[
+    "fragmentation", "best_fit", "first_fit", "first_fit_decreasing", "worst_fit", "dot_product", "random"
+]
+BackfillRule = Literal["easy", "conservative", "none"]
+Quota = tuple[tuple[str, int], ...]
+"""Amounts by resource, sorted by name: `devices` and `devices:MODEL` (thousandths), `cpus` (thousandths), `memory`
+(bytes), `jobs` (running at once). A resource that is not named is not limited (in a maximum) or not promised (in a
+guarantee)."""
 NodeState = Literal["joining", "ready", "lost"]
 
 ROOT_QUEUE = QueueName("root")
@@ -51,6 +61,12 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     name: PoolName
     kind: Literal["gpu", "npu", "cpu", "mixed"] = "mixed"
     description: str = ""
+    placement: PlacementPolicy = "fragmentation"
+    backfill: BackfillRule = "easy"
+    reserve_milli: int = 0
+    """Part of the pool's devices (thousandths) that only preemptible jobs may use: room to grow and to react."""
+    speeds: tuple[tuple[str, int, int], ...] = ()
+    """Per device model its relative speed and its cost per hour (thousandths each), for jobs that accept several."""
 
 
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,14 +75,35 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One queue of the tree. Its policy orders its own jobs, or its children against each other."""
+    """One queue of the tree. Its policy orders its own jobs, or its children against each other.
+
+    `guaranteed` is what it gets back by reclaim whenever it wants it; what of it lies idle is lent to others, up to
+    `lend`. It may hold more than its guarantee, up to `max`, while others leave theirs idle.
+    """
 
     name: QueueName
     parent: QueueName = ROOT_QUEUE
     policy: QueuePolicy = "priority"
     preemption: PreemptionRule = "lower_priority"
+    weight: int = 1
+    guaranteed: Quota = ()
+    max: Quota = ()
+    lend: Quota | None = None
+    """How much of the guarantee others may use while it is idle; None lends all of it."""
+    min_runtime_ms: int | None = None
+    """Guaranteed run time of an attempt before it may be preempted; None takes the setting."""
     max_waiting: int = 200_000
     """Jobs that may wait here; a submit beyond it is refused."""
+
+
+class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whole nodes of a pool kept from `start_ms` to `end_ms` for jobs of one tenant (all jobs of it, any queue)."""
+
+    name: str
+    tenant: TenantName
+    start_ms: int
+    end_ms: int
+    nodes: tuple[NodeName, ...]
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,6 +132,31 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     backoff_first_ms: int = 1_000
     backoff_max_ms: int = 300_000
     starts_per_cycle_max: int = 1_000
+    fair_share_half_life_ms: int = 0
+    """After this long half of a queue's past use is forgotten; 0 looks at present use only."""
+    least_attained_step_device_ms: int = 57_600_000
+    """Service after which a job of a `least_attained` queue falls one level (16 device-hours, as Tiresias)."""
+    admission_milli: int = 1_200
+    """A `least_attained` queue lets jobs take turns up to this load of its pool; the others are not started."""
+    backfill_depth_max: int = 64
+    """Reservations that conservative backfill keeps at once."""
+    elastic_growth_period_ms: int = 60_000
+    """At least this long between two changes of an elastic job's size."""
+    defrag: bool = False
+    """Let jobs that can save move elsewhere when a gang fits only then. A dry run shows what it would do."""
+    defrag_gain_milli: int = 1_500
+    """Moving jobs to make room must gain this many times what it costs."""
+    preemptive_utilisation_milli: int = 800
+    immediate_utilisation_milli: int = 300
+    predictive_waiting_min: int = 10
+    critical_priority: int = 1_000
+    batching_window_ms: int = 0
+    objective_utilisation_milli: int = 300
+    """What each objective counts when candidate plans are weighed; the five sum to 1000."""
+    objective_response_time_milli: int = 250
+    objective_fairness_milli: int = 200
+    objective_energy_milli: int = 150
+    objective_cost_milli: int = 100
     allow_waiting_for_nodes: bool = False
     """Accept requests that no present node could hold even when empty."""
 
@@ -107,3 +169,6 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     queues: tuple[Queue, ...] = (Queue(DEFAULT_QUEUE),)
     settings: Settings = Settings()
     root_policy: QueuePolicy = "priority"
+    reservations: tuple[Reservation, ...] = ()
+    candidates: tuple[PlacementPolicy, ...] = ()
+    """Placement strategies that each cycle is planned with and weighed by objectives; none: the pools' own only."""

@@ -66,6 +66,8 @@ class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     """Digest of the request, to tell a repeated request from another one under the same key."""
     batch: int = 1
     """How many jobs, from this one on, the request created."""
+    predicted_ms: int = 0
+    """How long jobs like it ran, as known at the submit; 0 when nothing was known."""
 
 
 class JobCancelRequested(Event, tag=True, frozen=True, omit_defaults=True):
@@ -83,6 +85,7 @@ class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
     port: int = 0
     rule: str = "best_fit"
     waited_ms: int = 0
+    choice: int = 0
 
 
 class ReplicaStarted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -109,6 +112,8 @@ class AttemptStopRequested(Event, tag=True, frozen=True, omit_defaults=True):
     beneficiary: JobId | None = None
     cost: int = 0
     """Cost of this victim as the plan weighed it, in device-milliseconds."""
+    rule: str = ""
+    """What gave the right to ask for it: `lower_priority`, `reclaim`, `shrink`, `grow`, `defrag`, `less_service`."""
 
 
 class CheckpointSaved(Event, tag=True, frozen=True, omit_defaults=True):

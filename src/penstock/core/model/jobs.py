@@ -17,13 +17,15 @@ from penstock.core.model.ids import (
     TenantName,
     UserName,
 )
-from penstock.core.model.resources import ReplicaAsk
+from penstock.core.model.resources import ReplicaAsk, Resources
 
 JobState = Literal["waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled"]
 FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 ReplicaState = Literal["allocated", "started", "exited", "lost"]
-StopReason = Literal["preempted", "cancelled", "time_limit", "replica_failed", "drained", "node_lost"]
-Outcome = Literal["succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "lost"]
+StopReason = Literal[
+    "preempted", "cancelled", "time_limit", "replica_failed", "drained", "node_lost", "resized", "moved"
+]
+Outcome = Literal["succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "lost", "resized", "moved"]
 TopologyScope = Literal["node", "switch", "rack", "spread"]
 DependencyKind = Literal["after_ok", "after_any", "after_failed"]
 
@@ -50,8 +52,18 @@ class CheckpointSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     interval_ms: int = 600_000
 
 
+class GroupAsk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Replicas of another shape in the same gang, such as a leader beside its workers."""
+
+    replicas: int
+    each: ReplicaAsk
+
+
 class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the scheduler must place, all or nothing: `replicas` times the same `each`."""
+    """What the scheduler must place, all or nothing: `replicas` times `each`, then the other groups.
+
+    An elastic gang may run with any number of replicas from `replicas` to `replicas_max`; it has no other groups.
+    """
 
     replicas: int
     each: ReplicaAsk
@@ -59,10 +71,51 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     topology: Topology | None = None
     labels_wanted: tuple[tuple[str, str], ...] = ()
     labels_shunned: tuple[tuple[str, str], ...] = ()
+    replicas_max: int = 0
+    """Largest size of an elastic gang; 0 when it has one size only."""
+    others: tuple[GroupAsk, ...] = ()
+    placement: str = ""
+    """Placement strategy of this gang; empty takes its pool's."""
+
+    @property
+    def elastic(self) -> bool:
+        return self.replicas_max > self.replicas
+
+    @property
+    def replica_total(self) -> int:
+        return self.replicas + sum(group.replicas for group in self.others)
 
     @property
     def device_total(self) -> int:
-        return self.replicas * self.each.device_count
+        return self.replicas * self.each.device_count + sum(g.replicas * g.each.device_count for g in self.others)
+
+    @property
+    def device_milli(self) -> int:
+        return self.replicas * self.each.device_milli + sum(g.replicas * g.each.device_milli for g in self.others)
+
+    @property
+    def host_total(self) -> Resources:
+        total = self.each.host * self.replicas
+        for group in self.others:
+            total = total + group.each.host * group.replicas
+        return total
+
+    def each_of(self, rank: int) -> ReplicaAsk:
+        """Return what the replica of `rank` asks for: ranks count through the groups in order."""
+        if rank < self.replicas or not self.others:
+            return self.each
+        rank -= self.replicas
+        for group in self.others:
+            if rank < group.replicas:
+                return group.each
+            rank -= group.replicas
+        return self.others[-1].each
+
+    def sized(self, replicas: int) -> "GangAsk":
+        """Return the gang with `replicas` replicas, no longer elastic."""
+        if replicas == self.replicas and not self.replicas_max:
+            return self
+        return msgspec.structs.replace(self, replicas=replicas, replicas_max=0)
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,6 +138,10 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     workdir: str = ""
     checkpoint: CheckpointSpec = CheckpointSpec()
     labels: tuple[tuple[str, str], ...] = ()
+    alternatives: tuple[GangAsk, ...] = ()
+    """Other shapes that the job would also accept, in order of preference."""
+    shareable: bool = False
+    """The owner lets its devices be shared with another job while both use them little."""
 
 
 class RequestClass(msgspec.Struct, frozen=True):
@@ -94,6 +151,12 @@ class RequestClass(msgspec.Struct, frozen=True):
     tenant: TenantName
     priority: int
     ask: GangAsk
+    alternatives: tuple[GangAsk, ...] = ()
+    preemptible: bool = True
+    rank: int = 0
+    """What the queue's policy knows of such jobs beforehand: level of attained service, or step of predicted length."""
+    length_ms: int = 0
+    """How long such a job may take: its limit, or what is expected of it; 0 when nothing is known."""
 
 
 class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,6 +195,8 @@ class ReplicaPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     node: NodeName
     incarnation: Incarnation
     devices: tuple[int, ...] = ()
+    slots: tuple[int, ...] = ()
+    """For a MIG profile: the memory slice at which its instance begins."""
 
 
 class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -156,6 +221,10 @@ class StopOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     requested_ms: int
     grace_ms: int
     beneficiary: JobId | None = None
+    rule: str = ""
+    """What gave the right to ask for it, when another job did."""
+    cost: int = 0
+    """What this victim cost as the plan weighed it, in device-milliseconds."""
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -168,6 +237,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     running_ms: int = 0
     """When the last replica had started; 0 before."""
     stop: StopOrder | None = None
+    choice: int = 0
+    """Which shape was placed: 0 the job's ask, k its k-th alternative."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -203,9 +274,24 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     cancel_requested: bool = False
     room_made: bool = False
     """Others were asked to leave for it and it has not started since: it goes first, so that nobody takes the room."""
+    goes_on: bool = False
+    """It was stopped only to go on elsewhere or at another size: it comes right after those that room is made for."""
     progress: Progress = Progress()
     array_id: JobId | None = None
     array_index: int = 0
     last_exit: ExitInfo | None = None
     first_started_ms: int = 0
     last_nodes: tuple[NodeName, ...] = ()
+    served_device_ms: int = 0
+    """Service attained in earlier attempts: device-milliseconds, or replica-milliseconds without devices."""
+    predicted_ms: int = 0
+    """How long it was expected to run when it was submitted, from jobs like it; 0 when nothing was known."""
+
+    @property
+    def ask(self) -> GangAsk:
+        """What its attempt holds, at the size it was started with; what it asks for when it has none."""
+        attempt = self.attempt
+        if attempt is None:
+            return self.spec.ask
+        chosen = self.spec.alternatives[attempt.choice - 1] if attempt.choice else self.spec.ask
+        return chosen.sized(len(attempt.replicas)) if chosen.elastic else chosen

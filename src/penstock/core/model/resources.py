@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 WHOLE_DEVICE_MILLI = 1000
+MIG_COMPUTE_SLICES = 7
 
 LinkKind = Literal["nvlink", "pcie", "numa", "node"]
 LINK_KINDS: tuple[LinkKind, ...] = ("nvlink", "pcie", "numa", "node")
@@ -85,10 +86,16 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     uuid: str = ""
     simulated: bool = False
     healthy: bool = True
+    mig: bool = False
+    """The operator lets it be cut into hardware partitions (MIG)."""
 
 
 class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The accelerators one replica needs: `count` whole devices, all satisfying every other field."""
+    """The accelerators one replica needs: `count` of them, all satisfying every other field.
+
+    Whole devices by default. With `share_milli` below 1000 a fraction of one device, with `profile` one hardware
+    partition of it; `count` is 1 then.
+    """
 
     count: int
     vendor: str = ""
@@ -99,6 +106,26 @@ class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     link: LinkKind | None = None
     """The farthest link allowed between any two devices of a replica; None means any."""
     share_milli: int = WHOLE_DEVICE_MILLI
+    share_memory_bytes: int = 0
+    """Memory limit of a fraction; 0 takes the fraction of the device's memory."""
+    profile: str = ""
+    """A MIG profile such as `3g.40gb`."""
+
+    @property
+    def whole(self) -> bool:
+        return self.share_milli == WHOLE_DEVICE_MILLI and not self.profile
+
+    @property
+    def milli(self) -> int:
+        """Devices in thousandths, as quotas and shares count them; a profile counts its compute slices of seven."""
+        if self.profile:
+            slices = self.profile.split("g", 1)[0]
+            return WHOLE_DEVICE_MILLI * int(slices) // MIG_COMPUTE_SLICES if slices.isdecimal() else WHOLE_DEVICE_MILLI
+        return self.count * self.share_milli
+
+    def memory_of(self, device: Device) -> int:
+        """Return how much of `device`'s memory one fraction may use (bytes)."""
+        return self.share_memory_bytes or device.memory_bytes * self.share_milli // WHOLE_DEVICE_MILLI
 
     def accepts(self, device: Device) -> str | None:
         """Return None when `device` qualifies, else the reason code of the first filter it fails."""
@@ -124,3 +151,7 @@ class ReplicaAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def device_count(self) -> int:
         return self.devices.count if self.devices else 0
+
+    @property
+    def device_milli(self) -> int:
+        return self.devices.milli if self.devices else 0

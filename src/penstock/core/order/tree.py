@@ -1,124 +1,268 @@
-"""Walks the waiting jobs of a queue tree in order, looking only at the head of each request class.
+"""The queue tree with what each queue uses: shares, guarantees, and the maximum that a job would exceed."""
 
-Jobs of one class differ in age alone, and no policy ever puts the younger of two such jobs first; so a class is a
-sorted list, and the cost of a cycle grows with classes and placements, not with waiting jobs.
-"""
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota
+from penstock.core.model.ids import NodeName, QueueName, TenantName
+from penstock.core.model.jobs import GangAsk, ReplicaPlace, RequestClass
+from penstock.core.order.policies import OrderKey
+from penstock.core.order.shares import Charge, Share
 
-import msgspec
-
-from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, QueuePolicy
-from penstock.core.model.ids import ClassId, JobId, QueueName
-from penstock.core.model.jobs import Job, RequestClass
-from penstock.core.order.policies import OrderKey, order_key
-
-
-class ClassHeads(msgspec.Struct, frozen=True):
-    """The first jobs of one class of waiting jobs (as many as one cycle may start), oldest first."""
-
-    class_id: ClassId
-    key: RequestClass
-    jobs: tuple[Job, ...]
-    waiting: int
-    """How many wait in all; `jobs` may be fewer."""
+SHARE_SCALE = 10**9
+DEMANDS_MAX = 100_000
+"""Classes whose demand is remembered from one cycle to the next."""
+_FIRST = ("devices", "cpus", "memory", "jobs")
 
 
-class _Source(Protocol):
-    def peek(self) -> Job | None: ...
-    def pop(self, *, drop_class: bool) -> ClassId: ...
+class QuotaBlock(NamedTuple):
+    """Why a job may not start though it may fit: a maximum of one queue above it."""
+
+    queue: QueueName
+    resource: str
+    used: int
+    limit: int
+    asked: int
+
+    @property
+    def short(self) -> int:
+        """How much more the queue would have to be allowed."""
+        return self.used + self.asked - self.limit
 
 
-KeyOf = Callable[[QueuePolicy, Job], OrderKey]
+class Branch:
+    """One queue (or one tenant's part of a leaf): its use, its limits, and a heap of what is below it."""
+
+    __slots__ = ("children", "cursors", "guaranteed", "heap", "kept", "limits", "name", "parent", "past", "policy",
+                 "position", "promised", "siblings_kept", "used", "weight")  # fmt: skip
+
+    def __init__(self, name: QueueName, policy: str, parent: "Branch | None", weight: int, width: int) -> None:
+        self.name, self.policy, self.parent, self.weight = name, policy, parent, weight
+        self.position = 0
+        self.children: list[Branch] = []
+        self.cursors: list[Any] = []
+        """Classes of jobs that wait here, while somebody walks."""
+        self.heap: list[tuple[OrderKey, int, Any]] = []
+        self.used = [0] * width
+        self.guaranteed: tuple[int, ...] = ()
+        self.promised: tuple[tuple[int, int], ...] = ()
+        """The guarantee as (column, amount), without zeros."""
+        self.limits: tuple[tuple[int, int], ...] = ()
+        self.kept: tuple[int, ...] | None = None
+        """What of the guarantee is never lent; None where everything is."""
+        self.siblings_kept = False
+        self.past = 0
+        """Average of past use, in device thousandths, when it counts."""
+
+    def path(self) -> "Iterator[Branch]":
+        """Yield this queue and those above it, the root last."""
+        at: Branch | None = self
+        while at is not None:
+            yield at
+            at = at.parent
 
 
-class _Leaf:
-    """One queue's classes, merged by the queue's policy."""
+class QueueTree:
+    """The queues of a configuration with what each of them uses. Resources are columns of small vectors."""
 
-    def __init__(self, policy: QueuePolicy, classes: Sequence[ClassHeads], key_of: KeyOf) -> None:
-        self._policy, self._classes, self._key_of = policy, classes, key_of
-        self._heap = [(key_of(policy, c.jobs[0]), i, 0) for i, c in enumerate(classes)]
-        heapq.heapify(self._heap)
+    def __init__(self, config: ClusterConfig) -> None:
+        self.resources = _resources(config.queues)
+        self.counts_models = len(self.resources) > len(_FIRST)
+        """Whether some quota is about devices of one model."""
+        self._column = {name: i for i, name in enumerate(self.resources)}
+        self.total: tuple[int, ...] = (0,) * len(self.resources)
+        self._half_life_ms = config.settings.fair_share_half_life_ms
+        width = len(self.resources)
+        self.root = Branch(ROOT_QUEUE, config.root_policy, None, 1, width)
+        self.branches: dict[QueueName, Branch] = {ROOT_QUEUE: self.root}
+        self.rules = {queue.name: queue for queue in config.queues}
+        self._grow(config.queues, width)
+        self._queues = {name: tuple(branch.children) for name, branch in self.branches.items()}
+        self._tenants: dict[tuple[QueueName, TenantName], Branch] = {}
+        self._demands: dict[int, tuple[RequestClass, tuple[int, ...]]] = {}
 
-    def peek(self) -> Job | None:
-        if not self._heap:
-            return None
-        _, index, position = self._heap[0]
-        return self._classes[index].jobs[position]
+    def load(self, usage: Mapping[tuple[QueueName, TenantName], Share], total: Charge, now_ms: int) -> "QueueTree":
+        """Take over what is used now, out of how much; forget everything else. Returns itself."""
+        self.total = self.vector(total)
+        width = len(self.resources)
+        for name, branch in self.branches.items():
+            branch.used = [0] * width
+            branch.past = 0
+            branch.heap, branch.cursors = [], []
+            branch.children = list(self._queues[name])
+        self._tenants.clear()
+        for (queue, tenant), share in sorted(usage.items()):
+            self._load(queue, tenant, share, now_ms)
+        return self
 
-    def pop(self, *, drop_class: bool) -> ClassId:
-        _, index, position = heapq.heappop(self._heap)
-        heads = self._classes[index]
-        if not drop_class and position + 1 < len(heads.jobs):
-            key = self._key_of(self._policy, heads.jobs[position + 1])
-            heapq.heappush(self._heap, (key, index, position + 1))
-        return heads.class_id
+    def sort_tenants(self) -> None:
+        """Give the tenants of each queue places that do not depend on who was seen first."""
+        for queue, children in self._queues.items():
+            branch = self.branches[queue]
+            if len(branch.children) > len(children):
+                parts = [part for (name, _), part in sorted(self._tenants.items()) if name == queue]
+                branch.children = [*children, *parts]
+                for position, child in enumerate(branch.children):
+                    child.position = position
+
+    def _grow(self, queues: Iterable[Queue], width: int) -> None:
+        waiting = list(queues)
+        while waiting:
+            later = []
+            for queue in waiting:
+                parent = self.branches.get(queue.parent)
+                if parent is None:
+                    later.append(queue)
+                    continue
+                branch = Branch(queue.name, queue.policy, parent, queue.weight, width)
+                branch.position = len(parent.children)
+                branch.guaranteed = self._amounts(queue.guaranteed)
+                branch.promised = tuple((i, amount) for i, amount in enumerate(branch.guaranteed) if amount)
+                branch.limits = tuple((self._column[name], amount) for name, amount in queue.max)
+                if queue.lend is not None:
+                    lent = self._amounts(queue.lend)
+                    branch.kept = tuple(max(0, g - b) for g, b in zip(branch.guaranteed, lent, strict=True))
+                    parent.siblings_kept = True
+                parent.children.append(branch)
+                self.branches[queue.name] = branch
+            if len(later) == len(waiting):
+                break
+            waiting = later
+
+    def _amounts(self, quota: Quota) -> tuple[int, ...]:
+        amounts = dict(quota)
+        return tuple(amounts.get(name, 0) for name in self.resources)
+
+    def _load(self, queue: QueueName, tenant: TenantName, share: Share, now_ms: int) -> None:
+        branch = self.branches.get(queue)
+        if branch is None:
+            return
+        part = self.part(branch, tenant)
+        past = share.average_at(now_ms, self._half_life_ms) >> 20 if self._half_life_ms else 0
+        for at in part.path():
+            at.past += past
+        self.charge(part, self.vector(share.now))
+
+    def part(self, branch: Branch, tenant: TenantName) -> Branch:
+        """Return where jobs of a tenant stand in a queue: the queue, or the tenant's part where tenants share it."""
+        if branch.policy != "fair_share":
+            return branch
+        key = (branch.name, tenant)
+        found = self._tenants.get(key)
+        if found is None:
+            found = self._tenants[key] = Branch(branch.name, "capacity", branch, 1, len(self.resources))
+            found.position = len(branch.children)
+            branch.children.append(found)
+        return found
+
+    def vector(self, charge: Charge) -> tuple[int, ...]:
+        """Return a charge as columns."""
+        first = (charge.device_milli, charge.cpu_milli, charge.memory_bytes, charge.jobs)
+        return first + tuple(charge.amount(name) for name in self.resources[len(_FIRST) :])
+
+    def demand(self, key: RequestClass) -> tuple[int, ...]:
+        """Return what a job of the class asks for; devices of a model only where it accepts no other."""
+        known = self._demands.get(id(key))
+        if known is None or known[0] is not key:
+            if len(self._demands) > DEMANDS_MAX:
+                self._demands.clear()
+            known = self._demands[id(key)] = (key, self._demand(key))
+        return known[1]
+
+    def _demand(self, key: RequestClass) -> tuple[int, ...]:
+        ask, host = key.ask, key.ask.host_total
+        wanted = ask.each.devices
+        model = wanted.models[0] if wanted is not None and len(wanted.models) == 1 else ""
+        models = ((model, ask.device_milli),) if model else ()
+        return self.vector(Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, models))
+
+    def demand_of(
+        self, ask: GangAsk, places: Sequence[ReplicaPlace], nodes: Mapping[NodeName, Node]
+    ) -> tuple[int, ...]:
+        """Return what a placed gang counts for, its devices by the models it was given."""
+        models: dict[str, int] = {}
+        if len(self.resources) > len(_FIRST):
+            for rank, place in enumerate(places):
+                wanted = ask.each_of(rank).devices
+                for index in place.devices:
+                    assert wanted is not None
+                    model = nodes[place.node].spec.devices[index].model
+                    models[model] = models.get(model, 0) + wanted.milli // len(place.devices)
+        host = ask.host_total
+        devices = tuple(sorted(models.items()))
+        return self.vector(Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, devices))
+
+    def charge(self, branch: Branch, demand: Sequence[int], sign: int = 1) -> None:
+        """Count `demand` for a queue and every queue above it."""
+        devices, cpus, memory, jobs = sign * demand[0], sign * demand[1], sign * demand[2], sign * demand[3]
+        more = len(demand) > len(_FIRST)
+        at: Branch | None = branch
+        while at is not None:
+            used = at.used
+            used[0] += devices
+            used[1] += cpus
+            used[2] += memory
+            used[3] += jobs
+            if more:
+                for i in range(len(_FIRST), len(demand)):
+                    used[i] += sign * demand[i]
+            at = at.parent
+
+    def block(self, branch: Branch, demand: Sequence[int]) -> QuotaBlock | None:
+        """Return the lowest maximum that `demand` would exceed, or None when it may start."""
+        at: Branch | None = branch
+        while at is not None:
+            for i, limit in at.limits:
+                if demand[i] and at.used[i] + demand[i] > limit:
+                    return QuotaBlock(at.name, self.resources[i], at.used[i], limit, demand[i])
+            parent = at.parent
+            if parent is not None and parent.siblings_kept:
+                found = self._not_lent(at, parent, demand)
+                if found is not None:
+                    return found
+            at = parent
+        return None
+
+    def _not_lent(self, branch: Branch, parent: Branch, demand: Sequence[int]) -> QuotaBlock | None:
+        """What siblings do not lend is theirs even while they leave it idle."""
+        limits = dict(parent.limits)
+        for i, amount in enumerate(demand):
+            whole = limits.get(i, self.total[i])
+            if not amount or whole <= 0:
+                continue
+            others = sum(max(c.used[i], c.kept[i] if c.kept else 0) for c in parent.children if c is not branch)
+            if branch.used[i] + amount + others > whole:
+                return QuotaBlock(parent.name, self.resources[i], branch.used[i] + others, whole, amount)
+        return None
+
+    def share(self, branch: Branch) -> int:
+        """Return the weighted dominant share in billionths: the largest use of any resource over its total.
+
+        With a half-life it is the mean of present and past use: what the average will be a half-life from now if the
+        present use goes on. Source: DRF, Ghodsi et al., NSDI'11.
+        """
+        devices, cpus, memory, *_ = branch.used
+        all_devices, all_cpus, all_memory, *_ = self.total
+        if self._half_life_ms:
+            devices = (devices + branch.past) // 2
+        dominant = devices * SHARE_SCALE // all_devices if all_devices else 0
+        if all_cpus and cpus * SHARE_SCALE > dominant * all_cpus:
+            dominant = cpus * SHARE_SCALE // all_cpus
+        if all_memory and memory * SHARE_SCALE > dominant * all_memory:
+            dominant = memory * SHARE_SCALE // all_memory
+        return dominant // branch.weight
+
+    def guarantee_used(self, branch: Branch) -> tuple[int, int]:
+        """Return (0, use over guarantee in billionths) below the guarantee, else (1, weighted share)."""
+        worst, promised = 0, False
+        for i, amount in branch.promised:
+            promised = True
+            worst = max(worst, branch.used[i] * SHARE_SCALE // amount)
+        if promised and worst < SHARE_SCALE:
+            return (0, worst)
+        return (1, self.share(branch))
 
 
-class _Inner:
-    """A queue's children (and its own jobs), compared by the queue's policy."""
-
-    def __init__(self, policy: QueuePolicy, children: Sequence[_Source], key_of: KeyOf) -> None:
-        self._policy, self._children, self._key_of = policy, children, key_of
-        self._heap: list[tuple[OrderKey, int]] = []
-        for index in range(len(children)):
-            self._push(index)
-
-    def _push(self, index: int) -> None:
-        head = self._children[index].peek()
-        if head is not None:
-            heapq.heappush(self._heap, (self._key_of(self._policy, head), index))
-
-    def peek(self) -> Job | None:
-        return self._children[self._heap[0][1]].peek() if self._heap else None
-
-    def pop(self, *, drop_class: bool) -> ClassId:
-        _, index = heapq.heappop(self._heap)
-        class_id = self._children[index].pop(drop_class=drop_class)
-        self._push(index)
-        return class_id
-
-
-class JobOrder:
-    """Gives waiting jobs one at a time; the caller says after each whether its class is worth another look."""
-
-    def __init__(self, config: ClusterConfig, classes: Sequence[ClassHeads], now_ms: int) -> None:
-        settings = config.settings
-
-        def key_of(policy: QueuePolicy, job: Job) -> OrderKey:
-            return order_key(policy, job, settings, now_ms)
-
-        by_queue: dict[QueueName, list[ClassHeads]] = {}
-        for heads in sorted(classes, key=lambda c: c.class_id):
-            by_queue.setdefault(heads.key.queue, []).append(heads)
-        self._root = _build(ROOT_QUEUE, config, by_queue, key_of)
-
-    def peek(self) -> Job | None:
-        """Return the next job, or None when all were looked at."""
-        return self._root.peek()
-
-    def advance(self) -> None:
-        """Go on to the next job, which may be of the same class."""
-        self._root.pop(drop_class=False)
-
-    def drop_class(self) -> None:
-        """Go on, leaving out every other job of this class: what did not fit is not tried again."""
-        self._root.pop(drop_class=True)
-
-    def __iter__(self) -> Iterator[JobId]:
-        """Yield every job in order (consumes the order)."""
-        while (job := self.peek()) is not None:
-            yield job.id
-            self.advance()
-
-
-def _build(
-    name: QueueName, config: ClusterConfig, by_queue: Mapping[QueueName, list[ClassHeads]], key_of: KeyOf
-) -> _Source:
-    own = next((q for q in config.queues if q.name == name), None)
-    policy = own.policy if own else config.root_policy
-    children = [_build(q.name, config, by_queue, key_of) for q in config.queues if q.parent == name and q.name != name]
-    leaf = _Leaf(policy, by_queue.get(name, []), key_of)
-    return _Inner(policy, [leaf, *children], key_of) if children else leaf
+def _resources(queues: Iterable[Queue]) -> tuple[str, ...]:
+    named = {name for q in queues for quota in (q.guaranteed, q.max, q.lend or ()) for name, _ in quota}
+    return (*_FIRST, *sorted(named.difference(_FIRST)))

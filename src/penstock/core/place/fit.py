@@ -1,8 +1,15 @@
-"""Whether replicas fit on one node, which devices they take there, and why they do not."""
+"""Whether replicas fit on one node, which devices they take there, and why they do not: exact, one node at a time."""
 
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+
+import msgspec
+
+from penstock.core.model.ids import PoolName, TenantName
 from penstock.core.model.jobs import GangAsk
-from penstock.core.model.resources import LINK_KINDS, DeviceAsk
-from penstock.core.place.free import FreeNode
+from penstock.core.model.resources import LINK_KINDS, WHOLE_DEVICE_MILLI, DeviceAsk, LinkKind, ReplicaAsk, Resources
+from penstock.core.place import mig
+from penstock.core.place.free import NodeFree, NodeShape
 
 HOST_REASONS = {
     "cpu_milli": "cpu_short",
@@ -11,11 +18,14 @@ HOST_REASONS = {
     "bandwidth_bps": "bandwidth_short",
 }
 
+_NOTHING = Resources()
+
 REASON_TEXT: dict[str, str] = {
     "pool": "belong to another pool",
     "node_lost": "are lost",
     "node_joining": "are joining",
     "node_draining": "are being drained",
+    "reserved": "are reserved for another tenant",
     "label": "do not have the labels wanted",
     "vendor": "have devices of another vendor",
     "model": "have no device of an accepted model",
@@ -25,119 +35,323 @@ REASON_TEXT: dict[str, str] = {
     "devices_too_few": "have too few devices, even when empty",
     "devices_short": "have too few devices free",
     "device_links": "have enough devices free, but not joined as required",
+    "share_short": "have no device with so large a share free",
+    "profile": "have no device that offers the profile",
+    "profile_short": "have no room for another instance of the profile",
     "cpu_short": "have too little CPU free",
     "memory_short": "have too little memory free",
     "storage_short": "have too little storage free",
     "bandwidth_short": "have too little network bandwidth free",
+    "kept_back": "are kept back for a job that is to start before",
     "gang_short": "could take some of the replicas, but not all replicas fit together",
 }
 
+NOBODY = TenantName("")
 
-def closed_reason(gang: GangAsk, node: FreeNode) -> str:
-    """Return why `node` is out of the question for `gang` whatever is free there, or ''."""
-    spec = node.spec
-    if spec.pool != gang.pool:
+Picked = tuple[tuple[int, ...], tuple[int, ...]]
+"""Device indexes and, for a MIG profile, the slices at which its instances begin."""
+
+
+class Need(msgspec.Struct, frozen=True):
+    """Where one replica may stand and what it takes there: all that a single node is judged by."""
+
+    each: ReplicaAsk
+    pool: PoolName
+    labels_wanted: tuple[tuple[str, str], ...] = ()
+    labels_shunned: tuple[tuple[str, str], ...] = ()
+    tenant: TenantName = TenantName("")
+    """Whose job it is; matters on nodes that are reserved."""
+
+
+def needs_of(gang: GangAsk, tenant: TenantName = NOBODY) -> tuple[tuple[Need, int], ...]:
+    """Return what each group of the gang needs, and how many replicas of it."""
+    where = (gang.pool, gang.labels_wanted, gang.labels_shunned, tenant)
+    return (
+        (Need(gang.each, *where), gang.replicas),
+        *((Need(group.each, *where), group.replicas) for group in gang.others),
+    )
+
+
+def shape_refusal(need: Need, shape: NodeShape) -> str:
+    """Return why no node of this shape is in question for `need`, or ''."""
+    if shape.pool != need.pool:
         return "pool"
-    if node.closed:
-        return node.closed
-    labels = spec.labels
-    if any(label not in labels for label in gang.labels_wanted):
+    labels = shape.labels
+    if any(label not in labels for label in need.labels_wanted):
         return "label"
-    if any(label in labels for label in gang.labels_shunned):
+    if any(label in labels for label in need.labels_shunned):
         return "label"
     return ""
 
 
-def capacity(gang: GangAsk, node: FreeNode) -> int:
-    """Return how many replicas of `gang` (0 to gang.replicas) fit on `node` now."""
-    if closed_reason(gang, node):
+def closed_refusal(need: Need, free: NodeFree) -> str:
+    """Return why the node is out of the question whatever is free on it, or ''."""
+    found = shape_refusal(need, free.shape) or free.closed
+    if not found and free.kept_for and free.kept_for != need.tenant:
+        return "reserved"
+    return found
+
+
+def capacity(need: Need, free: NodeFree, most: int) -> int:
+    """Return how many replicas of `need` (0 to `most`) fit on the node now."""
+    if closed_refusal(need, free):
         return 0
-    ask = gang.each
-    most = gang.replicas
-    if gang.topology and gang.topology.scope == "spread" and gang.topology.required:
-        most = 1
-    by_host = ask.host.times_within(node.host)
-    if by_host is not None:
-        most = min(most, by_host)
-    if ask.devices is None or most == 0:
+    within = need.each.host.times_within(free.host)
+    if within is not None:
+        most = min(most, within)
+    wanted = need.each.devices
+    if wanted is None or most == 0:
         return most
-    return min(most, _device_capacity(ask.devices, node))
+    return min(most, _device_capacity(wanted, free, most))
 
 
-def _device_capacity(ask: DeviceAsk, node: FreeNode) -> int:
-    free = node.eligible(ask)
-    if ask.link is None:
-        return len(free) // ask.count
-    chosen = set(free)
-    return sum(len(chosen.intersection(group)) // ask.count for group in node.groups(ask.link))
+def eligible(ask: DeviceAsk, free: NodeFree) -> list[int]:
+    """Return indexes of devices with room for one replica's part of them that pass every filter, ascending."""
+    if ask.profile:
+        return [i for i in _accepted(ask, free.shape) if _slot(ask, free, i) is not None]
+    if not ask.whole:
+        return [i for i in _accepted(ask, free.shape) if _times(ask, free, i)]
+    return [i for i in _accepted(ask, free.shape) if free.devices[i] == WHOLE_DEVICE_MILLI]
 
 
-def pick_devices(ask: DeviceAsk, node: FreeNode) -> tuple[int, ...]:
-    """Return `ask.count` free devices of `node`, the best connected ones, ascending.
+def _accepted(ask: DeviceAsk, shape: NodeShape) -> list[int]:
+    return [d.index for d in shape.devices if ask.accepts(d) is None]
 
-    The closest kind of link whose groups hold enough free devices wins; among its groups the one with the fewest
-    free devices, so that bigger groups stay whole for bigger requests; equal ones fall to the lowest index.
-    With several acceptable models the order of preference comes before closeness.
 
-    Raises: ValueError if they do not fit: `capacity` should have been asked.
+def _times(ask: DeviceAsk, free: NodeFree, index: int) -> int:
+    """Return how many fractions fit on one device."""
+    device = free.shape.devices[index]
+    memory = ask.memory_of(device)
+    by_share = free.devices[index] // ask.share_milli
+    return max(0, min(by_share, free.memory_left(index) // memory) if memory else by_share)
+
+
+def _slot(ask: DeviceAsk, free: NodeFree, index: int) -> int | None:
+    """Return where an instance of the profile would begin on a device, or None when it does not fit there."""
+    device, instances = free.shape.devices[index], free.instances(index)
+    if not device.mig or not (instances or free.devices[index] == WHOLE_DEVICE_MILLI):
+        return None
+    geometry = mig.geometry_of(device.model, device.memory_bytes)
+    if geometry is None or geometry.profile(ask.profile) is None:
+        return None
+    return mig.best_start(geometry, instances, ask.profile)
+
+
+def _device_capacity(ask: DeviceAsk, free: NodeFree, most: int) -> int:
+    if ask.profile:
+        count, left = 0, free
+        each = ReplicaAsk(_NOTHING, ask)
+        while count < most and (picked := pick_devices(ask, left)) is not None:
+            left, count = left.take(each, *picked), count + 1
+        return count
+    chosen = eligible(ask, free)
+    if not ask.whole:
+        return sum(_times(ask, free, i) for i in chosen)
+    if ask.link is None or ask.count == 1:
+        return len(chosen) // ask.count
+    if not free.shape.meshed(ask.link):
+        return len(_packed(ask, free, ask.link, most))
+    found = set(chosen)
+    return sum(len(found.intersection(group)) // ask.count for group in free.shape.groups(ask.link))
+
+
+def pick_devices(ask: DeviceAsk | None, free: NodeFree) -> Picked | None:
+    """Return the devices of the node that one replica takes, or None when they do not fit.
+
+    Whole devices: the best connected ones, ascending. The closest kind of link whose groups hold enough free
+    devices wins; among its groups the one with the fewest free devices, so that bigger groups stay whole for bigger
+    requests; equal ones fall to the lowest index. With several acceptable models the order of preference comes
+    before closeness. A fraction goes where least is left after it, a MIG instance to the device that is cut up
+    already, at the slice that leaves most other profiles possible.
     """
-    free = node.eligible(ask)
-    if len(ask.models) > 1:
-        by_model = {d.index: ask.models.index(d.model) for d in node.spec.devices if d.index in free}
-        for best in range(len(ask.models)):
-            preferred = [i for i in free if by_model[i] <= best]
-            groups = node.groups(ask.link) if ask.link else (tuple(preferred),)
-            if any(len(set(preferred).intersection(group)) >= ask.count for group in groups):
-                free = preferred
-                break
-    reach = LINK_KINDS[: LINK_KINDS.index(ask.link) + 1] if ask.link else LINK_KINDS
-    chosen = set(free)
+    if ask is None:
+        return (), ()
+    chosen = eligible(ask, free)
+    if ask.profile:
+        found = min(chosen, key=lambda i: (not free.instances(i), i), default=None)
+        slot = None if found is None else _slot(ask, free, found)
+        return None if found is None or slot is None else ((found,), (slot,))
+    if not ask.whole:
+        found = min(chosen, key=lambda i: (_preference(ask, free.shape, i), free.devices[i], i), default=None)
+        return None if found is None else ((found,), ())
+    if len(chosen) < ask.count:
+        return None
+    for preferred in _by_preference(ask, free.shape, chosen):
+        devices = _connected(ask, preferred, free.shape)
+        if devices is not None:
+            return devices, ()
+    return None
+
+
+def devices_free(ask: DeviceAsk | None, free: NodeFree, picked: Picked) -> bool:
+    """Return whether exactly these devices (and slices) are free for one replica now."""
+    devices, slots = picked
+    if ask is None or not set(devices) <= set(range(len(free.devices))):
+        return ask is None and not devices
+    if ask.profile:
+        return len(slots) == len(devices) and all(
+            _legal(ask, free, index, slot) for index, slot in zip(devices, slots, strict=True)
+        )
+    if not ask.whole:
+        return all(_times(ask, free, index) for index in devices)
+    return all(free.devices[index] == WHOLE_DEVICE_MILLI for index in devices)
+
+
+def _legal(ask: DeviceAsk, free: NodeFree, index: int, slot: int) -> bool:
+    if _slot(ask, free, index) is None:
+        return False
+    device = free.shape.devices[index]
+    geometry = mig.geometry_of(device.model, device.memory_bytes)
+    return geometry is not None and slot in mig.starts(geometry, free.instances(index), ask.profile)
+
+
+def _preference(ask: DeviceAsk, shape: NodeShape, index: int) -> int:
+    return ask.models.index(shape.devices[index].model) if ask.models else 0
+
+
+def _by_preference(ask: DeviceAsk, shape: NodeShape, chosen: list[int]) -> Iterator[list[int]]:
+    """Yield the devices of the first model, of the first two, and so on."""
+    if len(ask.models) < 2:
+        yield chosen
+        return
+    for worst in range(len(ask.models)):
+        found = [i for i in chosen if _preference(ask, shape, i) <= worst]
+        if len(found) >= ask.count:
+            yield found
+
+
+def _connected(ask: DeviceAsk, chosen: list[int], shape: NodeShape) -> tuple[int, ...] | None:
+    reach: tuple[LinkKind, ...] = LINK_KINDS[: LINK_KINDS.index(ask.link) + 1] if ask.link else LINK_KINDS
+    free = set(chosen)
     for kind in reach:
-        fitting = [
-            members for group in node.groups(kind) if len(members := sorted(chosen.intersection(group))) >= ask.count
-        ]
-        if fitting:
-            return tuple(min(fitting, key=lambda m: (len(m), m))[: ask.count])
-    raise ValueError(f"{ask.count} devices do not fit on {node.spec.name}")
+        fitting = [m for group in shape.groups(kind) if len(m := sorted(free.intersection(group))) >= ask.count]
+        if shape.meshed(kind):
+            if fitting:
+                return tuple(min(fitting, key=lambda m: (len(m), m))[: ask.count])
+            continue
+        for members in sorted(fitting, key=lambda m: (len(m), m)):
+            found = _clique(ask.count, members, shape.near(kind))
+            if found is not None:
+                return found
+    return None
 
 
-def refusal(gang: GangAsk, node: FreeNode) -> str:
-    """Return the reason code why not even one replica of `gang` fits on `node`, or '' when one does."""
-    closed = closed_reason(gang, node)
+def _clique(count: int, members: list[int], near: tuple[frozenset[int], ...]) -> tuple[int, ...] | None:
+    """Return the first `count` of `members` that all reach each other directly, or None."""
+    if count == 0:
+        return ()
+    for position, index in enumerate(members):
+        later = [i for i in members[position + 1 :] if i in near[index]]
+        if len(later) >= count - 1:
+            rest = _clique(count - 1, later, near)
+            if rest is not None:
+                return (index, *rest)
+    return None
+
+
+def _packed(ask: DeviceAsk, free: NodeFree, link: LinkKind, most: int) -> list[tuple[int, ...]]:
+    """Return disjoint sets of free devices joined by `link`, up to `most` and as many as there are.
+
+    Needed only where some devices of a group do not reach each other: there the choice for one replica decides how
+    many more fit. Nodes have few devices, so every choice may be tried.
+    """
+    near = free.shape.near(link)
+    best: list[tuple[int, ...]] = []
+    tried: dict[frozenset[int], int] = {}
+
+    def grow(left: frozenset[int], chosen: list[tuple[int, ...]]) -> None:
+        nonlocal best
+        if len(chosen) > len(best):
+            best = chosen
+        if len(best) >= most or len(chosen) + len(left) // ask.count <= len(best) or tried.get(left, -1) >= len(chosen):
+            return
+        tried[left] = len(chosen)
+        first = min(left)
+        rest = left - {first}
+        for others in combinations(sorted(rest & near[first]), ask.count - 1):
+            if all(b in near[a] for a, b in combinations(others, 2)):
+                grow(rest.difference(others), [*chosen, (first, *others)])
+        grow(rest, chosen)
+
+    grow(frozenset(eligible(ask, free)), [])
+    return best
+
+
+def refusal(need: Need, free: NodeFree) -> str:
+    """Return the reason code why not even one replica fits on the node, or '' when one does."""
+    closed = closed_refusal(need, free)
     if closed:
         return closed
-    ask = gang.each.devices
+    ask = need.each.devices
     if ask is not None:
-        refused = [ask.accepts(d) for d in node.spec.devices]
+        refused = [ask.accepts(d) for d in free.shape.devices]
         if refused.count(None) < ask.count:
             named = sorted(r for r in refused if r is not None)
             return named[0] if named else "devices_too_few"
-        if _device_capacity(ask, node) == 0:
-            return "devices_short" if len(node.eligible(ask)) < ask.count else "device_links"
-    short = gang.each.host.shortage(node.host)
+        if _device_capacity(ask, free, 1) == 0:
+            return _short_of(ask, free)
+    short = need.each.host.shortage(free.host)
     return HOST_REASONS[short] if short else ""
 
 
-def tightness(gang: GangAsk, node: FreeNode, replicas: int) -> tuple[int, int, str]:
-    """Return a sort key, lowest for the tightest node: what would be left after `replicas` were placed.
+def _short_of(ask: DeviceAsk, free: NodeFree) -> str:
+    if ask.profile:
+        offered = any(_offers(ask, free.shape, i) for i in _accepted(ask, free.shape))
+        return "profile_short" if offered else "profile"
+    if not ask.whole:
+        return "share_short"
+    return "devices_short" if len(eligible(ask, free)) < ask.count else "device_links"
 
-    First come free devices that a request without devices would strand, then the sum over all resources of the
-    free share left (in thousandths of the node's capacity), then the node's name.
-    Source: best fit, Johnson et al. 1974, over several dimensions by normalised sum.
+
+def _offers(ask: DeviceAsk, shape: NodeShape, index: int) -> bool:
+    device = shape.devices[index]
+    geometry = mig.geometry_of(device.model, device.memory_bytes) if device.mig else None
+    return geometry is not None and geometry.profile(ask.profile) is not None
+
+
+def put_on(need: Need, free: NodeFree, count: int) -> tuple[NodeFree, tuple[Picked, ...]] | None:
+    """Return the node after `count` replicas were put on it one by one, and what each took, or None."""
+    if closed_refusal(need, free):
+        return None
+    taken: list[Picked] = []
+    each, before = need.each, free
+    for _ in range(count):
+        picked = pick_devices(each.devices, free) if not each.host.shortage(free.host) else None
+        if picked is None:
+            return _put_packed(need, before, count)
+        free = free.take(each, *picked)
+        taken.append(picked)
+    return free, tuple(taken)
+
+
+def _put_packed(need: Need, free: NodeFree, count: int) -> tuple[NodeFree, tuple[Picked, ...]] | None:
+    """Put replicas where the best devices for each would leave too few joined ones for the others."""
+    ask = need.each.devices
+    if ask is None or ask.link is None or 1 in (ask.count, count) or free.shape.meshed(ask.link):
+        return None
+    if (need.each.host * count).shortage(free.host):
+        return None
+    packed = _packed(ask, free, ask.link, count)
+    if len(packed) < count:
+        return None
+    for devices in packed:
+        free = free.take(need.each, devices)
+    return free, tuple((devices, ()) for devices in packed)
+
+
+def count_refusals(needs: Iterable[tuple[Need, int]], nodes: Iterable[NodeFree]) -> tuple[tuple[str, int], ...]:
+    """Return (reason, nodes) pairs whose counts add up to the number of nodes, most frequent first.
+
+    A node counts under why it refuses the first group that it refuses; `gang_short` where it could take some
+    replicas, but all of them together do not fit the cluster.
     """
-    each, total, free = gang.each, node.spec.capacity, node.host
-    left = 0
-    for has, now, ask in (
-        (total.cpu_milli, free.cpu_milli, each.host.cpu_milli),
-        (total.memory_bytes, free.memory_bytes, each.host.memory_bytes),
-        (total.storage_bytes, free.storage_bytes, each.host.storage_bytes),
-        (total.bandwidth_bps, free.bandwidth_bps, each.host.bandwidth_bps),
-    ):
-        if has > 0:
-            left += 1000 * (now - ask * replicas) // has
-    stranded = 0
-    if node.spec.devices:
-        after = len(node.devices) - each.device_count * replicas
-        left += 1000 * after // len(node.spec.devices)
-        stranded = len(node.devices) if each.devices is None else 0
-    return (stranded, left, node.spec.name)
+    wanted = [need for need, _ in needs]
+    seen: dict[NodeFree, str] = {}
+    counts: dict[str, int] = {}
+    for free in nodes:
+        reason = seen.get(free)
+        if reason is None:
+            found = (refusal(need, free) for need in wanted)
+            reason = seen[free] = next((r for r in found if r), "") or "gang_short"
+        counts[reason] = counts.get(reason, 0) + 1
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

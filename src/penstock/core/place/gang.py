@@ -1,13 +1,18 @@
 """Placing a gang: all replicas or none, against tentative free capacity."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from penstock.core.model.ids import NodeName
-from penstock.core.model.jobs import GangAsk, ReplicaPlace
-from penstock.core.place.fit import capacity, pick_devices, refusal, tightness
-from penstock.core.place.free import FreeCluster, FreeNode
+from penstock.core.model.ids import TenantName
+from penstock.core.model.jobs import GangAsk, ReplicaPlace, Topology
+from penstock.core.place.fit import Need, Picked, capacity, count_refusals, needs_of, put_on
+from penstock.core.place.index import FreeCluster, View
+
+Placed = list[tuple[int, Picked]]
+"""Node and devices of each replica, in rank order."""
+_NOBODY = TenantName("")
 
 
 class NoFit(msgspec.Struct, frozen=True):
@@ -21,81 +26,280 @@ class NoFit(msgspec.Struct, frozen=True):
     """How many replicas could be placed now, topology included."""
 
 
-def place_gang(gang: GangAsk, cluster: FreeCluster) -> tuple[ReplicaPlace, ...] | NoFit:
-    """Return a place for each replica (rank order), or why the gang does not fit. Nothing is taken yet.
+class Prepared:
+    """A gang with its views, so that placing many alike costs no lookup. Good for one generation of the cluster."""
 
-    As few nodes as possible: the tightest node that holds all that is left, else the node that holds most of it.
-    With a topology wish each domain is tried by itself, the one with least free capacity first.
+    __slots__ = ("cluster", "gang", "generation", "needs", "one", "view")
+
+    def __init__(self, gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> None:
+        if gang.replicas < 1:
+            raise ValueError(f"a gang of {gang.replicas} replicas: validation should have caught it")
+        self.gang, self.cluster, self.generation = gang, cluster, cluster.generation
+        self.needs = needs_of(gang, tenant)
+        wish = gang.topology
+        spread = wish is not None and wish.scope == "spread" and gang.replica_total > 1
+        within = wish is not None and wish.scope in ("switch", "rack")
+        self.one = not gang.others and not spread and not within
+        """Whether one node that holds the whole gang is always the best place."""
+        self.view: View = cluster.view(*self.needs[0], gang.placement)
+
+    def put(self) -> tuple[ReplicaPlace, ...] | None:
+        """Take places for every replica (rank order), or take nothing and return None."""
+        cluster, view = self.cluster, self.view
+        if self.one:
+            cluster.refresh(view)
+            node = choose_node(cluster, view)
+            if node is not None:
+                picked = _put_at(cluster, view, node)
+                name, incarnation = cluster.names[node], cluster.nodes[node].incarnation
+                return tuple([ReplicaPlace(name, incarnation, *p) for p in picked])
+            wish = self.gang.topology
+            if self.gang.replicas == 1 or (wish is not None and wish.required):
+                return None
+        placed = _put_somewhere(self.gang, self.needs, cluster)
+        return None if placed is None else tuple(cluster.place_of(node, picked) for node, picked in placed)
+
+
+def put_gang(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> tuple[ReplicaPlace, ...] | None:
+    """Take places for every replica of `gang` (rank order), or take nothing and return None.
+
+    As few nodes as possible: the best node that holds the whole gang, else the nodes that hold most of it. With a
+    topology wish each domain is tried by itself, the one with least free capacity first.
     """
-    if gang.replicas < 1:
-        raise ValueError(f"a gang of {gang.replicas} replicas: validation should have caught it")
-    room = {name: most for name, node in cluster.nodes.items() if (most := capacity(gang, node)) > 0}
-    best = 0
-    for domain in _domains(gang, cluster, room):
-        counts, placed = _spread_over(gang, cluster, domain, room)
-        if placed == gang.replicas:
-            return _places(gang, cluster, counts)
-        best = max(best, placed)
-    return NoFit(count_refusals(gang, cluster.nodes.values()), best)
+    return Prepared(gang, cluster, tenant).put()
 
 
-def count_refusals(gang: GangAsk, nodes: Iterable[FreeNode]) -> tuple[tuple[str, int], ...]:
-    """Return (reason, nodes) pairs whose counts add up to the number of nodes, most frequent first."""
-    counts: dict[str, int] = {}
-    for node in nodes:
-        reason = refusal(gang, node) or "gang_short"
-        counts[reason] = counts.get(reason, 0) + 1
-    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+def fits(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> bool:
+    """Return whether the gang could be placed now. Nothing is taken."""
+    mark = cluster.mark()
+    found = put_gang(gang, cluster, tenant) is not None
+    cluster.rollback(mark)
+    return found
 
 
-def _domains(gang: GangAsk, cluster: FreeCluster, room: dict[NodeName, int]) -> list[list[NodeName]]:
+def place_gang(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> tuple[ReplicaPlace, ...] | NoFit:
+    """Return a place for each replica (rank order), or why the gang does not fit. Nothing is taken."""
+    mark = cluster.mark()
+    places = put_gang(gang, cluster, tenant)
+    cluster.rollback(mark)
+    if places is not None:
+        return places
+    needs = needs_of(gang, tenant)
+    refused = count_refusals(needs, map(cluster.free_of, range(len(cluster.names))))
+    return NoFit(refused, replicas_possible(gang, cluster, tenant))
+
+
+def replicas_possible(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> int:
+    """Return how many replicas of the first group could be placed now, with a required topology in one domain."""
+    need, most = needs_of(gang, tenant)[0]
+    held = dict(_capacities(cluster, need, most, range(len(cluster.names))))
     wish = gang.topology
-    everything = list(room)
-    if wish is None or wish.scope == "spread":
-        return [everything]
-    grouped: dict[str, list[NodeName]] = {}
-    for name in everything:
-        spec = cluster.nodes[name].spec
-        key = {"node": str(name), "switch": spec.switch, "rack": spec.rack}[wish.scope]
-        if key:
-            grouped.setdefault(key, []).append(name)
-
-    def free(names: Sequence[NodeName]) -> int:
-        return sum(room[n] for n in names)
-
-    domains = [names for _, names in sorted(grouped.items(), key=lambda item: (free(item[1]), item[0]))]
-    return domains if wish.required else [*domains, everything]
+    if wish is None or not wish.required:
+        return min(most, sum(held.values()))
+    if wish.scope == "spread":
+        return min(most, len(held))
+    if wish.scope == "node":
+        return max(held.values(), default=0)
+    domains = cluster.domains(wish.scope).values()
+    return min(most, max((sum(held.get(n, 0) for n in nodes) for nodes in domains), default=0))
 
 
-def _spread_over(
-    gang: GangAsk, cluster: FreeCluster, domain: list[NodeName], room: dict[NodeName, int]
-) -> tuple[dict[NodeName, int], int]:
-    """Return replicas per node over `domain`, and how many were placed in all."""
-    left = {name: room[name] for name in domain}
-    if gang.topology and gang.topology.scope == "spread" and len(left) >= gang.replicas:
-        left = dict.fromkeys(left, 1)
-    counts: dict[NodeName, int] = {}
-    missing = gang.replicas
-    while missing and left:
-        enough = [name for name, most in left.items() if most >= missing]
+def choose_node(cluster: FreeCluster, view: View) -> int | None:
+    """Return the node that the view's strategy takes, or None when the replicas fit on none."""
+    if view.strategy in ("first_fit", "first_fit_decreasing"):
+        return min(map(cluster.lowest_node, cluster.fitting_states(view)), default=None)
+    if view.strategy == "random":
+        nodes = sorted(n for s in cluster.fitting_states(view) for n in cluster.nodes_in(s))
+        return nodes[_draw(cluster, view) % len(nodes)] if nodes else None
+    state = cluster.best_state(view)
+    return None if state is None else cluster.lowest_node(state)
+
+
+def _draw(cluster: FreeCluster, view: View) -> int:
+    """Return the next number of a generator that depends on the pool's seed and the choices made in this cycle.
+
+    Source: SplitMix64, Steele et al., OOPSLA'14.
+    """
+    strategy = cluster.strategies.get(view.need.pool)
+    cluster.draws += 1
+    mask = (1 << 64) - 1
+    z = ((strategy.seed if strategy else 0) + cluster.draws * 0x9E3779B97F4A7C15) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return z ^ (z >> 31)
+
+
+def _put_at(cluster: FreeCluster, view: View, node: int) -> tuple[Picked, ...]:
+    placed = view.put(cluster.table, cluster.state_of[node])
+    assert placed is not None, "the node was chosen because the replicas fit there"
+    cluster.set_state(node, placed[0])
+    return placed[1]
+
+
+class _Room(NamedTuple):
+    """Where a gang's replicas may go in one try: all nodes, or those of a domain; each node at most once, or not."""
+
+    nodes: Sequence[int] | None = None
+    one_each: bool = False
+
+
+def _put_somewhere(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: FreeCluster) -> Placed | None:
+    wish = gang.topology
+    if wish is None:
+        return _put_groups(gang, needs, cluster, _Room())
+    if wish.scope == "spread":
+        placed = _put_groups(gang, needs, cluster, _Room(one_each=True))
+    elif wish.scope == "node":
+        placed = _put_on_one(gang, needs, cluster)
+    else:
+        placed = _put_in_domain(gang, needs, cluster, wish)
+    if placed is None and not wish.required:
+        return _put_groups(gang, needs, cluster, _Room())
+    return placed
+
+
+def _put_in_domain(
+    gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: FreeCluster, wish: Topology
+) -> Placed | None:
+    """Try each domain, the one with room for fewest replicas first."""
+    need, most = needs[0]
+    ranked = []
+    for name, nodes in cluster.domains(wish.scope).items():
+        room = sum(held for _, held in _capacities(cluster, need, most, nodes))
+        if room >= most:
+            ranked.append((room, name, nodes))
+    for _, _, nodes in sorted(ranked):
+        placed = _put_groups(gang, needs, cluster, _Room(nodes))
+        if placed is not None:
+            return placed
+    return None
+
+
+def _capacities(cluster: FreeCluster, need: Need, most: int, nodes: Iterable[int]) -> list[tuple[int, int]]:
+    """Return (node, replicas it holds) where that is not 0, judging each state once."""
+    known: dict[int, int] = {}
+    found = []
+    for node in nodes:
+        state = cluster.state_of[node]
+        held = known.get(state)
+        if held is None:
+            held = known[state] = capacity(need, cluster.table.frees[state], most)
+        if held:
+            found.append((node, held))
+    return found
+
+
+def _put_on_one(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: FreeCluster) -> Placed | None:
+    """Put groups of different shape on one node: the best for the first group that holds them all."""
+    view = cluster.view(*needs[0], gang.placement)
+    for state in cluster.fitting_states(view):
+        free = cluster.table.frees[state]
+        taken: list[Picked] = []
+        for need, count in needs:
+            put = put_on(need, free, count)
+            if put is None:
+                break
+            free = put[0]
+            taken += put[1]
+        else:
+            node = cluster.lowest_node(state)
+            cluster.change(node, free)
+            return [(node, picked) for picked in taken]
+    return None
+
+
+def _put_groups(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: FreeCluster, room: _Room) -> Placed | None:
+    """Put one group after the other, the one whose replicas take most devices first; all or nothing."""
+    mark = cluster.mark()
+    order = sorted(range(len(needs)), key=lambda i: (-needs[i][0].each.device_milli, i))
+    placed: dict[int, Placed] = {}
+    used: set[int] = set()
+    for group in order:
+        need, count = needs[group]
+        found = _put_group(cluster, need, count, gang.placement, room, used)
+        if found is None:
+            cluster.rollback(mark)
+            return None
+        placed[group] = found
+        used.update(node for node, _ in found)
+    return [one for group in range(len(needs)) for one in placed[group]]
+
+
+def _put_group(
+    cluster: FreeCluster, need: Need, count: int, strategy: str, room: _Room, used: set[int]
+) -> Placed | None:
+    if room.one_each:
+        return _put_one_each(cluster, need, count, strategy, used)
+    if room.nodes is None:
+        return _put_over_states(cluster, need, count, strategy)
+    return _put_over_nodes(cluster, need, count, strategy, room.nodes)
+
+
+def _put_one_each(cluster: FreeCluster, need: Need, count: int, strategy: str, used: set[int]) -> Placed | None:
+    view = cluster.view(need, 1, strategy)
+    chosen: list[int] = []
+    for state in cluster.fitting_states(view):
+        chosen += [n for n in cluster.nodes_in(state) if n not in used][: count - len(chosen)]
+        if len(chosen) == count:
+            return [(node, _put_at(cluster, view, node)[0]) for node in chosen]
+    return None
+
+
+def _put_over_states(cluster: FreeCluster, need: Need, count: int, strategy: str) -> Placed | None:
+    """As few nodes as possible: fill those that hold most, and put what is left on the best node that holds it."""
+    one = cluster.view(need, 1, strategy)
+    states = [(capacity(need, cluster.table.frees[s], count), s) for s in cluster.fitting_states(one)]
+    if sum(held * cluster.count(s) for held, s in states) < count:
+        return None
+    states.sort(key=lambda entry: -entry[0])  # stable: equal ones stay in the order of their score
+    mark, missing = cluster.mark(), count
+    placed: Placed = []
+    for held, state in states:
+        for node in cluster.nodes_in(state):
+            if missing <= held:
+                last = _put_rest(cluster, cluster.view(need, missing, strategy))
+                if last is not None:
+                    return placed + last
+            picked = _fill(cluster, need, node, min(held, missing))
+            placed += picked
+            missing -= len(picked)
+            if not missing:
+                return placed
+    cluster.rollback(mark)
+    return None
+
+
+def _put_rest(cluster: FreeCluster, view: View) -> Placed | None:
+    node = choose_node(cluster, view)
+    return None if node is None else [(node, picked) for picked in _put_at(cluster, view, node)]
+
+
+def _put_over_nodes(cluster: FreeCluster, need: Need, count: int, strategy: str, nodes: Sequence[int]) -> Placed | None:
+    """The same among the nodes of one domain."""
+    held = dict(_capacities(cluster, need, count, nodes))
+    if sum(held.values()) < count:
+        return None
+    placed: Placed = []
+    missing = count
+    while missing:
+        enough = [n for n, most in held.items() if most >= missing]
+        score = _score_of(cluster, cluster.view(need, missing if enough else 1, strategy))
         if enough:
-            name = min(enough, key=lambda n: tightness(gang, cluster.nodes[n], missing))
-            counts[name] = missing
-            return counts, gang.replicas
-        name = min(left, key=lambda n: (-left[n], tightness(gang, cluster.nodes[n], left[n])))
-        counts[name] = left.pop(name)
-        missing -= counts[name]
-    return counts, gang.replicas - missing
+            node = min(enough, key=score)
+        else:
+            node = min(held, key=lambda n: (-held[n], *score(n)))
+        picked = _fill(cluster, need, node, min(held.pop(node), missing))
+        placed += picked
+        missing -= len(picked)
+    return placed
 
 
-def _places(gang: GangAsk, cluster: FreeCluster, counts: dict[NodeName, int]) -> tuple[ReplicaPlace, ...]:
-    """Turn counts into places: neighbouring ranks share a node, devices are picked one replica at a time."""
-    places: list[ReplicaPlace] = []
-    for name, count in counts.items():
-        node = cluster.nodes[name]
-        for _ in range(count):
-            devices = pick_devices(gang.each.devices, node) if gang.each.devices else ()
-            node.take(gang.each, devices)
-            places.append(ReplicaPlace(name, node.incarnation, devices))
-    cluster.put_back(gang, places)
-    return tuple(places)
+def _score_of(cluster: FreeCluster, view: View) -> Callable[[int], tuple[int, int]]:
+    return lambda node: (view.known[cluster.state_of[node]], node)
+
+
+def _fill(cluster: FreeCluster, need: Need, node: int, count: int) -> Placed:
+    put = put_on(need, cluster.free_of(node), count)
+    assert put is not None, "as many replicas were counted before"
+    cluster.change(node, put[0])
+    return [(node, picked) for picked in put[1]]

@@ -1,19 +1,21 @@
-"""The cheapest set of victims whose freed capacity lets a gang start.
+"""The cheapest set of victims whose leaving lets a gang start.
 
-A set is tried on the snapshot: its places are put back, the gang is placed, the places are taken again. Freed
-resources are never added up over nodes, and no set is chosen that does not let the beneficiary start.
+A set is tried on the snapshot: its places are put back, the gang is placed, all is taken back. Freed resources are
+never added up over nodes, and no set is chosen that does not let the beneficiary start.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from penstock.core.model.cluster import Settings
-from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
-from penstock.core.place.fit import closed_reason
-from penstock.core.place.free import FreeCluster
-from penstock.core.place.gang import NoFit, place_gang
+from penstock.core.model.jobs import Job, ReplicaPlace
+from penstock.core.order.tree import Branch
+from penstock.core.room.rules import PreemptionRuleName
+
+EXACT_MAX = 48
+"""Up to so many possible victims every set may be tried, in order of cost; beyond, they are weighed node by node."""
 
 
 class Victim(msgspec.Struct, frozen=True):
@@ -21,15 +23,16 @@ class Victim(msgspec.Struct, frozen=True):
 
     job: Job
     cost: int
-    places: tuple[ReplicaPlace, ...]
-    """What it still holds."""
+    places: tuple[tuple[int, ReplicaPlace], ...]
+    """What it still holds, with ranks."""
+    rule: PreemptionRuleName
+    branch: Branch
+    demand: tuple[int, ...]
+    """What its queue uses less when it has left."""
 
 
-def held_places(job: Job) -> tuple[ReplicaPlace, ...]:
-    """Return the places that the job's attempt still holds."""
-    if job.attempt is None:
-        return ()
-    return tuple(r.place for r in job.attempt.replicas if r.holds)
+Works = Callable[[Sequence[Victim]], bool]
+"""Whether the beneficiary can start, lawfully and where it needs to, once these have left."""
 
 
 def victim_cost(job: Job, settings: Settings, now_ms: int) -> int:
@@ -42,81 +45,96 @@ def victim_cost(job: Job, settings: Settings, now_ms: int) -> int:
         lost_ms = 0
     else:
         lost_ms = max(0, now_ms - max(attempt.running_ms, job.progress.checkpoint_ms))
-    width = max(job.spec.ask.device_total, job.spec.ask.replicas)
+    ask = job.ask
+    width = max(ask.device_total, ask.replica_total)
     overhead_ms = settings.checkpoint_cost_ms + settings.restart_cost_ms
     weight_ms = settings.priority_cost_ms_per_point * max(0, job.spec.priority)
     return max(1, width * (lost_ms + overhead_ms + weight_ms))
 
 
-def candidates(beneficiary: Job, running: Iterable[Job], settings: Settings, now_ms: int) -> list[Victim]:
-    """Return who may be preempted for `beneficiary`, cheapest first.
-
-    Only preemptible attempts of strictly lower priority that are not being stopped already and have had their
-    minimum run time. Strictly lower priority makes a cascade (A evicts B evicts A) impossible.
-    """
-    found = []
-    for job in running:
-        attempt = job.attempt
-        if attempt is None or attempt.stop is not None or not job.spec.preemptible:
-            continue
-        if job.spec.priority >= beneficiary.spec.priority or job.spec.ask.pool != beneficiary.spec.ask.pool:
-            continue
-        ran_ms = now_ms - (attempt.running_ms or attempt.allocated_ms)
-        if ran_ms < settings.min_runtime_before_preemption_ms:
-            continue
-        found.append(Victim(job, victim_cost(job, settings, now_ms), held_places(job)))
-    return sorted(found, key=lambda v: (v.cost, -v.job.id))
+def shrink_cost(job: Job, settings: Settings) -> int:
+    """Return what it costs to let an elastic job go on smaller: it saves first, so only the overheads count."""
+    width = max(job.ask.device_total, job.ask.replica_total)
+    return max(1, width * (settings.checkpoint_cost_ms + settings.restart_cost_ms))
 
 
-def cheapest_victims(
-    gang: GangAsk, cluster: FreeCluster, victims: Sequence[Victim], *, tries_max: int
-) -> tuple[Victim, ...] | None:
-    """Return the cheapest set of `victims` without which `gang` fits, or None when even all do not suffice.
+def cheapest_victims(victims: Sequence[Victim], works: Works, *, tries_max: int) -> tuple[Victim, ...] | None:
+    """Return the cheapest set of `victims` that works, or None when none was found.
 
-    Sets are tried in ascending order of total cost, so the first that works is the cheapest and contains nobody
-    who is not needed. After `tries_max` tries it falls back to a greedy choice, cheapest first, from which each
-    one that is not needed is dropped again, dearest first.
+    Sets are tried in ascending order of total cost, so the first that works is the cheapest and contains nobody who
+    is not needed. After `tries_max` tries, or with more than `EXACT_MAX` victims, sets are built node by node
+    instead, cheapest first; each member that is not needed is dropped again, dearest first.
     Source: ordered enumeration of subset sums, Lawler 1972.
     """
-    useful = [v for v in victims if _on_open_node(gang, cluster, v)]
-    if not useful or not _fits_without(gang, cluster, useful):
+    found = sorted(victims, key=lambda v: (v.cost, -v.job.id))
+    if not found:
         return None
-    heap: list[tuple[int, tuple[int, ...]]] = [(useful[0].cost, (0,))]
+    if len(found) <= EXACT_MAX:
+        if not works(found) and not _may_be_partial(found):
+            return None
+        exact = _in_order_of_cost(found, works, tries_max)
+        if exact is not None:
+            return exact
+    for ranked in (found, _node_by_node(found)):
+        grown = _grown(ranked, works)
+        if grown is not None:
+            return _without_needless(grown, works)
+    return None
+
+
+def _may_be_partial(victims: Sequence[Victim]) -> bool:
+    """Whether a part of the set may be lawful though the whole is not: reclaim takes only what is borrowed."""
+    return any(v.rule == "reclaim" or any(at.guaranteed for at in v.branch.path()) for v in victims)
+
+
+def _in_order_of_cost(found: Sequence[Victim], works: Works, tries_max: int) -> tuple[Victim, ...] | None:
+    heap: list[tuple[int, tuple[int, ...]]] = [(found[0].cost, (0,))]
     for _ in range(tries_max):
         if not heap:
-            break
+            return None
         total, chosen = heapq.heappop(heap)
-        if _fits_without(gang, cluster, [useful[i] for i in chosen]):
-            return tuple(useful[i] for i in chosen)
+        if works([found[i] for i in chosen]):
+            return tuple(found[i] for i in chosen)
         last = chosen[-1]
-        if last + 1 < len(useful):
-            following = useful[last + 1].cost
+        if last + 1 < len(found):
+            following = found[last + 1].cost
             heapq.heappush(heap, (total + following, (*chosen, last + 1)))
-            heapq.heappush(heap, (total - useful[last].cost + following, (*chosen[:-1], last + 1)))
-    return _greedy(gang, cluster, useful)
+            heapq.heappush(heap, (total - found[last].cost + following, (*chosen[:-1], last + 1)))
+    return None
 
 
-def _greedy(gang: GangAsk, cluster: FreeCluster, useful: Sequence[Victim]) -> tuple[Victim, ...]:
-    chosen: list[Victim] = []
-    for victim in useful:
-        chosen.append(victim)
-        if _fits_without(gang, cluster, chosen):
-            break
+def _node_by_node(found: Sequence[Victim]) -> list[Victim]:
+    """Return the victims so that those of one node follow each other, the node with the cheapest ones first."""
+    first: dict[str, int] = {}
+    costs: dict[str, int] = {}
+    for rank, victim in enumerate(found):
+        name = victim.places[0][1].node if victim.places else ""
+        first.setdefault(name, rank)
+        costs[name] = costs.get(name, 0) + victim.cost
+    home = {v.job.id: v.places[0][1].node if v.places else "" for v in found}
+    return sorted(found, key=lambda v: (costs[home[v.job.id]], first[home[v.job.id]], v.cost, v.job.id))
+
+
+def _grown(ranked: Sequence[Victim], works: Works) -> list[Victim] | None:
+    """Return the shortest beginning of `ranked` that works, found by doubling and halving; None when none does."""
+    high = 1
+    while not works(ranked[:high]):
+        if high >= len(ranked):
+            return None
+        high = min(2 * high, len(ranked))
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if works(ranked[:middle]):
+            high = middle
+        else:
+            low = middle
+    return list(ranked[:high])
+
+
+def _without_needless(chosen: list[Victim], works: Works) -> tuple[Victim, ...]:
     for victim in sorted(chosen, key=lambda v: (-v.cost, v.job.id)):
         rest = [v for v in chosen if v is not victim]
-        if rest and _fits_without(gang, cluster, rest):
+        if rest and works(rest):
             chosen = rest
     return tuple(chosen)
-
-
-def _on_open_node(gang: GangAsk, cluster: FreeCluster, victim: Victim) -> bool:
-    return any(not closed_reason(gang, cluster.nodes[p.node]) for p in victim.places)
-
-
-def _fits_without(gang: GangAsk, cluster: FreeCluster, victims: Sequence[Victim]) -> bool:
-    for victim in victims:
-        cluster.put_back(victim.job.spec.ask, victim.places)
-    fits = not isinstance(place_gang(gang, cluster), NoFit)
-    for victim in victims:
-        cluster.take(victim.job.spec.ask, victim.places)
-    return fits

@@ -53,7 +53,7 @@ class Clients:
                 "name": f"j{index}",
                 "command": list(behaviour.command()),
                 "tenant": rng.choice(self._world.tenants),
-                "queue": rng.choice(("a", "b", "b1")),
+                "queue": rng.choice(("a", "b", "b1", "c", "d")),
                 "priority": rng.choice(PRIORITIES),
                 "cpus": rng.choice((0, 1, 2)),
                 "devices": rng.choice((0, 1, 1, 2, 4)),
@@ -70,8 +70,26 @@ class Clients:
                 entry[rng.choice(("after_ok", "after_any", "after_failed"))] = f"j{index - 1}"
             if rng.random() < 0.1:
                 entry["time_limit"] = rng.choice((1, 5))
+            if rng.random() < 0.4:
+                entry |= self._shape()
+            if rng.random() < 0.3:
+                entry["estimated_duration"] = rng.choice((1, 3, 10))
             entries.append(entry)
         return entries
+
+    def _shape(self) -> dict[str, Any]:
+        """Return one of the rarer shapes of a request."""
+        rng = self._rng
+        shapes: tuple[dict[str, Any], ...] = (
+            {"devices": rng.choice((0.25, 0.5, 0.3)), "replicas": rng.choice((1, 2))},
+            {"devices": {"profile": rng.choice(("1g.10gb", "2g.20gb", "3g.40gb"))}, "replicas": 1},
+            {"devices": 1, "cpus": 0, "replicas": {"min": 1, "max": rng.choice((2, 3, 4))}, "preemptible": True},
+            {"devices": 1, "replicas": 1, "groups": [{"replicas": rng.choice((1, 2)), "devices": 0, "cpus": 1}]},
+            {"devices": 4, "replicas": 1, "alternatives": [{"devices": 2}, {"devices": 1, "replicas": 2}]},
+            {"devices": 1, "replicas": 2, "topology": rng.choice(("spread", "same_rack", "same_node"))},
+            {"devices": 1, "replicas": 1, "placement": rng.choice(("best_fit", "worst_fit", "first_fit", "random"))},
+        )
+        return rng.choice(shapes)
 
     def _submit(self, key: str) -> None:
         if key in self.accepted or key in self.refused:

@@ -254,7 +254,9 @@ class SimNode:
             self.brain.on_gone(order.key, ExitInfo(problem="the simulated node could not start it"))
             return
         first = self._work.step(order.key.job_id)
-        process = Process(order.key, Behaviour.of(order.command), order.devices, self._agenda.now_ms, first)
+        wanted = order.ask.devices
+        share = 1000 if wanted is None or wanted.whole else wanted.milli
+        process = Process(order.key, Behaviour.of(order.command), order.devices, share, self._agenda.now_ms, first)
         self.processes[order.key] = process
         self._world.process_began(self, process)
         self.brain.on_started(order.key, 1)

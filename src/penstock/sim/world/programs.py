@@ -45,6 +45,8 @@ class Process(msgspec.Struct):
     key: ReplicaKey
     behaviour: Behaviour
     devices: tuple[int, ...]
+    share_milli: int
+    """How much of each device it uses, in thousandths."""
     begun_ms: int
     first_step: int
     stop_sent: bool = False

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
+from penstock.core.choose.candidates import Chooser
 from penstock.core.errors import StaleEpoch
 from penstock.core.lifecycle.orders import Order
-from penstock.core.plan import plan
 from penstock.engines.local import protocol
 from penstock.sim.world.clockwork import ServerClock
 from penstock.sim.world.disk import PowerCut
@@ -36,6 +36,7 @@ class SimServer:
         self._last_session = 0
         self.controller = Controller(world.disk, ServerClock(self._agenda), name=f"server-{number}")
         self.controller.open(world.config)
+        self._planner = Chooser()
         self._tick()
 
     def kill(self) -> None:
@@ -96,7 +97,7 @@ class SimServer:
 
     def _cycle(self) -> None:
         self._planning = True
-        decided = plan(self.controller.snapshot(), ServerClock(self._agenda).unix_ms())
+        decided = self._planner.plan(self.controller.snapshot(), ServerClock(self._agenda).unix_ms())
         took_ms = self._rng.randint(1, 10) if self._rng.random() < 0.8 else self._rng.randint(10, 1_500)
         self._agenda.after(took_ms, lambda: self.ask(msg.CommitPlan(decided)))
 

@@ -8,7 +8,8 @@ import msgspec
 
 from penstock.core import invariants
 from penstock.core.errors import BrokenInvariant, StoreError
-from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Settings, Tenant
+from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.model.cluster import DEFAULT_POOL, ClusterConfig, NodeSpec, Pool, Queue, Settings, Tenant
 from penstock.core.model.events import JobSubmitted
 from penstock.core.model.ids import JobId, NodeName, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
@@ -62,7 +63,8 @@ class World:
         self.config = _config(self.tenants, rng)
         self.running: dict[tuple[JobId, int], set[int]] = {}
         """(job, rank) to attempts with a live process: the truth on the machines."""
-        self.devices: dict[tuple[str, int], JobId] = {}
+        self.devices: dict[tuple[str, int], dict[ReplicaKey, int]] = {}
+        """Who uses how much of each device (thousandths): the truth on the machines."""
         self._servers = 0
         self._checked_seq = 0
         self.server: SimServer | None = None
@@ -188,10 +190,10 @@ class World:
             self.violation(f"replica {key} runs twice")
         attempts.add(key.attempt)
         for index in process.devices:
-            holder = self.devices.get((node.name, index))
-            if holder is not None:
-                self.violation(f"device {index} of {node.name} is used by jobs {holder} and {key.job_id}")
-            self.devices[node.name, index] = key.job_id
+            users = self.devices.setdefault((node.name, index), {})
+            users[key] = process.share_milli
+            if sum(users.values()) > 1000:
+                self.violation(f"device {index} of {node.name} is used beyond its capacity by {sorted(users.items())}")
 
     def process_ended(self, node: SimNode, process: Process) -> None:
         key = process.key
@@ -200,7 +202,7 @@ class World:
         if not attempts:
             del self.running[key.job_id, key.rank]
         for index in process.devices:
-            self.devices.pop((node.name, index), None)
+            self.devices.get((node.name, index), {}).pop(key, None)
 
     def saved_before_leaving(self, process: Process, step: int) -> None:
         """A program that was asked to stop and heeded it has lost nothing."""
@@ -232,12 +234,32 @@ class World:
 
 
 def _config(tenants: list[str], rng: random.Random) -> ClusterConfig:
+    """Return a tree in which every policy occurs: limits are loose enough that each job fits below them alone."""
     return ClusterConfig(
+        pools=(
+            Pool(
+                DEFAULT_POOL,
+                placement=rng.choice(("fragmentation", "fragmentation", "best_fit", "worst_fit", "dot_product")),
+                backfill=rng.choice(("easy", "easy", "conservative", "none")),
+            ),
+        ),
         tenants=tuple(Tenant(TenantName(t)) for t in tenants),
         queues=(
-            Queue(QueueName("a"), policy=rng.choice(("fifo", "priority"))),
-            Queue(QueueName("b"), policy="priority"),
-            Queue(QueueName("b1"), parent=QueueName("b"), preemption=rng.choice(("never", "lower_priority"))),
+            Queue(QueueName("a"), policy=rng.choice(("fifo", "priority")), guaranteed=(("devices", 2_000),)),
+            Queue(
+                QueueName("b"), policy=rng.choice(("priority", "capacity", "fair_share")), max=(("devices", 12_000),)
+            ),
+            Queue(
+                QueueName("b1"), parent=QueueName("b"), preemption=rng.choice(("never", "reclaim", "lower_priority"))
+            ),
+            Queue(
+                QueueName("c"),
+                policy="fair_share",
+                weight=rng.randint(1, 3),
+                guaranteed=(("devices", 4_000),),
+                max=(("devices", 9_000), ("jobs", 6)),
+            ),
+            Queue(QueueName("d"), policy=rng.choice(("least_attained", "shortest_predicted"))),
         ),
         settings=Settings(
             lease_ttl_ms=6_000,
@@ -245,8 +267,15 @@ def _config(tenants: list[str], rng: random.Random) -> ClusterConfig:
             heartbeat_ms=1_200,
             min_runtime_before_preemption_ms=rng.choice((0, 0, 2_000)),
             starvation_after_ms=rng.choice((20_000, 3_600_000)),
+            fair_share_half_life_ms=rng.choice((0, 30_000)),
+            least_attained_step_device_ms=3_000,
+            admission_milli=rng.choice((1_200, 4_000)),
+            elastic_growth_period_ms=2_000,
+            defrag=rng.random() < 0.3,
+            defrag_gain_milli=100,
         ),
-        root_policy=rng.choice(("fifo", "priority")),
+        root_policy=rng.choice(("fifo", "priority", "fair_share", "capacity")),
+        candidates=rng.choice(((), (), (), ("fragmentation", "worst_fit"))),
     )
 
 
@@ -254,7 +283,7 @@ def _node_spec(index: int, rng: random.Random) -> NodeSpec:
     return NodeSpec(
         name=NodeName(f"n{index}"),
         capacity=Resources(cpu_milli=rng.choice((4_000, 8_000)), memory_bytes=2**33),
-        devices=simulated(4, "SIM", 2**36),
+        devices=simulated(4, "A100-SIM", 80 * 2**30, mig=True),
         rack=f"r{index // 2}",
         virtual=True,
     )

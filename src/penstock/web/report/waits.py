@@ -14,7 +14,9 @@ import msgspec
 from penstock.core.model import events as ev
 from penstock.core.model.ids import ClassId, JobId
 from penstock.core.model.jobs import Job
-from penstock.core.plan import Plan, plan
+from penstock.core.place.fit import count_refusals, needs_of
+from penstock.core.plan import Plan
+from penstock.core.planner import plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import State
 from penstock.web.report.model import WAIT_CAUSES, Sampling, WaitCause, WaitPart
@@ -172,7 +174,11 @@ class _Tracker:
         if verdict.code in ("making_room", "backing_off"):
             return _NEXT_CYCLE  # said of another job of the class: the plan did not come to this one
         blockers = (verdict.blocker,) if verdict.blocker is not None else ()
-        return Reason(verdict.code, verdict.refused, blockers)
+        job = self._state.jobs.get(verdict.first)
+        refused: tuple[tuple[str, int], ...] = ()
+        if verdict.code == "no_fit" and job is not None:
+            refused = count_refusals(needs_of(job.spec.ask, job.spec.tenant), self._state.derived.free.values())
+        return Reason(verdict.code, refused, blockers)
 
     def _settle(self, job_id: JobId, time_ms: int) -> None:
         since_ms, reason = self._open.pop(job_id)

@@ -1,0 +1,154 @@
+"""Backfill: when a job that does not fit now can start, and what has to be kept for it until then.
+
+The blocked job is given the earliest start at which the attempts that run now will have left it room, by their
+expected ends; a later job may use that room only if it has ended by then, or beside it. Source: EASY, Lifka 1995;
+conservative backfilling, Mu'alem and Feitelson 2001.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.place.free import NodeFree
+from penstock.core.place.gang import Prepared
+from penstock.core.place.index import FreeCluster, Mark
+from penstock.core.place.shadow import FOREVER_MS
+
+RELEASES_MAX = 4_096
+"""Ends of attempts that are looked ahead over; a job that needs more of them is given no reservation."""
+
+
+class Release(NamedTuple):
+    """An attempt that will have left by `end_ms`, and what it holds until then."""
+
+    end_ms: int
+    job: Job
+    places: tuple[tuple[int, ReplicaPlace], ...]
+    ask: GangAsk
+
+
+class Booking(NamedTuple):
+    """A reservation made earlier in this cycle: the gang holds its places from `start_ms` until `end_ms`."""
+
+    start_ms: int
+    end_ms: int
+    ask: GangAsk
+    places: tuple[ReplicaPlace, ...]
+
+
+class Opening(NamedTuple):
+    """The earliest start that was found, where, and what would be free beside it on the nodes it takes."""
+
+    start_ms: int
+    places: tuple[ReplicaPlace, ...]
+    beside: tuple[tuple[int, NodeFree], ...]
+
+
+def held_places(job: Job) -> tuple[tuple[int, ReplicaPlace], ...]:
+    """Return the places that the job's attempt still holds, each with its rank."""
+    if job.attempt is None:
+        return ()
+    return tuple((r.rank, r.place) for r in job.attempt.replicas if r.holds)
+
+
+def earliest(prepared: Prepared, cluster: FreeCluster, releases: Iterable[Release]) -> Opening | None:
+    """Return when and where the gang fits first as `releases` (by end, ascending) leave one after the other.
+
+    More room never hurts, so the number of releases needed is found by doubling and then by halves. The cluster is
+    left as it was found.
+    """
+    start = cluster.mark()
+    marks = [start]
+    gone: list[Release] = []
+    waiting = iter(releases)
+    step, low = 1, 0
+    while len(gone) < RELEASES_MAX:
+        for release in _next(waiting, step):
+            cluster.put_back(release.ask, release.places)
+            gone.append(release)
+            marks.append(cluster.mark())
+        if len(gone) == low:
+            break
+        if _fits(prepared, cluster):
+            needed = _fewest(prepared, cluster, gone, marks, low)
+            cluster.rollback(start)
+            for release in gone[:needed]:
+                cluster.put_back(release.ask, release.places)
+            opening = opening_now(prepared, cluster, gone[needed - 1].end_ms)
+            assert opening is not None, "it fitted after these releases before"
+            cluster.rollback(start)
+            return opening
+        low, step = len(gone), 2 * step
+    cluster.rollback(start)
+    return None
+
+
+def _next(waiting: Iterator[Release], count: int) -> Iterator[Release]:
+    for _ in range(count):
+        found = next(waiting, None)
+        if found is None:
+            return
+        yield found
+
+
+def _fits(prepared: Prepared, cluster: FreeCluster) -> bool:
+    mark = cluster.mark()
+    fits = prepared.put() is not None
+    cluster.rollback(mark)
+    return fits
+
+
+def _fewest(prepared: Prepared, cluster: FreeCluster, gone: Sequence[Release], marks: list[Mark], low: int) -> int:
+    """Return the least number of releases after which the gang fits; it fits after all of `gone`, not after `low`."""
+    high = len(gone)
+    while high - low > 1:
+        middle = (low + high) // 2
+        cluster.rollback(marks[middle])
+        if _fits(prepared, cluster):
+            high = middle
+        else:
+            low = middle
+            for i in range(middle, high):
+                cluster.put_back(gone[i].ask, gone[i].places)
+                marks[i + 1] = cluster.mark()
+    return high
+
+
+def opening_now(prepared: Prepared, cluster: FreeCluster, start_ms: int) -> Opening | None:
+    """Return where the gang fits in what is free now, or None. Its places stay taken."""
+    places = prepared.put()
+    if places is None:
+        return None
+    nodes = dict.fromkeys(cluster.index[place.node] for place in places)
+    return Opening(start_ms, places, tuple((node, cluster.free_of(node)) for node in nodes))
+
+
+def earliest_beside(
+    prepared: Prepared,
+    cluster: FreeCluster,
+    releases: Sequence[Release],
+    bookings: Sequence[Booking],
+    length_ms: int,
+    now_ms: int,
+) -> Opening | None:
+    """Return the earliest start that disturbs none of `bookings`: conservative backfill.
+
+    At each moment at which something leaves, the gang is tried beside every booking that overlaps its run.
+    """
+    start = cluster.mark()
+    moments = sorted(
+        {r.end_ms for r in releases[:RELEASES_MAX]} | {b.end_ms for b in bookings if b.end_ms < FOREVER_MS}
+    )
+    for moment in (now_ms, *(m for m in moments if m > now_ms)):
+        for release in releases[:RELEASES_MAX]:
+            if release.end_ms <= moment:
+                cluster.put_back(release.ask, release.places)
+        until_ms = moment + length_ms if length_ms else FOREVER_MS
+        for booking in bookings:
+            if booking.start_ms < until_ms and booking.end_ms > moment:
+                cluster.take(booking.ask, booking.places)
+        opening = opening_now(prepared, cluster, moment)
+        cluster.rollback(start)
+        if opening is not None:
+            return opening
+    return None

@@ -1,0 +1,257 @@
+"""One scheduling cycle: who starts where, who makes room, and why the rest waits."""
+
+from penstock.core.board import Board, Placed
+from penstock.core.choose.strategy import Strategy, StrategySettings, choose_strategy
+from penstock.core.growth import Growth
+from penstock.core.model.ids import ClassId, JobId, PoolName
+from penstock.core.model.jobs import Job, RequestClass
+from penstock.core.order.shares import Charge
+from penstock.core.order.tree import QuotaBlock
+from penstock.core.order.walk import Cursor
+from penstock.core.place.gang import Prepared
+from penstock.core.place.shadow import Claim
+from penstock.core.plan import Plan, Verdict
+from penstock.core.room.maker import Room
+from penstock.core.waves import start_waves
+
+
+class Cycle:
+    """The walk over the waiting jobs: it chooses; the board places and counts."""
+
+    def __init__(self, board: Board) -> None:
+        self._board, self._snapshot, self._now_ms = board, board.snapshot, board.now_ms
+        self._cluster, self._tree, self._order = board.cluster, board.tree, board.order
+        self._shadows, self._ahead, self._settings = board.shadows, board.ahead, board.settings
+        self._strategy = self._chosen_strategy()
+        tries_max = self._strategy.victim_sets_tried_max(self._settings.victim_sets_tried_max)
+        self._room = Room(board.cluster, board.shadows, board.tree, board.snapshot, board.now_ms, tries_max)
+        self._ahead.promised = self._room.chosen
+        self._admitted: dict[str, int] = {}
+        self._verdicts: dict[ClassId, Verdict] = {}
+
+    def _chosen_strategy(self) -> Strategy:
+        """Choose how hard this cycle looks."""
+        settings = self._settings
+        waiting = critical = held = total = 0
+        for _, key, jobs in self._snapshot.classes:
+            waiting += len(jobs)
+            critical += len(jobs) if key.priority >= settings.critical_priority else 0
+        for name, charge in self._board.totals.items():
+            total += charge.device_milli
+            held += charge.device_milli - self._cluster.free_milli.get(name, 0)
+        return choose_strategy(
+            StrategySettings(
+                preemptive_above_milli=settings.preemptive_utilisation_milli,
+                immediate_below_milli=settings.immediate_utilisation_milli,
+                predictive_above_waiting=settings.predictive_waiting_min,
+            ),
+            critical_waiting=critical,
+            waiting=waiting,
+            utilisation_milli=min(1000, max(0, 1000 * held // total)) if total else 0,
+        )
+
+    def run(self) -> Plan:
+        self._keep_windows()
+        for job in sorted(self._snapshot.beneficiaries, key=lambda j: (j.goes_on, -j.spec.priority, j.id)):
+            self._keep_room(job)
+        self._look_after_starving()
+        if self._board.starts:
+            self._order.set_back(())  # what has been started counts in the order of queues
+        start_waves(self._board)
+        while (cursor := self._order.peek()) is not None:
+            if cursor.job.id in self._board.handled:
+                self._order.skip(cursor)
+            elif not self._consider(cursor):
+                self._order.drop(cursor)
+        for class_id, job in self._order.backing_off:
+            self._verdicts.setdefault(class_id, Verdict("backing_off", job.id))
+        growth = Growth(self._cluster, self._tree, self._snapshot, self._now_ms)
+        if self._board.elastic or self._snapshot.elastic:
+            busy = self._ahead.busy | {job.spec.ask.pool for job in self._snapshot.beneficiaries}
+            growth.grow(self._board.starts, self._board.elastic, busy, self._room.chosen)
+        return Plan(
+            self._snapshot.seq,
+            tuple(self._board.starts),
+            (*self._room.preemptions, *growth.preemptions),
+            self._verdicts,
+            self._room.held,
+            tuple(self._ahead.reserved),
+            strategy=f"{self._strategy.name}: {self._strategy.why}",
+            problems=tuple(f"policy {name}: {text}" for name, text in sorted(self._order.broken.items())),
+        )
+
+    # Before the walk.
+
+    def _keep_windows(self) -> None:
+        """Keep the nodes of reservations: now for their tenant alone, before that from jobs that would run into it."""
+        for kept in self._snapshot.config.reservations:
+            if kept.end_ms <= self._now_ms:
+                continue
+            for name in kept.nodes:
+                node = self._cluster.index.get(name)
+                if node is None:
+                    continue
+                theirs = self._cluster.free_of(node)._replace(kept_for=kept.tenant)
+                if kept.start_ms <= self._now_ms:
+                    self._cluster.change(node, theirs)
+                else:
+                    self._shadows.claim(node, Claim(kept.start_ms, theirs, None))
+
+    def _keep_room(self, job: Job) -> None:
+        """Start a beneficiary if it fits by now, else keep what is free and what its victims still hold."""
+        key = self._key_of(job)
+        found = self._board.place(job.class_id, key) if self._board.may_start(job, key) else None
+        if found is not None:
+            self._board.begin(job, found, self._board.end_ms(key))
+        else:
+            self._hold_leaving(job, key, self._board.shapes(job.class_id, key)[0])
+
+    def _hold_leaving(self, job: Job, key: RequestClass, prepared: Prepared) -> bool:
+        victims = self._room.hold_leaving(job, prepared, self._tree.demand(key))
+        return victims is not None and self._waits_for_room(job, victims)
+
+    def _waits_for_room(self, job: Job, victims: tuple[JobId, ...]) -> bool:
+        self._board.handled.add(job.id)
+        self._verdicts.setdefault(job.class_id, Verdict("making_room", job.id, victims=victims))
+        return True
+
+    def _make_room(self, cursor: Cursor, prepared: Prepared) -> bool:
+        victims = self._room.make(cursor, self._order.demand(cursor), prepared)
+        return victims is not None and self._waits_for_room(cursor.job, victims)
+
+    def _key_of(self, job: Job) -> RequestClass:
+        for class_id, key, _ in self._snapshot.classes:
+            if class_id == job.class_id:
+                return key
+        raise KeyError(f"job {job.id} waits in no class")
+
+    def _look_after_starving(self) -> None:
+        """Start the job of each pool that has waited longest over the bound, or keep room for it alone."""
+        bound_ms = self._now_ms - self._settings.starvation_after_ms
+        oldest: dict[PoolName, tuple[int, JobId, Job, ClassId, RequestClass]] = {}
+        for class_id, key, jobs in self._snapshot.classes:
+            job = next((j for j in jobs if j.not_before_ms <= self._now_ms and j.id not in self._board.handled), None)
+            if job is None or job.submitted_ms > bound_ms:
+                continue
+            entry = (job.submitted_ms, job.id, job, class_id, key)
+            pool = key.ask.pool
+            if self._board.may_start(job, key) and (pool not in oldest or entry[:2] < oldest[pool][:2]):
+                oldest[pool] = entry
+        for pool in sorted(oldest):
+            _, _, job, class_id, key = oldest[pool]
+            if not self._board.may_start(job, key):
+                continue  # the one of another pool took what the queue had left
+            found = self._board.place(class_id, key)
+            if found is not None:
+                self._board.begin(job, found, self._board.end_ms(key))
+            elif self._board.over is None:
+                self._ahead.keep_for_starving(job, self._board.shapes(class_id, key)[0])
+
+    # One by one.
+
+    def _consider(self, cursor: Cursor) -> bool:
+        """Decide about one job; return False when no other job of its class needs a look."""
+        job, key = cursor.job, cursor.key
+        if self._board.full:
+            self._verdicts[cursor.class_id] = Verdict("cycle_full", job.id)
+            return False
+        block = self._order.block(cursor)
+        if block is not None:
+            return self._over_quota(cursor, block)
+        refused = self._not_admitted(key, job)
+        if refused is not None:
+            self._verdicts[cursor.class_id] = refused
+            return False
+        end_ms = self._board.end_ms(key)
+        found = self._place_beside(cursor, end_ms)
+        if found is not None:
+            return self._start(cursor, found, end_ms)
+        if self._board.over is not None:
+            self._verdicts[cursor.class_id] = Verdict("quota", job.id, quota=self._board.over)
+            return False
+        prepared = self._board.shapes(cursor.class_id, key)[0]
+        if self._hold_leaving(job, key, prepared) or self._make_room(cursor, prepared):
+            self._order.skip(cursor)
+            return True
+        kept = bool(self._shadows) and self._fits_lifted(cursor)
+        blocker = self._shadows.blocker() if kept else None
+        self._verdicts[cursor.class_id] = Verdict("kept_back" if kept else "no_fit", job.id, blocker)
+        self._ahead.blocked(job, key, prepared)
+        return False
+
+    def _start(self, cursor: Cursor, found: Placed, end_ms: int) -> bool:
+        """Start what was placed; the class goes on."""
+        job = cursor.job
+        choice, ask, places = found
+        demand = self._order.demand(cursor)
+        if self._board.counts_places(choice):
+            demand = self._tree.demand_of(ask, places, self._snapshot.nodes)
+        self._board.note_start(job, ask, places, choice)
+        self._ahead.started(job, ask, places, end_ms)
+        self._order.started(cursor, demand)
+        return True
+
+    def _over_quota(self, cursor: Cursor, block: QuotaBlock) -> bool:
+        prepared = self._board.shapes(cursor.class_id, cursor.key)[0]
+        if self._make_room(cursor, prepared):
+            self._order.skip(cursor)
+            return True
+        self._verdicts[cursor.class_id] = Verdict("quota", cursor.job.id, quota=block)
+        return False
+
+    def _not_admitted(self, key: RequestClass, job: Job) -> Verdict | None:
+        pool = self._board.pools.get(key.ask.pool)
+        if pool is not None and pool.reserve_milli and not key.preemptible:
+            total = self._board.totals.get(pool.name, Charge()).device_milli
+            left = self._cluster.free_milli.get(pool.name, 0) - key.ask.device_milli
+            if key.ask.device_milli and left < total * pool.reserve_milli // 1000:
+                return Verdict("reserve", job.id)
+        rule = self._tree.rules.get(key.queue)
+        if rule is not None and rule.policy == "least_attained" and not job.last_attempt:
+            total = self._board.totals.get(key.ask.pool, Charge()).device_milli
+            admitted = self._admitted_milli(key.queue)
+            if admitted + key.ask.device_milli > total * self._settings.admission_milli // 1000 and admitted:
+                return Verdict("admission", job.id)
+        return None
+
+    def _admitted_milli(self, queue: str) -> int:
+        """Return the devices of all jobs of the queue that have been started once: they take turns."""
+        known = self._admitted.get(queue)
+        if known is None:
+            known = 0
+            for _, key, jobs in self._snapshot.classes:
+                if key.queue == queue:
+                    known += sum(key.ask.device_milli for j in jobs if j.last_attempt)
+            self._admitted[queue] = known
+        branch = next(b for name, b in self._tree.branches.items() if name == queue)
+        return known + branch.used[0]
+
+    # Placing.
+
+    def _place_beside(self, cursor: Cursor, end_ms: int) -> Placed | None:
+        """Place a job so that it delays none that comes before it; what blocks gets its reservation only now."""
+        pool = cursor.key.ask.pool
+        mark = self._cluster.mark()
+        found = self._board.place(cursor.class_id, cursor.key)
+        if found is not None and self._ahead.waiting(pool):
+            self._cluster.rollback(mark)
+            self._ahead.reserve(pool)
+            found = self._board.place(cursor.class_id, cursor.key)
+        if found is None and self._shadows.may_help(end_ms):
+            self._shadows.lift(end_ms)
+            found = self._board.place(cursor.class_id, cursor.key)
+            if found is not None:
+                self._shadows.taken(found[1], found[2], end_ms)
+            self._shadows.lower()
+        elif found is not None:
+            self._shadows.taken(found[1], found[2], end_ms)
+        return found
+
+    def _fits_lifted(self, cursor: Cursor) -> bool:
+        """Return whether the job would fit but for what is kept for others."""
+        self._shadows.lift(0)
+        mark = self._cluster.mark()
+        fits = self._board.place(cursor.class_id, cursor.key) is not None
+        self._cluster.rollback(mark)
+        self._shadows.lower()
+        return fits

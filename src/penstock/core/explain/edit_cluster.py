@@ -1,0 +1,228 @@
+"""Edits of the cluster: a higher maximum, an open node, one more node, a job that ends, less kept in reserve."""
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from penstock.core.amounts import format_milli, format_resource
+from penstock.core.backfill import held_places
+from penstock.core.derived import whole_total
+from penstock.core.explain.limits import blocks, is_maximum
+from penstock.core.explain.search import Edits, Search, cluster
+from penstock.core.model.cluster import ClusterConfig, Node, Queue, Reservation
+from penstock.core.model.ids import Incarnation, JobId, NodeName
+from penstock.core.model.jobs import Job
+from penstock.core.order.tree import QueueTree, QuotaBlock
+from penstock.core.place.fit import capacity, shape_refusal
+from penstock.core.place.free import NodeFree, NodeShape, empty
+from penstock.core.place.gang import fits
+from penstock.core.stuck import quota_blocks
+
+ENDINGS_SEEN_MAX = 64
+ENDINGS_PLANNED_MAX = 3
+NODES_TRIED_MAX = 4
+NODES_ADDED_MAX = 64
+KINDS_TRIED_MAX = 2
+
+
+def quota(search: Search) -> Edits:
+    """Higher maxima: all that are in the way, each by what is missing."""
+    scene = search.scene
+    found = blocks(scene)
+    if not found or not all(is_maximum(scene, block) for block in found) or not scene.fits(scene.gang):
+        return
+    if not search.trials.with_config(_raised(scene.config, found, 0)).started:
+        return
+    if not all(_still_blocked(search, _raised(scene.config, [block], 1)) for block in found):
+        return
+    path = ", ".join(f"queues.{b.queue}.max.{b.resource}" for b in found)
+    old = ", ".join(format_resource(b.resource, b.limit) for b in found)
+    new = ", ".join(format_resource(b.resource, b.limit + b.short) for b in found)
+    parts = (f"of queue {b.queue} by {format_resource(b.resource, b.short)} {b.resource}" for b in found)
+    yield cluster(path, old, new, f"raise the maximum {' and '.join(parts)}")
+
+
+def _raised(config: ClusterConfig, found: list[QuotaBlock], less: int) -> ClusterConfig:
+    """Return the configuration in which each of these maxima is as high as needed, less so much."""
+
+    def raised(queue: Queue) -> Queue:
+        amounts = dict(queue.max)
+        amounts.update({b.resource: b.limit + b.short - less for b in found if b.queue == queue.name})
+        return replace(queue, max=tuple(sorted(amounts.items())))
+
+    return replace(config, queues=tuple(map(raised, config.queues)))
+
+
+def _still_blocked(search: Search, config: ClusterConfig) -> bool:
+    scene = search.scene
+    tree = QueueTree(config).load(scene.snapshot.usage, whole_total(scene.snapshot.free), scene.now_ms)
+    return bool(quota_blocks(tree, tree.branches[scene.spec.queue], scene.key))
+
+
+def reserve(search: Search) -> Edits:
+    """A smaller reserve of the pool."""
+    scene, pool = search.scene, search.scene.pool
+    short = scene.reserve_short(scene.gang, scene.spec.preemptible)
+    if pool is None or not short or not scene.fits(scene.gang):
+        return
+    total = scene.pool_milli(pool.name)
+    left = total * pool.reserve_milli // 1000 - short
+    if left < 0:
+        return
+    milli = ((left + 1) * 1000 - 1) // total
+    pools = tuple(replace(p, reserve_milli=milli) if p.name == pool.name else p for p in scene.config.pools)
+    if search.trials.with_config(replace(scene.config, pools=pools)).started:
+        old, new = format_milli(pool.reserve_milli), format_milli(milli)
+        text = f"lower the reserve of pool {pool.name} from {old} to {new}"
+        yield cluster(f"pools.{pool.name}.reserve", pool.reserve_milli / 1000, milli / 1000, text)
+
+
+def reservation(search: Search) -> Edits:
+    """A reservation lifted."""
+    scene = search.scene
+    for window in scene.config.reservations:
+        if window.tenant != scene.tenant and window.end_ms > scene.now_ms and _has_room(search, window):
+            rest = tuple(w for w in scene.config.reservations if w is not window)
+            if search.trials.with_config(replace(scene.config, reservations=rest)).started:
+                text = f"lift reservation {window.name} of tenant {window.tenant}"
+                yield cluster(f"reservations.{window.name}", window.tenant, None, text)
+                return
+
+
+def _has_room(search: Search, window: Reservation) -> bool:
+    free, need = search.scene.snapshot.free, search.scene.needs[0][0]
+    return any(name in free and capacity(need, free[name], 1) for name in window.nodes)
+
+
+def open_node(search: Search) -> Edits:
+    """A node that is being drained opened again."""
+    scene = search.scene
+    need, most = scene.needs[0]
+    draining = [n for n in scene.snapshot.nodes.values() if n.draining and n.state == "ready"]
+    tried = 0
+    for node in draining:
+        free = scene.snapshot.free[node.spec.name]._replace(closed="")
+        if tried < NODES_TRIED_MAX and capacity(need, free, most) and _fits_with(search, node, free):
+            tried += 1
+            if search.trials.with_node(replace(node, draining=False), free).started:
+                name = node.spec.name
+                yield cluster(f"nodes.{name}.draining", True, False, f"open node {name} again: it is being drained")
+                return
+
+
+def _fits_with(search: Search, node: Node, free: NodeFree) -> bool:
+    scene = search.scene
+    known = scene.real()
+    mark = known.mark()
+    known.change(known.index[node.spec.name], free)
+    found = fits(scene.gang, known, scene.tenant)
+    known.rollback(mark)
+    return found
+
+
+def ending(search: Search) -> Edits:
+    """A running job that ends: of those whose end would do, the one that is expected to end first."""
+    planned = 0
+    for job in _by_end(search):
+        if _fits_without(search, job):
+            planned += 1
+            if search.trials.without(job).started:
+                yield cluster(f"jobs.{job.id}", job.state, "ended", f"job {job.id} ending")
+                return
+            if planned == ENDINGS_PLANNED_MAX:
+                return
+
+
+def _by_end(search: Search) -> list[Job]:
+    snapshot = search.scene.snapshot
+    pool = search.gang.pool
+    ends: dict[JobId, int] = {}
+    for end_ms, job_id in snapshot.ends[:ENDINGS_SEEN_MAX]:
+        ends[job_id] = end_ms
+    found = [snapshot.running[job_id] for job_id in ends]
+    for job in snapshot.running.values():
+        if len(found) >= ENDINGS_SEEN_MAX:
+            break
+        if job.id not in ends:
+            found.append(job)
+    return [job for job in found if job.spec.ask.pool == pool and job.id not in search.awaited]
+
+
+def _fits_without(search: Search, job: Job) -> bool:
+    scene = search.scene
+    known, tree = scene.real(), scene.tree
+    branch = tree.branches.get(job.spec.queue)
+    if branch is None or scene.branch is None or job.attempt is None:
+        return False
+    mark = known.mark()
+    known.put_back(job.ask, held_places(job))
+    found = fits(scene.gang, known, scene.tenant)
+    known.rollback(mark)
+    if found:
+        part = tree.part(branch, job.spec.tenant)
+        demand = scene.held(job)
+        tree.charge(part, demand, -1)
+        found = not quota_blocks(tree, scene.branch, scene.key)
+        tree.charge(part, demand)
+    return found
+
+
+def more_nodes(search: Search) -> Edits:
+    """The fewest more nodes of a kind that is there."""
+    scene = search.scene
+    if quota_blocks(scene.tree, scene.branch, scene.key) if scene.branch is not None else True:
+        return
+    for least, node, shape in sorted(_kinds(search), key=lambda entry: entry[:1])[:KINDS_TRIED_MAX]:
+        count = _fewest(lambda count, node=node, shape=shape: _started_with(search, count, node, shape), least)  # type: ignore[misc]
+        if count and not search.trials.spent:
+            text = f"{count} more node{'s' if count > 1 else ''} like {node.spec.name}"
+            present = len(scene.snapshot.nodes)
+            yield cluster("nodes", present, present + count, text)
+            return
+
+
+def _fewest(works: Callable[[int], bool], guess: int) -> int:
+    """Return the least number from 1 to the maximum that works, 0 when none was found; more always work too.
+
+    The guess is what would do if nobody else took any of it: mostly right, seldom too many.
+    """
+    high = guess
+    while not works(high):
+        high *= 2
+        if high > NODES_ADDED_MAX:
+            return 0
+    low = high // 2 if high > guess else 0
+    while high - low > 1:
+        middle = high - 1 if high == guess else (low + high) // 2
+        if works(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _kinds(search: Search) -> Iterator[tuple[int, Node, NodeShape]]:
+    """Yield each kind of open node that holds a replica when empty, and how many more of them would do at most."""
+    scene = search.scene
+    need, most = scene.needs[0]
+    possible = scene.replicas_possible
+    seen: set[NodeShape] = set()
+    for name, free in scene.snapshot.free.items():
+        if free.closed or free.shape in seen or shape_refusal(need, free.shape):
+            continue
+        seen.add(free.shape)
+        each = capacity(need, empty(free.shape), most)
+        if not each:
+            continue
+        count = -(-(most - min(possible, most - 1)) // each) + len(scene.gang.others)
+        if count <= NODES_ADDED_MAX:
+            yield count, scene.snapshot.nodes[name], free.shape
+
+
+def _started_with(search: Search, count: int, like: Node, shape: NodeShape) -> bool:
+    more: dict[NodeName, tuple[Node, NodeFree]] = {}
+    for number in range(count):
+        name = NodeName(f"{like.spec.name}+{number}")
+        node = replace(like, spec=replace(like.spec, name=name), incarnation=Incarnation(f"new {number}"))
+        more[name] = (node, empty(shape))
+    return search.trials.with_more_nodes(more).started

@@ -1,0 +1,81 @@
+"""Constraints that numbers in the configuration set: quotas at every level, the pool's reserve, admission in turns."""
+
+from collections.abc import Iterator
+
+from penstock.core.amounts import format_milli, format_resource
+from penstock.core.explain.scene import Scene
+from penstock.core.explain.types import Constraint
+from penstock.core.order.tree import QuotaBlock
+from penstock.core.stuck import quota_blocks
+
+UNITS = {"devices": "device_milli", "cpus": "cpu_milli", "memory": "memory_bytes", "jobs": "jobs"}
+_DEVICES = 0
+
+
+def limits(scene: Scene) -> Iterator[Constraint]:
+    """Yield every limit that the job would exceed if it started now, lowest queue first."""
+    if scene.branch is None:
+        text = f"queue {scene.spec.queue} is not in the tree of queues"
+        yield Constraint("no_queue", text, where=scene.spec.queue)
+        return
+    for block in blocks(scene):
+        yield quota_constraint(scene, block)
+    short = scene.reserve_short(scene.gang, scene.spec.preemptible)
+    if short and scene.pool is not None:
+        free = scene.real().free_milli.get(scene.pool.name, 0)
+        kept = scene.pool_milli(scene.pool.name) * scene.pool.reserve_milli // 1000
+        text = f"pool {scene.pool.name} keeps {format_milli(kept)} devices for preemptible jobs and has "
+        text += f"{format_milli(free)} free; this one takes {format_milli(scene.gang.device_milli)}: "
+        text += f"short by {format_milli(short)}"
+        yield Constraint("reserve", text, short, "device_milli", scene.pool.name)
+    yield from _admission(scene)
+
+
+def blocks(scene: Scene) -> list[QuotaBlock]:
+    """Return the maxima in the way, with the one that only the placement showed."""
+    if scene.branch is None:
+        return []
+    found = quota_blocks(scene.tree, scene.branch, scene.key)
+    verdict = scene.base.verdicts.get(scene.job.class_id)
+    late = verdict.quota if verdict is not None and verdict.code == "quota" else None
+    if late is not None and not any((b.queue, b.resource) == (late.queue, late.resource) for b in found):
+        found.append(late)
+    return found
+
+
+def quota_constraint(scene: Scene, block: QuotaBlock) -> Constraint:
+    """Return a maximum in the way in words: a limit of the queue, or what siblings keep to themselves."""
+    used, limit, short = (format_resource(block.resource, n) for n in (block.used, block.limit, block.short))
+    unit = UNITS.get(block.resource, "device_milli")
+    name = block.resource
+    if is_maximum(scene, block):
+        text = f"queue {block.queue}: {name} {used} of {limit} used, short by {short}"
+        return Constraint("quota", text, block.short, unit, block.queue)
+    text = f"queue {block.queue}: {name} {used} of {limit} used or kept by queues that do not lend them, "
+    return Constraint("not_lent", text + f"short by {short}", block.short, unit, block.queue)
+
+
+def is_maximum(scene: Scene, block: QuotaBlock) -> bool:
+    """Return whether a block is a queue's own maximum, which an operator can raise by name."""
+    rule = scene.tree.rules.get(block.queue)
+    used = scene.tree.branches[block.queue].used[scene.tree.resources.index(block.resource)]
+    return rule is not None and dict(rule.max).get(block.resource) == block.limit and used == block.used
+
+
+def _admission(scene: Scene) -> Iterator[Constraint]:
+    queue = scene.tree.rules.get(scene.spec.queue)
+    if queue is None or queue.policy != "least_attained" or scene.job.last_attempt:
+        return
+    total = scene.pool_milli(scene.gang.pool)
+    limit = total * scene.settings.admission_milli // 1000
+    turns = sum(
+        key.ask.device_milli * sum(bool(job.last_attempt) for job in jobs)
+        for _, key, jobs in scene.snapshot.classes
+        if key.queue == queue.name
+    )
+    admitted = turns + scene.tree.branches[queue.name].used[_DEVICES]
+    short = admitted + scene.gang.device_milli - limit
+    if admitted and short > 0:
+        text = f"queue {queue.name} lets jobs take turns for up to {format_milli(limit)} devices, "
+        text += f"{format_milli(admitted)} are in: short by {format_milli(short)}"
+        yield Constraint("admission", text, short, "device_milli", queue.name)

@@ -1,0 +1,120 @@
+"""What comes before a job: dependencies, its own back-off, jobs ahead in its queue, room that is kept for others."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from itertools import islice
+
+from penstock.core.explain.scene import Scene
+from penstock.core.explain.types import Constraint
+from penstock.core.extension import Policies
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job
+from penstock.core.order.policies import OrderKey, order_key
+from penstock.core.place.fit import capacity
+from penstock.core.stuck import listed
+from penstock.core.units import format_duration
+
+AHEAD_NAMED_MAX = 3
+BLOCKERS_MAX = 8
+
+
+def jobs_ahead(scene: Scene, policies: Policies) -> tuple[int, tuple[JobId, ...]]:
+    """Return how many waiting jobs of the queue come before this one by its policy, and the first of them.
+
+    Where tenants of a queue share it fairly, only the tenant's own jobs count: the others' turn depends on use.
+    """
+    queue = scene.tree.rules.get(scene.spec.queue)
+    policy: str = queue.policy if queue is not None else "fifo"
+    if any(problem.startswith(f"policy {policy}:") for problem in scene.base.problems):
+        policy = "fifo"  # as the cycle does for a third-party policy that fails
+    mine = order_key(policy, scene.job, scene.key, scene.settings, scene.now_ms, policies)
+    count = 0
+    heads: list[list[tuple[OrderKey, JobId]]] = []
+    for _, key, jobs in scene.snapshot.classes:
+        if key.queue != scene.spec.queue or (policy == "fair_share" and key.tenant != scene.tenant):
+            continue
+
+        def key_of(job: Job) -> OrderKey:
+            return order_key(policy, job, key, scene.settings, scene.now_ms, policies)  # noqa: B023 - used at once
+
+        before = bisect_left(jobs, mine, key=key_of)
+        count += before
+        if before:
+            heads.append([(key_of(job), job.id) for job in jobs[: min(before, AHEAD_NAMED_MAX)]])
+    return count, tuple(job_id for _, job_id in islice(merge(*heads), AHEAD_NAMED_MAX))
+
+
+def behind(scene: Scene, count: int, first: tuple[JobId, ...]) -> Constraint:
+    more = ", ..." if count > len(first) else ""
+    text = f"{count} job(s) of queue {scene.spec.queue} come first: {', '.join(map(str, first))}{more}"
+    return Constraint("behind", text, count, "jobs", scene.spec.queue)
+
+
+def dependency(job: Job, states: Mapping[JobId, str]) -> Constraint:
+    kinds = {d.job_id: d.kind for d in job.spec.after}
+    names = listed((f"{i} ({kinds.get(i, 'after')}, {states.get(i, 'ending')})" for i in job.unmet), BLOCKERS_MAX)
+    text = f"waits for {len(job.unmet)} job(s) to end first: {names}"
+    return Constraint("dependency", text, len(job.unmet), "jobs")
+
+
+def backing_off(job: Job, now_ms: int) -> Constraint:
+    left_ms = job.not_before_ms - now_ms
+    text = f"backs off after a failure; next attempt in {left_ms / 1000:.1f} s"
+    return Constraint("backing_off", text, left_ms, "ms")
+
+
+def making_room(scene: Scene) -> tuple[Constraint, tuple[JobId, ...]]:
+    """Return who leaves for the job, and by when at the latest."""
+    verdict = scene.base.verdicts.get(scene.job.class_id)
+    victims = verdict.victims if verdict is not None and verdict.first == scene.job.id else ()
+    if not victims:
+        victims = tuple(sorted(i for i, b in scene.snapshot.stopping.items() if b == scene.job.id))
+    left_ms = max((_grace_left_ms(scene, i) for i in victims), default=0)
+    names = ", ".join(map(str, victims)) or "ending attempts"
+    text = f"starts as soon as job(s) {names} have saved and left"
+    text += f", in {format_duration(left_ms)} at the latest" if left_ms else ""
+    return Constraint("making_room", text, left_ms, "ms"), victims
+
+
+def _grace_left_ms(scene: Scene, job_id: JobId) -> int:
+    job = scene.snapshot.running.get(job_id)
+    if job is None or job.attempt is None:
+        return 0
+    stop = job.attempt.stop
+    return max(0, stop.requested_ms + stop.grace_ms - scene.now_ms) if stop is not None else job.spec.grace_ms
+
+
+def kept(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
+    """Yield whose room is in the way, on nodes that would take a replica if it were not kept, with those jobs."""
+    nodes = _nodes_kept(scene)
+    for reserved in scene.base.reserved:
+        names = sorted(nodes.intersection(place.node for place in reserved.places))
+        if names and reserved.job_id != scene.job.id:
+            until_ms = max(0, reserved.start_ms - scene.now_ms)
+            when = f"which is to start in {format_duration(until_ms)}" if reserved.start_ms else (
+                "which has waited too long and starts when enough is free")  # fmt: skip
+            text = f"room on {listed(names)} is kept for job {reserved.job_id}, {when}"
+            yield Constraint("kept_back", text, until_ms, "ms", f"job {reserved.job_id}"), (reserved.job_id,)
+    for job_id, places in scene.base.held.items():
+        names = sorted(nodes.intersection(place.node for place in places))
+        if names and job_id != scene.job.id:
+            text = f"room on {listed(names)} is kept for job {job_id}, for which others are leaving"
+            yield Constraint("kept_back", text, where=f"job {job_id}"), (job_id,)
+    for window in scene.config.reservations:
+        names = sorted(nodes.intersection(window.nodes))
+        if names and scene.now_ms < window.start_ms and window.tenant != scene.tenant:
+            left_ms = window.start_ms - scene.now_ms
+            text = f"{listed(names)}: reserved for tenant {window.tenant} in {format_duration(left_ms)}, "
+            text += "and it might still run then"
+            yield Constraint("kept_back", text, left_ms, "ms", f"reservation {window.name}"), ()
+
+
+def _nodes_kept(scene: Scene) -> set[str]:
+    """Return nodes that would take more replicas of the job if nothing were kept there."""
+    cluster, (need, most) = scene.real(), scene.needs[0]
+    found = set()
+    for node, shown in scene.kept_nodes:
+        if capacity(need, shown, most) < capacity(need, cluster.free_of(node), most):
+            found.add(str(cluster.names[node]))
+    return found

@@ -1,0 +1,92 @@
+"""The codes of explanations and alerts: what each means, and what helps. `docs/reasons.md` is written from here."""
+
+from typing import NamedTuple
+
+from penstock.core.place.fit import REASON_TEXT
+
+
+class Reason(NamedTuple):
+    meaning: str
+    remedy: str
+
+
+CONSTRAINTS: dict[str, Reason] = {
+    "dependency": Reason("jobs that it depends on have not ended", "wait, or cancel those that are not needed"),
+    "backing_off": Reason("it failed, and its next attempt has to wait", "nothing: it goes on by itself"),
+    "next_cycle": Reason("it fits: the next cycle starts it", "nothing"),
+    "making_room": Reason("others have been asked to save and leave for it", "nothing: their grace is bounded"),
+    "cycle_full": Reason("the cycle has started as many jobs as it may", "nothing, or a higher `starts_per_cycle_max`"),
+    "no_queue": Reason("its queue is not in the tree", "declare the queue and its parents"),
+    "never": Reason("it could not start even if nothing ran", "see the alerts below: what to change is said there"),
+    "quota": Reason("a maximum of a queue above it is reached", "a smaller request, another queue, a higher `max`"),
+    "not_lent": Reason("what is idle is promised to sibling queues that do not lend it", "a higher `lend` there"),
+    "reserve": Reason("the pool keeps a reserve for preemptible jobs", "`preemptible: true`, or a smaller `reserve`"),
+    "admission": Reason("its queue lets jobs take turns, and as many as allowed do", "wait, or a higher `admission`"),
+    "nowhere": Reason("no node of its pool may take it, and none of the others has room", "open or add nodes"),
+    "devices_short": Reason("too few devices are free where they are needed", "fewer devices, or wait"),
+    "share_short": Reason("no device has so large a share free", "a smaller share"),
+    "profile_short": Reason("no device has room for another instance of the profile", "a smaller profile"),
+    "device_links": Reason("enough devices are free, but not joined as required", "a farther `link`"),
+    "cpu_short": Reason("too little CPU is free where it is needed", "fewer `cpus`"),
+    "memory_short": Reason("too little memory is free where it is needed", "less `memory`"),
+    "storage_short": Reason("too little storage is free where it is needed", "less `storage`"),
+    "bandwidth_short": Reason("too little bandwidth is free where it is needed", "less `bandwidth`"),
+    "combination": Reason("each resource is free, but not together on the same nodes", "see the edits"),
+    "topology": Reason("it would fit, but not as close together as required", "a wider or preferred `topology`"),
+    "label": Reason("nodes with room do not have the labels wanted", "fewer `node_labels`"),
+    "vendor": Reason("nodes with room have devices of another vendor", "no `vendor`"),
+    "model": Reason("nodes with room have no device of an accepted model", "accept more models"),
+    "device_memory": Reason("nodes with room have devices with too little memory", "a smaller `memory` of devices"),
+    "capability": Reason("nodes with room have devices of too low capability", "a lower `capability`"),
+    "node_lost": Reason("nodes with room are lost", "bring them back"),
+    "node_joining": Reason("nodes with room are joining", "nothing: they report soon"),
+    "node_draining": Reason("nodes with room are being drained", "open them again"),
+    "reserved": Reason("nodes with room are reserved for another tenant", "wait for the end of the window"),
+    "kept_back": Reason("room is kept for a job that comes first", "a `time_limit` that ends before it starts"),
+    "no_fit": Reason("the cycle found no room for it", "see the edits"),
+    "preempt_never": Reason("its queue never asks others to leave", "another `preemption` rule of the queue"),
+    "no_lower_priority": Reason("nobody who may be asked to leave runs in its pool", "a higher priority"),
+    "min_runtime": Reason("jobs that may be asked have a guaranteed run time left", "wait until it is over"),
+    "victims_short": Reason("even without everybody who may be asked it does not fit", "see the edits"),
+    "guarantee": Reason("who would have to leave is protected by a guarantee", "see the edits"),
+    "behind": Reason("other jobs of its queue come first", "a higher priority"),
+}
+"""Codes of `Constraint`, in the order in which an explanation lists them."""
+
+ALERTS: dict[str, Reason] = {
+    "dependency_cycle": Reason("jobs wait for each other in a circle", "cancel one of them"),
+    "behind_stuck": Reason("a job waits for one that can never start", "settle that one"),
+    "no_queue": Reason("a job waits in a queue that is not in the tree", "declare the queue and its parents"),
+    "quota_never": Reason("a job asks for more than a queue above it may have", "raise the maximum, or ask for less"),
+    "reserve_never": Reason("a job that is not preemptible would take of the pool's reserve even when all is idle",
+                            "make it preemptible, or lower the reserve"),
+    "never_fits": Reason("no known nodes could hold a job, even when empty", "ask for less, or add nodes"),
+    "nodes_away": Reason("a job fits only on nodes that are lost or drained", "bring them back, or ask for less"),
+    "nodes_reserved": Reason("a job fits only on nodes reserved for another tenant", "shorten the reservation"),
+    "reserved_without_end": Reason("room is kept for a job, and nobody knows until when", "declare time limits"),
+    "gang_in_part": Reason("a gang holds part of what it needs", "a bug: please report it"),
+}  # fmt: skip
+"""Codes of `Alert`."""
+
+STOP_RULES: dict[str, str] = {
+    "lower_priority": "it has the lower priority",
+    "reclaim": "a queue takes back what it is guaranteed",
+    "less_service": "the other has been served less so far",
+    "shrink": "an elastic job gives back what it holds beyond its minimum, and goes on smaller",
+    "grow": "an elastic job goes on larger",
+    "defrag": "it moves, so that others fit",
+}
+
+
+def table() -> str:
+    """Return the page on all codes, in Markdown."""
+    lines = ["# Reasons", "", "From `core/explain/reasons.py` by `make docs`. Codes are stable.", ""]
+    lines += ["## Why a job waits (`penstock explain JOB`)", "", "| code | meaning | what helps |", "|---|---|---|"]
+    lines += [f"| `{code}` | {r.meaning} | {r.remedy} |" for code, r in CONSTRAINTS.items()]
+    lines += ["", "## What can never start by itself (`penstock alerts`)", "", "| code | meaning | what helps |"]
+    lines += ["|---|---|---|", *(f"| `{code}` | {r.meaning} | {r.remedy} |" for code, r in ALERTS.items())]
+    lines += ["", "## Why a node is ruled out", "", "| code | such nodes |", "|---|---|"]
+    lines += [f"| `{code}` | {text} |" for code, text in REASON_TEXT.items()]
+    lines += ["", "## Why a running job was asked to leave", "", "| rule | meaning |", "|---|---|"]
+    lines += [f"| `{rule}` | {meaning} |" for rule, meaning in STOP_RULES.items()]
+    return "\n".join(lines) + "\n"

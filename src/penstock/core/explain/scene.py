@@ -1,0 +1,185 @@
+"""One waiting job and the world it waits in: what every part of an explanation looks at.
+
+The world is the present one after everything has started that a cycle would start now.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from penstock.core.derived import whole_total
+from penstock.core.model.ids import JobId, PoolName
+from penstock.core.model.jobs import GangAsk, Job, RequestClass
+from penstock.core.order.ranks import class_of, expected_ms
+from penstock.core.order.shares import Charge
+from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.place.fit import Need, closed_refusal, needs_of, refusal
+from penstock.core.place.free import NodeFree
+from penstock.core.place.gang import fits, replicas_possible
+from penstock.core.place.index import FreeCluster
+from penstock.core.plan import Plan
+from penstock.core.planner import Planner
+from penstock.core.room.maker import GONE
+from penstock.core.snapshot import Snapshot
+from penstock.core.stuck import quota_blocks
+
+
+class Scene:
+    """Everything about one job at one moment. Not for use by several threads at once: the planner is shared."""
+
+    def __init__(self, snapshot: Snapshot, job: Job, now_ms: int, planner: Planner, base: Plan) -> None:
+        self.snapshot, self.job, self.now_ms, self.planner, self.base = snapshot, job, now_ms, planner, base
+        self.config, self.settings = snapshot.config, snapshot.config.settings
+        self.spec, self.gang, self.tenant = job.spec, job.spec.ask, job.spec.tenant
+        self.key: RequestClass = class_of(job, snapshot.config)
+        self.pool = next((p for p in snapshot.config.pools if p.name == self.gang.pool), None)
+        self.quiet = not base.starts and all(p.rule == "grow" for p in base.preemptions)
+        """Whether the cycle would change nothing: then nobody but the job itself can come into its way."""
+        cluster = planner.cluster
+        self._shown = [cluster.free_of(i) for i in range(len(cluster.names))]
+        self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
+        branch = self.tree.branches.get(job.spec.queue)
+        self.branch: Branch | None = branch
+        """The queue it waits in, None when the tree does not have it."""
+        self.leaf = self.tree.part(branch, job.spec.tenant) if branch is not None else None
+        self._stale, self._moved = True, False
+        self._started = self._jobs_of(s.job_id for s in base.starts)
+        self._charge_starts()
+
+    def _jobs_of(self, job_ids: Iterable[JobId]) -> Mapping[JobId, Job]:
+        wanted = set(job_ids)
+        return {j.id: j for _, _, jobs in self.snapshot.classes for j in jobs if j.id in wanted} if wanted else {}
+
+    def _charge_starts(self) -> None:
+        for start in self.base.starts:
+            spec = self._started[start.job_id].spec
+            branch = self.tree.branches.get(spec.queue)
+            if branch is not None and start.job_id != self.job.id:
+                demand = self.tree.demand_of(start.ask, start.places, self.snapshot.nodes)
+                self.tree.charge(self.tree.part(branch, spec.tenant), demand)
+
+    def started(self, job_id: JobId) -> Job:
+        """Return a job that this cycle starts."""
+        return self._started[job_id]
+
+    def length_of(self, job_id: JobId) -> int:
+        """Return how long a job that this cycle starts is expected to run (ms), 0 unknown."""
+        return expected_ms(self._started[job_id])
+
+    def held(self, job: Job) -> tuple[int, ...]:
+        """Return what a running job counts for in the use of its queues."""
+        assert job.attempt is not None
+        places = [r.place if r.holds else GONE for r in job.attempt.replicas]
+        return self.tree.demand_of(job.ask, places, self.snapshot.nodes)
+
+    @cached_property
+    def demand(self) -> tuple[int, ...]:
+        return self.tree.demand(self.key)
+
+    @property
+    def starts(self) -> bool:
+        """Whether the cycle would start the job now."""
+        return any(s.job_id == self.job.id for s in self.base.starts)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Plan on an edited snapshot with the same nodes, by name, and the same configuration."""
+        self._stale = True
+        self._moved = self._moved or snapshot.free is not self.snapshot.free
+        return self.planner.plan(snapshot, self.now_ms)
+
+    def real(self) -> FreeCluster:
+        """Return what is free after the starts of this cycle, kept for somebody or not. Roll back what you take."""
+        cluster = self.planner.cluster
+        if self._stale:
+            cluster.sync(self.snapshot.nodes, self.snapshot.free, None if self._moved else ())
+            self._stale = self._moved = False
+            for start in self.base.starts:
+                if start.job_id != self.job.id:
+                    cluster.take(start.ask, start.places)
+            for window in self.config.reservations:
+                if window.start_ms <= self.now_ms < window.end_ms:
+                    for node in (cluster.index[n] for n in window.nodes if n in cluster.index):
+                        cluster.change(node, cluster.free_of(node)._replace(kept_for=window.tenant))
+        return cluster
+
+    def fits(self, gang: GangAsk) -> bool:
+        """Return whether the gang would find room if nothing were kept for others: without that it never starts."""
+        return fits(gang, self.real(), self.tenant)
+
+    def may_start(self, key: RequestClass) -> bool:
+        """Rule out cheaply that a class could start now: neither quota nor room may be short."""
+        branch = self.tree.branches.get(key.queue)
+        if branch is None or quota_blocks(self.tree, branch, key) or self.reserve_short(key.ask, key.preemptible) > 0:
+            return False
+        return any(fits(gang, self.real(), key.tenant) for gang in (key.ask, *key.alternatives))
+
+    def reserve_short(self, gang: GangAsk, preemptible: bool) -> int:
+        """Return by how much (thousandths of devices) the gang would cut into its pool's reserve; 0 when it may."""
+        pool = next((p for p in self.config.pools if p.name == gang.pool), None)
+        if pool is None or not pool.reserve_milli or preemptible or not gang.device_milli:
+            return 0
+        total = self.pool_milli(pool.name)
+        left = self.real().free_milli.get(pool.name, 0) - gang.device_milli
+        return max(0, total * pool.reserve_milli // 1000 - left)
+
+    def pool_milli(self, pool: PoolName) -> int:
+        """Return the devices of all open nodes of a pool, held or not (thousandths)."""
+        return self.planner.totals(self.snapshot)[0].get(pool, Charge()).device_milli
+
+    # Nodes.
+
+    @cached_property
+    def kept_nodes(self) -> list[tuple[int, NodeFree]]:
+        """Nodes on which something is kept for others, and what is left there for a job that never ends."""
+        own = {place.node for kept in self.base.reserved if kept.job_id == self.job.id for place in kept.places}
+        own.update(place.node for place in self.base.held.get(self.job.id, ()))
+        cluster = self.real()
+        found = ((i, shown) for i, shown in enumerate(self._shown) if cluster.free_of(i) is not shown)
+        return [(i, shown) for i, shown in found if cluster.free_of(i) != shown and cluster.names[i] not in own]
+
+    @cached_property
+    def needs(self) -> tuple[tuple[Need, int], ...]:
+        return needs_of(self.gang, self.tenant)
+
+    @cached_property
+    def open_nodes(self) -> list[int]:
+        """Nodes that are in question for the first group, by number."""
+        cluster, need = self.real(), self.needs[0][0]
+        known: dict[int, bool] = {}
+        found = []
+        for node, state in enumerate(cluster.state_of):
+            if state not in known:
+                known[state] = not closed_refusal(need, cluster.table.frees[state])
+            if known[state]:
+                found.append(node)
+        return found
+
+    @cached_property
+    def refusals(self) -> list[str]:
+        """Why each node refuses a replica of the first group, '' where it takes one; by number."""
+        cluster, need = self.real(), self.needs[0][0]
+        known: dict[int, str] = {}
+        found = []
+        for state in cluster.state_of:
+            reason = known.get(state)
+            if reason is None:
+                reason = known[state] = refusal(need, cluster.table.frees[state])
+            found.append(reason)
+        return found
+
+    @cached_property
+    def replicas_possible(self) -> int:
+        """How many replicas of the first group find room."""
+        return replicas_possible(self.gang, self.real(), self.tenant)
+
+    def count_refused(self) -> dict[str, int]:
+        """Return the nodes by why they cannot take part now, most frequent first; adds up to the number of nodes."""
+        cluster, (need, *others) = self.real(), [need for need, _ in self.needs]
+        kept = dict(self.kept_nodes)
+        counts: dict[str, int] = {}
+        for node, first in enumerate(self.refusals):
+            reason = first or next((r for r in (refusal(n, cluster.free_of(node)) for n in others) if r), "")
+            if not reason:
+                lacks = node in kept and any(refusal(n, kept[node]) for n in (need, *others))
+                reason = "kept_back" if lacks else "gang_short"
+            counts[reason] = counts.get(reason, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

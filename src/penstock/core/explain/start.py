@@ -1,0 +1,147 @@
+"""When a waiting job may start: a bound from the expected ends of what runs, if nothing else comes ahead.
+
+A bound holds for what is known now. Whoever knows how wrong expected ends are (a simulator that draws run times) gives
+an `Estimator`, whose interval is shown beside it.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Protocol
+
+import msgspec
+
+from penstock.core.backfill import Release, earliest, held_places
+from penstock.core.explain.scene import Scene
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job
+from penstock.core.place.gang import Prepared
+from penstock.core.place.shadow import FOREVER_MS
+
+RELEASES_SEEN_MAX = 1_024
+"""Expected ends that are looked ahead over; a job that needs more of them is told that it cannot be told."""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """By when a job may start (unix ms, 0 unknown), and how that is known or why not."""
+
+    by_ms: int
+    note: str
+
+
+class Estimator(Protocol):
+    """Gives from when to when (unix ms) a job will start, or None where it does not know more than the bound."""
+
+    def __call__(self, scene: Scene) -> tuple[int, int] | None: ...
+
+
+UNTIMED = {
+    "no_queue": "its queue is not in the tree",
+    "reserve": "the pool's reserve is in its way",
+    "admission": "it is not its turn yet",
+    "kept_back": "room is kept for others first",
+    "cycle_full": "the cycle has started as many as it may",
+}
+"""Constraints that end at no known time, and how that is said."""
+
+
+def start_bound(scene: Scene, codes: Collection[str]) -> Start:
+    """Return the bound: the last moment at which a condition is met that time alone will meet.
+
+    Args:
+        codes: of what keeps it from starting now.
+    """
+    job = scene.job
+    parts = [_room(scene), _quota(scene)]
+    if job.unmet:
+        parts.append(_dependencies(scene))
+    parts += [Start(0, note) for code, note in UNTIMED.items() if code in codes]
+    if job.not_before_ms > scene.now_ms:
+        parts.append(Start(job.not_before_ms, "when it has backed off"))
+    unknown = [part for part in parts if not part.by_ms]
+    if unknown:
+        return Start(0, "cannot be told: " + "; ".join(dict.fromkeys(part.note for part in unknown)))
+    last = max(parts, key=lambda part: part.by_ms)
+    return Start(last.by_ms, f"{last.note}, if nothing else comes ahead")
+
+
+def _dependencies(scene: Scene) -> Start:
+    ends = {job_id: end_ms for end_ms, job_id in scene.snapshot.ends}
+    missing = [job_id for job_id in scene.job.unmet if job_id not in ends]
+    if missing:
+        return Start(0, f"nobody knows when job {missing[0]} ends, which it depends on")
+    last_ms = max(ends[i] for i in scene.job.unmet)
+    return Start(max(last_ms, scene.now_ms), "when the jobs that it depends on are expected to end")
+
+
+def releases(scene: Scene) -> Iterator[Release]:
+    """Yield attempts in the order in which they are expected to leave; those being stopped leave by their grace."""
+    snapshot, now_ms = scene.snapshot, scene.now_ms
+    leaving = sorted((_gone_ms(scene, snapshot.running[i]), i) for i in snapshot.stopping if i in snapshot.running)
+    later = [(max(end_ms, now_ms), i) for end_ms, i in snapshot.ends if i not in snapshot.stopping]
+    begun = [
+        (now_ms + length_ms, s)
+        for s in scene.base.starts
+        if (length_ms := scene.length_of(s.job_id)) and s.job_id != scene.job.id
+    ]
+    found: list[Release] = [
+        _release(end_ms, snapshot.running[i]) for end_ms, i in (leaving + later)[:RELEASES_SEEN_MAX]
+    ]
+    found += [Release(end_ms, scene.started(s.job_id), tuple(enumerate(s.places)), s.ask) for end_ms, s in begun]
+    return iter(sorted(found, key=lambda r: (r.end_ms, r.job.id)))
+
+
+def _release(end_ms: int, job: Job) -> Release:
+    return Release(end_ms, job, held_places(job), job.ask)
+
+
+def _gone_ms(scene: Scene, job: Job) -> int:
+    stop = job.attempt.stop if job.attempt is not None else None
+    return max(scene.now_ms, stop.requested_ms + stop.grace_ms if stop is not None else 0)
+
+
+def _room(scene: Scene) -> Start:
+    if scene.fits(scene.gang):
+        return Start(scene.now_ms, "there is room now")
+    mine = next((r for r in scene.base.reserved if r.job_id == scene.job.id and r.start_ms), None)
+    if mine is not None:
+        return Start(mine.start_ms, "by the expected ends of running jobs; room is reserved for it from then on")
+    cluster = scene.real()
+    opening = earliest(Prepared(scene.gang, cluster, scene.tenant), cluster, releases(scene))
+    if opening is not None and opening.start_ms < FOREVER_MS:
+        return Start(opening.start_ms, "by the expected ends of running jobs")
+    return Start(0, _why_unknown(scene, "it does not fit even when all running jobs have ended"))
+
+
+def _why_unknown(scene: Scene, otherwise: str) -> str:
+    known = {job_id for _, job_id in scene.snapshot.ends} | set(scene.snapshot.stopping)
+    unknown: list[JobId] = [i for i, j in scene.snapshot.running.items() if i not in known]
+    unknown += [s.job_id for s in scene.base.starts if not scene.length_of(s.job_id)]
+    if unknown:
+        return f"{len(unknown)} running job(s) declare neither a time limit nor an estimate"
+    if len(known) > RELEASES_SEEN_MAX:
+        return f"it needs more than the next {RELEASES_SEEN_MAX} ends of running jobs"
+    return otherwise
+
+
+def _quota(scene: Scene) -> Start:
+    """Return when enough of its queues' use has ended, counted one end after the other."""
+    tree, leaf = scene.tree, scene.leaf
+    if leaf is None:
+        return Start(0, "its queue is not in the tree")
+    charged = []
+    by_ms = scene.now_ms if tree.block(leaf, scene.demand) is None else 0
+    for release in releases(scene) if not by_ms else ():
+        branch = tree.branches.get(release.job.spec.queue)
+        if branch is None:
+            continue
+        part = tree.part(branch, release.job.spec.tenant)
+        demand = tree.demand_of(release.ask, [place for _, place in release.places], scene.snapshot.nodes)
+        tree.charge(part, demand, -1)
+        charged.append((part, demand))
+        if tree.block(leaf, scene.demand) is None:
+            by_ms = release.end_ms
+            break
+    for part, demand in charged:
+        tree.charge(part, demand)
+    if by_ms:
+        return Start(by_ms, "when enough of its quota has become free")
+    return Start(0, _why_unknown(scene, "its quota does not suffice even when all running jobs have ended"))

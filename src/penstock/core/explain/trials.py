@@ -1,0 +1,214 @@
+"""Planning on edited snapshots: the only way in which an edit is found to help.
+
+A plan is made on what can matter alone, so that many can be tried. When a cycle would change nothing, the waiting jobs
+that can come between a job and its start are few: those for whom others leave, the one of its pool that has waited too
+long, and the first blocked ones of its pool, who get reservations. All others wait for room that is not there, and
+their waiting changes nothing. When a cycle would start somebody, or the edit makes room, every job is in the plan.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.core.backfill import held_places
+from penstock.core.derived import charge_of
+from penstock.core.explain.rights import may_ask_others
+from penstock.core.explain.scene import Scene
+from penstock.core.extension import Policies
+from penstock.core.model.cluster import ClusterConfig, Node
+from penstock.core.model.ids import ClassId, JobId, NodeName
+from penstock.core.model.jobs import Job, JobSpec
+from penstock.core.order.ranks import class_of
+from penstock.core.order.walk import PendingJobs
+from penstock.core.place.free import NodeFree
+from penstock.core.plan import Plan
+from penstock.core.planner import Planner
+from penstock.core.snapshot import Snapshot
+from penstock.core.stuck import quota_blocks
+
+PLANS_MAX = 40
+"""Plans made for one explanation."""
+WORK_MAX = 20_000
+"""Work of all of them: what is looked at, weighed so that one is about a microsecond."""
+_CLASS_WORK, _QUEUE_WORK, _NODE_WORK, _VICTIM_WORK = 25, 10, 6, 20
+_EDITED = ClassId(1 << 40)
+
+
+class Outcome(NamedTuple):
+    """What a plan did for the job: started it, or asked these to leave for it, or nothing."""
+
+    started: bool
+    victims: tuple[JobId, ...] = ()
+
+
+_NOTHING = Outcome(False)
+
+
+class Trials:
+    """Plans made for one explanation, counted and bounded. Once the bound is reached every answer is nothing."""
+
+    def __init__(self, scene: Scene, policies: Policies) -> None:
+        self._scene, self._policies = scene, policies
+        self.plans = self._work = 0
+        self.spent = False
+        """Something was not tried because of the bound."""
+        self._weighed = len(scene.snapshot.running) if may_ask_others(scene) else 0
+        self._others: tuple[PendingJobs, ...] | None = None
+        self._all: tuple[PendingJobs, ...] | None = None
+
+    # The request.
+
+    def with_spec(self, spec: JobSpec) -> Outcome:
+        """Plan with another request of the job."""
+        scene = self._scene
+        job = replace(scene.job, spec=spec)
+        if not scene.quiet:
+            return self._plan(self._with(self._rest(), job))
+        if self._others is None:
+            self._others = tuple(self._relevant())
+        found = self._plan(self._with(self._others, job))
+        if found.victims:  # how hard a cycle looks for victims depends on how many wait
+            return self._plan(self._with(self._rest(), job))
+        return found
+
+    def _with(self, others: tuple[PendingJobs, ...], job: Job) -> Snapshot:
+        """Return the snapshot in which these jobs wait and the edited one, in a class of its own or with its like."""
+        snapshot = self._scene.snapshot
+        key = class_of(job, snapshot.config)
+        at, class_id = next(((i, c) for i, (c, known, _) in enumerate(others) if known == key), (len(others), _EDITED))
+        edited = replace(job, class_id=class_id)
+        alike = others[at][2] if at < len(others) else ()
+        together = (class_id, key, sorted([*alike, edited], key=lambda j: j.id))
+        beneficiaries = tuple(edited if other.id == job.id else other for other in snapshot.beneficiaries)
+        classes = (*others[:at], together, *others[at + 1 :])
+        return replace(snapshot, classes=classes, beneficiaries=beneficiaries)
+
+    def _rest(self) -> tuple[PendingJobs, ...]:
+        """Return all waiting jobs but this one."""
+        if self._all is None:
+            self._all = tuple(_without(self._scene.snapshot.classes, self._scene.job))
+        return self._all
+
+    def _relevant(self) -> Iterator[PendingJobs]:
+        scene = self._scene
+        wanted = {job.class_id for job in scene.snapshot.beneficiaries}
+        wanted.update(self._starving())
+        keys = {class_id: key for class_id, key, _ in scene.snapshot.classes}
+        queue = scene.tree.rules.get(scene.spec.queue)
+        if queue is not None and queue.policy == "least_attained":  # whose turn it is depends on all of them
+            wanted.update(class_id for class_id, key in keys.items() if key.queue == queue.name)
+        conservative = scene.pool is not None and scene.pool.backfill == "conservative"
+        depth = scene.settings.backfill_depth_max if conservative else 1
+        blocked = (
+            class_id
+            for class_id, verdict in scene.base.verdicts.items()
+            if class_id in keys and class_id not in wanted and verdict.code in ("no_fit", "kept_back")
+            if keys[class_id].ask.pool == scene.gang.pool
+        )
+        wanted.update(islice(blocked, depth + 2))
+        return (entry for entry in self._rest() if entry[0] in wanted)
+
+    def _starving(self) -> Iterator[ClassId]:
+        """Yield the class of the job that the cycle looks after because it has waited too long, this one left out."""
+        scene = self._scene
+        bound_ms = scene.now_ms - scene.settings.starvation_after_ms
+        found = []
+        for class_id, key, jobs in self._rest():
+            if key.ask.pool == scene.gang.pool and jobs[0].submitted_ms <= bound_ms:
+                ready = (j for j in jobs if j.not_before_ms <= scene.now_ms and j.id not in scene.base.held)
+                head = next(ready, None)
+                if head is not None and head.submitted_ms <= bound_ms:
+                    found.append((head.submitted_ms, head.id, class_id, key))
+        for _, _, class_id, key in sorted(found, key=lambda entry: entry[:2]):
+            branch = scene.tree.branches.get(key.queue)
+            if branch is not None and not quota_blocks(scene.tree, branch, key):
+                yield class_id
+                return
+
+    # The cluster.
+
+    def with_config(self, config: ClusterConfig) -> Outcome:
+        """Plan with another configuration."""
+        return self._plan_elsewhere(replace(self._scene.snapshot, config=config))
+
+    def with_node(self, node: Node, free: NodeFree) -> Outcome:
+        """Plan with another value of a known node."""
+        name, snapshot = node.spec.name, self._scene.snapshot
+        nodes, frees = {**snapshot.nodes, name: node}, {**snapshot.free, name: free}
+        return self._plan(replace(snapshot, nodes=nodes, free=frees, changes=[]), len(nodes))
+
+    def with_more_nodes(self, more: Mapping[NodeName, tuple[Node, NodeFree]]) -> Outcome:
+        """Plan with nodes that are not there."""
+        snapshot = self._scene.snapshot
+        nodes = {**snapshot.nodes, **{name: node for name, (node, _) in more.items()}}
+        free = {**snapshot.free, **{name: empty for name, (_, empty) in more.items()}}
+        nodes, free = dict(sorted(nodes.items())), dict(sorted(free.items()))
+        return self._plan_elsewhere(replace(snapshot, nodes=nodes, free=free, changes=[]))
+
+    def without(self, job: Job) -> Outcome:
+        """Plan as if a running job had ended."""
+        snapshot = self._scene.snapshot
+        return self._plan(without_running(snapshot, job, self._scene.now_ms), len(snapshot.nodes))
+
+    # Plans.
+
+    def _plan(self, snapshot: Snapshot, nodes_anew: int = 0) -> Outcome:
+        return self._outcome(self._scene.plan(snapshot)) if self._may(snapshot, nodes_anew) else _NOTHING
+
+    def _plan_elsewhere(self, snapshot: Snapshot) -> Outcome:
+        """Plan with indexes of its own: other nodes or another configuration would throw the shared ones away."""
+        if not self._may(snapshot, len(snapshot.nodes)):
+            return _NOTHING
+        return self._outcome(Planner(self._policies).plan(snapshot, self._scene.now_ms))
+
+    def _may(self, snapshot: Snapshot, nodes_anew: int) -> bool:
+        work = _CLASS_WORK * len(snapshot.classes) + _NODE_WORK * nodes_anew + 100
+        work += _QUEUE_WORK * (len(snapshot.config.queues) + len(snapshot.usage))
+        work += _VICTIM_WORK * self._weighed
+        if self.plans >= PLANS_MAX or self._work + work > WORK_MAX:
+            self.spent = True
+            return False
+        self.plans += 1
+        self._work += work
+        return True
+
+    def _outcome(self, plan: Plan) -> Outcome:
+        job_id = self._scene.job.id
+        victims = tuple(sorted(p.victim for p in plan.preemptions if p.beneficiary == job_id))
+        return Outcome(any(start.job_id == job_id for start in plan.starts), victims)
+
+
+def _without(classes: tuple[PendingJobs, ...], job: Job) -> Iterator[PendingJobs]:
+    for class_id, key, jobs in classes:
+        rest = [j for j in jobs if j.id != job.id] if class_id == job.class_id else jobs
+        if rest:
+            yield class_id, key, rest
+
+
+def without_running(snapshot: Snapshot, job: Job, now_ms: int) -> Snapshot:
+    """Return the snapshot as it would be if a running job had ended and left nothing behind."""
+    free = dict(snapshot.free)
+    for rank, place in held_places(job):
+        node = snapshot.nodes.get(place.node)
+        if node is not None and node.incarnation == place.incarnation:
+            free[place.node] = free[place.node].put_back(job.ask.each_of(rank), place.devices, place.slots)
+    use = (job.spec.queue, job.spec.tenant)
+    half_life_ms = snapshot.config.settings.fair_share_half_life_ms
+    share = snapshot.usage[use].changed(charge_of(job, snapshot.nodes).negative(), now_ms, half_life_ms)
+    kind = (job.spec.ask.pool, job.spec.priority)
+    evictable = dict(snapshot.evictable)
+    if job.spec.preemptible:
+        evictable[kind] -= 1
+    return replace(
+        snapshot,
+        free=free,
+        changes=[],
+        running={i: other for i, other in snapshot.running.items() if i != job.id},
+        stopping={i: whom for i, whom in snapshot.stopping.items() if i != job.id},
+        usage={**snapshot.usage, use: share},
+        ends=[end for end in snapshot.ends if end[1] != job.id],
+        evictable={k: count for k, count in evictable.items() if count},
+        elastic=tuple(i for i in snapshot.elastic if i != job.id),
+    )

@@ -1,0 +1,131 @@
+"""The table of fields of a job: how each is read, its JSON Schema, and a line on it for people."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.core.askfields import (
+    ALTERNATIVES,
+    NAMES,
+    QUANTITY,
+    SHAPE,
+    STRING,
+    Field,
+    Json,
+    read_count,
+    struct,
+    whole,
+)
+from penstock.core.errors import nearest
+from penstock.core.model import jobs as m
+from penstock.core.reader import TEXT_MAX, Reader
+from penstock.core.units import parse_duration_ms
+
+ARRAY_MAX = 100_000
+SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP")
+
+
+def _command(reader: Reader, field: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) and value.strip() and len(value) <= TEXT_MAX and "\0" not in value:
+        return ("/bin/sh", "-c", value)
+    if isinstance(value, list) and value and all(isinstance(v, str | int | float) for v in value):
+        words = tuple(str(v) for v in value)
+        if words[0] and all("\0" not in w for w in words) and sum(map(len, words)) <= TEXT_MAX:
+            return words
+    reader.wrong(field, value, "a command line, or a list of words")
+    return ()
+
+
+def _priority(reader: Reader, field: str, value: Any) -> int:
+    if isinstance(value, str) and value in m.PRIORITY_CLASSES:
+        return m.PRIORITY_CLASSES[value]
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10_000:
+        return value
+    words = list(m.PRIORITY_CLASSES)
+    hint = nearest(value, words) if isinstance(value, str) else ""
+    reader.wrong(field, value, "one of " + ", ".join(words) + " or a number from 0 to 10000", hint=hint)
+    return m.PRIORITY_CLASSES["medium"]
+
+
+def _dependencies(reader: Reader, field: str, value: Any) -> list[int | str]:
+    items = value if isinstance(value, list) else [value]
+    found: list[int | str] = []
+    for item in items:
+        if isinstance(item, str) and item.isdecimal() and len(item) < 17:
+            item = int(item)
+        if isinstance(item, bool) or not isinstance(item, int | str) or item == "" or (item != item):
+            reader.wrong(field, item, "job numbers, or names of jobs in the same file")
+        elif isinstance(item, int) and not 0 < item < 2**53:
+            reader.wrong(field, item, "a job number from 1")
+        else:
+            found.append(item)
+    return found
+
+
+def _checkpoint(reader: Reader, field: str, value: Any) -> m.CheckpointSpec:
+    inner = Reader(reader.path(field), reader.problems)
+    if not isinstance(value, Mapping):
+        reader.wrong(field, value, "a mapping with signal, request_signal, interval")
+        return m.CheckpointSpec()
+    inner.unknown(value, ("signal", "request_signal", "interval"))
+    request = value.get("request_signal")
+    return m.CheckpointSpec(
+        stop_signal=inner.word("signal", value.get("signal", "SIGTERM"), SIGNALS, "SIGTERM"),
+        request_signal=inner.word("request_signal", request, SIGNALS, "") if request is not None else "",
+        interval_ms=inner.quantity("interval", value.get("interval", "10m"), parse_duration_ms, "10m"),
+    )
+
+
+def _duration(reader: Reader, field: str, value: Any) -> int:
+    return reader.quantity(field, value, parse_duration_ms, "2h or 90s")
+
+
+def _text(reader: Reader, field: str, value: Any) -> str:
+    return reader.text(field, value)
+
+
+def _flag(default: bool) -> Callable[[Reader, str, Any], bool]:
+    return lambda reader, field, value: reader.flag(field, value, default=default)
+
+
+def _pairs(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], ...]:
+    return reader.pairs(field, value)
+
+
+_FLAG: Json = {"type": "boolean"}
+_JOB_REF: Json = {"type": ["string", "integer"], "minimum": 1, "maximum": 2**53 - 1, "minLength": 1}
+_JOBS: Json = {"anyOf": [_JOB_REF, {"type": "array", "items": _JOB_REF}]}
+_SIGNAL: Json = {"enum": list(SIGNALS)}
+
+FIELDS: dict[str, Field] = {
+    "name": Field(_text, STRING, "name of the job; by default the program's"),
+    "command": Field(
+        _command,
+        {"anyOf": [STRING, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]},
+        "a line for /bin/sh, or a list of words that is executed as it is",
+    ),
+    **SHAPE,
+    "alternatives": ALTERNATIVES,
+    "shareable": Field(_flag(False), _FLAG, "its devices may be shared while they are little used (false)"),
+    "pool": Field(_text, STRING, "pool to run in"),
+    "queue": Field(_text, STRING, "queue to wait in"),
+    "tenant": Field(_text, STRING, "team that the job belongs to"),
+    "priority": Field(_priority, {"type": ["string", "integer"]}, "low, medium, high, or a number"),
+    "preemptible": Field(_flag(True), _FLAG, "may be asked to make room for others (true)"),
+    "after_ok": Field(_dependencies, _JOBS, "start when these have succeeded"),
+    "after_any": Field(_dependencies, _JOBS, "start when these have ended in any way"),
+    "after_failed": Field(_dependencies, _JOBS, "start when these have failed"),
+    "array": Field(read_count(1, ARRAY_MAX, 1), whole(1, ARRAY_MAX), "submit this many copies with their own index"),
+    "time_limit": Field(_duration, QUANTITY, "an attempt that runs longer is stopped"),
+    "estimated_duration": Field(_duration, QUANTITY, "how long it will probably run"),
+    "max_wait": Field(_duration, QUANTITY, "cancel it when it has waited this long"),
+    "grace": Field(_duration, QUANTITY, "time between the stop signal and the kill (30s)"),
+    "retries": Field(read_count(0, 100, 0), whole(0, 100), "attempts after a failure of its own (0)"),
+    "env": Field(_pairs, NAMES, "environment variables"),
+    "workdir": Field(_text, STRING, "directory to start in"),
+    "labels": Field(_pairs, NAMES, "labels of the job"),
+    "checkpoint": Field(
+        _checkpoint,
+        struct(signal=_SIGNAL, request_signal=_SIGNAL, interval=QUANTITY),
+        "how the program is asked to save",
+    ),
+}

@@ -1,0 +1,65 @@
+"""The request class of a job: everything the scheduler looks at but its age, as coarse as its queue's policy allows.
+
+Numbers that differ from job to job (expected length, service attained) are rounded to steps, so that classes stay few.
+"""
+
+from penstock.core.model.cluster import ClusterConfig, Queue, Settings
+from penstock.core.model.jobs import Job, RequestClass
+
+STEPS_PER_OCTAVE = 4
+"""Lengths are rounded up to the next 2^(1/4), about 19 %."""
+_QUARTERS = (1_000_000, 1_189_207, 1_414_214, 1_681_793)
+
+
+def class_of(job: Job, config: ClusterConfig) -> RequestClass:
+    """Return the request class of a job under the policies of `config`."""
+    spec = job.spec
+    policy = next((q.policy for q in config.queues if q.name == spec.queue), "fifo")
+    rank = 0
+    if policy == "least_attained":
+        rank = attained_level(job.served_device_ms, config.settings)
+    elif policy == "shortest_predicted":
+        rank = length_step(expected_ms(job) * max(1, spec.ask.device_total))
+    length_ms = rounded_up_ms(expected_ms(job))
+    return RequestClass(
+        spec.queue, spec.tenant, spec.priority, spec.ask, spec.alternatives, spec.preemptible, rank, length_ms
+    )
+
+
+def expected_ms(job: Job) -> int:
+    """Return how long an attempt may be expected to run: what was predicted, within what was declared; 0 unknown."""
+    spec = job.spec
+    declared = spec.estimated_duration_ms or spec.time_limit_ms
+    expected = job.predicted_ms or declared
+    return min(expected, spec.time_limit_ms) if spec.time_limit_ms else expected
+
+
+def attained_level(served_device_ms: int, settings: Settings) -> int:
+    """Return the level of a job that has attained this much service: 0 is served first.
+
+    Levels double: the first ends at the step, the second at twice the step, and so on. Source: Tiresias (NSDI'19),
+    discretised two-dimensional least attained service.
+    """
+    return (served_device_ms // max(1, settings.least_attained_step_device_ms)).bit_length()
+
+
+def length_step(length_ms: int) -> int:
+    """Return the number of the step that a length falls into: steps are 2^(1/4) apart, 0 is up to 1 ms or unknown."""
+    if length_ms <= 1:
+        return 0
+    octave = length_ms.bit_length() - 1
+    base = 1 << octave
+    quarter = sum(length_ms * 1_000_000 > base * q for q in _QUARTERS)
+    return STEPS_PER_OCTAVE * octave + quarter
+
+
+def rounded_up_ms(length_ms: int) -> int:
+    """Return the length rounded up to its step; 0 stays 0."""
+    if length_ms <= 1:
+        return max(0, length_ms)
+    octave, quarter = divmod(length_step(length_ms), STEPS_PER_OCTAVE)
+    return -(-(1 << octave) * _QUARTERS[quarter] // 1_000_000)
+
+
+def queue_of(config: ClusterConfig, name: str) -> Queue | None:
+    return next((q for q in config.queues if q.name == name), None)

@@ -1,0 +1,96 @@
+"""Use of resources by queues and tenants: at present, and in the past with a half-life. Integers throughout."""
+
+from math import isqrt
+from typing import NamedTuple
+
+_ONE = 1 << 40
+"""Fixed point: 1.0 of a decay factor."""
+_HALVINGS = 20
+
+
+class Charge(NamedTuple):
+    """Amounts of each resource: devices and CPU in thousandths, memory in bytes, running jobs, devices by model."""
+
+    device_milli: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    jobs: int = 0
+    models: tuple[tuple[str, int], ...] = ()
+
+    def plus(self, other: "Charge", times: int = 1) -> "Charge":
+        models = self.models
+        if other.models:
+            merged = dict(models)
+            for model, milli in other.models:
+                merged[model] = merged.get(model, 0) + times * milli
+            models = tuple(sorted((m, v) for m, v in merged.items() if v))
+        return Charge(
+            self.device_milli + times * other.device_milli,
+            self.cpu_milli + times * other.cpu_milli,
+            self.memory_bytes + times * other.memory_bytes,
+            self.jobs + times * other.jobs,
+            models,
+        )
+
+    def negative(self) -> "Charge":
+        return Charge().plus(self, -1)
+
+    def amount(self, resource: str) -> int:
+        """Return the amount of a resource by the name that quotas use."""
+        if resource.startswith("devices:"):
+            return dict(self.models).get(resource[8:], 0)
+        fields = {"devices": 0, "cpus": 1, "memory": 2, "jobs": 3}
+        found = self[fields[resource]]
+        assert isinstance(found, int)
+        return found
+
+
+class Share(NamedTuple):
+    """Present use, and the running average of past use (devices in thousandths times 2^20) as of `since_ms`."""
+
+    now: Charge = Charge()
+    average: int = 0
+    since_ms: int = 0
+
+    def changed(self, charge: Charge, now_ms: int, half_life_ms: int) -> "Share":
+        """Return the share after `charge` was added to the present use."""
+        if half_life_ms == 0:
+            return Share(self.now.plus(charge))
+        return Share(self.now.plus(charge), self.average_at(now_ms, half_life_ms), now_ms)
+
+    def average_at(self, now_ms: int, half_life_ms: int) -> int:
+        """Return the average of use up to `now_ms`, in which use a half-life ago weighs half as much as use now."""
+        past = decayed(self.average, now_ms - self.since_ms, half_life_ms)
+        present = self.now.device_milli << 20
+        return past + present - decayed(present, now_ms - self.since_ms, half_life_ms)
+
+
+def decayed(value: int, elapsed_ms: int, half_life_ms: int) -> int:
+    """Return `value` x 2^(-elapsed/half-life), rounded down, the same on every machine.
+
+    The exponent is split into whole halvings and binary fractions, whose factors 2^(-1/2^k) come from repeated
+    integer square roots.
+    """
+    if elapsed_ms <= 0 or value == 0:
+        return value
+    whole, rest = divmod(elapsed_ms, half_life_ms)
+    if whole >= value.bit_length():
+        return 0
+    value >>= whole
+    fraction = (rest << _HALVINGS) // half_life_ms
+    for step, factor in enumerate(_FACTORS):
+        if fraction >> (_HALVINGS - 1 - step) & 1:
+            value = value * factor // _ONE
+    return value
+
+
+def _factors() -> tuple[int, ...]:
+    """Return 2^(-1/2), 2^(-1/4), ... in fixed point."""
+    found, factor = [], _ONE // 2
+    for _ in range(_HALVINGS):
+        factor = isqrt(factor * _ONE)
+        found.append(factor)
+    return tuple(found)
+
+
+_FACTORS = _factors()

@@ -1,0 +1,200 @@
+"""Walks the waiting jobs of a queue tree in order, looking only at the head of each request class.
+
+Jobs of one class differ in age alone, and no policy ever puts the younger of two such jobs first; so a class is a
+sorted list, and the cost of a cycle grows with classes and placements, not with waiting jobs. What is started counts
+at once for the queues above it, so that shares and quotas hold inside a cycle as well as between two.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+from penstock.core.extension import EXTENSION_PREFIX, Policies
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.ids import ClassId, JobId
+from penstock.core.model.jobs import Job, RequestClass
+from penstock.core.order.policies import SCORE_SCALE, OrderKey, order_key, priority_score_milli
+from penstock.core.order.tree import Branch, QueueTree, QuotaBlock
+
+PendingJobs = tuple[ClassId, RequestClass, Sequence[Job]]
+
+
+class Cursor:
+    """One class of waiting jobs, and how far the walk has come in it."""
+
+    __slots__ = ("alive", "at", "class_id", "decreasing", "demand", "job", "jobs", "key", "leaf", "milli", "plain")
+
+    def __init__(self, class_id: ClassId, key: RequestClass, jobs: Sequence[Job], leaf: "Branch") -> None:
+        self.class_id, self.key, self.jobs, self.leaf = class_id, key, jobs, leaf
+        self.at = -1
+        self.alive = True
+        """Whether the walk has not left the class behind."""
+        self.job: Job = jobs[0]
+        self.demand: tuple[int, ...] = ()
+        self.milli = key.ask.device_milli
+        """Devices a job of the class asks for, in thousandths."""
+        self.decreasing = False
+        """Whether its pool takes the larger of equally urgent jobs first."""
+        self.plain: bool | None = None
+        """Whether its jobs need nothing but room; None before somebody looked."""
+
+
+class JobOrder:
+    """Gives waiting jobs one at a time; the caller says after each what became of it."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        tree: QueueTree,
+        classes: Iterable[PendingJobs],
+        now_ms: int,
+        policies: Policies,
+    ) -> None:
+        self._settings, self.tree, self._now_ms, self._policies = config.settings, tree, now_ms, policies
+        self.backing_off: list[tuple[ClassId, Job]] = []
+        """Jobs that are passed over because they must not be tried yet."""
+        self.broken: dict[str, str] = {}
+        """Third-party policies that failed in this cycle, and how."""
+        self._path: list[Branch] = []
+        decreasing = {pool.name for pool in config.pools if pool.placement == "first_fit_decreasing"}
+        for class_id, key, jobs in classes:
+            branch = tree.branches.get(key.queue)
+            if branch is not None:
+                part = tree.part(branch, key.tenant)
+                cursor = Cursor(class_id, key, jobs, part)
+                cursor.decreasing = key.ask.pool in decreasing
+                if self._step(cursor):
+                    part.cursors.append(cursor)
+        tree.sort_tenants()
+        self._fill(tree.root)
+
+    def set_back(self, places: Iterable[tuple[Cursor, int]]) -> None:
+        """Go back to these positions in these classes. Use must have been given back before."""
+        for cursor, at in places:
+            cursor.at, cursor.job, cursor.alive = at, cursor.jobs[at], True
+        self._fill(self.tree.root)
+
+    def _step(self, cursor: Cursor) -> bool:
+        """Go to the next job of the class that may be tried now; return False at the end."""
+        jobs, at, now_ms = cursor.jobs, cursor.at + 1, self._now_ms
+        while at < len(jobs):
+            job = jobs[at]
+            if job.not_before_ms <= now_ms:
+                cursor.at, cursor.job = at, job
+                return True
+            self.backing_off.append((cursor.class_id, job))
+            at += 1
+        return False
+
+    def _fill(self, branch: Branch) -> None:
+        for child in branch.children:
+            self._fill(child)
+        branch.heap = []
+        for child in branch.children:
+            key = self._child_key(branch, child)
+            if key is not None:
+                branch.heap.append((key, child.position, child))
+        for cursor in branch.cursors:
+            if not cursor.alive:
+                continue
+            key = self._key(branch.policy, cursor) if not branch.children else self._own_key(branch, cursor)
+            branch.heap.append((key, -1 - cursor.class_id, cursor))
+        heapq.heapify(branch.heap)
+
+    def _key(self, policy: str, cursor: Cursor) -> OrderKey:
+        if cursor.decreasing:
+            return (-SCORE_SCALE * cursor.job.spec.priority, -cursor.milli, cursor.job.id)
+        if policy == "priority":  # the most used and the dearest: spelled out here
+            return (-priority_score_milli(cursor.job, cursor.milli, self._settings, self._now_ms), cursor.job.id)
+        if policy.startswith(EXTENSION_PREFIX):
+            return self._foreign_key(policy, cursor)
+        return order_key(policy, cursor.job, cursor.key, self._settings, self._now_ms, self._policies)
+
+    def _foreign_key(self, policy: str, cursor: Cursor) -> OrderKey:
+        """Ask a third-party policy. One that fails once orders by age for the rest of the cycle, and is named."""
+        if policy not in self.broken:
+            try:
+                return order_key(policy, cursor.job, cursor.key, self._settings, self._now_ms, self._policies)
+            except Exception as error:  # noqa: BLE001 - somebody else's code: whatever it raises, scheduling goes on
+                self.broken[policy] = f"{type(error).__name__}: {error}"
+        return order_key("fifo", cursor.job, cursor.key, self._settings, self._now_ms, self._policies)
+
+    def _own_key(self, branch: Branch, cursor: Cursor) -> OrderKey:
+        """A job that waits in an inner queue itself goes before its children where these are compared by shares."""
+        if branch.policy in ("fair_share", "capacity"):
+            return (-1, *self._key(branch.policy, cursor))
+        return self._key(_static(branch.policy), cursor)
+
+    def _child_key(self, branch: Branch, child: Branch) -> OrderKey | None:
+        if not child.heap:
+            return None
+        if branch.policy == "fair_share":
+            return (0, self.tree.share(child), child.position)
+        if branch.policy == "capacity":
+            return (*self.tree.guarantee_used(child), child.position)
+        head: Branch | Cursor = child
+        while isinstance(head, Branch):
+            head = head.heap[0][2]
+        return self._key(_static(branch.policy), head)
+
+    def peek(self) -> Cursor | None:
+        """Return the class whose head goes next, or None when all were looked at."""
+        path, at = self._path, self.tree.root
+        path.clear()
+        while at.heap:
+            path.append(at)
+            below = at.heap[0][2]
+            if isinstance(below, Cursor):
+                return below
+            at = below
+        return None
+
+    def _settle(self, cursor: Cursor | None) -> None:
+        """Put the walk right again, from the leaf up: its head is `cursor`'s next job, or gone."""
+        leaf = self._path[-1]
+        if cursor is None:
+            leaf.heap[0][2].alive = False
+            heapq.heappop(leaf.heap)
+        else:
+            key = self._key(leaf.policy, cursor) if not leaf.children else self._own_key(leaf, cursor)
+            heapq.heapreplace(leaf.heap, (key, -1 - cursor.class_id, cursor))
+        for branch in reversed(self._path[:-1]):
+            child = branch.heap[0][2]
+            key_of_child = self._child_key(branch, child)
+            if key_of_child is None:
+                heapq.heappop(branch.heap)
+            else:
+                heapq.heapreplace(branch.heap, (key_of_child, child.position, child))
+
+    def demand(self, cursor: Cursor) -> tuple[int, ...]:
+        if not cursor.demand:
+            cursor.demand = self.tree.demand(cursor.key)
+        return cursor.demand
+
+    def block(self, cursor: Cursor) -> QuotaBlock | None:
+        """Return the maximum that keeps the class from starting, or None."""
+        return self.tree.block(cursor.leaf, self.demand(cursor))
+
+    def started(self, cursor: Cursor, demand: tuple[int, ...] | None = None) -> None:
+        """Count the job that `peek` gave as started (`demand`: if it is not what its class asks for), and go on."""
+        self.tree.charge(cursor.leaf, demand or self.demand(cursor))
+        self._settle(cursor if self._step(cursor) else None)
+
+    def skip(self, cursor: Cursor) -> None:
+        """Go on to the next job, which may be of the same class."""
+        self._settle(cursor if self._step(cursor) else None)
+
+    def drop(self, cursor: Cursor) -> None:
+        """Go on, leaving out every other job of this class: what did not fit is not tried again."""
+        assert self._path[-1].heap[0][2] is cursor
+        self._settle(None)
+
+    def __iter__(self) -> Iterator[JobId]:
+        """Yield every job in order as if each were started (consumes the order)."""
+        while (cursor := self.peek()) is not None:
+            yield cursor.job.id
+            self.started(cursor)
+
+
+def _static(policy: str) -> str:
+    """Policies that know of jobs what their class says compare queues by age."""
+    return policy if policy in ("priority", "fifo") or policy.startswith("ext:") else "fifo"

@@ -1,0 +1,106 @@
+"""Capacity that is free now but kept for a job that starts later: who may use it until then, and how much of it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import GangAsk, ReplicaPlace
+from penstock.core.place.free import NodeFree
+from penstock.core.place.index import FreeCluster
+
+FOREVER_MS = 1 << 62
+
+
+class Claim(NamedTuple):
+    """From `start_ms` on a job holds part of a node; `then` is what is free beside it from that time on."""
+
+    start_ms: int
+    then: NodeFree
+    job_id: JobId | None
+
+
+class Shadows:
+    """Nodes on which something is kept. In the index stands only what any job may use, however long it runs.
+
+    A job that ends before a claim starts is not bound by it: `lift` shows the index what such a job may use.
+    """
+
+    def __init__(self, cluster: FreeCluster) -> None:
+        self._cluster = cluster
+        self._real: dict[int, NodeFree] = {}
+        self._claims: dict[int, list[Claim]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._claims)
+
+    def claim(self, node: int, claim: Claim) -> None:
+        """Keep part of a node."""
+        self._real.setdefault(node, self._cluster.free_of(node))
+        self._claims.setdefault(node, []).append(claim)
+        self._show(node, FOREVER_MS)
+
+    def _show(self, node: int, end_ms: int) -> None:
+        free = self._real[node]
+        for claim in self._claims[node]:
+            if claim.start_ms < end_ms:
+                free = lesser(free, claim.then)
+        self._cluster.change(node, free)
+
+    def real(self, node: int) -> NodeFree:
+        """Return what is free on a node, kept or not."""
+        return self._real.get(node) or self._cluster.free_of(node)
+
+    def may_help(self, end_ms: int) -> bool:
+        """Return whether a job that ends by `end_ms` may use more than the index shows."""
+        return any(c.start_ms >= end_ms for claims in self._claims.values() for c in claims)
+
+    def lift(self, end_ms: int) -> None:
+        """Show what a job that ends by `end_ms` may use; `lower` must follow."""
+        for node in self._claims:
+            self._show(node, end_ms)
+
+    def lower(self) -> None:
+        """Show again what any job may use."""
+        for node in self._claims:
+            self._show(node, FOREVER_MS)
+
+    def taken(self, ask: GangAsk, places: Sequence[ReplicaPlace], end_ms: int) -> None:
+        """Take note of a gang that was placed and ends by `end_ms`: claims from before that have less beside them."""
+        for rank, place in enumerate(places):
+            node = self._cluster.index[place.node]
+            if node in self._claims:
+                each = ask.each_of(rank)
+                self._real[node] = self._real[node].take(each, place.devices, place.slots)
+                self._claims[node] = [
+                    c._replace(then=c.then.take(each, place.devices, place.slots)) if c.start_ms < end_ms else c
+                    for c in self._claims[node]
+                ]
+                self._show(node, FOREVER_MS)
+
+    def blocker(self) -> JobId | None:
+        """Return the job that is kept room for first."""
+        jobs = [c.job_id for claims in self._claims.values() for c in claims if c.job_id is not None]
+        return min(jobs, default=None)
+
+
+def lesser(a: NodeFree, b: NodeFree) -> NodeFree:
+    """Return what is free in both: the lesser of each quantity, device by device.
+
+    A device that is cut up otherwise in one than in the other counts as not free: the cuts cannot be compared.
+    """
+    same = tuple(cut for cut in a.mig if cut in b.mig)
+    cut = {i for i, _ in (*a.mig, *b.mig)}
+    parts = sorted({i for i, _ in (*a.shared, *b.shared)} - cut)
+    devices = tuple(0 if i in cut else min(x, y) for i, (x, y) in enumerate(zip(a.devices, b.devices, strict=True)))
+    apart = "reserved" if a.kept_for and b.kept_for and a.kept_for != b.kept_for else ""
+    return a._replace(
+        closed=a.closed or b.closed or apart,
+        kept_for=a.kept_for or b.kept_for,
+        cpu_milli=min(a.cpu_milli, b.cpu_milli),
+        memory_bytes=min(a.memory_bytes, b.memory_bytes),
+        storage_bytes=min(a.storage_bytes, b.storage_bytes),
+        bandwidth_bps=min(a.bandwidth_bps, b.bandwidth_bps),
+        devices=devices,
+        shared=tuple((i, min(a.memory_left(i), b.memory_left(i))) for i in parts),
+        mig=same,
+    )

@@ -1,0 +1,258 @@
+"""Backfill: a later job goes ahead exactly when it delays none that comes before it."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.model.cluster import Pool
+from tests.core.builders import World, cluster, node, queues
+from tests.core.driving import finish, follow
+
+MINUTE = 60_000
+NEVER = 10**12
+
+
+def world(*nodes, rule="easy", **fields):
+    fifo = queues("default", policy="fifo", preemption="never")
+    pools = (Pool("default", backfill=rule, placement="best_fit"),)
+    return World(*nodes, pools=pools, queues=fifo, starvation_after_ms=NEVER, **fields)
+
+
+def started(found):
+    return [s.job_id for s in found.starts]
+
+
+def reserved(found):
+    return {r.job_id: r.start_ms for r in found.reserved}
+
+
+def half_full(rule="easy", length_ms=16_384):
+    """Return a node of 4 with 2 devices held until `length_ms` from now, and a job of 4 that waits for them."""
+    w = world(node("a", 4), rule=rule)
+    w.run(w.submit(2, estimated_duration_ms=length_ms))
+    return w, w.submit(4)
+
+
+@pytest.mark.parametrize(("length_ms", "goes"), [(16_384, True), (16_385, False), (0, False), (1_000, True)])
+def test_a_later_job_starts_exactly_if_it_ends_before_the_reserved_start(length_ms, goes):
+    w, blocked = half_full()
+    later = w.submit(2, estimated_duration_ms=length_ms)
+    found = w.plan()
+    assert started(found) == ([later] if goes else [])
+    assert reserved(found) == {blocked: w.now + 16_384}
+    assert {v.first: (v.code, v.blocker) for v in found.verdicts.values()} == {
+        blocked: ("no_fit", None),
+        **({} if goes else {later: ("kept_back", blocked)}),
+    }
+
+
+def test_time_that_passes_leaves_less_room_for_backfill():
+    w, _ = half_full()
+    w.now += 8_193
+    w.submit(2, estimated_duration_ms=8_192)
+    assert started(w.plan()) == []
+    w.now -= 1
+    assert len(w.plan().starts) == 1
+
+
+def test_a_later_job_may_run_for_ever_beside_the_reserved_one():
+    w = world(node("a", 4), node("b", 1))
+    w.run(w.submit(2, estimated_duration_ms=MINUTE))
+    w.submit(4)
+    beside = w.submit(1, cpus=2)
+    assert started(w.plan()) == [beside]
+    assert w.plan().starts[0].places[0].node == "b"
+
+
+def test_what_the_reserved_job_leaves_on_its_own_node_may_be_used_for_ever():
+    w = world(node("a", 4))
+    w.run(w.submit(2, estimated_duration_ms=MINUTE))
+    w.submit(3)
+    one, other = w.submit(1), w.submit(1)
+    found = w.plan()
+    assert started(found) == [one]
+    assert {v.first: v.code for v in found.verdicts.values()}[other] == "kept_back"
+
+
+def test_host_resources_are_kept_too():
+    w = world(node("a", 0, cpus=4))
+    w.run(w.submit(0, cpus=3, estimated_duration_ms=MINUTE))
+    w.submit(0, cpus=4)
+    w.submit(0, cpus=1)
+    assert started(w.plan()) == []
+
+
+def test_without_backfill_nothing_is_kept():
+    w, _ = half_full("none")
+    later = w.submit(2)
+    assert started(w.plan()) == [later]
+    assert w.plan().reserved == ()
+
+
+def test_no_reservation_is_worked_out_while_nobody_could_profit():
+    w = world(node("a", 2))
+    w.run(w.submit(2, estimated_duration_ms=MINUTE))
+    w.submit(2)
+    assert w.plan().reserved == ()
+
+
+def test_a_job_behind_runs_of_unknown_length_has_no_reservation():
+    w = world(node("a", 4))
+    w.run(w.submit(2))
+    w.submit(4)
+    later = w.submit(2)
+    found = w.plan()
+    assert (started(found), found.reserved) == ([later], ())
+
+
+def test_an_overdue_run_is_expected_to_end_at_once():
+    w, blocked = half_full()
+    w.now += MINUTE
+    w.submit(2, estimated_duration_ms=MINUTE)
+    found = w.plan()
+    assert (started(found), reserved(found)) == ([], {blocked: w.now + 1})
+
+
+def test_a_start_of_the_same_cycle_counts_as_one_that_ends_again():
+    w = world(node("a", 4))
+    w.submit(2, estimated_duration_ms=16_384)
+    blocked = w.submit(4)
+    w.submit(2, estimated_duration_ms=16_385)
+    found = w.plan()
+    assert (started(found), reserved(found)) == ([1], {blocked: w.now + 16_384})
+
+
+def test_easy_keeps_room_for_the_first_job_only():
+    w = world(node("a", 4), node("b", 4))
+    w.run(w.submit(3, estimated_duration_ms=MINUTE), w.submit(3, estimated_duration_ms=2 * MINUTE))
+    first, _ = w.submit(4), w.submit(4, cpus=2)
+    later = w.submit(1)
+    found = w.plan()
+    assert (started(found), reserved(found)) == ([later], {first: w.now + MINUTE})
+
+
+def test_conservative_keeps_room_for_all_of_them():
+    w = world(node("a", 4), node("b", 4), rule="conservative")
+    w.run(w.submit(3, estimated_duration_ms=MINUTE), w.submit(3, estimated_duration_ms=2 * MINUTE))
+    first, second = w.submit(4), w.submit(4, cpus=2)
+    w.submit(1)
+    found = w.plan()
+    assert (started(found), reserved(found)) == ([], {first: w.now + MINUTE, second: w.now + 2 * MINUTE})
+
+
+def test_conservative_looks_behind_bookings_as_well():
+    w = world(node("a", 2), rule="conservative")
+    w.run(w.submit(1, estimated_duration_ms=8_192))
+    first, second = w.submit(2, estimated_duration_ms=4_096), w.submit(2, cpus=2)
+    w.submit(1, cpus=3)
+    found = w.plan()
+    assert reserved(found) == {first: w.now + 8_192, second: w.now + 8_192 + 4_096}
+
+
+def test_conservative_keeps_no_more_bookings_than_its_depth():
+    w = world(node("a", 2), rule="conservative", backfill_depth_max=1)
+    w.run(w.submit(1, estimated_duration_ms=8_192))
+    first, _ = w.submit(2, estimated_duration_ms=4_096), w.submit(2, cpus=2)
+    w.submit(1, cpus=3)
+    assert list(reserved(w.plan())) == [first]
+
+
+def test_room_that_victims_leave_for_another_is_not_promised_a_second_time():
+    from penstock.core.model.cluster import Queue
+
+    tree = (Queue("default", policy="fifo", preemption="never"), Queue("high"))
+    w = World(node("a", 4), queues=tree, pools=(Pool("default"),), root_policy="priority", starvation_after_ms=NEVER)
+    low = w.submit(2, priority=100, estimated_duration_ms=MINUTE)
+    stays = w.submit(1, priority=100, estimated_duration_ms=2 * MINUTE, preemptible=False)
+    w.run(low, stays)
+    high = w.submit(3, priority=900, queue="high", estimated_duration_ms=10 * MINUTE)
+    blocked = w.submit(2, priority=500, estimated_duration_ms=MINUTE)
+    w.submit(1, priority=200, estimated_duration_ms=MINUTE)
+    found = w.plan()
+    assert [(p.victim, p.beneficiary) for p in found.preemptions] == [(low, high)]
+    assert reserved(found).get(blocked, NEVER) > w.now + MINUTE
+
+
+# Whole runs with exact lengths: nobody is delayed.
+
+
+def drawn(rnd, count):
+    return [
+        {
+            "devices": rnd.randint(0, 4),
+            "replicas": rnd.choice([1, 1, 1, 2, 3]),
+            "cpus": rnd.randint(0, 4),
+            "estimated_duration_ms": rnd.choice([1_000, 2_000, 4_096, 9_000, 20_000]),
+        }
+        for _ in range(count)
+    ]
+
+
+def simulate(w, rnd, jobs, promised):
+    """Submit, plan and end jobs at exactly their length; `promised` gathers each job's first reserved start."""
+    began = {}
+    while jobs or w.state.jobs:
+        for _ in range(min(len(jobs), rnd.choice([0, 1, 1, 3]))):
+            w.submit(**jobs.pop())
+        found = w.cycle()
+        for job_id, start_ms in reserved(found).items():
+            promised.setdefault(job_id, start_ms)
+        follow(w)
+        began |= dict.fromkeys(started(found), w.now)
+        ends = {j: w.job(j).attempt.allocated_ms + w.job(j).spec.estimated_duration_ms for j in w.state.derived.active}
+        w.now = min([*ends.values(), w.now + (3_000 if jobs else NEVER)])
+        for job_id in sorted(j for j, end_ms in ends.items() if end_ms <= w.now):
+            finish(w, job_id)
+    return began
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(["easy", "conservative"]))
+def test_with_exact_lengths_a_reserved_job_never_starts_later_than_promised(seed, rule):
+    rnd = random.Random(seed)
+    w = world(node("a", 4, cpus=6), node("b", 4, cpus=4), node("c", 2, cpus=4), rule=rule)
+    promised: dict[int, int] = {}
+    began = simulate(w, rnd, drawn(rnd, 25), promised)
+    late = {j: (began[j], at) for j, at in promised.items() if began[j] > at}
+    assert late == {}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32))
+def test_conservative_backfill_delays_nobody_beyond_plain_order(seed):
+    """Each job starts no later than if every job waited for all before it to have started."""
+    rnd = random.Random(seed)
+    jobs = drawn(rnd, 12)
+    strict = [rnd.random() for _ in jobs]
+    del strict
+    w = world(node("a", 4, cpus=8), rule="conservative")
+    ids = [w.submit(**fields) for fields in jobs]
+    began = simulate(w, rnd, [], {})
+    plain = in_plain_order(jobs)
+    assert all(began[job] <= w_start for job, w_start in zip(ids, plain, strict=True))
+
+
+def in_plain_order(jobs):
+    """Return when each job starts on one node of 4 devices and 8 cores if none goes past another."""
+    now, running, starts = 1_000_000, [], []
+    for fields in jobs:
+        while True:
+            devices = sum(r["devices"] * r["replicas"] for _, r in running)
+            cpus = sum(r["cpus"] * r["replicas"] for _, r in running)
+            fits = devices + fields["devices"] * fields["replicas"] <= 4 and cpus + fields["cpus"] * fields["replicas"] <= 8
+            if fits:
+                break
+            now = min(end for end, _ in running)
+            running = [(end, r) for end, r in running if end > now]
+        starts.append(now)
+        running.append((now + fields["estimated_duration_ms"], fields))
+    return starts
+
+
+def test_a_full_cluster_runs_through_in_order():
+    w = cluster(1, 1, queues=queues("default", policy="fifo"))
+    jobs = [{"devices": 1, "estimated_duration_ms": 1_000} for _ in range(4)]
+    began = simulate(w, random.Random(0), jobs, {})
+    assert sorted(began) == sorted(began, key=began.__getitem__)

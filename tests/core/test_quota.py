@@ -1,0 +1,281 @@
+"""Maxima of the queue tree: never exceeded, at any level, whatever happens; and what is not lent stays idle."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.model.cluster import ROOT_QUEUE, Queue
+from penstock.core.model.jobs import GangAsk, GroupAsk
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.core.order.tree import QuotaBlock
+from tests.core.builders import GIB, World, ask, cluster, device, job_spec, node, queues
+from tests.core.driving import follow, running, use
+
+
+def started(found):
+    return [s.job_id for s in found.starts]
+
+
+def blocks(w, found):
+    return {v.first: v.quota for v in found.verdicts.values()}
+
+
+def limited(**amounts):
+    return tuple(sorted(amounts.items()))
+
+
+@pytest.mark.parametrize(
+    ("resource", "limit", "job", "block"),
+    [
+        ("devices", 3_000, {"devices": 2}, (2_000, 3_000, 2_000)),
+        ("cpus", 5_000, {"devices": 0, "cpus": 3}, (3_000, 5_000, 3_000)),
+        ("memory", 5 * GIB, {"devices": 0, "memory_gib": 3}, (3 * GIB, 5 * GIB, 3 * GIB)),
+        ("jobs", 1, {"devices": 1}, (1, 1, 1)),
+        ("devices:A100", 1_500, {"devices": 1, "models": ("A100",)}, (1_000, 1_500, 1_000)),
+    ],
+)
+def test_a_maximum_keeps_the_next_job_waiting_and_says_by_how_much(resource, limit, job, block):
+    w = cluster(1, 8, queues=queues("default", max=((resource, limit),)))
+    first, second = w.submit(**job), w.submit(**job)
+    found = w.cycle()
+    assert started(found) == [first]
+    assert blocks(w, found) == {second: QuotaBlock("default", resource, *block)}
+    assert blocks(w, found)[second].short == block[0] + block[2] - limit
+
+
+def test_exactly_the_maximum_is_allowed():
+    w = cluster(1, 8, queues=queues("default", max=(("devices", 4_000),)))
+    jobs = [w.submit(2), w.submit(2)]
+    assert started(w.plan()) == jobs
+
+
+def test_the_lowest_queue_that_is_full_is_named():
+    tree = (Queue("a", max=(("devices", 2_000),)), Queue("b", "a", max=(("devices", 1_000),)), Queue("c", "a"))
+    w = cluster(1, 8, queues=tree)
+    jobs = [w.submit(1, queue=q) for q in "bbccc"]
+    found = w.cycle()
+    assert started(found) == [jobs[0], jobs[2]]
+    assert {first: b.queue for first, b in blocks(w, found).items()} == {jobs[1]: "b", jobs[3]: "a"}
+
+
+def test_a_job_of_another_queue_goes_past_one_over_its_maximum():
+    w = cluster(1, 3, queues=(Queue("a", max=(("devices", 2_000),)), Queue("b")))
+    w.run(w.submit(1, queue="a", priority=900))
+    w.submit(2, queue="a", priority=900)
+    other = w.submit(1, queue="b")
+    assert started(w.plan()) == [other]
+
+
+def test_fractions_and_instances_count_as_parts_of_devices():
+    limit = queues("default", policy="fifo", max=(("devices", 900),))
+    w = World(node("a", (device(0, mig=True), device(1))), queues=limit)
+    half = w.submit(1, share_milli=500)
+    instance = w.submit(1, profile="2g.20gb")  # 2 of 7 compute slices: 285
+    w.submit(1, share_milli=200)
+    assert sorted(started(w.cycle())) == [half, instance]
+    assert w.state.queue_tree().branches["default"].used[0] == 785
+
+
+def test_all_groups_of_a_gang_count():
+    w = cluster(1, 8, queues=queues("default", max=(("devices", 5_000),)))
+    w.run(w.submit(1))
+    each = ReplicaAsk(Resources(), DeviceAsk(1))
+    w.submit(gang=GangAsk(2, each, others=(GroupAsk(1, ReplicaAsk(Resources(), DeviceAsk(3))),)))
+    assert started(w.plan()) == []
+    fits = w.submit(gang=GangAsk(2, each, others=(GroupAsk(1, ReplicaAsk(Resources(), DeviceAsk(2))),)))
+    assert started(w.plan()) == [fits]
+
+
+def test_a_model_counts_by_what_was_given_not_by_what_was_asked():
+    new = tuple(device(i, model="H100") for i in range(2))
+    w = World(node("n", new), queues=queues("default", max=(("devices:H100", 1_000),)))
+    jobs = [w.submit(1), w.submit(1)]
+    found = w.cycle()
+    assert started(found) == jobs[:1]
+    assert blocks(w, found) == {jobs[1]: QuotaBlock("default", "devices:H100", 1_000, 1_000, 1_000)}
+
+
+def test_an_alternative_beyond_the_maximum_gives_way_to_one_within_it():
+    w = cluster(2, 4, queues=queues("default", max=(("devices", 3_000),)))
+    w.run(w.submit(1, preemptible=False))
+    w.drain("n1")
+    job = w.submit(1, topology="spread", replicas=2, alternatives=(ask(3), ask(2)))
+    found = w.cycle()
+    assert [(s.job_id, s.choice, len(s.places[0].devices)) for s in found.starts] == [(job, 2, 2)]
+
+
+def test_a_job_all_of_whose_free_shapes_are_beyond_the_maximum_is_told_so():
+    w = cluster(2, 4, queues=queues("default", max=(("devices", 3_000),)))
+    w.run(w.submit(1, preemptible=False))
+    w.drain("n1")
+    job = w.submit(1, topology="spread", replicas=2, alternatives=(ask(3),))
+    assert blocks(w, w.plan()) == {job: QuotaBlock("default", "devices", 1_000, 3_000, 3_000)}
+
+
+def test_a_stale_plan_never_exceeds_a_maximum():
+    w = cluster(1, 8, queues=queues("default", max=(("devices", 2_000),)))
+    w.submit(2)
+    stale = w.plan()
+    w.cancel(1)
+    w.submit(2)
+    stale_too = w.plan()
+    w.cycle()
+    assert w.apply(stale).starts == ()
+    assert w.apply(stale_too).starts == ()
+    assert use(w, "default") == 2
+
+
+def test_two_stale_plans_together_do_not_exceed_a_maximum():
+    w = cluster(2, 2, queues=(Queue("p", max=(("devices", 2_000),)), Queue("a", "p"), Queue("b", "p")))
+    one = w.submit(2, queue="a")
+    first = w.plan()
+    w.drain("n0")
+    two = w.submit(2, queue="b", priority=900)
+    second = w.plan()
+    assert (started(first), started(second)) == ([one], [two])
+    w.drain("n0", on=False)
+    assert [started(w.apply(first)), started(w.apply(second))] == [[one], []]
+
+
+def test_two_starving_jobs_of_two_pools_share_one_maximum():
+    from penstock.core.model.cluster import Pool
+
+    pools = (Pool("default"), Pool("q"))
+    limit = queues("default", max=(("devices", 1_000),))
+    w = World(node("a", 1), node("b", 1, pool="q"), pools=pools, queues=limit, starvation_after_ms=0)
+    w.submit(1)
+    w.submit(1, pool="q")
+    assert w.cycle().dropped == 0
+    assert use(w, "default") == 1
+
+
+def test_what_a_queue_does_not_lend_stays_idle_for_it():
+    tree = (Queue("a", guaranteed=(("devices", 4_000),), lend=(("devices", 1_000),)), Queue("b"))
+    w = cluster(1, 8, queues=tree)
+    jobs = [w.submit(1, queue="b") for _ in range(8)]
+    found = w.cycle()
+    assert started(found) == jobs[:5]
+    assert blocks(w, found) == {jobs[5]: QuotaBlock(ROOT_QUEUE, "devices", 8_000, 8_000, 1_000)}
+    owners = [w.submit(1, queue="a") for _ in range(4)]
+    assert started(w.cycle()) == owners[:3]
+
+
+def test_what_the_owner_uses_is_not_kept_a_second_time():
+    tree = (Queue("a", guaranteed=(("devices", 4_000),), lend=()), Queue("b"))
+    w = cluster(1, 8, queues=tree)
+    w.run(w.submit(4, queue="a"))
+    jobs = [w.submit(1, queue="b") for _ in range(5)]
+    assert started(w.cycle()) == jobs[:4]
+
+
+# Random trees.
+
+NAMES = ("a", "b", "c", "d", "e")
+MODELS = ("A100", "H100")
+LIMITS = {
+    "devices": lambda rnd: 1_000 * rnd.randint(0, 5),
+    "cpus": lambda rnd: 1_000 * rnd.randint(1, 8),
+    "memory": lambda rnd: GIB * rnd.randint(1, 12),
+    "jobs": lambda rnd: rnd.randint(1, 4),
+    "devices:A100": lambda rnd: 1_000 * rnd.randint(0, 3),
+    "devices:H100": lambda rnd: 1_000 * rnd.randint(0, 3),
+}
+
+
+def random_tree(rnd):
+    """Return up to five queues, each below the root or an earlier one, with limits on some resources."""
+    tree = []
+    for i, name in enumerate(NAMES):
+        parent = rnd.choice([ROOT_QUEUE, *NAMES[:i]])
+        limits = sorted((r, draw(rnd)) for r, draw in LIMITS.items() if rnd.random() < 0.3)
+        policy = rnd.choice(["priority", "fifo", "fair_share", "capacity", "shortest_predicted"])
+        tree.append(Queue(name, parent, policy, max=tuple(limits)))
+    return tuple(tree)
+
+
+def recounted(w):
+    """Return what each queue uses, counted from specs and places alone."""
+    parents = {q.name: q.parent for q in w.state.config.queues}
+    used = {}
+    for job in w.state.jobs.values():
+        if job.attempt is None:
+            continue
+        each, replicas = job.spec.ask.each, job.attempt.replicas
+        counted = {"jobs": 1, "cpus": each.host.cpu_milli * len(replicas)}
+        counted["memory"] = each.host.memory_bytes * len(replicas)
+        counted["devices"] = 1_000 * each.device_count * len(replicas)
+        for replica in replicas:
+            for index in replica.place.devices if replica.holds else ():
+                model = w.state.nodes[replica.place.node].spec.devices[index].model
+                counted[f"devices:{model}"] = counted.get(f"devices:{model}", 0) + 1_000
+        at = job.spec.queue
+        while at in parents:
+            for resource, amount in counted.items():
+                used[at, resource] = used.get((at, resource), 0) + amount
+            at = parents[at]
+    return used
+
+
+def assert_within(w):
+    used = recounted(w)
+    for queue in w.state.config.queues:
+        for resource, limit in queue.max:
+            assert used.get((queue.name, resource), 0) <= limit, (queue, resource)
+
+
+def tree_world(rnd):
+    mixed = tuple(device(i, model=MODELS[i % 2]) for i in range(4))
+    nodes = (node("n0", mixed, cpus=8), node("n1", 3, cpus=8))
+    w = World(*nodes, queues=random_tree(rnd), starvation_after_ms=20_000, allow_waiting_for_nodes=True)
+    w.stale = [w.plan()]
+    return w
+
+
+def tree_step(w, rnd):
+    w.now += 5_000
+    for _ in range(rnd.randint(0, 3)):
+        models = rnd.choice([(), (), ("A100",), MODELS])
+        shape = {"models": models} if (devices := rnd.randint(0, 2)) else {}
+        priority = rnd.choice([100, 500, 900])
+        shape |= {"cpus": rnd.randint(0, 2), "memory_gib": rnd.randint(0, 3)}
+        w.request(job_spec(devices, rnd.randint(1, 2), queue=rnd.choice(NAMES), priority=priority, **shape))
+    what = rnd.random()
+    if what < 0.2:
+        w.stale.append(w.plan())
+    elif what < 0.4:
+        w.apply(rnd.choice(w.stale))
+    elif what < 0.8:
+        assert w.cycle().dropped == 0
+    elif running(w):
+        w.cancel(rnd.choice(sorted(running(w))))
+    if rnd.random() < 0.7:
+        follow(w)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_no_maximum_is_exceeded_at_any_level_whatever_happens(seed):
+    rnd = random.Random(seed)
+    w = tree_world(rnd)
+    for _ in range(30):
+        tree_step(w, rnd)
+        assert_within(w)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_verdict_of_quota_is_true_and_its_numbers_are_those_of_a_recount(seed):
+    rnd = random.Random(seed)
+    w = tree_world(rnd)
+    for _ in range(10):
+        tree_step(w, rnd)
+    w.cycle()
+    used, limits = recounted(w), {q.name: dict(q.max) for q in w.state.config.queues}
+    for verdict in w.plan().verdicts.values():
+        block = verdict.quota
+        if block is not None:
+            assert block.limit == limits[block.queue][block.resource]
+            assert block.used >= used.get((block.queue, block.resource), 0)
+            assert block.used + block.asked > block.limit
