@@ -175,3 +175,55 @@ def test_a_waiting_job_is_explained_to_people(penstock, server):
     jobs.close()
     assert f"job {waiting} waiting (no_fit)" in told.out
     assert "0 free in all" in told.out
+    assert "  devices_short: needs 1 x 4 devices; best node n1 has 0 free; short by 4 on n1\n" in told.out
+    assert re.search(r"^ +2 +devices_short$", told.out, re.MULTILINE)
+    assert "would start now: job " in told.out
+    assert "start: cannot be told: 2 running job(s) declare neither a time limit nor an estimate" in told.out
+
+
+def test_a_way_out_by_preemption_and_a_bound_are_told_apart(penstock, server):
+    jobs = Jobs(server.client)
+    for _ in range(2):
+        jobs.state(jobs.submit("sleep 60", devices=4, priority=600, time_limit="1h"), "running")
+    waiting = jobs.submit("true", devices=4)
+    until(lambda: jobs.client.explain(waiting).code == "no_fit", "the cycle has seen it")
+    told = penstock("explain", str(waiting))
+    jobs.close()
+    assert "would make room now: priority: 601 instead of 500 would preempt job(s) " in told.out
+    assert re.search(r"start: within (1h 0m|59m \d+s), by the expected ends of running jobs", told.out)
+
+
+def test_a_job_that_is_asked_to_stop_is_told_why(penstock, server):
+    jobs = Jobs(server.client)
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+    low = [jobs.submit(stubborn, devices=4, priority="low", grace="8s") for _ in range(2)]
+    for job in low:
+        jobs.said(job, "ready")
+    high = jobs.submit("true", devices=4, priority="high")
+    victim = until(lambda: [j for j in low if jobs.client.job(j).state == "stopping"], "one is asked")[0]
+    told = penstock("explain", str(victim))
+    jobs.close()
+    assert f"preempted for job {high}, by rule lower_priority: it has the lower priority; it costs " in told.out
+    assert re.search(r"it has [0-9.]+s left to save", told.out)
+    assert f"held by / waits for: job {high}" in told.out
+
+
+def test_alerts_are_listed_and_counted_where_an_operator_looks(penstock, server):
+    assert penstock("alerts").out == "nothing stands still\n"
+    assert penstock("alerts", "--json").json() == {"alerts": []}
+    jobs = Jobs(server.client)
+    for name in ("n1", "n2"):
+        server.client.drain(name)
+    job = jobs.submit("true")
+    try:
+        told, queues = penstock("alerts").out, penstock("queue").out
+    finally:
+        for name in ("n1", "n2"):
+            server.client.drain(name, on=False)
+        jobs.close()
+    assert told.splitlines() == [
+        f"nodes_away: 1 job(s): {job}",
+        "  fits only on nodes that take no work now: n1 (draining), n2 (draining)",
+        "  to resolve it: bring these nodes back, or ask for less",
+    ]
+    assert "1 job(s) can never start as things are: penstock alerts" in queues

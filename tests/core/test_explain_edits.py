@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.explain import edit_job, explain, trials
+from penstock.core.explain import edit_cluster, edit_job, explain, trials
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import Dependency, GroupAsk
@@ -83,6 +83,18 @@ def test_a_smaller_profile():
     assert edits(w, w.submit(1, profile="4g.40gb")) == [("devices.profile", "4g.40gb", "3g.40gb")]
 
 
+def test_the_largest_profile_that_has_room():
+    w = World(node("a", (device(0, mig=True),)))
+    fill(w, "a", devices=1, profile="4g.40gb")
+    assert edits(w, w.submit(1, profile="7g.80gb")) == [("devices.profile", "7g.80gb", "3g.40gb")]
+
+
+def test_no_memory_limit_where_no_memory_is_left():
+    w = World(node("a", 1))
+    fill(w, "a", devices=1, share_milli=400, share_memory_bytes=80 * GIB)
+    assert edits(w, w.submit(1, share_milli=400, share_memory_bytes=60 * GIB)) == []
+
+
 def test_no_profile_where_none_is_left():
     w = World(node("a", (device(0, mig=True),)))
     fill(w, "a", devices=1, profile="7g.80gb")
@@ -133,6 +145,15 @@ def other_node(**fields):
 )
 def test_a_filter_less(fields, expected):
     assert other_node(**fields) == [expected]
+
+
+def test_no_label_less_where_the_other_nodes_are_kept_for_somebody():
+    w = World(node("a", 1, labels=(("disk", "ssd"),)), node("b", 4))
+    fill(w, "a")
+    fill(w, "b", devices=2, time_limit_ms=60_000)
+    w.submit(4, priority=900)
+    paths = [path for path, *_ in edits(w, w.submit(1, labels_wanted=(("disk", "ssd"),)))]
+    assert paths == []
 
 
 def test_devices_that_are_joined_more_loosely():
@@ -384,6 +405,43 @@ def test_no_node_is_proposed_that_would_not_be_enough_in_any_number():
 # What is bounded.
 
 
+def test_only_so_many_running_jobs_are_looked_at(monkeypatch):
+    monkeypatch.setattr(edit_cluster, "ENDINGS_SEEN_MAX", 1)
+    w = World(node("a", 1), node("b", 2))
+    fill(w, "a")
+    fill(w, "b", devices=2)
+    job = w.submit(2)
+    assert edits(w, job, "cluster") == [("nodes", 2, 3)]
+
+
+def test_only_so_many_more_nodes_are_proposed(monkeypatch):
+    monkeypatch.setattr(edit_cluster, "NODES_ADDED_MAX", 1)
+    w = cluster(2, 1)
+    for name in ("n0", "n1"):
+        fill(w, name)
+    assert "nodes" not in [e[0] for e in edits(w, w.submit(1, 2), "cluster")]
+
+
+def test_only_so_many_ends_are_planned(monkeypatch):
+    monkeypatch.setattr(edit_cluster, "ENDINGS_PLANNED_MAX", 1)
+    w = cluster(2, 1)
+    for name in ("n0", "n1"):
+        fill(w, name)
+    w.submit(1)
+    assert edits(w, w.submit(1, priority=100), "cluster") == [("nodes", 2, 4)]
+
+
+def test_a_priority_that_was_not_proven_to_be_the_lowest_is_not_proposed(monkeypatch):
+    w = cluster(1, 2)
+    w.run(w.submit(1, priority=800), w.submit(1, priority=900))
+    job = w.submit(1, 1)
+    w.cycle()
+    for plans in range(6):
+        monkeypatch.setattr(trials, "PLANS_MAX", plans)
+        found = [e for e in explain(w.state, w.job(job), w.now).edits if e.path == "priority"]
+        assert [e.new for e in found] in ([], [801])
+
+
 def test_what_was_not_tried_is_said(monkeypatch):
     monkeypatch.setattr(trials, "PLANS_MAX", 1)
     w = busy()
@@ -392,6 +450,15 @@ def test_what_was_not_tried_is_said(monkeypatch):
     found = explain(w.state, w.job(job), w.now)
     assert [e.path for e in found.edits] == ["replicas"]
     assert found.edits_note == "not everything was tried: 1 plans were made on 2 nodes with 1 kinds of requests"
+
+
+def test_where_many_wait_what_seldom_helps_is_left_out_and_that_is_said(monkeypatch):
+    monkeypatch.setattr(trials, "FEW_WORK_MAX", 0)
+    w = cluster(1, 1)
+    fill(w, "n0")
+    job = w.submit(1)
+    assert edits(w, job, "cluster") == []
+    assert explain(w.state, w.job(job), w.now).edits_note.startswith("not everything was tried: 0 plans were made")
 
 
 def test_a_number_that_was_not_proven_to_be_the_smallest_is_not_proposed(monkeypatch):
@@ -410,7 +477,7 @@ def test_a_number_that_was_not_proven_to_be_the_smallest_is_not_proposed(monkeyp
 # Properties.
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_edit_really_starts_the_job_and_none_is_larger_than_needed(seed):
     w = crowded(seed)

@@ -1,8 +1,13 @@
 """Reading over HTTP: what is there is shown exactly, what is not is a 404, and pages neither skip nor repeat."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
 from penstock.client import Client
+from penstock.server import app
+from penstock.server.answers import ApiError
 from tests.server.harness import until
 
 API = "/api/v1"
@@ -71,7 +76,42 @@ def test_a_waiting_job_is_explained_with_numbers(jobs):
     found = until(lambda: e if (e := jobs.client.explain(job)).code == "no_fit" else None, "the cycle has seen it")
     assert sum(found.refused.values()) == 2
     assert "needs 1 x 2 devices; 0 free in all" in found.text
+    first = found.constraints[0]
+    assert (first.code, first.distance, first.unit) == ("devices_short", 2_000, "device_milli")
     assert jobs.client.explain(jobs.submit(after_ok=job)).blockers == (job,)
+
+
+def test_an_edit_that_is_proposed_can_be_written_into_the_request(jobs):
+    for _ in range(2):
+        jobs.state(jobs.submit("sleep 60", devices=3), "running")
+    waiting = jobs.submit("sleep 60", devices=2)
+    found = until(lambda: jobs.client.explain(waiting).edits, "the cycle has seen it")[0]
+    assert (found.kind, found.path, found.old, found.new) == ("request", "devices.count", 2, 1)
+    assert jobs.state(jobs.submit("sleep 60", devices={"count": found.new}), "running")
+
+
+def test_what_can_never_start_is_an_alert(jobs):
+    assert jobs.client.alerts() == []
+    job = jobs.submit("true", devices=4, replicas=2)
+    for name in ("n1", "n2"):
+        jobs.client.drain(name)
+    try:
+        waiting = jobs.submit("true")
+        found = until(lambda: [a for a in jobs.client.alerts() if waiting in a.job_ids], "it is noticed")
+        assert found[0].code == "nodes_away"
+        assert found[0].text == "fits only on nodes that take no work now: n1 (draining), n2 (draining)"
+    finally:
+        for name in ("n1", "n2"):
+            jobs.client.drain(name, on=False)
+    assert jobs.ended(waiting).state == jobs.ended(job).state == "succeeded"
+
+
+def test_too_many_explanations_at_once_are_refused(monkeypatch):
+    gate = app._Explanations(SimpleNamespace(service=SimpleNamespace(policies=None)))
+    monkeypatch.setattr(app, "EXPLANATIONS_WAITING_MAX", 0)
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(gate.of(None))
+    assert refused.value.details.code == "overloaded"
 
 
 def test_a_finished_job_is_explained_by_its_end(jobs):

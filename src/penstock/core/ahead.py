@@ -33,13 +33,15 @@ class Ahead:
         self.busy: set[PoolName] = set()
         """Pools in which somebody waits for room."""
 
-    def blocked(self, job: Job, key: RequestClass, prepared: Prepared) -> None:
-        """Take note of a job that comes now in order and does not fit."""
+    def blocked(self, job: Job, key: RequestClass, prepared: Prepared) -> bool:
+        """Take note of a job that comes now in order and does not fit; return whether those like it are booked too."""
         pool = key.ask.pool
         self.busy.add(pool)
-        waiting = self._blocked.setdefault(pool, [])
-        if len(waiting) + len(self._bookings.get(pool, ())) < self._depth[self._rules.get(pool, "none")]:
-            waiting.append((job, key, prepared))
+        rule, waiting = self._rules.get(pool, "none"), self._blocked.setdefault(pool, [])
+        if len(waiting) + len(self._bookings.get(pool, ())) >= self._depth[rule]:
+            return False
+        waiting.append((job, key, prepared))
+        return rule == "conservative"
 
     def waiting(self, pool: PoolName) -> bool:
         """Return whether a job of the pool is owed a reservation before a later one starts."""
@@ -59,7 +61,9 @@ class Ahead:
                 opening = earliest(prepared, self._cluster, self._releases(pool))
             elif rule == "conservative":
                 releases = list(self._releases(pool))
+                self._shadows.lift_all_of({reserved.job_id for reserved in self.reserved})
                 opening = earliest_beside(prepared, self._cluster, releases, bookings, key.length_ms, self._now_ms)
+                self._shadows.lower()
             else:
                 opening = None
             until_ms = opening.start_ms + key.length_ms if opening and key.length_ms else FOREVER_MS

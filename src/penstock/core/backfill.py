@@ -12,7 +12,7 @@ from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.place.free import NodeFree
 from penstock.core.place.gang import Prepared
 from penstock.core.place.index import FreeCluster, Mark
-from penstock.core.place.shadow import FOREVER_MS
+from penstock.core.place.shadow import FOREVER_MS, lesser
 
 RELEASES_MAX = 4_096
 """Ends of attempts that are looked ahead over; a job that needs more of them is given no reservation."""
@@ -144,11 +144,37 @@ def earliest_beside(
             if release.end_ms <= moment:
                 cluster.put_back(release.ask, release.places)
         until_ms = moment + length_ms if length_ms else FOREVER_MS
-        for booking in bookings:
-            if booking.start_ms < until_ms and booking.end_ms > moment:
-                cluster.take(booking.ask, booking.places)
+        later = [r for r in releases[:RELEASES_MAX] if moment < r.end_ms < until_ms]
+        met = [b for b in bookings if b.start_ms < until_ms and b.end_ms > moment]
+        for node, free in _least(cluster, met, later, moment).items():
+            cluster.change(node, free)
         opening = opening_now(prepared, cluster, moment)
         cluster.rollback(start)
         if opening is not None:
             return opening
     return None
+
+
+def _least(
+    cluster: FreeCluster, bookings: Sequence[Booking], releases: Sequence[Release], moment: int
+) -> dict[int, NodeFree]:
+    """Return what is always free from `moment` on, on the nodes of these bookings, as they come and go.
+
+    Bookings that do not meet each other may have the same places; so each is seen at its own time.
+    """
+    least: dict[int, NodeFree] = {}
+    nodes = sorted({cluster.index[place.node] for booking in bookings for place in booking.places})
+    start, waiting = cluster.mark(), sorted(releases, key=lambda r: (-r.end_ms, r.job.id))
+    for instant in sorted({moment, *(b.start_ms for b in bookings if b.start_ms > moment)}):
+        while waiting and waiting[-1].end_ms <= instant:
+            cluster.put_back(waiting[-1].ask, waiting.pop().places)
+        mark = cluster.mark()
+        for booking in bookings:
+            if booking.start_ms <= instant < booking.end_ms:
+                cluster.take(booking.ask, booking.places)
+        for node in nodes:
+            free = cluster.free_of(node)
+            least[node] = lesser(least[node], free) if node in least else free
+        cluster.rollback(mark)
+    cluster.rollback(start)
+    return least

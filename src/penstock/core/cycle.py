@@ -175,9 +175,13 @@ class Cycle:
             return True
         kept = bool(self._shadows) and self._fits_lifted(cursor)
         blocker = self._shadows.blocker() if kept else None
-        self._verdicts[cursor.class_id] = Verdict("kept_back" if kept else "no_fit", job.id, blocker)
-        self._ahead.blocked(job, key, prepared)
-        return False
+        known = self._verdicts.get(cursor.class_id)
+        if known is None or known.code == "making_room":
+            self._verdicts[cursor.class_id] = Verdict("kept_back" if kept else "no_fit", job.id, blocker)
+        if not self._ahead.blocked(job, key, prepared):
+            return False
+        self._order.skip(cursor)
+        return True
 
     def _start(self, cursor: Cursor, found: Placed, end_ms: int) -> bool:
         """Start what was placed; the class goes on."""

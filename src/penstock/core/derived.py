@@ -119,8 +119,9 @@ class Derived:
         """Requests that no known node could hold even when empty; forgotten when a node registers."""
         self.emptied: FreeCluster | None = None
         """All known nodes as if they held nothing; made anew when one registers."""
-        self.tree: QueueTree | None = None
-        self.tree_config: ClusterConfig | None = None
+        self.trees: tuple[QueueTree, ...] = ()
+        """Two trees of one configuration, to be loaded with what is used, or with nothing."""
+        self.trees_config: ClusterConfig | None = None
         self._keys: list[RequestClass] = []
         self._shapes: dict[NodeShape, NodeShape] = {}
         self._active_shared = self._ends_shared = False

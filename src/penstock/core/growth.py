@@ -94,7 +94,7 @@ class Growth:
                     curve=AmdahlCurve(),
                     held=counted,
                     devices_each=each,
-                    rest_ms=max(0, length_ms - ran_ms),
+                    rest_ms=max(0, length_ms - ran_ms) if length_ms else ran_ms,
                     restart_cost_ms=restart_ms,
                 )
             )

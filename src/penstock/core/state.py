@@ -157,16 +157,19 @@ class State:
         self.derived.job_changed(job)
 
     def queue_tree(self) -> QueueTree:
-        """Return the queues with what each of them uses now."""
-        return QueueTree(self.config).load(self.derived.usage, whole_total(self.derived.free), self.time_ms)
+        """Return the queues with what each of them uses now; good until it is asked for again."""
+        return self._tree(0).load(self.derived.usage, whole_total(self.derived.free), self.time_ms)
 
     def empty_tree(self) -> QueueTree:
-        """Return the queues as if nothing was used: what could ever start."""
-        tree = self.derived.tree
-        if tree is None or self.derived.tree_config is not self.config:
-            tree = QueueTree(self.config)
-            self.derived.tree, self.derived.tree_config = tree, self.config
-        return tree.load({}, Charge(), self.time_ms)
+        """Return the queues as if nothing was used: what could ever start. Good until it is asked for again."""
+        return self._tree(1).load({}, Charge(), self.time_ms)
+
+    def _tree(self, which: int) -> QueueTree:
+        """Return a tree of the present configuration to be loaded: its structure is made once."""
+        if self.derived.trees_config is not self.config:
+            self.derived.trees = (QueueTree(self.config), QueueTree(self.config))
+            self.derived.trees_config = self.config
+        return self.derived.trees[which]
 
     @property
     def _half_life_ms(self) -> int:

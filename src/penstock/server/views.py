@@ -3,10 +3,12 @@ by one atomic call, each value in it is frozen."""
 
 from penstock import __version__
 from penstock.api import types as api
+from penstock.core.derived import whole_total
 from penstock.core.ledger.usage import usage_by_tenant
 from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Job
+from penstock.core.order.tree import QueueTree
 from penstock.core.order.walk import JobOrder
 from penstock.core.plan import Plan
 from penstock.core.snapshot import take_snapshot
@@ -145,7 +147,8 @@ def queue_views(state: State, now_ms: int) -> list[api.QueueView]:
     jobs = list(state.jobs.values())
     snapshot = take_snapshot(state)
     first: dict[str, list[api.JobRef]] = {}
-    order = JobOrder(snapshot.config, state.queue_tree(), snapshot.classes, now_ms, {})
+    tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
+    order = JobOrder(snapshot.config, tree, snapshot.classes, now_ms, {})
     for _ in range(1000):
         cursor = order.peek()
         if cursor is None:

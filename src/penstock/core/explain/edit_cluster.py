@@ -67,8 +67,6 @@ def reserve(search: Search) -> Edits:
         return
     total = scene.pool_milli(pool.name)
     left = total * pool.reserve_milli // 1000 - short
-    if left < 0:
-        return
     milli = ((left + 1) * 1000 - 1) // total
     pools = tuple(replace(p, reserve_milli=milli) if p.name == pool.name else p for p in scene.config.pools)
     if search.trials.with_config(replace(scene.config, pools=pools)).started:
@@ -123,7 +121,7 @@ def _fits_with(search: Search, node: Node, free: NodeFree) -> bool:
 def ending(search: Search) -> Edits:
     """A running job that ends: of those whose end would do, the one that is expected to end first."""
     planned = 0
-    for job in _by_end(search):
+    for job in _by_end(search) if search.trials.few() else ():
         if _fits_without(search, job):
             planned += 1
             if search.trials.without(job).started:
@@ -152,7 +150,7 @@ def _fits_without(search: Search, job: Job) -> bool:
     scene = search.scene
     known, tree = scene.real(), scene.tree
     branch = tree.branches.get(job.spec.queue)
-    if branch is None or scene.branch is None or job.attempt is None:
+    if branch is None:
         return False
     mark = known.mark()
     known.put_back(job.ask, held_places(job))
@@ -162,7 +160,7 @@ def _fits_without(search: Search, job: Job) -> bool:
         part = tree.part(branch, job.spec.tenant)
         demand = scene.held(job)
         tree.charge(part, demand, -1)
-        found = not quota_blocks(tree, scene.branch, scene.key)
+        found = not scene.quota_blocks
         tree.charge(part, demand)
     return found
 
@@ -170,7 +168,7 @@ def _fits_without(search: Search, job: Job) -> bool:
 def more_nodes(search: Search) -> Edits:
     """The fewest more nodes of a kind that is there."""
     scene = search.scene
-    if quota_blocks(scene.tree, scene.branch, scene.key) if scene.branch is not None else True:
+    if scene.quota_blocks or not search.trials.few():
         return
     for least, node, shape in sorted(_kinds(search), key=lambda entry: entry[:1])[:KINDS_TRIED_MAX]:
         count = _fewest(lambda count, node=node, shape=shape: _started_with(search, count, node, shape), least)  # type: ignore[misc]

@@ -111,7 +111,7 @@ def _thresholds(search: Search) -> list[int]:
         priority_score_milli(scene.job, scene.gang.device_milli, scene.settings, scene.now_ms) - SCORE_SCALE * old
     )
     for _, key, jobs in scene.snapshot.classes:
-        if key.queue != scene.spec.queue:
+        if key.queue != scene.spec.queue or jobs[0].id == scene.job.id:
             continue
         if policy == "priority":
             ahead = priority_score_milli(jobs[0], key.ask.device_milli, scene.settings, scene.now_ms)

@@ -10,7 +10,6 @@ from penstock.core.explain.shortage import amount
 from penstock.core.model.jobs import JobSpec, Topology, TopologyScope
 from penstock.core.model.resources import LINK_KINDS, RESOURCE_FIELDS, Device, ReplicaAsk
 from penstock.core.place import mig
-from penstock.core.stuck import quota_blocks
 
 FIELDS = {"cpu_milli": "cpus", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
 SPREAD_MAX = 64
@@ -217,14 +216,8 @@ def _parts(left: Iterable[int], most: int, asked: int) -> list[int]:
     return sorted({part for free in left for count in spread if 0 < (part := free // count) < asked})
 
 
-def _within_quota(search: Search, field: str, asked: int) -> Iterator[int]:
-    scene = search.scene
-    resource = {"cpu_milli": "cpus", "memory_bytes": "memory"}.get(field, "")
-    if scene.branch is None or not resource:
-        return
-    rest = search.gang.host_total
-    others = getattr(rest, field) - search.gang.replicas * asked
-    for block in quota_blocks(scene.tree, scene.branch, scene.key):
-        part = (block.limit - block.used - others) // search.gang.replicas
-        if block.resource == resource and 0 < part < asked:
-            yield part
+def _within_quota(search: Search, field: str, asked: int) -> set[int]:
+    """Return the amounts that the quotas leave for each replica: with less of this resource none else is in the way."""
+    others = getattr(search.gang.host_total, field) - search.gang.replicas * asked
+    left = (block.limit - block.used - others for block in search.scene.quota_blocks)
+    return {part for amount in left if 0 < (part := amount // search.gang.replicas) < asked}

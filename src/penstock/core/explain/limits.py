@@ -6,7 +6,6 @@ from penstock.core.amounts import format_milli, format_resource
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.types import Constraint
 from penstock.core.order.tree import QuotaBlock
-from penstock.core.stuck import quota_blocks
 
 UNITS = {"devices": "device_milli", "cpus": "cpu_milli", "memory": "memory_bytes", "jobs": "jobs"}
 _DEVICES = 0
@@ -33,9 +32,7 @@ def limits(scene: Scene) -> Iterator[Constraint]:
 
 def blocks(scene: Scene) -> list[QuotaBlock]:
     """Return the maxima in the way, with the one that only the placement showed."""
-    if scene.branch is None:
-        return []
-    found = quota_blocks(scene.tree, scene.branch, scene.key)
+    found = scene.quota_blocks
     verdict = scene.base.verdicts.get(scene.job.class_id)
     late = verdict.quota if verdict is not None and verdict.code == "quota" else None
     if late is not None and not any((b.queue, b.resource) == (late.queue, late.resource) for b in found):

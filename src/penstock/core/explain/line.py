@@ -78,10 +78,8 @@ def making_room(scene: Scene) -> tuple[Constraint, tuple[JobId, ...]]:
 
 
 def _grace_left_ms(scene: Scene, job_id: JobId) -> int:
-    job = scene.snapshot.running.get(job_id)
-    if job is None or job.attempt is None:
-        return 0
-    stop = job.attempt.stop
+    job = scene.snapshot.running[job_id]
+    stop = job.attempt.stop if job.attempt is not None else None
     return max(0, stop.requested_ms + stop.grace_ms - scene.now_ms) if stop is not None else job.spec.grace_ms
 
 
@@ -112,9 +110,9 @@ def kept(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
 
 def _nodes_kept(scene: Scene) -> set[str]:
     """Return nodes that would take more replicas of the job if nothing were kept there."""
-    cluster, (need, most) = scene.real(), scene.needs[0]
-    found = set()
-    for node, shown in scene.kept_nodes:
-        if capacity(need, shown, most) < capacity(need, cluster.free_of(node), most):
-            found.add(str(cluster.names[node]))
-    return found
+    cluster = scene.real()
+    return {
+        str(cluster.names[node])
+        for node, shown in scene.kept_nodes
+        if any(capacity(need, shown, most) < capacity(need, cluster.free_of(node), most) for need, most in scene.needs)
+    }

@@ -27,9 +27,8 @@ class _Candidates(NamedTuple):
 
 def rights(scene: Scene) -> Iterator[Constraint]:
     """Yield why nobody is asked to leave for the job, given that it does not start by itself."""
-    rule, leaf = scene.tree.rules.get(scene.spec.queue), scene.leaf
-    if rule is None or leaf is None:
-        return
+    rule, leaf = scene.tree.rules[scene.spec.queue], scene.leaf
+    assert leaf is not None, "a job whose queue is not in the tree is told that"
     if rule.preemption == "never":
         text = f"queue {rule.name} never asks others to leave"
         yield Constraint("preempt_never", text, where=rule.name)
@@ -48,8 +47,7 @@ def rights(scene: Scene) -> Iterator[Constraint]:
 
 def may_ask_others(scene: Scene) -> bool:
     """Rule out cheaply that anybody who runs could be asked to leave for the job."""
-    if scene.leaf is None:
-        return False
+    assert scene.leaf is not None, "nothing is looked for when the queue is not in the tree"
     claimant = Claimant(scene.job, scene.key, scene.leaf, scene.demand, scene.tree)
     lower = any(pool == scene.gang.pool and p < scene.spec.priority for pool, p in scene.snapshot.evictable)
     return claimant.may_preempt and (lower or claimant.may_reclaim or scene.leaf.policy == "least_attained")

@@ -11,7 +11,7 @@ from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
 from penstock.core.order.ranks import class_of, expected_ms
 from penstock.core.order.shares import Charge
-from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.order.tree import Branch, QueueTree, QuotaBlock
 from penstock.core.place.fit import Need, closed_refusal, needs_of, refusal
 from penstock.core.place.free import NodeFree
 from penstock.core.place.gang import fits, replicas_possible
@@ -111,6 +111,11 @@ class Scene:
         if branch is None or quota_blocks(self.tree, branch, key) or self.reserve_short(key.ask, key.preemptible) > 0:
             return False
         return any(fits(gang, self.real(), key.tenant) for gang in (key.ask, *key.alternatives))
+
+    @property
+    def quota_blocks(self) -> list[QuotaBlock]:
+        """Every maximum that the job would exceed, as far as its request tells; none when its queue is not there."""
+        return quota_blocks(self.tree, self.branch, self.key) if self.branch is not None else []
 
     def reserve_short(self, gang: GangAsk, preemptible: bool) -> int:
         """Return by how much (thousandths of devices) the gang would cut into its pool's reserve; 0 when it may."""

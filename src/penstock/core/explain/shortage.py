@@ -104,7 +104,7 @@ def aspects(each: ReplicaAsk) -> list[Aspect]:
 def _of_devices(ask: DeviceAsk) -> list[Aspect]:
     alone = ReplicaAsk(Resources(), ask)
     if ask.profile:
-        return [Aspect("profile_short", alone, 1, "", f"instances of {ask.profile}", _nothing, str)]
+        return [Aspect("profile_short", alone, 1, "", f"instances of {ask.profile}", _free_devices(ask), str)]
     if not ask.whole:
         largest = _largest_share(ask)
         limit = f" with {exact_size(ask.share_memory_bytes)} of its memory" if ask.share_memory_bytes else ""
@@ -118,7 +118,7 @@ def _of_devices(ask: DeviceAsk) -> list[Aspect]:
     ]
     if ask.link is not None and ask.count > 1:
         word = f"sets of {ask.count} devices joined by {ask.link}"
-        found.append(Aspect("device_links", alone, 1, "", word, _nothing, str))
+        found.append(Aspect("device_links", alone, 1, "", word, free, str))
     return found
 
 
@@ -128,10 +128,6 @@ def _of(field: str) -> Callable[[NodeFree], int]:
 
 def _writer(field: str) -> Callable[[int], str]:
     return lambda value: amount(field, value)
-
-
-def _nothing(_: NodeFree) -> int:
-    return 0
 
 
 def _free_devices(ask: DeviceAsk) -> Callable[[NodeFree], int]:

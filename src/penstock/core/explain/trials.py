@@ -32,6 +32,8 @@ PLANS_MAX = 40
 """Plans made for one explanation."""
 WORK_MAX = 20_000
 """Work of all of them: what is looked at, weighed so that one is about a microsecond."""
+FEW_WORK_MAX = 5_000
+"""Up to so much for one plan of the whole, edits are tried that seldom help where many wait: ends of jobs, more nodes."""
 _CLASS_WORK, _QUEUE_WORK, _NODE_WORK, _VICTIM_WORK = 25, 10, 6, 20
 _EDITED = ClassId(1 << 40)
 
@@ -57,6 +59,13 @@ class Trials:
         self._weighed = len(scene.snapshot.running) if may_ask_others(scene) else 0
         self._others: tuple[PendingJobs, ...] | None = None
         self._all: tuple[PendingJobs, ...] | None = None
+
+    def few(self) -> bool:
+        """Return whether a plan of the whole is cheap enough to try what seldom helps; note what is left out."""
+        snapshot = self._scene.snapshot
+        cheap = self._work_of(snapshot, len(snapshot.nodes)) <= FEW_WORK_MAX
+        self.spent = self.spent or not cheap
+        return cheap
 
     # The request.
 
@@ -163,10 +172,13 @@ class Trials:
             return _NOTHING
         return self._outcome(Planner(self._policies).plan(snapshot, self._scene.now_ms))
 
-    def _may(self, snapshot: Snapshot, nodes_anew: int) -> bool:
+    def _work_of(self, snapshot: Snapshot, nodes_anew: int) -> int:
         work = _CLASS_WORK * len(snapshot.classes) + _NODE_WORK * nodes_anew + 100
         work += _QUEUE_WORK * (len(snapshot.config.queues) + len(snapshot.usage))
-        work += _VICTIM_WORK * self._weighed
+        return work + _VICTIM_WORK * self._weighed
+
+    def _may(self, snapshot: Snapshot, nodes_anew: int) -> bool:
+        work = self._work_of(snapshot, nodes_anew)
         if self.plans >= PLANS_MAX or self._work + work > WORK_MAX:
             self.spent = True
             return False
@@ -191,9 +203,7 @@ def without_running(snapshot: Snapshot, job: Job, now_ms: int) -> Snapshot:
     """Return the snapshot as it would be if a running job had ended and left nothing behind."""
     free = dict(snapshot.free)
     for rank, place in held_places(job):
-        node = snapshot.nodes.get(place.node)
-        if node is not None and node.incarnation == place.incarnation:
-            free[place.node] = free[place.node].put_back(job.ask.each_of(rank), place.devices, place.slots)
+        free[place.node] = free[place.node].put_back(job.ask.each_of(rank), place.devices, place.slots)
     use = (job.spec.queue, job.spec.tenant)
     half_life_ms = snapshot.config.settings.fair_share_half_life_ms
     share = snapshot.usage[use].changed(charge_of(job, snapshot.nodes).negative(), now_ms, half_life_ms)

@@ -1,5 +1,6 @@
 """Why a job is where it is: everything that binds, with distances; what would let it start now; when it may start."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -185,8 +186,9 @@ def _headline(scene: Scene, found: list[Constraint], refused: Mapping[str, int])
         return f"{found[0].text}: {reasons}"
     if ask is None:
         return f"{scene.replicas_possible} of {gang.replicas} replicas fit: {reasons}"
-    counts = [len(eligible(ask, cluster.free_of(node))) for node in scene.open_nodes]
-    free, most = sum(counts), max(counts, default=0)
+    states = Counter(cluster.state_of[node] for node in scene.open_nodes)
+    counts = {state: len(eligible(ask, cluster.table.frees[state])) for state in states}
+    free, most = sum(counts[state] * nodes for state, nodes in states.items()), max(counts.values(), default=0)
     return f"needs {gang.replicas} x {ask.count} devices; {free} free in all, at most {most} on one node: {reasons}"
 
 

@@ -1,11 +1,12 @@
 """Capacity that is free now but kept for a job that starts later: who may use it until then, and how much of it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
-from penstock.core.place.free import NodeFree
+from penstock.core.place import mig
+from penstock.core.place.free import Instances, NodeFree
 from penstock.core.place.index import FreeCluster
 
 FOREVER_MS = 1 << 62
@@ -59,6 +60,15 @@ class Shadows:
         for node in self._claims:
             self._show(node, end_ms)
 
+    def lift_all_of(self, job_ids: Collection[JobId]) -> None:
+        """Show what would be free if nothing were kept for these jobs; `lower` must follow."""
+        for node, claims in self._claims.items():
+            free = self._real[node]
+            for claim in claims:
+                if claim.job_id not in job_ids:
+                    free = lesser(free, claim.then)
+            self._cluster.change(node, free)
+
     def lower(self) -> None:
         """Show again what any job may use."""
         for node in self._claims:
@@ -86,9 +96,8 @@ class Shadows:
 def lesser(a: NodeFree, b: NodeFree) -> NodeFree:
     """Return what is free in both: the lesser of each quantity, device by device.
 
-    A device that is cut up otherwise in one than in the other counts as not free: the cuts cannot be compared.
+    A device that is cut up otherwise in one than in the other counts as full: the cuts cannot be compared.
     """
-    same = tuple(cut for cut in a.mig if cut in b.mig)
     cut = {i for i, _ in (*a.mig, *b.mig)}
     parts = sorted({i for i, _ in (*a.shared, *b.shared)} - cut)
     devices = tuple(0 if i in cut else min(x, y) for i, (x, y) in enumerate(zip(a.devices, b.devices, strict=True)))
@@ -102,5 +111,18 @@ def lesser(a: NodeFree, b: NodeFree) -> NodeFree:
         bandwidth_bps=min(a.bandwidth_bps, b.bandwidth_bps),
         devices=devices,
         shared=tuple((i, min(a.memory_left(i), b.memory_left(i))) for i in parts),
-        mig=same,
+        mig=tuple((i, _cut_in_both(a, b, i)) for i in sorted(cut)),
     )
+
+
+def _cut_in_both(a: NodeFree, b: NodeFree, index: int) -> Instances:
+    """Return the instances of a device if both have the same, else one of the whole device that nobody gives back."""
+    one, other = a.instances(index), b.instances(index)
+    if one == other:
+        return one
+    device = a.shape.devices[index]
+    geometry = mig.geometry_of(device.model, device.memory_bytes)
+    assert geometry is not None, "it is cut up"
+    sizes = sorted(geometry.profiles, key=lambda p: (-p.memory_slices, -p.compute_slices, p.name))
+    whole = next(p for p in sizes if all(name != p.name for name, _ in (*one, *other)))
+    return tuple((whole.name, start) for start in whole.starts[: whole.count_max])
