@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.place.fit import devices_free
 from penstock.core.place.free import NodeFree
 from penstock.core.place.gang import Prepared
 from penstock.core.place.index import FreeCluster, Mark
@@ -155,6 +156,17 @@ def earliest_beside(
     return None
 
 
+def _take(cluster: FreeCluster, booking: Booking) -> None:
+    """Take what is booked. A node on which an instance would meet what is kept for others takes no work instead."""
+    for rank, place in enumerate(booking.places):
+        node, each = cluster.index[place.node], booking.ask.each_of(rank)
+        free, cut = cluster.free_of(node), each.devices is not None and each.devices.profile
+        if cut and (free.closed or not devices_free(each.devices, free, (place.devices, place.slots))):
+            cluster.change(node, free._replace(closed="kept_back"))
+        else:
+            cluster.change(node, free.take(each, place.devices, place.slots))
+
+
 def _least(
     cluster: FreeCluster, bookings: Sequence[Booking], releases: Sequence[Release], moment: int
 ) -> dict[int, NodeFree]:
@@ -171,7 +183,7 @@ def _least(
         mark = cluster.mark()
         for booking in bookings:
             if booking.start_ms <= instant < booking.end_ms:
-                cluster.take(booking.ask, booking.places)
+                _take(cluster, booking)
         for node in nodes:
             free = cluster.free_of(node)
             least[node] = lesser(least[node], free) if node in least else free

@@ -154,8 +154,12 @@ class Growth:
             ask = job.spec.ask.sized(size)
             places = put_gang(ask, self._cluster, job.spec.tenant)
             if places is not None:
-                self._tree.charge(branch, self._more(job.spec.ask, size - held))
-                return replace(start, ask=ask, places=places)
+                before = self._tree.demand_of(start.ask, start.places, self._snapshot.nodes)
+                after = self._tree.demand_of(ask, places, self._snapshot.nodes)
+                more = tuple(b - a for a, b in zip(before, after, strict=True))
+                if self._tree.block(branch, more) is None:  # all of them may stand on other models now
+                    self._tree.charge(branch, more)
+                    return replace(start, ask=ask, places=places)
             self._cluster.rollback(mark)
             size -= 1
         return start

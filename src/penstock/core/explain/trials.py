@@ -33,7 +33,7 @@ PLANS_MAX = 40
 WORK_MAX = 20_000
 """Work of all of them: what is looked at, weighed so that one is about a microsecond."""
 FEW_WORK_MAX = 5_000
-"""Up to so much for one plan of the whole, edits are tried that seldom help where many wait: ends of jobs, more nodes."""
+"""Up to so much for one plan, edits are tried that seldom help where many wait: ends of jobs, more nodes."""
 _CLASS_WORK, _QUEUE_WORK, _NODE_WORK, _VICTIM_WORK = 25, 10, 6, 20
 _EDITED = ClassId(1 << 40)
 

@@ -116,13 +116,16 @@ def lesser(a: NodeFree, b: NodeFree) -> NodeFree:
 
 
 def _cut_in_both(a: NodeFree, b: NodeFree, index: int) -> Instances:
-    """Return the instances of a device if both have the same, else one of the whole device that nobody gives back."""
+    """Return the instances of a device if both have the same, else such as fill it and are given back by nobody."""
     one, other = a.instances(index), b.instances(index)
     if one == other:
         return one
     device = a.shape.devices[index]
     geometry = mig.geometry_of(device.model, device.memory_bytes)
     assert geometry is not None, "it is cut up"
-    sizes = sorted(geometry.profiles, key=lambda p: (-p.memory_slices, -p.compute_slices, p.name))
-    whole = next(p for p in sizes if all(name != p.name for name, _ in (*one, *other)))
-    return tuple((whole.name, start) for start in whole.starts[: whole.count_max])
+    held = {name for name, _ in (*one, *other)}
+    filled: Instances = ()
+    for profile in sorted(geometry.profiles, key=lambda p: (p.name in held, -p.memory_slices, p.name)):
+        while starts := mig.starts(geometry, filled, profile.name):
+            filled = tuple(sorted((*filled, (profile.name, starts[0])), key=lambda i: (i[1], i[0])))
+    return filled

@@ -1,0 +1,277 @@
+"""Guarantees: lent while idle, got back whenever the owner wants them, and nobody evicts each other in turns."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.model.cluster import Queue
+from tests.core.builders import World, cluster, device, node
+from tests.core.driving import cycles, follow, running, use
+
+
+def guaranteed(devices):
+    return (("devices", devices * 1_000),)
+
+
+TWO = (Queue("a", guaranteed=guaranteed(4)), Queue("b", guaranteed=guaranteed(4)))
+
+
+def borrowed(count=8, devices=1, tree=TWO, nodes=1, **fields):
+    """Return a cluster of 8 devices that is full of jobs of queue b."""
+    w = cluster(nodes, 8 // nodes, queues=tree)
+    w.run(*[w.submit(devices, queue="b", **fields) for _ in range(count // devices)])
+    assert use(w, "b") == count
+    return w
+
+
+def victims(found):
+    return [(p.victim, p.rule) for p in found.preemptions]
+
+
+def test_idle_guarantees_are_lent():
+    assert use(borrowed(), "b") == 8
+
+
+def test_the_owner_gets_its_guarantee_back_from_equals_and_no_more():
+    w = borrowed()
+    for _ in range(6):
+        w.submit(1, queue="a")
+    asked = cycles(w, 2)
+    assert {rule for _, _, rule in asked} == {"reclaim"}
+    assert (use(w, "a"), use(w, "b")) == (4, 4)
+    assert cycles(w, 10) == []
+
+
+def test_several_jobs_in_one_cycle_take_no_more_than_the_guarantee_together():
+    w = borrowed()
+    for _ in range(6):
+        w.submit(1, queue="a")
+    assert len(w.cycle().preemptions) == 4
+
+
+def test_victims_that_are_still_leaving_count_as_gone():
+    w = borrowed()
+    for _ in range(3):
+        w.submit(1, queue="a")
+    assert len(w.cycle().preemptions) == 3
+    for _ in range(4):
+        w.submit(1, queue="a", cpus=2)
+    assert len(w.cycle().preemptions) == 1
+
+
+@pytest.mark.parametrize("priority", [100, 500, 900])
+def test_reclaim_does_not_ask_for_priority(priority):
+    w = borrowed(priority=500)
+    w.submit(2, queue="a", priority=priority)
+    assert len(w.cycle().preemptions) == 2
+
+
+def test_the_last_indivisible_gang_goes_whole():
+    w = borrowed(6, devices=6)
+    w.submit(4, queue="a", priority=900)
+    assert victims(w.cycle()) == [(1, "reclaim")]
+    w = borrowed(6, devices=6)
+    w.submit(4, queue="a")
+    assert victims(w.cycle()) == [(1, "reclaim")]
+
+
+def test_jobs_that_are_not_preemptible_are_never_reclaimed():
+    w = borrowed(preemptible=False)
+    w.submit(1, queue="a")
+    assert victims(w.cycle()) == []
+
+
+@pytest.mark.parametrize(("rule", "asked"), [("never", 0), ("reclaim", 1), ("lower_priority", 1)])
+def test_a_queue_that_never_preempts_does_not_reclaim_either(rule, asked):
+    tree = (Queue("a", guaranteed=guaranteed(4), preemption=rule), TWO[1])
+    w = borrowed(tree=tree)
+    w.submit(1, queue="a")
+    assert len(w.cycle().preemptions) == asked
+
+
+def test_a_queue_with_the_rule_reclaim_does_not_preempt_by_priority():
+    tree = (Queue("a", preemption="reclaim"), Queue("b"))
+    w = borrowed(tree=tree, priority=100)
+    w.submit(1, queue="a", priority=900)
+    assert victims(w.cycle()) == []
+
+
+def test_a_job_beyond_its_own_guarantee_reclaims_nothing():
+    w = borrowed()
+    w.submit(5, queue="a")
+    assert victims(w.cycle()) == []
+
+
+def test_a_higher_priority_never_takes_what_a_queue_was_promised():
+    w = borrowed(priority=100)
+    for _ in range(6):
+        w.submit(1, queue="a", priority=900)
+    cycles(w, 4)
+    assert (use(w, "a"), use(w, "b")) == (4, 4)
+
+
+def test_what_nobody_promised_does_not_make_a_borrower():
+    """Devices are promised and CPUs are not: that a queue uses CPUs makes it no borrower of its own devices."""
+    w = World(node("a", 7), queues=TWO)
+    w.run(*[w.submit(1, queue="a") for _ in range(4)], *[w.submit(1, queue="b") for _ in range(3)])
+    w.submit(1, queue="b")
+    assert cycles(w, 6) == []
+
+
+def test_inside_the_owner_nobody_borrows_from_it():
+    tree = (Queue("p", guaranteed=guaranteed(4)), Queue("p1", "p"), Queue("p2", "p"), Queue("c"))
+    w = cluster(1, 4, queues=tree)
+    w.run(*[w.submit(1, queue="p2") for _ in range(3)])
+    dear = w.submit(1, queue="c", priority=900)
+    w.run(dear)
+    w.submit(1, queue="p1")
+    assert cycles(w, 6) == [(dear, 5, "reclaim")]
+
+
+def test_below_a_borrower_the_child_within_its_own_guarantee_is_left_alone():
+    tree = (Queue("a", guaranteed=guaranteed(4)), Queue("p", guaranteed=guaranteed(4)))
+    tree += (Queue("kept", "p", guaranteed=guaranteed(4)), Queue("greedy", "p"))
+    w = cluster(1, 8, queues=tree)
+    w.run(*[w.submit(1, queue="kept", priority=100) for _ in range(4)])
+    greedy = [w.submit(1, queue="greedy", priority=900) for _ in range(4)]
+    w.run(*greedy)
+    w.submit(2, queue="a")
+    assert {v for v, _, _ in cycles(w, 6)} <= set(greedy)
+    assert (use(w, "a"), use(w, "kept"), use(w, "greedy")) == (2, 4, 2)
+
+
+def test_one_victim_may_leave_a_shared_queue_where_all_together_may_not():
+    tree = (Queue("a"), Queue("b", policy="fair_share", guaranteed=guaranteed(2)))
+    w = cluster(1, 4, queues=tree)
+    w.run(*[w.submit(1, queue="b", priority=100) for _ in range(4)])
+    for _ in range(4):
+        w.submit(1, queue="a", priority=900)
+    assert {rule for _, _, rule in cycles(w, 4)} == {"lower_priority"}
+    assert (use(w, "a"), use(w, "b")) == (2, 2)
+
+
+def test_a_guarantee_of_one_model_takes_back_that_model():
+    mixed = tuple(device(i, model="AH"[i % 2]) for i in range(4))
+    tree = (Queue("a", guaranteed=(("devices:H", 1_000),)), Queue("b"))
+    w = World(node("n", mixed), queues=tree)
+    jobs = {m: w.submit(2, queue="b", models=(m,)) for m in "AH"}
+    w.run(*jobs.values())
+    w.submit(1, queue="a", models=("H",))
+    assert victims(w.cycle()) == [(jobs["H"], "reclaim")]
+
+
+def test_a_guarantee_counts_for_the_whole_subtree():
+    tree = (Queue("p", guaranteed=guaranteed(4)), Queue("p1", "p"), Queue("b"))
+    w = borrowed(tree=tree)
+    w.submit(2, queue="p1")
+    assert len(w.cycle().preemptions) == 2
+
+
+# Random trees: got back in time, never below, then quiet.
+
+
+def random_guarantees(rnd):
+    """Return a cluster, and a tree of up to four leaves whose guarantees fit it."""
+    nodes, devices = rnd.choice([(1, 8), (2, 4), (4, 2)])
+    left, tree = 8, []
+    for name in "wxyz"[: rnd.randint(2, 4)]:
+        promised = rnd.randint(0, min(4, left))
+        left -= promised
+        quota = guaranteed(promised) if promised else ()
+        if promised > 1 and rnd.random() < 0.4:
+            inner = rnd.randint(0, promised)
+            tree += [
+                Queue(name, guaranteed=quota),
+                Queue(f"{name}1", name, guaranteed=guaranteed(inner) if inner else ()),
+            ]
+            tree.append(Queue(f"{name}2", name))
+        else:
+            tree.append(Queue(name, guaranteed=quota))
+    return cluster(nodes, devices, queues=tuple(tree)), tree
+
+
+def leaves(tree):
+    inner = {q.parent for q in tree}
+    return [q.name for q in tree if q.name not in inner]
+
+
+def promised_below(w, name):
+    queue = next(q for q in w.state.config.queues if q.name == name)
+    return dict(queue.guaranteed).get("devices", 0) // 1_000
+
+
+def used_below(w, name):
+    children = [q.name for q in w.state.config.queues if q.parent == name]
+    return use(w, name) + sum(used_below(w, child) for child in children)
+
+
+def ask_for(w, rnd, sizes, queue):
+    """Submit a job that some node could hold."""
+    most = len(w.state.nodes["n0"].spec.devices)
+    w.submit(min(most, rnd.choice(sizes)), queue=queue, priority=rnd.choice([100, 500, 900]))
+
+
+def saturate(w, tree, rnd, sizes):
+    """Fill the cluster and let all of it run, with queues coming one after the other."""
+    order = leaves(tree)
+    rnd.shuffle(order)
+    for queue in order:
+        for _ in range(rnd.randint(0, 8)):
+            ask_for(w, rnd, sizes, queue)
+        cycles(w, 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_guarantee_is_got_back_within_two_cycles_and_the_grace(seed):
+    rnd = random.Random(seed)
+    w, tree = random_guarantees(rnd)
+    saturate(w, tree, rnd, [1])
+    owner = rnd.choice(leaves(tree))
+    for _ in range(promised_below(w, owner)):
+        w.submit(1, queue=owner, priority=100)
+    w.cycle()
+    follow(w)
+    w.cycle()
+    assert use(w, owner) >= promised_below(w, owner)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([(1,), (1, 2), (1, 2, 3)]))
+def test_reclaim_never_takes_a_queue_below_its_guarantee_but_by_its_last_gang(seed, sizes):
+    rnd = random.Random(seed)
+    w, tree = random_guarantees(rnd)
+    for _ in range(4):
+        ask_for(w, rnd, sizes, rnd.choice(leaves(tree)))
+        saturate(w, tree, rnd, sizes)
+        found = w.plan()
+        for queue in tree:
+            path = below(tree, queue.name)
+            gone = [w.job(p.victim) for p in found.preemptions if w.job(p.victim).spec.queue in path]
+            foreign = [v for v in gone if w.job(beneficiary_of(found, v.id)).spec.queue not in path]
+            left = used_below(w, queue.name) - sum(v.spec.ask.device_total for v in foreign)
+            last = max((v.spec.ask.device_total for v in foreign), default=0)
+            assert not foreign or left > promised_below(w, queue.name) - last
+
+
+def below(tree, name):
+    return {name}.union(*(below(tree, q.name) for q in tree if q.parent == name))
+
+
+def beneficiary_of(found, victim):
+    return next(p.beneficiary for p in found.preemptions if p.victim == victim)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([(1,), (1, 2), (1, 2, 3, 4)]))
+def test_after_a_while_nobody_is_preempted_any_more(seed, sizes):
+    rnd = random.Random(seed)
+    w, tree = random_guarantees(rnd)
+    for _ in range(3):
+        saturate(w, tree, rnd, sizes)
+    cycles(w, 12, pause_ms=60_000)
+    before = running(w)
+    assert cycles(w, 5, pause_ms=60_000) == []
+    assert running(w) == before
