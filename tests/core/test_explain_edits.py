@@ -156,6 +156,27 @@ def test_no_label_less_where_the_other_nodes_are_kept_for_somebody():
     assert paths == []
 
 
+def test_no_request_is_small_enough_while_room_is_kept_for_one_that_has_waited_too_long():
+    w = cluster(1, 4, starvation_after_ms=1_000, pools=(Pool("default", backfill="none"),))
+    fill(w, "n0", devices=2)
+    w.submit(4, priority=100)
+    w.now += 1_000
+    for cpus in range(2, 8):
+        w.submit(4, priority=900, cpus=cpus)
+    assert edits(w, w.submit(3)) == []
+
+
+def test_room_that_ends_anyway_is_held_for_whoever_comes_first():
+    w = cluster(1, 4)
+    ending = w.submit(2, **KEPT)
+    w.run(ending)
+    w.cancel(ending)
+    w.submit(4, priority=900)
+    for cpus in range(2, 6):
+        w.submit(4, priority=800, cpus=cpus)
+    assert edits(w, w.submit(3)) == []
+
+
 def test_devices_that_are_joined_more_loosely():
     w = pairs()
     assert edits(w, w.submit(2, link="nvlink")) == [("devices.count", 2, 1), ("devices.link", "nvlink", "numa")]
@@ -224,6 +245,13 @@ def test_preemptible_where_a_reserve_is_in_the_way():
     job = w.submit(3, **KEPT)
     assert edits(w, job) == [("devices.count", 3, 2), ("preemptible", False, True)]
     assert edits(w, job, "cluster")[1] == ("pools.default.reserve", 0.2, 0.1)
+
+
+def test_a_lower_reserve_that_another_would_use_is_not_proposed():
+    w = cluster(1, 10, pools=(Pool("default", reserve_milli=200),))
+    w.run(w.submit(6, **KEPT))
+    w.submit(3, priority=900, **KEPT)
+    assert "pools.default.reserve" not in [e[0] for e in edits(w, w.submit(3, **KEPT), "cluster")]
 
 
 def test_no_reserve_is_low_enough_for_more_than_is_free():

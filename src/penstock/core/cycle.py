@@ -115,8 +115,9 @@ class Cycle:
         self._verdicts.setdefault(job.class_id, Verdict("making_room", job.id, victims=victims))
         return True
 
-    def _make_room(self, cursor: Cursor, prepared: Prepared) -> bool:
-        victims = self._room.make(cursor, self._order.demand(cursor), prepared)
+    def _make_room(self, cursor: Cursor, prepared: Prepared, block: QuotaBlock | None = None) -> bool:
+        below = None if block is None else block.queue
+        victims = self._room.make(cursor, self._order.demand(cursor), prepared, below)
         return victims is not None and self._waits_for_room(cursor.job, victims)
 
     def _key_of(self, job: Job) -> RequestClass:
@@ -197,7 +198,7 @@ class Cycle:
 
     def _over_quota(self, cursor: Cursor, block: QuotaBlock) -> bool:
         prepared = self._board.shapes(cursor.class_id, cursor.key)[0]
-        if self._make_room(cursor, prepared):
+        if self._make_room(cursor, prepared, block):
             self._order.skip(cursor)
             return True
         self._verdicts[cursor.class_id] = Verdict("quota", cursor.job.id, quota=block)
@@ -235,12 +236,9 @@ class Cycle:
     def _place_beside(self, cursor: Cursor, end_ms: int) -> Placed | None:
         """Place a job so that it delays none that comes before it; what blocks gets its reservation only now."""
         pool = cursor.key.ask.pool
-        mark = self._cluster.mark()
-        found = self._board.place(cursor.class_id, cursor.key)
-        if found is not None and self._ahead.waiting(pool):
-            self._cluster.rollback(mark)
+        if self._ahead.waiting(pool) and self._fits_beside(cursor, end_ms):
             self._ahead.reserve(pool)
-            found = self._board.place(cursor.class_id, cursor.key)
+        found = self._board.place(cursor.class_id, cursor.key)
         if found is None and self._shadows.may_help(end_ms):
             self._shadows.lift(end_ms)
             found = self._board.place(cursor.class_id, cursor.key)
@@ -251,9 +249,16 @@ class Cycle:
             self._shadows.taken(found[1], found[2], end_ms)
         return found
 
-    def _fits_lifted(self, cursor: Cursor) -> bool:
-        """Return whether the job would fit but for what is kept for others."""
-        self._shadows.lift(0)
+    def _fits_beside(self, cursor: Cursor, end_ms: int) -> bool:
+        """Return whether the job fits beside what is kept so far."""
+        mark = self._cluster.mark()
+        fits = self._board.place(cursor.class_id, cursor.key) is not None
+        self._cluster.rollback(mark)
+        return fits or (self._shadows.may_help(end_ms) and self._fits_lifted(cursor, end_ms))
+
+    def _fits_lifted(self, cursor: Cursor, end_ms: int = 0) -> bool:
+        """Return whether the job would fit but for what is kept for others from before `end_ms` on."""
+        self._shadows.lift(end_ms)
         mark = self._cluster.mark()
         fits = self._board.place(cursor.class_id, cursor.key) is not None
         self._cluster.rollback(mark)

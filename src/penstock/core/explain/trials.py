@@ -1,7 +1,7 @@
 """Planning on edited snapshots: the only way in which an edit is found to help.
 
 A plan is made on what can matter alone, so that many can be tried. When a cycle would change nothing, the waiting jobs
-that can come between a job and its start are few: those for whom others leave, the one of its pool that has waited too
+that can come between a job and its start are few: those for whom room is held, the one of its pool that has waited too
 long, and the first blocked ones of its pool, who get reservations. All others wait for room that is not there, and
 their waiting changes nothing. When a cycle would start somebody, or the edit makes room, every job is in the plan.
 """
@@ -104,6 +104,8 @@ class Trials:
         scene = self._scene
         wanted = {job.class_id for job in scene.snapshot.beneficiaries}
         wanted.update(self._starving())
+        held = scene.base.held  # some of them without having asked anybody: they take what ends anyway
+        wanted.update(c for c, _, jobs in scene.snapshot.classes if held and any(j.id in held for j in jobs))
         keys = {class_id: key for class_id, key, _ in scene.snapshot.classes}
         queue = scene.tree.rules.get(scene.spec.queue)
         if queue is not None and queue.policy == "least_attained":  # whose turn it is depends on all of them

@@ -45,11 +45,16 @@ class Claimant:
 
     def may_ask_in(self, branch: Branch, lowest_priority: int) -> bool:
         """Rule out a whole queue, whose attempts have at least this priority: nobody in it could be asked."""
-        if lowest_priority < self.job.spec.priority and self._rule == "lower_priority":
+        lower = lowest_priority < self.job.spec.priority and self._rule == "lower_priority"
+        if lower and not any(self._at_guarantee(at) for at in self._others(branch)):
             return True
         if self._policy == "least_attained" and branch.name == self.job.spec.queue:
             return True
         return self.may_reclaim and self.lends(branch)
+
+    def _at_guarantee(self, branch: Branch) -> bool:
+        """Return whether a queue has nothing beyond its guarantee of something that the job asks for."""
+        return any(self.demand[i] and branch.used[i] <= amount for i, amount in branch.promised)
 
     def rule_for(
         self, victim: Job, branch: Branch, demand: Sequence[int], settings: Settings, now_ms: int

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.core.backfill import held_places, opening_now
-from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName
+from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName
 from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.order.tree import Branch, QueueTree
 from penstock.core.order.walk import Cursor
@@ -89,8 +89,14 @@ class Room:
         self.held[job.id] = opening.places
         return tuple(v.id for v in leaving)
 
-    def make(self, cursor: Cursor, demand: tuple[int, ...], prepared: Prepared) -> tuple[JobId, ...] | None:
-        """Ask the cheapest lawful set of others to leave for the job, or return None when there is none."""
+    def make(
+        self, cursor: Cursor, demand: tuple[int, ...], prepared: Prepared, below: QueueName | None = None
+    ) -> tuple[JobId, ...] | None:
+        """Ask the cheapest lawful set of others to leave for the job, or return None when there is none.
+
+        Args:
+            below: the queue whose maximum is in the way, if one is: only who counts there can help.
+        """
         if not self._snapshot.elastic and not self._snapshot.evictable:
             return None
         self._expect(None, (), 0)
@@ -102,7 +108,7 @@ class Room:
         if chosen is None and self._settings.defrag:
             chosen = self._moved(cursor, claimant, prepared)
         if chosen is None and self._worth_looking(cursor, claimant):
-            chosen = self._evicted(cursor, claimant, prepared)
+            chosen = self._evicted(cursor, claimant, prepared, below)
         for branch, amounts, sign in expected:
             self._tree.charge(branch, amounts, -sign)
         if chosen is None:
@@ -171,9 +177,13 @@ class Room:
         held = [r.place if r.holds else GONE for r in attempt.replicas]
         return self._tree.demand_of(job.ask, held, self._snapshot.nodes)
 
-    def _evicted(self, cursor: Cursor, claimant: Claimant, prepared: Prepared) -> tuple[Victim, ...] | None:
+    def _evicted(
+        self, cursor: Cursor, claimant: Claimant, prepared: Prepared, below: QueueName | None
+    ) -> tuple[Victim, ...] | None:
         victims = []
         for branch, lowest, weighed in self._askable(cursor.key.ask.pool):
+            if below is not None and all(at.name != below for at in branch.path()):
+                continue
             if not claimant.may_ask_in(branch, lowest):
                 continue
             for victim in weighed:
