@@ -60,6 +60,10 @@ soak: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench.end_to_end
 	$(BIN)/python -m bench.submit
+	$(BIN)/python -m bench.core_cycle
+	$(BIN)/python -m bench.kueue_scenario --only baseline
+	@[ -z "$$PENSTOCK_TRACES" ] || $(BIN)/python -m bench.placement_quality
+	@[ -z "$$PENSTOCK_TRACES" ] || $(BIN)/python -m bench.elastic_quality
 
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/generate_docs.py

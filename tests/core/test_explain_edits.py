@@ -172,8 +172,6 @@ def test_room_that_ends_anyway_is_held_for_whoever_comes_first():
     w.run(ending)
     w.cancel(ending)
     w.submit(4, priority=900)
-    for cpus in range(2, 6):
-        w.submit(4, priority=800, cpus=cpus)
     assert edits(w, w.submit(3)) == []
 
 
