@@ -108,7 +108,7 @@ class Scene:
     def may_start(self, key: RequestClass) -> bool:
         """Rule out cheaply that a class could start now: neither quota nor room may be short."""
         branch = self.tree.branches.get(key.queue)
-        if branch is None or quota_blocks(self.tree, branch, key) or self.reserve_short(key.ask, key.preemptible) > 0:
+        if branch is None or quota_blocks(self.tree, branch, key):
             return False
         return any(fits(gang, self.real(), key.tenant) for gang in (key.ask, *key.alternatives))
 

@@ -1,9 +1,10 @@
 """Planning on edited snapshots: the only way in which an edit is found to help.
 
-A plan is made on what can matter alone, so that many can be tried. When a cycle would change nothing, the waiting jobs
+A plan is made on what can matter alone, so that more can be tried. When a cycle would change nothing, the waiting jobs
 that can come between a job and its start are few: those for whom room is held, the one of its pool that has waited too
-long, and the first blocked ones of its pool, who get reservations. All others wait for room that is not there, and
-their waiting changes nothing. When a cycle would start somebody, or the edit makes room, every job is in the plan.
+long, and the first blocked ones of its pool, who get reservations. When each of them comes is decided by the heads of
+queues, so whatever waits below the same child of the root belongs to it. All others wait for room that is not there,
+and their waiting changes nothing. When a cycle would start somebody, or the edit makes room, every job is in the plan.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from penstock.core.explain.rights import may_ask_others
 from penstock.core.explain.scene import Scene
 from penstock.core.extension import Policies
 from penstock.core.model.cluster import ClusterConfig, Node
-from penstock.core.model.ids import ClassId, JobId, NodeName
+from penstock.core.model.ids import ClassId, JobId, NodeName, QueueName
 from penstock.core.model.jobs import Job, JobSpec
 from penstock.core.order.ranks import class_of
 from penstock.core.order.walk import PendingJobs
@@ -57,8 +58,9 @@ class Trials:
         self.spent = False
         """Something was not tried because of the bound."""
         self._weighed = len(scene.snapshot.running) if may_ask_others(scene) else 0
-        self._others: tuple[PendingJobs, ...] | None = None
+        self._others: dict[str, tuple[PendingJobs, ...]] = {}
         self._all: tuple[PendingJobs, ...] | None = None
+        self._between: set[str] | None = None
 
     def few(self) -> bool:
         """Return whether a plan of the whole is cheap enough to try what seldom helps; note what is left out."""
@@ -75,9 +77,7 @@ class Trials:
         job = replace(scene.job, spec=spec)
         if not scene.quiet:
             return self._plan(self._with(self._rest(), job))
-        if self._others is None:
-            self._others = tuple(self._relevant())
-        found = self._plan(self._with(self._others, job))
+        found = self._plan(self._with(self._relevant(spec.queue), job))
         if found.victims:  # how hard a cycle looks for victims depends on how many wait
             return self._plan(self._with(self._rest(), job))
         return found
@@ -100,16 +100,29 @@ class Trials:
             self._all = tuple(_without(self._scene.snapshot.classes, self._scene.job))
         return self._all
 
-    def _relevant(self) -> Iterator[PendingJobs]:
+    def _relevant(self, queue: QueueName) -> tuple[PendingJobs, ...]:
+        """Return the classes that matter for a job in a queue."""
+        top = self._top(queue)
+        if top not in self._others:
+            if self._between is None:
+                self._between = {self._top(key.queue) for _, key, _ in self._ahead()}
+            self._others[top] = tuple(e for e in self._rest() if self._top(e[1].queue) in self._between | {top})
+        return self._others[top]
+
+    def _top(self, queue: QueueName) -> str:
+        """Return the queue right below the root that a queue belongs to."""
+        branch = self._scene.tree.branches.get(queue)
+        path = [at.name for at in branch.path()] if branch is not None else [queue]
+        return path[-2] if len(path) > 1 else path[0]
+
+    def _ahead(self) -> Iterator[PendingJobs]:
+        """Yield the classes of jobs that may come between the job and its start."""
         scene = self._scene
-        wanted = {job.class_id for job in scene.snapshot.beneficiaries}
-        wanted.update(self._starving())
         held = scene.base.held  # some of them without having asked anybody: they take what ends anyway
+        wanted = {job.class_id for job in scene.snapshot.beneficiaries}
         wanted.update(c for c, _, jobs in scene.snapshot.classes if held and any(j.id in held for j in jobs))
+        wanted.update(self._starving())
         keys = {class_id: key for class_id, key, _ in scene.snapshot.classes}
-        queue = scene.tree.rules.get(scene.spec.queue)
-        if queue is not None and queue.policy == "least_attained":  # whose turn it is depends on all of them
-            wanted.update(class_id for class_id, key in keys.items() if key.queue == queue.name)
         conservative = scene.pool is not None and scene.pool.backfill == "conservative"
         depth = scene.settings.backfill_depth_max if conservative else 1
         blocked = (
@@ -118,8 +131,8 @@ class Trials:
             if class_id in keys and class_id not in wanted and verdict.code in ("no_fit", "kept_back")
             if keys[class_id].ask.pool == scene.gang.pool
         )
-        wanted.update(islice(blocked, depth + 2))
-        return (entry for entry in self._rest() if entry[0] in wanted)
+        wanted.update(islice(blocked, depth + 1))  # one more, for the job itself may be among them
+        return (entry for entry in scene.snapshot.classes if entry[0] in wanted)
 
     def _starving(self) -> Iterator[ClassId]:
         """Yield the class of the job that the cycle looks after because it has waited too long, this one left out."""
