@@ -172,7 +172,7 @@ def pick_devices(ask: DeviceAsk | None, free: NodeFree) -> Picked | None:
         slot = None if found is None else _slot(ask, free, found)
         return None if found is None or slot is None else ((found,), (slot,))
     if not ask.whole:
-        found = min(chosen, key=lambda i: (_preference(ask, free.shape, i), free.devices[i], i), default=None)
+        found = min(chosen, key=lambda i: (_preference(ask, free.shape, i), *_part_rank(free, i)), default=None)
         return None if found is None else ((found,), ())
     if len(chosen) < ask.count:
         return None
@@ -181,6 +181,12 @@ def pick_devices(ask: DeviceAsk | None, free: NodeFree) -> Picked | None:
         if devices is not None:
             return devices, ()
     return None
+
+
+def _part_rank(free: NodeFree, index: int) -> tuple[bool, int, int]:
+    """Order devices for a fraction: the fullest first, but a whole one that could be cut up last."""
+    whole = free.devices[index] == WHOLE_DEVICE_MILLI
+    return (whole and free.shape.devices[index].mig, free.devices[index], index)
 
 
 def devices_free(ask: DeviceAsk | None, free: NodeFree, picked: Picked) -> bool:
