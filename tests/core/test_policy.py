@@ -176,7 +176,11 @@ def test_no_field_of_the_model_can_change_unseen(part, field):
 
 
 def test_every_part_of_a_configuration_is_in_that_list():
-    assert {f.name for f in fields(ClusterConfig)} == {*PARTS, "root_policy"}
+    assert {f.name for f in fields(ClusterConfig)} == {*PARTS, "root_policy", "candidates"}
+
+
+def test_another_list_of_candidates_is_a_change():
+    assert diff(ClusterConfig(), ClusterConfig(candidates=("best_fit", "worst_fit")))
 
 
 class Later(msgspec.Struct, frozen=True):
