@@ -1,7 +1,7 @@
 """Fair shares: the lowest weighted dominant share goes next, counted inside the cycle, and the past fades."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue, Tenant
@@ -147,6 +147,7 @@ def test_decay_is_that_of_the_formula(value, elapsed_ms, half_life_ms):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 1 << 50), st.lists(st.integers(0, 10**6), min_size=2, max_size=2), st.integers(1, 10**5))
+@example(4, [1, 67], 7417)
 def test_decay_never_rises(value, moments, half_life_ms):
     early, late = sorted(moments)
     assert decayed(value, late, half_life_ms) <= decayed(value, early, half_life_ms) <= value

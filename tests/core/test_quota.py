@@ -70,7 +70,7 @@ def test_a_job_of_another_queue_goes_past_one_over_its_maximum():
 
 def test_fractions_and_instances_count_as_parts_of_devices():
     limit = queues("default", policy="fifo", max=(("devices", 900),))
-    w = World(node("a", (device(0, mig=True), device(1))), queues=limit)
+    w = World(node("a", (device(0, mig=True), device(1, mig=True))), queues=limit)
     half = w.submit(1, share_milli=500)
     instance = w.submit(1, profile="2g.20gb")  # 2 of 7 compute slices: 285
     w.submit(1, share_milli=200)

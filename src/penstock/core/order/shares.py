@@ -3,7 +3,8 @@
 from math import isqrt
 from typing import NamedTuple
 
-_ONE = 1 << 40
+_ONE_BITS = 40
+_ONE = 1 << _ONE_BITS
 """Fixed point: 1.0 of a decay factor."""
 _HALVINGS = 20
 
@@ -69,19 +70,19 @@ def decayed(value: int, elapsed_ms: int, half_life_ms: int) -> int:
     """Return `value` x 2^(-elapsed/half-life), rounded down, the same on every machine.
 
     The exponent is split into whole halvings and binary fractions, whose factors 2^(-1/2^k) come from repeated
-    integer square roots.
+    integer square roots. The value is rounded once, at the end, so that it never rises with time.
     """
     if elapsed_ms <= 0 or value == 0:
         return value
     whole, rest = divmod(elapsed_ms, half_life_ms)
     if whole >= value.bit_length():
         return 0
-    value >>= whole
     fraction = (rest << _HALVINGS) // half_life_ms
+    left = _ONE
     for step, factor in enumerate(_FACTORS):
         if fraction >> (_HALVINGS - 1 - step) & 1:
-            value = value * factor // _ONE
-    return value
+            left = left * factor >> _ONE_BITS
+    return value * left >> _ONE_BITS + whole
 
 
 def _factors() -> tuple[int, ...]:
