@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from penstock.core import invariants
 from penstock.core.errors import BrokenInvariant
 from penstock.core.model.jobs import ReplicaPlace, StopOrder
+from penstock.core.sharded import ByNode
 from tests.core.builders import World, cluster, config, node, queues
 
 
@@ -55,7 +56,7 @@ def stop_for(w, reason="preempted", beneficiary=3):
 def cut_up(w):
     """Let two instances lie on the same slice."""
     free = w.state.derived.free
-    free["a"] = free["a"]._replace(mig=((0, (("1g.10gb", 0), ("2g.20gb", 0))),))
+    free.set("a", free["a"]._replace(mig=((0, (("1g.10gb", 0), ("2g.20gb", 0))),)))
 
 
 def limit(w, device_milli):
@@ -70,8 +71,8 @@ CORRUPTIONS = [
     ("loads_match_jobs", lambda w: w.state.derived.loads["a"].replicas.clear()),
     ("loads_match_jobs", lambda w: w.state.derived.loads["a"].replicas.add((9, 0))),
     ("loads_match_jobs", lambda w: w.state.derived.loads.pop("a")),
-    ("loads_match_jobs", lambda w: w.state.derived.free.update(a=w.state.derived.free["b"])),
-    ("loads_match_jobs", lambda w: w.state.derived.free.update(a=w.state.derived.free.pop("a"))),
+    ("loads_match_jobs", lambda w: w.state.derived.free.set("a", w.state.derived.free["b"])),
+    ("loads_match_jobs", lambda w: setattr(w.state.derived, "free", ByNode(reversed([*w.state.derived.free.items()])))),
     ("loads_match_jobs", lambda w: setattr(w.state.derived, "nodes", dict(reversed(w.state.nodes.items())))),
     ("mig_instances_are_legal", cut_up),
     ("use_matches_jobs", lambda w: w.state.derived.usage.clear()),
@@ -94,7 +95,7 @@ CORRUPTIONS = [
     ("ports_are_unique", lambda w: put_attempt(w, 2, port=w.job(1).attempt.port)),
     ("ports_are_unique", lambda w: w.state.derived.ports.add(("a", 1))),
     ("preemptions_are_lawful", stop_for),
-    ("actives_match", lambda w: w.state.derived.active.pop(1)),
+    ("actives_match", lambda w: w.state.derived.active.remove(1)),
     ("actives_match", lambda w: w.state.derived.stopping.update({1: None})),
     ("actives_match", lambda w: w.state.derived.beneficiaries.add(3)),
 ]
@@ -121,7 +122,7 @@ def test_exactly_the_broken_promise_is_named():
         "holders_live_on_their_node": lambda w: put_place(w, 1, incarnation="i0"),
         "ports_are_unique": lambda w: w.state.derived.ports.clear(),
         "preemptions_are_lawful": stop_for,
-        "actives_match": lambda w: w.state.derived.active.clear(),
+        "actives_match": lambda w: w.state.derived.active.remove(1),
     }
     for promise, corrupt in exact.items():
         w = two_running()

@@ -1,10 +1,12 @@
 """The order in which waiting jobs are looked at."""
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.model.cluster import Queue, Settings
+from penstock.core.model.cluster import Queue, Settings, Tenant
 from penstock.core.order.policies import priority_score_milli
 from penstock.core.order.walk import JobOrder
 from tests.core.builders import World, cluster, node, queues
@@ -148,3 +150,36 @@ def test_order_does_not_depend_on_how_queues_are_listed():
             w.submit(1, queue=queue, priority=priority)
         orders.append(order(w))
     assert orders[0] == orders[1] == [3, 4, 1, 2]
+
+
+def crowd(rnd):
+    """Return a world with jobs of many classes in a random tree of two levels, some tenants sharing queues."""
+    policies = ["priority", "fifo", "fair_share", "capacity"]
+    tree = [Queue(q, policy=rnd.choice(policies), guaranteed=(("devices", 1_000),)) for q in "ab"]
+    tree += [Queue(f"{q}{i}", q, policy=rnd.choice(policies), weight=rnd.randint(1, 3)) for q in "ab" for i in "xyz"]
+    tenants = (Tenant("s"), Tenant("t"))
+    w = World(node("n", 64), queues=tuple(tree), root_policy=rnd.choice(policies), tenants=tenants)
+    for _ in range(rnd.randint(5, 30)):
+        fields = {"priority": rnd.choice([100, 500]), "tenant": rnd.choice("st"), "cpus": rnd.choice([1, 8])}
+        w.submit(rnd.randint(1, 3), queue=rnd.choice(tree).name, **fields)
+    return w
+
+
+def walked(w, rnd, *, anew):
+    """Return the jobs in the order of a walk that starts, skips and drops at random; `anew`: sorted again each time."""
+    found, at = [], walk(w)
+    while True:
+        if anew:
+            at.set_back(())
+        cursor = at.peek()
+        if cursor is None:
+            return found
+        found.append(cursor.job.id)
+        rnd.choice([at.started, at.started, at.skip, at.drop])(cursor)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_walk_that_is_kept_in_order_is_one_that_is_sorted_again_each_time(seed):
+    w = crowd(random.Random(seed))
+    assert walked(w, random.Random(seed), anew=False) == walked(w, random.Random(seed), anew=True)

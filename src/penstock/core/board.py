@@ -37,6 +37,7 @@ class Board:
         self.snapshot, self.now_ms, self.cluster, self.tree, self.totals = snapshot, now_ms, cluster, tree, totals
         self.settings = snapshot.config.settings
         self.pools = {pool.name: pool for pool in snapshot.config.pools}
+        self._placement = {pool.name: pool.placement for pool in snapshot.config.pools}
         self.shapes = shapes
         """Returns the shapes that jobs of a class accept, in order, ready to be placed."""
         self.order = JobOrder(snapshot.config, tree, snapshot.classes, now_ms, policies)
@@ -85,6 +86,13 @@ class Board:
             self.over = self.over or block
         return None
 
+    def place_alike(self, class_id: ClassId, key: RequestClass, times: int) -> list[Placed] | None:
+        """Take places for so many jobs of a class that count for what they ask; take no more when one does not fit."""
+        prepared = self.shapes(class_id, key)[0]
+        ask = prepared.gang.sized(prepared.gang.replicas)
+        found = prepared.put_alike(times)
+        return [(0, ask, places) for places in found] if len(found) == times else None
+
     def counts_places(self, choice: int) -> bool:
         """Return whether what a job counts for is known only once it has places: models, or another shape."""
         return choice > 0 or self.tree.counts_models
@@ -105,8 +113,7 @@ class Board:
             self.cluster.put_back(ask, enumerate(places))
         waited_ms = max(0, self.now_ms - job.waiting_since_ms)
         number = AttemptNumber(job.last_attempt + 1)
-        pool = self.pools.get(ask.pool)
-        rule = ask.placement or (pool.placement if pool is not None else "")
+        rule = ask.placement or self._placement.get(ask.pool, "")
         self.starts.append(Start(job.id, number, ask, places, waited_ms, choice, rule))
         self.handled.add(job.id)
         if job.spec.ask.elastic:

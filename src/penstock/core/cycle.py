@@ -236,7 +236,9 @@ class Cycle:
     def _place_beside(self, cursor: Cursor, end_ms: int) -> Placed | None:
         """Place a job so that it delays none that comes before it; what blocks gets its reservation only now."""
         pool = cursor.key.ask.pool
-        if self._ahead.waiting(pool) and self._fits_beside(cursor, end_ms):
+        if self._ahead.waiting(pool):
+            if not self._fits_beside(cursor, end_ms):
+                return None
             self._ahead.reserve(pool)
         found = self._board.place(cursor.class_id, cursor.key)
         if found is None and self._shadows.may_help(end_ms):

@@ -21,6 +21,7 @@ from penstock.core.order.tree import QueueTree
 from penstock.core.place.free import NodeFree, NodeShape, closed_reason, empty, shape_of
 from penstock.core.place.index import FreeCluster
 from penstock.core.place.mix import Requests, Typical
+from penstock.core.sharded import ByJob, ByNode
 
 UsageKey = tuple[QueueName, TenantName]
 PastUse = tuple[QueueName, TenantName, int, int]
@@ -97,13 +98,13 @@ class Derived:
         self.pending: dict[ClassId, PendingClass] = {}
         self.nodes: dict[NodeName, Node] = {}
         """In the order of names; a new one for each change, so that it can be given out."""
-        self.free: dict[NodeName, NodeFree] = {}
+        self.free: ByNode[NodeFree] = ByNode()
         """In the same order."""
         self.loads: dict[NodeName, Load] = {}
         self.dependants: dict[JobId, list[JobId]] = {}
         self.stopping: dict[JobId, JobId | None] = {}
         self.waiting_by_queue: dict[str, int] = {}
-        self.active: dict[JobId, Job] = {}
+        self.active: ByJob[Job] = ByJob()
         self.beneficiaries: set[JobId] = set()
         self.ports: set[tuple[NodeName, int]] = set()
         self.wait_limited: set[JobId] = set()
@@ -124,7 +125,7 @@ class Derived:
         self.trees_config: ClusterConfig | None = None
         self._keys: list[RequestClass] = []
         self._shapes: dict[NodeShape, NodeShape] = {}
-        self._active_shared = self._ends_shared = False
+        self._ends_shared = False
 
     def intern(self, key: RequestClass) -> ClassId:
         """Return the number of the class, giving it one when it is new."""
@@ -154,7 +155,7 @@ class Derived:
 
     def cut(self) -> Cut:
         """Return everything a snapshot needs."""
-        self._active_shared = self._ends_shared = True
+        self._ends_shared = True
         classes = []
         for class_id, pending in sorted(self.pending.items()):
             pending.shared = True
@@ -162,9 +163,9 @@ class Derived:
         beneficiaries = tuple(sorted(self.beneficiaries))
         return Cut(
             self.nodes,
-            self.free.copy(),
+            self.free.cut(),
             tuple(classes),
-            self.active,
+            self.active.cut(),
             dict(self.stopping),
             beneficiaries,
             dict(self.usage),
@@ -201,7 +202,7 @@ class Derived:
     def job_changed(self, job: Job) -> None:
         """Take over the newer value of a job whose place in the indexes stays the same."""
         if job.attempt is not None:
-            self._own_active()[job.id] = job
+            self.active.set(job.id, job)
         elif job.state == "waiting" and not job.unmet:
             pending = self.pending.get(job.class_id)
             if pending is not None:
@@ -238,15 +239,10 @@ class Derived:
 
     # Jobs that hold places.
 
-    def _own_active(self) -> dict[JobId, Job]:
-        if self._active_shared:
-            self.active, self._active_shared = dict(self.active), False
-        return self.active
-
     def attempt_begins(self, job: Job, now_ms: int, half_life_ms: int) -> None:
         attempt = job.attempt
         assert attempt is not None
-        self._own_active()[job.id] = job
+        self.active.set(job.id, job)
         if attempt.port:
             self.ports.add((attempt.replicas[0].place.node, attempt.port))
         for replica in attempt.replicas:
@@ -259,7 +255,7 @@ class Derived:
     def attempt_ends(self, job: Job, now_ms: int, half_life_ms: int) -> None:
         attempt = job.attempt
         assert attempt is not None
-        del self._own_active()[job.id]
+        self.active.remove(job.id)
         self.stopping.pop(job.id, None)
         self.ports.discard((attempt.replicas[0].place.node, attempt.port))
         self._use(job, self.charges.pop(job.id).negative(), now_ms, half_life_ms)
@@ -330,7 +326,7 @@ class Derived:
             self._set_free(place.node, free.put_back(job.ask.each_of(replica.rank), place.devices, place.slots))
 
     def _set_free(self, node: NodeName, free: NodeFree) -> None:
-        self.free[node] = free
+        self.free.set(node, free)
         if len(self.changes) >= CHANGES_MAX:
             self.changes = []  # a new list tells whoever followed the old one to look at every node
         self.changes.append(node)
@@ -355,9 +351,9 @@ class Derived:
             assert job.attempt is not None
             place = job.attempt.replicas[rank].place
             free = free.take(job.ask.each_of(rank), place.devices, place.slots)
-        self._set_free(name, free)
         if not known:
-            self.free = {name: self.free[name] for name in self.nodes}
+            self.free = ByNode((n, self.free.get(n, free)) for n in self.nodes)
+        self._set_free(name, free)
 
 
 def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> Charge:

@@ -57,7 +57,7 @@ def alerts(state: State, now_ms: int, last: Plan | None = None) -> tuple[Alert, 
     jobs = dict(state.jobs)
     found = [*_cycles(jobs), *_gangs_in_part(state, jobs)]
     stuck: set[JobId] = set()
-    idle = Idle(state.config, state.derived.nodes, state.derived.free.copy(), now_ms)
+    idle = Idle(state.config, state.derived.nodes, dict(state.derived.free), now_ms)
     for job_ids, never in _never_start(jobs, state.config, idle):
         stuck.update(job_ids)
         found.append(_alert(never.code, job_ids, never.text, never.resolve))

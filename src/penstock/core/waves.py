@@ -34,14 +34,15 @@ def start_waves(board: Board) -> None:
             continue
         for (cursor, _, job), (choice, ask, places) in zip(wave, placed, strict=True):
             board.note_start(job, ask, places, choice)
-            board.ahead.started(job, ask, places, board.end_ms(cursor.key))
+            if cursor.key.length_ms:
+                board.ahead.started(job, ask, places, board.end_ms(cursor.key))
 
 
 def _next_wave(board: Board, size: int) -> Wave:
     room = min(size, board.settings.starts_per_cycle_max - len(board.starts))
     budget = {pool: milli // 2 for pool, milli in board.cluster.free_milli.items()}
     wave: Wave = []
-    order = board.order
+    order, block = board.order, board.tree.block
     while len(wave) < room and (cursor := order.peek()) is not None:
         job = cursor.job
         if job.id in board.handled:
@@ -49,7 +50,9 @@ def _next_wave(board: Board, size: int) -> Wave:
             continue
         pool = cursor.key.ask.pool
         left = budget.get(pool, 0) - cursor.milli
-        if left < 0 or not _plain(board, cursor) or order.block(cursor) is not None:
+        if cursor.plain is None:
+            cursor.plain = _is_plain(board, cursor.key)
+        if left < 0 or not cursor.plain or block(cursor.leaf, order.demand(cursor)) is not None:
             break
         budget[pool] = left
         wave.append((cursor, cursor.at, job))
@@ -57,14 +60,8 @@ def _next_wave(board: Board, size: int) -> Wave:
     return wave
 
 
-def _plain(board: Board, cursor: Cursor) -> bool:
-    """Whether jobs of the class need nothing but room."""
-    if cursor.plain is None:
-        cursor.plain = _is_plain(board, cursor.key)
-    return cursor.plain
-
-
 def _is_plain(board: Board, key: RequestClass) -> bool:
+    """Whether jobs of the class need nothing but room."""
     pool = board.pools.get(key.ask.pool)
     if pool is None or (pool.reserve_milli and not key.preemptible):
         return False
@@ -81,12 +78,12 @@ def _place(board: Board, wave: Wave) -> list[Placed] | None:
     placed: list[Placed | None] = [None] * len(wave)
     for positions in by_class.values():
         cursor = wave[positions[0]][0]
-        for position in positions:
-            found = board.place(cursor.class_id, cursor.key)
-            if found is None:
-                board.cluster.rollback(mark)
-                return None
-            placed[position] = found
+        found = board.place_alike(cursor.class_id, cursor.key, len(positions))
+        if found is None:
+            board.cluster.rollback(mark)
+            return None
+        for position, one in zip(positions, found, strict=True):
+            placed[position] = one
     return [found for found in placed if found is not None]
 
 

@@ -33,8 +33,8 @@ class QuotaBlock(NamedTuple):
 class Branch:
     """One queue (or one tenant's part of a leaf): its use, its limits, and a heap of what is below it."""
 
-    __slots__ = ("children", "cursors", "guaranteed", "heap", "kept", "limits", "name", "parent", "past", "policy",
-                 "position", "promised", "siblings_kept", "used", "weight")  # fmt: skip
+    __slots__ = ("base", "children", "cursors", "guaranteed", "heap", "kept", "limits", "name", "parent", "past",
+                 "policy", "position", "promised", "siblings_kept", "used", "weight")  # fmt: skip
 
     def __init__(self, name: QueueName, policy: str, parent: "Branch | None", weight: int, width: int) -> None:
         self.name, self.policy, self.parent, self.weight = name, policy, parent, weight
@@ -44,6 +44,8 @@ class Branch:
         """Classes of jobs that wait here, while somebody walks."""
         self.heap: list[tuple[OrderKey, int, Any]] = []
         self.used = [0] * width
+        self.base = [0] * width
+        """Use at the time it was loaded."""
         self.guaranteed: tuple[int, ...] = ()
         self.promised: tuple[tuple[int, int], ...] = ()
         """The guarantee as (column, amount), without zeros."""
@@ -77,33 +79,61 @@ class QueueTree:
         self.branches: dict[QueueName, Branch] = {ROOT_QUEUE: self.root}
         self.rules = {queue.name: queue for queue in config.queues}
         self._grow(config.queues, width)
-        self._queues = {name: tuple(branch.children) for name, branch in self.branches.items()}
+        self._loaded: dict[tuple[QueueName, TenantName], Share] = {}
+        """Whose use the bases of the branches are the sum of."""
         self._tenants: dict[tuple[QueueName, TenantName], Branch] = {}
+        self._unsorted: dict[QueueName, Branch] = {}
+        """Queues that got a new tenant."""
         self._demands: dict[int, tuple[RequestClass, tuple[int, ...]]] = {}
 
     def load(self, usage: Mapping[tuple[QueueName, TenantName], Share], total: Charge, now_ms: int) -> "QueueTree":
-        """Take over what is used now, out of how much; forget everything else. Returns itself."""
+        """Take over what is used now, out of how much; forget everything else. Returns itself.
+
+        Only shares that are not the very values of the last call are counted anew.
+        """
         self.total = self.vector(total)
-        width = len(self.resources)
-        for name, branch in self.branches.items():
-            branch.used = [0] * width
+        for key in self._loaded.keys() - usage.keys():
+            self._count(key, self._loaded.pop(key), -1)
+        for key, share in usage.items():
+            known = self._loaded.get(key)
+            if known is not share:
+                if known is not None:
+                    self._count(key, known, -1)
+                self._count(key, share, 1)
+                self._loaded[key] = share
+        for branch in (*self.branches.values(), *self._tenants.values()):
+            branch.used = branch.base.copy()
             branch.past = 0
             branch.heap, branch.cursors = [], []
-            branch.children = list(self._queues[name])
-        self._tenants.clear()
-        for (queue, tenant), share in sorted(usage.items()):
-            self._load(queue, tenant, share, now_ms)
+        if self._half_life_ms:
+            self._remember(usage, now_ms)
         return self
+
+    def _count(self, key: tuple[QueueName, TenantName], share: Share, sign: int) -> None:
+        queue, tenant = key
+        branch = self.branches.get(queue)
+        if branch is not None:
+            amounts = self.vector(share.now)
+            for at in self.part(branch, tenant).path():
+                at.base = [had + sign * amount for had, amount in zip(at.base, amounts, strict=True)]
+
+    def _remember(self, usage: Mapping[tuple[QueueName, TenantName], Share], now_ms: int) -> None:
+        for (queue, tenant), share in usage.items():
+            branch = self.branches.get(queue)
+            if branch is not None:
+                past = share.average_at(now_ms, self._half_life_ms) >> 20
+                for at in self.part(branch, tenant).path():
+                    at.past += past
 
     def sort_tenants(self) -> None:
         """Give the tenants of each queue places that do not depend on who was seen first."""
-        for queue, children in self._queues.items():
-            branch = self.branches[queue]
-            if len(branch.children) > len(children):
-                parts = [part for (name, _), part in sorted(self._tenants.items()) if name == queue]
-                branch.children = [*children, *parts]
-                for position, child in enumerate(branch.children):
-                    child.position = position
+        for name, branch in self._unsorted.items():
+            parts = [part for (queue, _), part in sorted(self._tenants.items()) if queue == name]
+            mine = set(map(id, parts))
+            branch.children = [*(c for c in branch.children if id(c) not in mine), *parts]
+            for position, child in enumerate(branch.children):
+                child.position = position
+        self._unsorted.clear()
 
     def _grow(self, queues: Iterable[Queue], width: int) -> None:
         waiting = list(queues)
@@ -133,16 +163,6 @@ class QueueTree:
         amounts = dict(quota)
         return tuple(amounts.get(name, 0) for name in self.resources)
 
-    def _load(self, queue: QueueName, tenant: TenantName, share: Share, now_ms: int) -> None:
-        branch = self.branches.get(queue)
-        if branch is None:
-            return
-        part = self.part(branch, tenant)
-        past = share.average_at(now_ms, self._half_life_ms) >> 20 if self._half_life_ms else 0
-        for at in part.path():
-            at.past += past
-        self.charge(part, self.vector(share.now))
-
     def part(self, branch: Branch, tenant: TenantName) -> Branch:
         """Return where jobs of a tenant stand in a queue: the queue, or the tenant's part where tenants share it."""
         if branch.policy != "fair_share":
@@ -153,6 +173,7 @@ class QueueTree:
             found = self._tenants[key] = Branch(branch.name, "capacity", branch, 1, len(self.resources))
             found.position = len(branch.children)
             branch.children.append(found)
+            self._unsorted[branch.name] = branch
         return found
 
     def vector(self, charge: Charge) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from penstock.core.extension import EXTENSION_PREFIX, Policies
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import ClassId, JobId
 from penstock.core.model.jobs import Job, RequestClass
-from penstock.core.order.policies import SCORE_SCALE, OrderKey, order_key, priority_score_milli
+from penstock.core.order.policies import SCORE_SCALE, OrderKey, order_key
 from penstock.core.order.tree import Branch, QueueTree, QuotaBlock
 
 PendingJobs = tuple[ClassId, RequestClass, Sequence[Job]]
@@ -50,6 +50,9 @@ class JobOrder:
         policies: Policies,
     ) -> None:
         self._settings, self.tree, self._now_ms, self._policies = config.settings, tree, now_ms, policies
+        self._bonus = SCORE_SCALE * config.settings.wait_bonus_max
+        self._horizon_ms = config.settings.wait_bonus_horizon_ms
+        self._penalty = config.settings.size_penalty_per_device
         self.backing_off: list[tuple[ClassId, Job]] = []
         """Jobs that are passed over because they must not be tried yet."""
         self.broken: dict[str, str] = {}
@@ -90,9 +93,8 @@ class JobOrder:
             self._fill(child)
         branch.heap = []
         for child in branch.children:
-            key = self._child_key(branch, child)
-            if key is not None:
-                branch.heap.append((key, child.position, child))
+            if child.heap:
+                branch.heap.append((self._child_key(branch, child), child.position, child))
         for cursor in branch.cursors:
             if not cursor.alive:
                 continue
@@ -103,8 +105,11 @@ class JobOrder:
     def _key(self, policy: str, cursor: Cursor) -> OrderKey:
         if cursor.decreasing:
             return (-SCORE_SCALE * cursor.job.spec.priority, -cursor.milli, cursor.job.id)
-        if policy == "priority":  # the most used and the dearest: spelled out here
-            return (-priority_score_milli(cursor.job, cursor.milli, self._settings, self._now_ms), cursor.job.id)
+        if policy == "priority":  # the most used and the dearest: `priority_score_milli`, spelled out
+            job = cursor.job
+            waited, horizon = self._now_ms - job.submitted_ms, self._horizon_ms
+            bonus = self._bonus * (0 if waited < 0 else min(waited, horizon)) // (horizon or 1)
+            return (self._penalty * cursor.milli - SCORE_SCALE * job.spec.priority - bonus, job.id)
         if policy.startswith(EXTENSION_PREFIX):
             return self._foreign_key(policy, cursor)
         return order_key(policy, cursor.job, cursor.key, self._settings, self._now_ms, self._policies)
@@ -124,9 +129,8 @@ class JobOrder:
             return (-1, *self._key(branch.policy, cursor))
         return self._key(_static(branch.policy), cursor)
 
-    def _child_key(self, branch: Branch, child: Branch) -> OrderKey | None:
-        if not child.heap:
-            return None
+    def _child_key(self, branch: Branch, child: Branch) -> OrderKey:
+        """Return how a queue with jobs left compares to its siblings."""
         if branch.policy == "fair_share":
             return (0, self.tree.share(child), child.position)
         if branch.policy == "capacity":
@@ -148,8 +152,11 @@ class JobOrder:
             at = below
         return None
 
-    def _settle(self, cursor: Cursor | None) -> None:
-        """Put the walk right again, from the leaf up: its head is `cursor`'s next job, or gone."""
+    def _settle(self, cursor: Cursor | None, *, charged: bool = False) -> None:
+        """Put the walk right again, from the leaf up: its head is `cursor`'s next job, or gone.
+
+        Where nothing was charged, queues that are compared by shares stay where they are.
+        """
         leaf = self._path[-1]
         if cursor is None:
             leaf.heap[0][2].alive = False
@@ -157,13 +164,18 @@ class JobOrder:
         else:
             key = self._key(leaf.policy, cursor) if not leaf.children else self._own_key(leaf, cursor)
             heapq.heapreplace(leaf.heap, (key, -1 - cursor.class_id, cursor))
-        for branch in reversed(self._path[:-1]):
-            child = branch.heap[0][2]
-            key_of_child = self._child_key(branch, child)
-            if key_of_child is None:
+        child, share = leaf, self.tree.share
+        for branch in self._path[-2::-1]:
+            policy = branch.policy
+            if not child.heap:
                 heapq.heappop(branch.heap)
-            else:
-                heapq.heapreplace(branch.heap, (key_of_child, child.position, child))
+            elif policy == "fair_share":  # the dearest: `_child_key`, spelled out
+                if charged:
+                    at = child.position
+                    heapq.heapreplace(branch.heap, ((0, share(child), at), at, child))
+            elif charged or policy != "capacity":
+                heapq.heapreplace(branch.heap, (self._child_key(branch, child), child.position, child))
+            child = branch
 
     def demand(self, cursor: Cursor) -> tuple[int, ...]:
         if not cursor.demand:
@@ -177,7 +189,7 @@ class JobOrder:
     def started(self, cursor: Cursor, demand: tuple[int, ...] | None = None) -> None:
         """Count the job that `peek` gave as started (`demand`: if it is not what its class asks for), and go on."""
         self.tree.charge(cursor.leaf, demand or self.demand(cursor))
-        self._settle(cursor if self._step(cursor) else None)
+        self._settle(cursor if self._step(cursor) else None, charged=True)
 
     def skip(self, cursor: Cursor) -> None:
         """Go on to the next job, which may be of the same class."""

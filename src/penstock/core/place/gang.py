@@ -13,6 +13,8 @@ from penstock.core.place.index import FreeCluster, View
 Placed = list[tuple[int, Picked]]
 """Node and devices of each replica, in rank order."""
 _NOBODY = TenantName("")
+_NOT_BY_STATE = ("first_fit", "first_fit_decreasing", "random")
+"""Strategies that look at nodes, not at their states alone."""
 
 
 class NoFit(msgspec.Struct, frozen=True):
@@ -58,6 +60,18 @@ class Prepared:
                 return None
         placed = _put_somewhere(self.gang, self.needs, cluster)
         return None if placed is None else tuple(cluster.place_of(node, picked) for node, picked in placed)
+
+    def put_alike(self, times: int) -> list[tuple[ReplicaPlace, ...]]:
+        """Take places for up to `times` such gangs, each as `put` would; the list ends with the first that fails."""
+        found: list[tuple[ReplicaPlace, ...]] = []
+        if self.one and self.view.strategy not in _NOT_BY_STATE:
+            names, nodes = self.cluster.names, self.cluster.nodes
+            for node, picked in self.cluster.fill(self.view, times):
+                name, incarnation = names[node], nodes[node].incarnation
+                found.append(tuple([ReplicaPlace(name, incarnation, *p) for p in picked]))
+        while len(found) < times and (places := self.put()) is not None:
+            found.append(places)
+        return found
 
 
 def put_gang(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> tuple[ReplicaPlace, ...] | None:
@@ -106,13 +120,13 @@ def replicas_possible(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = 
 
 def choose_node(cluster: FreeCluster, view: View) -> int | None:
     """Return the node that the view's strategy takes, or None when the replicas fit on none."""
-    if view.strategy in ("first_fit", "first_fit_decreasing"):
+    if view.strategy not in _NOT_BY_STATE:
+        state = cluster.best_state(view)
+        return None if state is None else cluster.lowest_node(state)
+    if view.strategy != "random":
         return min(map(cluster.lowest_node, cluster.fitting_states(view)), default=None)
-    if view.strategy == "random":
-        nodes = sorted(n for s in cluster.fitting_states(view) for n in cluster.nodes_in(s))
-        return nodes[_draw(cluster, view) % len(nodes)] if nodes else None
-    state = cluster.best_state(view)
-    return None if state is None else cluster.lowest_node(state)
+    nodes = sorted(n for s in cluster.fitting_states(view) for n in cluster.nodes_in(s))
+    return nodes[_draw(cluster, view) % len(nodes)] if nodes else None
 
 
 def _draw(cluster: FreeCluster, view: View) -> int:

@@ -69,14 +69,25 @@ class View:
                 pushed.add(state)
                 heapq.heappush(heap, (score, table.frees[state], state))
         if unknown:
-            more = self._following(table, unknown[0]) if len(unknown) == 1 else []
-            scores = self._scorer.batch(table, [*unknown, *more])
-            known.update(zip([*unknown, *more], scores, strict=True))
+            self._judge(table, unknown)
             for state in unknown:
                 score = known[state]
                 if score != NO_FIT and state not in pushed:
                     pushed.add(state)
                     heapq.heappush(heap, (score, table.frees[state], state))
+
+    def _judge(self, table: StateTable, unknown: list[int]) -> None:
+        more = self._following(table, unknown[0]) if len(unknown) == 1 else []
+        scores = self._scorer.batch(table, [*unknown, *more])
+        self.known.update(zip([*unknown, *more], scores, strict=True))
+
+    def score(self, table: StateTable, state: int) -> int:
+        """Return the score of a state, in use or not; `NO_FIT` where the replicas surely do not fit."""
+        found = self.known.get(state)
+        if found is None:
+            self._judge(table, [state])
+            found = self.known[state]
+        return found
 
     def _following(self, table: StateTable, state: int) -> list[int]:
         """Return the unknown states that a node goes through as more and more of these replicas are put on it.
@@ -123,7 +134,6 @@ class FreeCluster:
         self._log_rich: list[int] = []
         self._views: dict[tuple[Need, int, str], View] = {}
         self._journal: list[tuple[int, int]] = []
-        self._touched: set[int] = set()
         self._nodes: Mapping[NodeName, Node] = {}
         self._domains: dict[str, dict[str, list[int]]] = {}
         self.generation = 0
@@ -155,7 +165,7 @@ class FreeCluster:
             self.nodes = [nodes[name] for name in names]
             self._nodes, self._domains, changed = nodes, {}, names
         differ = set(self.names if changed is None else changed)
-        differ.update(self.names[i] for i in self._touched)
+        differ.update(self.names[i] for i, _ in self._journal)
         for name in differ:
             node, state = self.index[name], self.table.id_of(free[name])
             if self.state_of[node] != state:
@@ -186,7 +196,6 @@ class FreeCluster:
 
     def _settled(self) -> None:
         self._journal.clear()
-        self._touched.clear()
         self.draws = 0
 
     def _forget(self) -> None:
@@ -204,33 +213,43 @@ class FreeCluster:
         old = self.state_of[node]
         if old != state:
             self._journal.append((node, old))
-            self._touched.add(node)
             self._move(node, state)
 
     def _move(self, node: int, state: int) -> None:
-        old, counts = self.state_of[node], self._counts
+        if self.state_of[node] != _GONE:
+            self._leave(node)
+        self._enter(node, state)
+
+    def _leave(self, node: int) -> None:
+        state, counts = self.state_of[node], self._counts
+        self.state_of[node] = _GONE
+        counts[state] -= 1
+        if self.table.open[state]:
+            self._gain(state, -self.table.free_milli[state])
+            if counts[state] == 0:
+                self._active.discard(state)
+                self._active_rich.discard(state)
+
+    def _enter(self, node: int, state: int) -> None:
+        counts = self._counts
         if state >= len(counts):
             counts.extend([0] * (len(self.table) - len(counts)))
-        if old != _GONE:
-            counts[old] -= 1
-            if self.table.open[old]:
-                self._pool_milli(old, -1)
-                if counts[old] == 0:
-                    self._active.discard(old)
-                    self._active_rich.discard(old)
         self.state_of[node] = state
         counts[state] += 1
         if self.table.open[state]:
-            heapq.heappush(self._buckets.setdefault(state, []), node)
-            self._pool_milli(state, 1)
+            bucket = self._buckets.get(state)
+            if bucket is None:
+                self._buckets[state] = [node]
+            else:
+                heapq.heappush(bucket, node)
+            self._gain(state, self.table.free_milli[state])
             if counts[state] == 1:
                 self._came_into_use(state)
 
-    def _pool_milli(self, state: int, sign: int) -> None:
-        milli = self.table.free_milli[state]
+    def _gain(self, state: int, milli: int) -> None:
         if milli:
-            pool = self.table.frees[state].shape.pool
-            self.free_milli[pool] = self.free_milli.get(pool, 0) + sign * milli
+            pool = self.table.pools[state]
+            self.free_milli[pool] = self.free_milli.get(pool, 0) + milli
 
     def _came_into_use(self, state: int) -> None:
         self._active.add(state)
@@ -304,6 +323,45 @@ class FreeCluster:
                 view.known[state] = NO_FIT
             view.pushed.discard(state)
         return None
+
+    def fill(self, view: View, times: int) -> list[tuple[int, tuple[Picked, ...]]]:
+        """Take the best place for the view's replicas again and again, up to `times`; return nodes and devices.
+
+        The same as `best_state` and `lowest_node` each time. A node that is best again and again is moved once.
+        """
+        found: list[tuple[int, tuple[Picked, ...]]] = []
+        self.refresh(view)
+        while len(found) < times and (state := self.best_state(view)) is not None:
+            node = self.lowest_node(state)
+            self._journal.append((node, state))
+            self._leave(node)
+            while True:
+                placed = view.after[state]
+                assert placed is not None, "the state was chosen because the replicas fit there"
+                state = placed[0]
+                found.append((node, placed[1]))
+                if len(found) == times or not self._still_best(view, node, state):
+                    break
+            self._enter(node, state)
+            if self.table.rich[state] or not view.rich:
+                view.learn(self.table, (state,))
+        view.seen = len(self._log_rich if view.rich else self._log)
+        return found
+
+    def _still_best(self, view: View, node: int, state: int) -> bool:
+        """Return whether a node that is out of the index and would enter it in `state` is the best place again."""
+        if view.rich and not self.table.rich[state]:
+            return False
+        score = view.score(self.table, state)
+        if score == NO_FIT or view.put(self.table, state) is None:
+            return False
+        other = self.best_state(view)
+        if other is None:
+            return True
+        if other == state:
+            return node < self.lowest_node(state)
+        frees = self.table.frees
+        return (score, frees[state], state) < (view.known[other], frees[other], other)
 
     def fitting_states(self, view: View) -> list[int]:
         """Return all states in use that hold the replicas, best first."""

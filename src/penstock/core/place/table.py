@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.model.ids import PoolName
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI
 from penstock.core.place.free import NodeFree, NodeShape
 
@@ -28,6 +29,7 @@ class StateTable:
         self.rich: list[bool] = []
         """Whether any part of a device is free."""
         self.free_milli: list[int] = []
+        self.pools: list[PoolName] = []
         self.kinds: list[NodeShape] = []
         """One shape for each kind; shapes of one kind have devices that no filter can tell apart."""
         self.host: Ints = np.zeros((_ROWS_FIRST, _HOST_COLUMNS), np.int64)
@@ -55,6 +57,7 @@ class StateTable:
         total = sum(free.devices)
         self.rich.append(total > 0 or bool(free.mig))
         self.free_milli.append(total)
+        self.pools.append(free.shape.pool)
         slots = len(free.devices)
         if row >= len(self.kind):
             self._grow(2 * len(self.kind))

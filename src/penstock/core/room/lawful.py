@@ -85,6 +85,15 @@ class Claimant:
         columns = columns or [i for i, n in enumerate(self.demand) if n and i != _JOBS and (not demand or demand[i])]
         return all(any(at.used[i] > _promised(at, i) for i in columns) for at in others)
 
+    def somebody_lends(self) -> bool:
+        """Return whether any place may be borrowed: then one of the queues beside the way up from the owner lends."""
+        at = self._owner
+        while at is not None and at.parent is not None:
+            if any(self.lends(other) for other in at.parent.children if other is not at):
+                return True
+            at = at.parent
+        return False
+
     def _others(self, branch: Branch) -> list[Branch]:
         """Return the queues from `branch` up that are not above the claimant too."""
         return [at for at in branch.path() if at not in self._path]

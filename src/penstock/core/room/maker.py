@@ -130,7 +130,7 @@ class Room:
             return False
         if cursor.leaf.policy == "least_attained":
             return True
-        if claimant.may_reclaim and any(claimant.lends(branch) for branch in self._tree.branches.values()):
+        if claimant.may_reclaim and claimant.somebody_lends():
             return True
         pool, priority = cursor.key.ask.pool, cursor.key.priority
         return any(p < priority and name == pool for name, p in self._snapshot.evictable)

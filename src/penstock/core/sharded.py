@@ -1,0 +1,97 @@
+"""Mappings that are cheap to give out while they go on changing: only the parts that change are copied.
+
+A plain dict would be copied whole for each snapshot. At 10,000 nodes and 80,000 running jobs that costs more than the
+rest of a small cycle, most of it in the garbage collector, which looks at every entry of each new dict.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import TypeVar
+
+from penstock.core.model.ids import JobId, NodeName
+
+V = TypeVar("V")
+
+SHARDS = 512
+_CHUNK_BITS = 6
+_CHUNK = 1 << _CHUNK_BITS
+
+
+class ByJob(Mapping[JobId, V]):
+    """Values by job id. Iteration goes shard by shard: whoever needs an order sorts."""
+
+    __slots__ = ("_owned", "_shards")
+
+    def __init__(self, shards: list[dict[JobId, V]] | None = None) -> None:
+        self._shards: list[dict[JobId, V]] = [{} for _ in range(SHARDS)] if shards is None else shards
+        self._owned: set[int] = set()
+        """Shards that nobody else holds."""
+
+    def __getitem__(self, key: JobId) -> V:
+        return self._shards[key % SHARDS][key]
+
+    def __iter__(self) -> Iterator[JobId]:
+        return chain.from_iterable(self._shards)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._shards))
+
+    def cut(self) -> "ByJob[V]":
+        """Return what is here now, as a value that stays as it is."""
+        self._owned.clear()
+        return ByJob(list(self._shards))
+
+    def set(self, key: JobId, value: V) -> None:
+        """Add a value, or replace it."""
+        self._own(key)[key] = value
+
+    def remove(self, key: JobId) -> None:
+        """Raises KeyError where there is none."""
+        del self._own(key)[key]
+
+    def _own(self, key: JobId) -> dict[JobId, V]:
+        at = key % SHARDS
+        if at not in self._owned:
+            self._shards[at] = dict(self._shards[at])
+            self._owned.add(at)
+        return self._shards[at]
+
+
+class ByNode(Mapping[NodeName, V]):
+    """A value for each of a fixed set of nodes, in the order in which these were given."""
+
+    __slots__ = ("_at", "_chunks", "_owned")
+
+    def __init__(self, values: Iterable[tuple[NodeName, V]] = ()) -> None:
+        known = dict(values)
+        self._at: dict[NodeName, int] = {name: i for i, name in enumerate(known)}
+        held = list(known.values())
+        self._chunks: list[list[V]] = [held[i : i + _CHUNK] for i in range(0, len(held), _CHUNK)]
+        self._owned = set(range(len(self._chunks)))
+        """Chunks that nobody else holds."""
+
+    def __getitem__(self, name: NodeName) -> V:
+        at = self._at[name]
+        return self._chunks[at >> _CHUNK_BITS][at & _CHUNK - 1]
+
+    def __iter__(self) -> Iterator[NodeName]:
+        return iter(self._at)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def cut(self) -> "ByNode[V]":
+        """Return what is here now, as a value that stays as it is."""
+        self._owned.clear()
+        found: ByNode[V] = ByNode()
+        found._at, found._chunks = self._at, list(self._chunks)
+        return found
+
+    def set(self, name: NodeName, value: V) -> None:
+        """Replace the value of a node. Raises KeyError for one that is not there."""
+        at = self._at[name]
+        chunk = at >> _CHUNK_BITS
+        if chunk not in self._owned:
+            self._chunks[chunk] = list(self._chunks[chunk])
+            self._owned.add(chunk)
+        self._chunks[chunk][at & _CHUNK - 1] = value

@@ -1,0 +1,43 @@
+"""Placing many alike at once is placing one after the other."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.model.ids import PoolName
+from penstock.core.place.gang import Prepared
+from penstock.core.place.index import FreeCluster, Strategy
+from tests.core.builders import World
+from tests.core.strategies import gangs, node_lists
+
+STRATEGIES = ("fragmentation", "best_fit", "worst_fit", "dot_product", "first_fit", "random")
+MIX = st.lists(st.tuples(gangs(), st.integers(1, 6)), min_size=1, max_size=4)
+
+
+def free_cluster(w, strategy):
+    cluster = FreeCluster({PoolName("default"): Strategy(strategy)})
+    cluster.sync(w.state.derived.nodes, w.state.derived.free)
+    return cluster
+
+
+def one_by_one(gang, cluster, times):
+    found = []
+    while len(found) < times and (places := Prepared(gang, cluster).put()) is not None:
+        found.append(places)
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(node_lists(), MIX, st.sampled_from(STRATEGIES))
+def test_many_alike_are_placed_as_one_by_one(specs, mix, strategy):
+    w = World(*specs)
+    together, apart = free_cluster(w, strategy), free_cluster(w, strategy)
+    prepared = [Prepared(gang, together) for gang, _ in mix]
+    start, mark = list(together.state_of), together.mark()
+    for _ in range(2):
+        for (gang, times), kept in zip(mix, prepared, strict=True):
+            assert kept.put_alike(times) == one_by_one(gang, apart, times)
+            assert together.free_milli == apart.free_milli
+    frees = [[c.free_of(i) for i in range(len(c.names))] for c in (together, apart)]
+    assert frees[0] == frees[1]
+    together.rollback(mark)
+    assert together.state_of == start
