@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from penstock.core.model.ids import PoolName
 from penstock.core.place.gang import Prepared
 from penstock.core.place.index import FreeCluster, Strategy
-from tests.core.builders import World
+from tests.core.builders import World, ask, node
 from tests.core.strategies import gangs, node_lists
 
 STRATEGIES = ("fragmentation", "best_fit", "worst_fit", "dot_product", "first_fit", "random")
 MIX = st.lists(st.tuples(gangs(), st.integers(1, 6)), min_size=1, max_size=4)
+FEW = st.lists(st.tuples(st.sampled_from([1, 1, 2, 3]), st.sampled_from([1, 4, 9])), min_size=1, max_size=4)
 
 
 def free_cluster(w, strategy):
@@ -26,10 +27,20 @@ def one_by_one(gang, cluster, times):
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(node_lists(), MIX, st.sampled_from(STRATEGIES))
 def test_many_alike_are_placed_as_one_by_one(specs, mix, strategy):
-    w = World(*specs)
+    check(World(*specs), mix, strategy)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.permutations([(8, 32), (8, 32), (8, 32), (8, 16), (4, 64), (4, 64)]), FEW, st.sampled_from(STRATEGIES))
+def test_so_it_is_where_a_node_may_be_the_best_again_and_again(sizes, few, strategy):
+    w = World(*(node(f"n{i}", devices, cpus=cpus) for i, (devices, cpus) in enumerate(sizes)))
+    check(w, [(ask(devices, cpus=cpus), 9) for devices, cpus in few], strategy)
+
+
+def check(w, mix, strategy):
     together, apart = free_cluster(w, strategy), free_cluster(w, strategy)
     prepared = [Prepared(gang, together) for gang, _ in mix]
     start, mark = list(together.state_of), together.mark()
