@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Pool
@@ -281,6 +281,59 @@ def test_room_found_only_before_a_reserved_start_is_not_taken_from_those_ahead()
     assert started(found) == [now_too]
     assert reserved(found) == {first: w.now + 8_192, second: w.now + 4_096}
     assert {v.first: v.code for v in found.verdicts.values()}[long] == "kept_back"
+
+
+def test_a_job_that_ends_before_a_booking_is_not_held_up_by_another_that_meets_it():
+    """What `second` leaves beside it when it starts counts, not what is left once `first` has come as well."""
+    w = world(node("a", 3, cpus=8), rule="conservative")
+    w.run(w.submit(1, cpus=4, estimated_duration_ms=8_192), w.submit(1, cpus=2, estimated_duration_ms=16_384))
+    first = w.submit(3, estimated_duration_ms=8_192)
+    second = w.submit(0, cpus=5, estimated_duration_ms=32_768)
+    short = w.submit(1, estimated_duration_ms=12_288)
+    found = w.plan()
+    assert started(found) == [short]
+    assert reserved(found) == {first: w.now + 16_384, second: w.now + 8_192}
+
+
+def test_bookings_that_meet_are_both_counted_when_the_later_one_starts():
+    """Each alone would leave the long job its CPU; both together do not."""
+    w = world(node("a", 2, cpus=6), rule="conservative")
+    w.run(w.submit(2, cpus=3, estimated_duration_ms=8_192), w.submit(0, cpus=2, estimated_duration_ms=16_384))
+    first = w.submit(0, cpus=5, estimated_duration_ms=8_192)
+    second = w.submit(2, cpus=1, estimated_duration_ms=32_768)
+    w.submit(0, cpus=1, estimated_duration_ms=49_152)
+    found = w.plan()
+    assert started(found) == []
+    assert reserved(found) == {first: w.now + 16_384, second: w.now + 8_192}
+
+
+def test_a_booked_job_takes_such_places_as_a_start_does():
+    """Both leave alone what is kept for later while there are others, so the start comes where it was booked."""
+    w = world(node("a", 6), rule="conservative")
+    long, ends = w.submit(3, estimated_duration_ms=16_384), w.submit(3, estimated_duration_ms=4_096)
+    w.run(long, ends)
+    w.submit(4, estimated_duration_ms=8_192)
+    short = w.submit(2, estimated_duration_ms=4_096)
+    w.submit(0, estimated_duration_ms=1_024)
+    booked = {kept.job_id: kept.places for kept in w.plan().reserved}
+    assert booked[short][0].devices == (4, 5)
+    w.now += 4_096
+    finish(w, ends)
+    assert {start.job_id: start.places for start in w.plan().starts}[short] == booked[short]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+@example(18)
+@example(328)
+@example(336)
+def test_conservative_backfill_breaks_no_promise_on_one_node_of_equal_devices(seed):
+    """What is booked anew in each cycle comes out as it was, or earlier, however many went ahead in between."""
+    rnd = random.Random(seed)
+    w = world(node("a", 6), rule="conservative")
+    promised: dict[int, int] = {}
+    began = simulate(w, rnd, [job | {"replicas": 1, "cpus": 0} for job in drawn(rnd, 25)], promised)
+    assert {j: (began[j], at) for j, at in promised.items() if began[j] > at} == {}
 
 
 @settings(max_examples=30, deadline=None)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue
@@ -142,6 +142,15 @@ def test_below_a_borrower_the_child_within_its_own_guarantee_is_left_alone():
     assert (use(w, "a"), use(w, "kept"), use(w, "greedy")) == (2, 4, 2)
 
 
+def test_a_gang_takes_from_each_queue_only_what_that_borrowed():
+    tree = (Queue("a", guaranteed=guaranteed(4)), Queue("b", guaranteed=guaranteed(3)), Queue("c"))
+    w = cluster(1, 8, queues=tree)
+    w.run(*[w.submit(1, queue="b", priority=100) for _ in range(4)])
+    w.run(*[w.submit(1, queue="c", priority=900) for _ in range(4)])
+    w.submit(2, queue="a", priority=100)
+    assert [w.job(v).spec.queue for v, _ in victims(w.cycle())] == ["b", "c"]
+
+
 def test_one_victim_may_leave_a_shared_queue_where_all_together_may_not():
     tree = (Queue("a"), Queue("b", policy="fair_share", guaranteed=guaranteed(2)))
     w = cluster(1, 4, queues=tree)
@@ -172,8 +181,8 @@ def test_a_guarantee_counts_for_the_whole_subtree():
 # Random trees: got back in time, never below, then quiet.
 
 
-def random_guarantees(rnd):
-    """Return a cluster, and a tree of up to four leaves whose guarantees fit it."""
+def random_guarantees(rnd, policy="priority"):
+    """Return a cluster, and a tree of up to four leaves whose guarantees fit it; `policy` compares queues."""
     nodes, devices = rnd.choice([(1, 8), (2, 4), (4, 2)])
     left, tree = 8, []
     for name in "wxyz"[: rnd.randint(2, 4)]:
@@ -183,13 +192,13 @@ def random_guarantees(rnd):
         if promised > 1 and rnd.random() < 0.4:
             inner = rnd.randint(0, promised)
             tree += [
-                Queue(name, guaranteed=quota),
+                Queue(name, guaranteed=quota, policy=policy),
                 Queue(f"{name}1", name, guaranteed=guaranteed(inner) if inner else ()),
             ]
             tree.append(Queue(f"{name}2", name))
         else:
             tree.append(Queue(name, guaranteed=quota))
-    return cluster(nodes, devices, queues=tuple(tree)), tree
+    return cluster(nodes, devices, queues=tuple(tree), root_policy=policy), tree
 
 
 def leaves(tree):
@@ -200,11 +209,6 @@ def leaves(tree):
 def promised_below(w, name):
     queue = next(q for q in w.state.config.queues if q.name == name)
     return dict(queue.guaranteed).get("devices", 0) // 1_000
-
-
-def used_below(w, name):
-    children = [q.name for q in w.state.config.queues if q.parent == name]
-    return use(w, name) + sum(used_below(w, child) for child in children)
 
 
 def ask_for(w, rnd, sizes, queue):
@@ -223,25 +227,60 @@ def saturate(w, tree, rnd, sizes):
         cycles(w, 1)
 
 
-@pytest.mark.xfail(strict=False, reason="known gap: in some random trees (seed 10095) it takes longer")
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32))
-def test_a_guarantee_is_got_back_within_two_cycles_and_the_grace(seed):
-    rnd = random.Random(seed)
-    w, tree = random_guarantees(rnd)
-    saturate(w, tree, rnd, [1])
+def settle(w):
+    """Run cycles until one starts nobody and asks nobody to leave."""
+    while (found := w.cycle()).starts or found.preemptions:
+        follow(w)
+
+
+def claim_all(w, tree, rnd):
+    """Let one queue ask for all that it was promised, at the lowest priority, one device at a time; return it."""
     owner = rnd.choice(leaves(tree))
     for _ in range(promised_below(w, owner)):
         w.submit(1, queue=owner, priority=100)
+    return owner
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+@example(86)
+@example(9_746)
+@example(10_095)
+def test_a_guarantee_is_got_back_within_two_cycles_and_the_grace(seed):
+    """From when nothing is under way: what was decided for others before the owner asked is carried through."""
+    rnd = random.Random(seed)
+    w, tree = random_guarantees(rnd)
+    saturate(w, tree, rnd, [1])
+    settle(w)
+    owner = claim_all(w, tree, rnd)
     w.cycle()
     follow(w)
     w.cycle()
     assert use(w, owner) >= promised_below(w, owner)
 
 
-@pytest.mark.xfail(strict=False, reason="known gap: in some random trees (seed 42517705) a queue falls below")
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+@example(86)
+@example(5_110)
+@example(10_095)
+def test_room_that_is_being_made_for_others_costs_a_guarantee_one_cycle_more_at_most(seed):
+    """Where queues below their guarantee go first; where priority goes first, others may make more room before it."""
+    rnd = random.Random(seed)
+    w, tree = random_guarantees(rnd, "capacity")
+    saturate(w, tree, rnd, [1])
+    owner = claim_all(w, tree, rnd)
+    cycles(w, 2)
+    w.cycle()
+    assert use(w, owner) >= promised_below(w, owner)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([(1,), (1, 2), (1, 2, 3)]))
+@example(758, (1, 2, 3))
+@example(810, (1,))
+@example(1_012_613, (1, 2, 3))
+@example(42_517_705, (1, 2))
 def test_reclaim_never_takes_a_queue_below_its_guarantee_but_by_its_last_gang(seed, sizes):
     rnd = random.Random(seed)
     w, tree = random_guarantees(rnd)
@@ -250,20 +289,30 @@ def test_reclaim_never_takes_a_queue_below_its_guarantee_but_by_its_last_gang(se
         saturate(w, tree, rnd, sizes)
         found = w.plan()
         for queue in tree:
-            path = below(tree, queue.name)
-            gone = [w.job(p.victim) for p in found.preemptions if w.job(p.victim).spec.queue in path]
-            foreign = [v for v in gone if w.job(beneficiary_of(found, v.id)).spec.queue not in path]
-            left = used_below(w, queue.name) - sum(v.spec.ask.device_total for v in foreign)
-            last = max((v.spec.ask.device_total for v in foreign), default=0)
-            assert not foreign or left > promised_below(w, queue.name) - last
+            foreign, left = taken_and_left(w, below(tree, queue.name), found)
+            assert not foreign or left > promised_below(w, queue.name) - max(foreign)
+
+
+def taken_and_left(w, path, found):
+    """Return the sizes of those who leave these queues for others, and the devices that the queues have after it.
+
+    They have what runs there, what the plan starts, and what it keeps room for. What they exchange among themselves
+    is no loss to others, not even where a gang leaves whole for a smaller job.
+    """
+    foreign = [p.victim for p in found.preemptions if w.job(p.beneficiary).spec.queue not in path]
+    own = [p for p in found.preemptions if {w.job(j).spec.queue for j in (p.victim, p.beneficiary)} <= path]
+    taken = devices_in(w, path, foreign)
+    come = devices_in(w, path, {s.job_id for s in found.starts} | found.held.keys())
+    gave, got = devices_in(w, path, {p.victim for p in own}), devices_in(w, path, {p.beneficiary for p in own})
+    return taken, use(w, *path) + sum(come) - sum(taken) - min(sum(gave), sum(got))
+
+
+def devices_in(w, path, job_ids):
+    return [w.job(j).spec.ask.device_total for j in job_ids if w.job(j).spec.queue in path]
 
 
 def below(tree, name):
     return {name}.union(*(below(tree, q.name) for q in tree if q.parent == name))
-
-
-def beneficiary_of(found, victim):
-    return next(p.beneficiary for p in found.preemptions if p.victim == victim)
 
 
 @settings(max_examples=50, deadline=None)

@@ -68,6 +68,8 @@ class Ahead:
                 opening = None
             until_ms = opening.start_ms + key.length_ms if opening and key.length_ms else FOREVER_MS
             if opening is not None:
+                if rule == "conservative":
+                    self._shadows.booked(prepared.gang, opening.places, opening.start_ms, until_ms)
                 bookings.append(Booking(opening.start_ms, until_ms, prepared.gang, opening.places))
                 self._keep(job, opening, opening.start_ms)
 

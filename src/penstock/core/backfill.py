@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
-from penstock.core.place.fit import devices_free
 from penstock.core.place.free import NodeFree
 from penstock.core.place.gang import Prepared
 from penstock.core.place.index import FreeCluster, Mark
-from penstock.core.place.shadow import FOREVER_MS, lesser
+from penstock.core.place.shadow import FOREVER_MS, lesser, without
 
 RELEASES_MAX = 4_096
 """Ends of attempts that are looked ahead over; a job that needs more of them is given no reservation."""
@@ -134,37 +133,68 @@ def earliest_beside(
 ) -> Opening | None:
     """Return the earliest start that disturbs none of `bookings`: conservative backfill.
 
-    At each moment at which something leaves, the gang is tried beside every booking that overlaps its run.
+    At each moment at which something leaves, the gang is tried beside every booking that overlaps its run. Of the
+    places it may have, it takes such as nobody has booked for later, as a start does too: so the start, when it comes,
+    is where it was booked, and in every cycle until then the bookings come out as they were.
     """
     start = cluster.mark()
-    moments = sorted(
-        {r.end_ms for r in releases[:RELEASES_MAX]} | {b.end_ms for b in bookings if b.end_ms < FOREVER_MS}
-    )
+    releases = releases[:RELEASES_MAX]
+    moments = sorted({r.end_ms for r in releases} | {b.end_ms for b in bookings if b.end_ms < FOREVER_MS})
     for moment in (now_ms, *(m for m in moments if m > now_ms)):
-        for release in releases[:RELEASES_MAX]:
+        for release in releases:
             if release.end_ms <= moment:
                 cluster.put_back(release.ask, release.places)
+        later = [r for r in releases if r.end_ms > moment]
         until_ms = moment + length_ms if length_ms else FOREVER_MS
-        later = [r for r in releases[:RELEASES_MAX] if moment < r.end_ms < until_ms]
-        met = [b for b in bookings if b.start_ms < until_ms and b.end_ms > moment]
-        for node, free in _least(cluster, met, later, moment).items():
-            cluster.change(node, free)
-        opening = opening_now(prepared, cluster, moment)
-        cluster.rollback(start)
-        if opening is not None:
+        places = _places_beside(prepared, cluster, later, bookings, moment, until_ms)
+        if places is not None and any(b.start_ms >= until_ms for b in bookings):
+            places = _places_beside(prepared, cluster, later, bookings, moment, FOREVER_MS) or places
+        if places is not None:
+            opening = _opening_beside(prepared, cluster, bookings, moment, places)
+            cluster.rollback(start)
             return opening
+        cluster.rollback(start)
     return None
 
 
+def _places_beside(
+    prepared: Prepared,
+    cluster: FreeCluster,
+    releases: Sequence[Release],
+    bookings: Sequence[Booking],
+    moment: int,
+    until_ms: int,
+) -> tuple[ReplicaPlace, ...] | None:
+    """Return where the gang may be from `moment` until `until_ms` beside all bookings, or None."""
+    mark = cluster.mark()
+    met = [b for b in bookings if b.start_ms < until_ms and b.end_ms > moment]
+    for node, free in _least(cluster, met, [r for r in releases if r.end_ms < until_ms], moment).items():
+        cluster.change(node, free)
+    places = prepared.put()
+    cluster.rollback(mark)
+    return places
+
+
+def _opening_beside(
+    prepared: Prepared,
+    cluster: FreeCluster,
+    bookings: Sequence[Booking],
+    moment: int,
+    places: tuple[ReplicaPlace, ...],
+) -> Opening:
+    """Return the opening with what is free beside it when it starts: what comes later has a claim of its own."""
+    for booking in bookings:
+        if booking.start_ms <= moment < booking.end_ms:
+            _take(cluster, booking)
+    cluster.take(prepared.gang, places)
+    nodes = dict.fromkeys(cluster.index[place.node] for place in places)
+    return Opening(moment, places, tuple((node, cluster.free_of(node)) for node in nodes))
+
+
 def _take(cluster: FreeCluster, booking: Booking) -> None:
-    """Take what is booked. A node on which an instance would meet what is kept for others takes no work instead."""
     for rank, place in enumerate(booking.places):
-        node, each = cluster.index[place.node], booking.ask.each_of(rank)
-        free, cut = cluster.free_of(node), each.devices is not None and each.devices.profile
-        if cut and (free.closed or not devices_free(each.devices, free, (place.devices, place.slots))):
-            cluster.change(node, free._replace(closed="kept_back"))
-        else:
-            cluster.change(node, free.take(each, place.devices, place.slots))
+        node = cluster.index[place.node]
+        cluster.change(node, without(cluster.free_of(node), booking.ask.each_of(rank), place))
 
 
 def _least(

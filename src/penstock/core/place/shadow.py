@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
+from penstock.core.model.resources import ReplicaAsk
 from penstock.core.place import mig
+from penstock.core.place.fit import devices_free
 from penstock.core.place.free import Instances, NodeFree
 from penstock.core.place.index import FreeCluster
 
@@ -87,10 +89,35 @@ class Shadows:
                 ]
                 self._show(node, FOREVER_MS)
 
+    def booked(self, ask: GangAsk, places: Sequence[ReplicaPlace], start_ms: int, end_ms: int) -> None:
+        """Take note of a gang that runs from `start_ms` until `end_ms`: jobs kept room for in between have less beside.
+
+        Its own claim tells only what is free when it starts, so theirs have to tell that it is there too.
+        """
+        for rank, place in enumerate(places):
+            node = self._cluster.index[place.node]
+            claims = self._claims.get(node, [])
+            for i, claim in enumerate(claims):
+                if claim.job_id is not None and start_ms <= claim.start_ms < end_ms:
+                    claims[i] = claim._replace(then=without(claim.then, ask.each_of(rank), place))
+            if claims:
+                self._show(node, FOREVER_MS)
+
     def blocker(self) -> JobId | None:
         """Return the job that is kept room for first."""
         jobs = [c.job_id for claims in self._claims.values() for c in claims if c.job_id is not None]
         return min(jobs, default=None)
+
+
+def without(free: NodeFree, each: ReplicaAsk, place: ReplicaPlace) -> NodeFree:
+    """Return what is left beside a booked replica.
+
+    A node on which a part of a device would meet what is kept for others takes no work instead.
+    """
+    part = each.devices is not None and not each.devices.whole
+    if part and (free.closed or not devices_free(each.devices, free, (place.devices, place.slots))):
+        return free._replace(closed="kept_back")
+    return free.take(each, place.devices, place.slots)
 
 
 def lesser(a: NodeFree, b: NodeFree) -> NodeFree:
