@@ -110,7 +110,7 @@ def machine() -> str:
 
 
 def result(
-    metric: str, value: float, unit: str, better: str, limit: float, reference: dict[str, Any] | None = None
+    metric: str, value: float, unit: str, better: str, limit: float | None, reference: dict[str, Any] | None = None
 ) -> None:
     """Print one result line."""
     line = {

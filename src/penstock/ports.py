@@ -75,6 +75,10 @@ class EventStore(Protocol):
         """Return how a finished job ended, or None when no such job has finished."""
         ...
 
+    def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]:
+        """Return finished jobs, newest first."""
+        ...
+
 
 class EventReader(Protocol):
     """Reads of what is durable; any thread, at any time."""
@@ -87,9 +91,7 @@ class EventReader(Protocol):
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None: ...
 
-    def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]:
-        """Return finished jobs, newest first."""
-        ...
+    def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]: ...
 
 
 class Engine(Protocol):

@@ -247,3 +247,50 @@ def test_the_clock_of_the_log_never_goes_back():
     rig.clock.now = 1_000
     rig.submit()
     assert [r.time_ms for r in rig.store.records[-2:]] == [1_005_000, 1_005_000]
+
+
+# Expected run times.
+
+
+def learning(store=None, clock=None):
+    """Return a rig whose controller has seen nine runs of 10 s."""
+    rig = Rig("a", store=store, clock=clock)
+    rig.ask(msg.Configure(config(lease_ttl_ms=10**9, lease_margin_ms=MARGIN_MS, predict_run_times=True), "op"))
+    for _ in range(9):
+        job = rig.running()
+        rig.wait(10_000)
+        rig.exit(job)
+        rig.wait(600_000)
+    return rig
+
+
+def test_a_job_is_expected_to_run_as_long_as_those_before_it_from_its_submit_on():
+    rig = learning()
+    job = rig.submit()
+    assert rig.state.jobs[job].predicted_ms == 10_000
+    assert rig.events()[-2:] == ["JobSubmitted", "RunTimesPredicted"]
+    assert rig.fits_log()
+
+
+def test_nothing_is_expected_unless_it_is_switched_on():
+    rig = learning()
+    rig.ask(msg.Configure(config(lease_ttl_ms=10**9, lease_margin_ms=MARGIN_MS), "op"))
+    assert rig.state.jobs[rig.submit()].predicted_ms == 0
+
+
+def test_what_was_learned_survives_a_restart():
+    rig = learning()
+    heir = Rig("a", store=rig.store, clock=rig.clock)
+    heir.ask(msg.Configure(config(lease_ttl_ms=10**9, lease_margin_ms=MARGIN_MS, predict_run_times=True), "op"))
+    assert heir.state.jobs[heir.submit()].predicted_ms == 10_000
+
+
+def test_a_group_that_was_not_committed_teaches_nothing():
+    rig = learning()
+    job = rig.running()
+    rig.wait(20_000)
+    rig.store.full = True
+    rig.exit(job)
+    rig.store.full = False
+    assert rig.state.jobs[rig.submit()].predicted_ms == 10_000
+    assert rig.fits_log()

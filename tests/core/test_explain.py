@@ -10,7 +10,7 @@ from penstock.core.explain import start as start_module
 from penstock.core.explain.reasons import CONSTRAINTS, STOP_RULES, table
 from penstock.core.explain.why import PLANNER_USES_MAX
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
-from penstock.core.model.events import ConfigChanged, JobSubmitted
+from penstock.core.model.events import ConfigChanged, RunTimesPredicted
 from penstock.core.model.jobs import Dependency, GroupAsk
 from penstock.core.place.fit import REASON_TEXT
 from tests.core.builders import GIB, World, ask, cluster, config, device, job_spec, linked, node
@@ -678,8 +678,9 @@ def test_an_overdue_end_counts_as_now():
 
 def test_a_predicted_end_counts_before_a_declared_one():
     w = cluster(1, 1)
-    w.emit(JobSubmitted(1, job_spec(1, time_limit_ms=60_000), "ann", predicted_ms=20_000))
-    w.run(1)
+    job = w.submit(1, time_limit_ms=60_000)
+    w.emit(RunTimesPredicted(((job, 20_000, 40_000),)))
+    w.run(job)
     assert start(w, w.submit(1))[0] == 20_000
 
 

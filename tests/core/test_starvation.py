@@ -141,3 +141,64 @@ def test_no_job_that_fits_waits_for_ever_in_an_endless_stream(seed):
         if w.phase(wide) != "waiting":
             return
     pytest.fail("the wide gang never started")
+
+
+# Jobs alike that have waited long together.
+
+
+def crowd(ratio=5, gap_ms=1_000, count=6):
+    """Return a node of 2 with one device held for ever, and jobs of 2 that are expected to run a minute each."""
+    w = cluster(1, 2, starvation_after_ms=10**9, starvation_ratio=ratio, queues=queues("default", preemption="never"))
+    w.run(w.submit(1, preemptible=False))
+    jobs = []
+    for _ in range(count):
+        jobs.append(w.submit(2, estimated_duration_ms=60_000))
+        w.now += gap_ms
+    return w, jobs
+
+
+@pytest.mark.parametrize(("pause_ms", "kept"), [(46_499, False), (46_500, True)])
+def test_jobs_alike_that_have_waited_in_proportion_to_their_length_are_kept_room_for(pause_ms, kept):
+    w, jobs = crowd(ratio=5)
+    w.now += pause_ms  # 6 + 5 + 4 + 3 + 2 + 1 s so far: 300 s together
+    later = w.submit(1, priority=900)
+    found = w.plan()
+    assert started(found) == ([] if kept else [later])
+    assert reserved(found) == ([(jobs[0], 0)] if kept else [])
+
+
+def test_jobs_that_came_long_after_each_other_do_not_wait_together():
+    w, jobs = crowd(ratio=20, gap_ms=601_000, count=2)
+    assert w.now - w.job(jobs[0]).submitted_ms >= 20 * 60_000
+    w.now -= 3_000
+    later = w.submit(1, priority=900)
+    assert started(w.plan()) == [later]
+
+
+def test_of_several_crowds_the_one_with_the_longest_wait_by_its_length_comes_first():
+    w, long = crowd(ratio=1, count=4)
+    short = [w.submit(2, estimated_duration_ms=5_000) for _ in range(4)]
+    w.now += 60_000
+    assert reserved(w.plan()) == [(short[0], 0)]
+    assert w.phase(long[0]) == "waiting"
+
+
+def test_a_job_over_the_bound_by_itself_comes_before_any_crowd():
+    w = cluster(1, 2, starvation_after_ms=HOUR, starvation_ratio=1, queues=queues("default", preemption="never"))
+    w.run(w.submit(1, preemptible=False))
+    alone = w.submit(2)
+    w.now += HOUR - 1_000
+    for _ in range(9):
+        w.submit(2, estimated_duration_ms=10)
+    w.now += 1_000
+    assert reserved(w.plan()) == [(alone, 0)]
+
+
+def test_a_crowd_of_which_nobody_knows_the_length_waits_as_single_jobs():
+    w = cluster(1, 2, starvation_after_ms=10**9, starvation_ratio=1, queues=queues("default", preemption="never"))
+    w.run(w.submit(1, preemptible=False))
+    for _ in range(9):
+        w.submit(2)
+    w.now += HOUR
+    later = w.submit(1, priority=900)
+    assert started(w.plan()) == [later]

@@ -17,19 +17,24 @@ from penstock.core.lifecycle import orders, reports, requests
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
-from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
+from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, QueueName, TenantName, UserName
 from penstock.core.model.jobs import Job, JobState
 from penstock.core.plan import Plan
+from penstock.core.predict.forecast import Forecaster, PastRun
+from penstock.core.predict.runtime import JobFeatures
 from penstock.core.snapshot import Snapshot, take_snapshot
 from penstock.core.state import State
 from penstock.ports import Clock, EventStore, FinishedJob
 
 SNAPSHOT_EVERY_RECORDS = 50_000
+HISTORY_JOBS = 10_000
+"""Finished jobs whose run times are looked up at a start, the latest."""
 LEADERSHIP_CHECK_SHARE = 4
 """Leadership is confirmed at least this often within the margin between the node's and the server's lease."""
 
 _WAKES = (
     ev.JobSubmitted,
+    ev.RunTimesPredicted,
     ev.ReplicaExited,
     ev.NodeReady,
     ev.NodeLost,
@@ -71,6 +76,7 @@ class Controller:
         """Steps that running programs reported since their last event; volatile."""
         self.ending: Sequence[tuple[Job, ev.Record]] = ()
         """Jobs that have left the state and whose end is not on disk yet: readers find them here."""
+        self._forecaster: Forecaster | None = None
         self._leases: dict[NodeName, Lease] = {}
         self._confirmed_ms = 0
         self._snapshot_seq = 0
@@ -97,6 +103,7 @@ class Controller:
         self._snapshot_seq = self.state.seq
         for record in tail:
             self.state.apply(record)
+        self._forecaster = None
         self.last_plan = None
         self.wants_cycle = True
         now_ms = self._clock.monotonic_ms()
@@ -120,6 +127,7 @@ class Controller:
         self.ending = tx.finished
         replies = [self._decide(tx, request) for request in group]
         try:
+            self._forecast(tx)
             self._commit(tx)
         except StaleEpoch:
             raise
@@ -153,6 +161,23 @@ class Controller:
             verdict = self.last_plan.verdicts.get(job.class_id) if job is not None else None
             return verdict is None or verdict.code != "no_fit"
         return isinstance(event, _WAKES)
+
+    def _forecast(self, tx: Transaction) -> None:
+        """Say how long jobs are expected to run, where the group or the time that has passed changed that.
+
+        What was learned of a group that is not committed goes with the state: both are made anew from the log.
+        """
+        if not self.state.config.settings.predict_run_times:
+            self._forecaster = None
+            return
+        if self._forecaster is None:
+            history = reversed(self._store.finished_jobs(HISTORY_JOBS))
+            self._forecaster = Forecaster(self.state, map(_past_run, history))
+        else:
+            self._forecaster.observe(tx.records)
+        times = self._forecaster.told(self.state, self._clock.unix_ms())
+        if times:
+            tx.emit(ev.RunTimesPredicted(times))
 
     def _commit(self, tx: Transaction) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -302,6 +327,18 @@ def _finished_row(job: Job, record: ev.Record) -> FinishedJob:
         array_index=job.array_index,
         nodes=job.last_nodes,
     )
+
+
+def _past_run(job: FinishedJob) -> PastRun:
+    features = JobFeatures(
+        devices=job.devices,
+        user=UserName(job.user),
+        tenant=TenantName(job.tenant),
+        queue=QueueName(job.queue),
+        name=job.name,
+    )
+    whole = job.attempts == 1 and job.state in ("succeeded", "failed")
+    return PastRun(job.id, features, job.submitted_ms, job.started_ms, job.finished_ms, whole=whole)
 
 
 def timelines(records: Iterable[ev.Record]) -> dict[JobId, list[ev.Record]]:

@@ -1,10 +1,13 @@
 """One scheduling cycle: who starts where, who makes room, and why the rest waits."""
 
+from collections.abc import Iterator
+
 from penstock.core.board import Board, Placed
 from penstock.core.choose.strategy import Strategy, StrategySettings, choose_strategy
 from penstock.core.growth import Growth
 from penstock.core.model.ids import ClassId, JobId, PoolName
 from penstock.core.model.jobs import Job, RequestClass
+from penstock.core.order.ranks import expected_ms
 from penstock.core.order.shares import Charge
 from penstock.core.order.tree import QuotaBlock
 from penstock.core.order.walk import Cursor
@@ -13,6 +16,9 @@ from penstock.core.place.shadow import Claim
 from penstock.core.plan import Plan, Verdict
 from penstock.core.room.maker import Room
 from penstock.core.waves import start_waves
+
+TOGETHER_GAP_MS = 600_000
+"""Jobs of one class that were submitted this shortly one after the other wait together: a sweep, or retries."""
 
 
 class Cycle:
@@ -127,19 +133,20 @@ class Cycle:
         raise KeyError(f"job {job.id} waits in no class")
 
     def _look_after_starving(self) -> None:
-        """Start the job of each pool that has waited longest over the bound, or keep room for it alone."""
-        bound_ms = self._now_ms - self._settings.starvation_after_ms
-        oldest: dict[PoolName, tuple[int, JobId, Job, ClassId, RequestClass]] = {}
+        """Start the job of each pool that starves most, or keep room for it alone.
+
+        One that has waited over the bound by itself comes first, the oldest of them; then the oldest of those that
+        have waited over it together, in proportion to how long they are expected to run.
+        """
+        most: dict[PoolName, tuple[tuple[int, int, int], Job, ClassId, RequestClass]] = {}
         for class_id, key, jobs in self._snapshot.classes:
-            job = next((j for j in jobs if j.not_before_ms <= self._now_ms and j.id not in self._board.handled), None)
-            if job is None or job.submitted_ms > bound_ms:
-                continue
-            entry = (job.submitted_ms, job.id, job, class_id, key)
+            ready = (j for j in jobs if j.not_before_ms <= self._now_ms and j.id not in self._board.handled)
             pool = key.ask.pool
-            if self._board.may_start(job, key) and (pool not in oldest or entry[:2] < oldest[pool][:2]):
-                oldest[pool] = entry
-        for pool in sorted(oldest):
-            _, _, job, class_id, key = oldest[pool]
+            for rank, job in self._starving(ready, len(jobs)):
+                if self._board.may_start(job, key) and (pool not in most or (*rank, job.id) < most[pool][0]):
+                    most[pool] = ((*rank, job.id), job, class_id, key)
+        for pool in sorted(most):
+            _, job, class_id, key = most[pool]
             if not self._board.may_start(job, key):
                 continue  # the one of another pool took what the queue had left
             found = self._board.place(class_id, key)
@@ -147,6 +154,32 @@ class Cycle:
                 self._board.begin(job, found, self._board.end_ms(key))
             elif self._board.over is None:
                 self._ahead.keep_for_starving(job, self._board.shapes(class_id, key)[0])
+
+    def _starving(self, ready: Iterator[Job], count: int) -> Iterator[tuple[tuple[int, int], Job]]:
+        """Yield how urgently room is to be kept for jobs of one class: the lowest is the most urgent."""
+        first = next(ready, None)
+        if first is None:
+            return
+        if self._now_ms - first.submitted_ms >= self._settings.starvation_after_ms:
+            yield (0, first.submitted_ms), first
+        expected = expected_ms(first)
+        enough = self._settings.starvation_ratio * expected
+        if not enough or count * (self._now_ms - first.submitted_ms) < enough:
+            return
+        for job, together in self._bursts(first, ready):
+            if together >= enough:
+                yield (1, -together // expected), job
+
+    def _bursts(self, first: Job, others: Iterator[Job]) -> Iterator[tuple[Job, int]]:
+        """Yield the first of jobs that were submitted shortly one after the other, and how long they waited in sum."""
+        last, together = first, self._now_ms - first.submitted_ms
+        for job in others:
+            if job.submitted_ms - last.submitted_ms > TOGETHER_GAP_MS:
+                yield first, together
+                first, together = job, 0
+            together += self._now_ms - job.submitted_ms
+            last = job
+        yield first, together
 
     # One by one.
 

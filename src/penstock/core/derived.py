@@ -208,6 +208,16 @@ class Derived:
             if pending is not None:
                 pending.put(job)
 
+    def job_predicted(self, old: Job, new: Job) -> None:
+        """Take over another expected length of a job, and with it another class while it waits."""
+        if old.attempt is not None:
+            self._count_active(old, -1)
+            self._count_active(new, 1)
+            self.active.set(new.id, new)
+        elif not old.unmet:
+            self._leave_class(old)
+            self.becomes_ready(new)
+
     def job_left_queue(self, job: Job) -> None:
         self.waiting_by_queue[job.spec.queue] -= 1
         self.wait_limited.discard(job.id)
@@ -216,6 +226,9 @@ class Derived:
             for dependency in job.unmet:
                 self.dependants[dependency].remove(job.id)
             return
+        self._leave_class(job)
+
+    def _leave_class(self, job: Job) -> None:
         pending = self.pending[job.class_id]
         pending.remove(job.id)
         if not pending.jobs:

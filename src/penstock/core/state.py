@@ -138,6 +138,8 @@ class State:
             case ev.JobResumed():
                 job = self.jobs[event.job_id]
                 self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
+            case ev.RunTimesPredicted():
+                self._run_times_predicted(event)
             case ev.JobCancelRequested():
                 self._put(replace(self.jobs[event.job_id], cancel_requested=True))
             case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged():
@@ -191,7 +193,6 @@ class State:
             unmet=unmet,
             array_id=event.array_id,
             array_index=event.array_index,
-            predicted_ms=event.predicted_ms,
         )
         job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
         self.jobs[job.id] = job
@@ -209,6 +210,15 @@ class State:
             if fresh and len(entries) <= IDEMPOTENCY_KEPT_MAX:
                 break
             del entries[oldest]
+
+    def _run_times_predicted(self, event: ev.RunTimesPredicted) -> None:
+        for job_id, expected_ms, most_ms in event.times:
+            old = self.jobs[job_id]
+            job = replace(old, predicted_ms=expected_ms, predicted_most_ms=most_ms)
+            if old.attempt is None:  # an attempt keeps the class it was started in
+                job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
+            self.jobs[job_id] = job
+            self.derived.job_predicted(old, job)
 
     def _attempt_allocated(self, event: ev.AttemptAllocated, record: ev.Record) -> None:
         job = self.jobs[event.job_id]

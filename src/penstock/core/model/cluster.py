@@ -115,6 +115,11 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     min_runtime_before_preemption_ms: int = 0
     starvation_after_ms: int = 3_600_000
     """A job that has waited this long and could not start holds back later jobs of its pool."""
+    starvation_ratio: int = 0
+    """Jobs alike that have together waited this many times as long as one of them is expected to run hold back later
+    jobs of their pool, too; 0 looks at single jobs only."""
+    predict_run_times: bool = False
+    """Expect jobs to run as long as those like them did; what a job declares is a bound."""
     lease_ttl_ms: int = 30_000
     """The server counts a node as lost after this long without a heartbeat."""
     lease_margin_ms: int = 8_000

@@ -66,8 +66,13 @@ class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     """Digest of the request, to tell a repeated request from another one under the same key."""
     batch: int = 1
     """How many jobs, from this one on, the request created."""
-    predicted_ms: int = 0
-    """How long jobs like it ran, as known at the submit; 0 when nothing was known."""
+
+
+class RunTimesPredicted(Event, tag=True, frozen=True, omit_defaults=True):
+    """How long attempts of these live jobs run, as far as is known by now."""
+
+    times: tuple[tuple[JobId, int, int], ...]
+    """Job, expected length, length hardly exceeded (ms)."""
 
 
 class JobCancelRequested(Event, tag=True, frozen=True, omit_defaults=True):
@@ -163,6 +168,7 @@ AnyEvent = (
     | NodeLost
     | NodeDrainChanged
     | JobSubmitted
+    | RunTimesPredicted
     | JobCancelRequested
     | AttemptAllocated
     | ReplicaStarted

@@ -285,7 +285,9 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     served_device_ms: int = 0
     """Service attained in earlier attempts: device-milliseconds, or replica-milliseconds without devices."""
     predicted_ms: int = 0
-    """How long it was expected to run when it was submitted, from jobs like it; 0 when nothing was known."""
+    """How long an attempt is expected to run, from jobs like it; 0 when nothing is known."""
+    predicted_most_ms: int = 0
+    """What an attempt hardly exceeds, from jobs like it; 0 when nothing is known."""
 
     @property
     def ask(self) -> GangAsk:

@@ -20,7 +20,7 @@ def class_of(job: Job, config: ClusterConfig) -> RequestClass:
         rank = attained_level(job.served_device_ms, config.settings)
     elif policy == "shortest_predicted":
         rank = length_step(expected_ms(job) * max(1, spec.ask.device_total))
-    length_ms = rounded_up_ms(expected_ms(job))
+    length_ms = rounded_up_ms(longest_ms(job))
     return RequestClass(
         spec.queue, spec.tenant, spec.priority, spec.ask, spec.alternatives, spec.preemptible, rank, length_ms
     )
@@ -28,10 +28,21 @@ def class_of(job: Job, config: ClusterConfig) -> RequestClass:
 
 def expected_ms(job: Job) -> int:
     """Return how long an attempt may be expected to run: what was predicted, within what was declared; 0 unknown."""
-    spec = job.spec
-    declared = spec.estimated_duration_ms or spec.time_limit_ms
-    expected = job.predicted_ms or declared
-    return min(expected, spec.time_limit_ms) if spec.time_limit_ms else expected
+    return _within_limit(job, job.predicted_ms or job.spec.estimated_duration_ms)
+
+
+def longest_ms(job: Job) -> int:
+    """Return what an attempt hardly exceeds: what was predicted so, within what was declared; 0 unknown.
+
+    Jobs that use room until somebody else's reservation are judged by this: with the expected length, half of them
+    would be late.
+    """
+    return _within_limit(job, job.predicted_most_ms or job.spec.estimated_duration_ms)
+
+
+def _within_limit(job: Job, length_ms: int) -> int:
+    limit_ms = job.spec.time_limit_ms
+    return min(length_ms or limit_ms, limit_ms) if limit_ms else length_ms
 
 
 def attained_level(served_device_ms: int, settings: Settings) -> int:

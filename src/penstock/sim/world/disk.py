@@ -71,3 +71,7 @@ class SimDisk:
     def outcome(self, job_id: JobId) -> JobState | None:
         row = self.finished.get(job_id)
         return row.state if row else None
+
+    def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]:
+        ids = sorted((i for i in self.finished if before is None or i < before), reverse=True)
+        return [self.finished[i] for i in ids[:limit]]

@@ -60,7 +60,7 @@ class World:
         self.violations: list[str] = []
         self.probes: Counter[str] = Counter()
         self.tenants = ["t1", "t2", "t3", "t4"][: rng.randint(2, 4)]
-        self.config = _config(self.tenants, rng)
+        self.config = _config(self.tenants, rng, random.Random(f"{seed} more"))
         self.running: dict[tuple[JobId, int], set[int]] = {}
         """(job, rank) to attempts with a live process: the truth on the machines."""
         self.devices: dict[tuple[str, int], dict[ReplicaKey, int]] = {}
@@ -233,8 +233,11 @@ class World:
         return fold(self.disk.records)
 
 
-def _config(tenants: list[str], rng: random.Random) -> ClusterConfig:
-    """Return a tree in which every policy occurs: limits are loose enough that each job fits below them alone."""
+def _config(tenants: list[str], rng: random.Random, more: random.Random) -> ClusterConfig:
+    """Return a tree in which every policy occurs: limits are loose enough that each job fits below them alone.
+
+    `more` is for what came later, so that a seed goes on meaning the same world.
+    """
     return ClusterConfig(
         pools=(
             Pool(
@@ -267,6 +270,8 @@ def _config(tenants: list[str], rng: random.Random) -> ClusterConfig:
             heartbeat_ms=1_200,
             min_runtime_before_preemption_ms=rng.choice((0, 0, 2_000)),
             starvation_after_ms=rng.choice((20_000, 3_600_000)),
+            starvation_ratio=more.choice((0, 0, 3)),
+            predict_run_times=more.random() < 0.5,
             fair_share_half_life_ms=rng.choice((0, 30_000)),
             least_attained_step_device_ms=3_000,
             admission_milli=rng.choice((1_200, 4_000)),

@@ -1,0 +1,137 @@
+"""What the scheduler expects of each live job's run time, kept up to date as others like it run and end.
+
+A fold over the records of the log, beside the state. What it says becomes an event of its own, so that every later
+decision can be traced to what was expected when it was made.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice, takewhile
+from typing import NamedTuple
+
+from penstock.core.model import events as ev
+from penstock.core.model.ids import JobId, UserName
+from penstock.core.model.jobs import Job, JobSpec
+from penstock.core.order.ranks import length_step
+from penstock.core.predict.runtime import JobFeatures, RuntimePredictor
+from penstock.core.state import State
+
+SWEEP_MS = 600_000
+"""Every live job is looked at anew this often."""
+SLICE = 2_000
+"""Jobs looked at in one call, so that a sweep over many holds up nobody."""
+RUNNING_PERMILLE = 500
+"""A running job is expected to take as long as this share of those that had run as long does at most."""
+SURE_PERMILLE = 900
+"""A job hardly exceeds what this share of those like it do not."""
+OVERTIME_SHARE = 20
+"""A running job is expected to go on for at least this part of the time it has run."""
+MOVED_SHARE = 8
+"""An expected end is told when it moved by more than this part of the time left."""
+_TELLING = frozenset({"burst", "user_name", "user_shape", "name", "shape", "all"})
+"""Sources that rest on runs. Where there are none, what the job declared stands."""
+
+
+class PastRun(NamedTuple):
+    """A finished job, as far as history keeps it (unix ms)."""
+
+    job_id: JobId
+    features: JobFeatures
+    submitted_ms: int
+    started_ms: int
+    """0 when it never started."""
+    finished_ms: int
+    whole: bool
+    """One attempt took it from start to end: only then is its length known."""
+
+
+class Forecaster:
+    """Says how long live jobs are expected to run, each time that changes by enough to matter."""
+
+    def __init__(self, state: State, history: Iterable[PastRun] = ()) -> None:
+        """Start from what runs and waits, and from runs that are over, in any order."""
+        self._predictor = RuntimePredictor()
+        self._fresh: list[JobId] = []
+        self._sweep: Iterator[JobId] = iter(())
+        self._swept_ms = 0
+        for run in history:
+            if run.started_ms and run.whole:
+                self._predictor.observe_submit(run.job_id, run.features, run.submitted_ms)
+                self._predictor.observe_start(run.job_id, run.started_ms)
+                self._predictor.observe_end(run.job_id, run.finished_ms)
+        for job in sorted(state.jobs.values(), key=lambda j: j.id):
+            self._predictor.observe_submit(job.id, features_of(job.spec, job.user), job.submitted_ms)
+            if job.attempt is not None:
+                self._predictor.observe_start(job.id, job.attempt.allocated_ms)
+
+    def observe(self, records: Iterable[ev.Record]) -> None:
+        """Take in records of the log."""
+        for record in records:
+            event = record.event
+            match event:
+                case ev.JobSubmitted():
+                    features = features_of(event.spec, event.user)
+                    self._predictor.observe_submit(event.job_id, features, record.time_ms)
+                    self._fresh.append(event.job_id)
+                case ev.AttemptAllocated():
+                    self._predictor.observe_start(event.job_id, record.time_ms)
+                case ev.AttemptEnded():
+                    by_itself = event.outcome in ("succeeded", "failed")
+                    self._predictor.observe_end(event.job_id, record.time_ms, by_itself=by_itself, final=False)
+                case ev.JobFinished():
+                    self._predictor.observe_end(event.job_id, record.time_ms)
+                case _:
+                    pass
+
+    def told(self, state: State, now_ms: int, most: int = SLICE) -> tuple[tuple[JobId, int, int], ...]:
+        """Return (job, expected, hardly longer than; ms) of jobs of which the state says something else.
+
+        Looks at jobs submitted since the last call, at those that should have ended by now, and at up to `most`
+        others; a sweep over all live jobs begins when the last is over and `SWEEP_MS` have passed.
+        """
+        fresh, self._fresh = self._fresh, []
+        fresh += [job_id for _, job_id in takewhile(lambda end: end[0] <= now_ms, state.derived.ends)]
+        rest = list(islice(self._sweep, most))
+        if not rest and now_ms - self._swept_ms >= SWEEP_MS:
+            self._swept_ms, self._sweep = now_ms, iter(sorted(state.jobs))
+            rest = list(islice(self._sweep, most))
+        fresh += rest
+        found = []
+        for job_id in dict.fromkeys(fresh):
+            job = state.jobs.get(job_id)
+            if job is not None:
+                expected_ms, most_ms = self._lengths(job, now_ms)
+                if expected_ms and _differs(job, expected_ms, most_ms, now_ms):
+                    found.append((job_id, expected_ms, most_ms))
+        return tuple(found)
+
+    def _lengths(self, job: Job, now_ms: int) -> tuple[int, int]:
+        """Return how long the job is expected to run, and what it hardly exceeds; 0 where no run tells anything."""
+        curve, source = self._predictor.lengths(job.id, features_of(job.spec, job.user), now_ms=now_ms)
+        if source not in _TELLING:
+            return 0, 0
+        if job.attempt is None:
+            return max(1, curve.mean_ms()), max(1, curve.quantile_ms(SURE_PERMILLE))
+        age_ms = max(0, now_ms - job.attempt.allocated_ms)
+        least_ms = max(1, age_ms + age_ms // OVERTIME_SHARE)
+        expected_ms = max(least_ms, curve.quantile_ms(RUNNING_PERMILLE, age_ms))
+        return expected_ms, max(expected_ms, curve.quantile_ms(SURE_PERMILLE, age_ms))
+
+
+def _differs(job: Job, expected_ms: int, most_ms: int, now_ms: int) -> bool:
+    if job.attempt is None:
+        known, found = (job.predicted_ms, job.predicted_most_ms), (expected_ms, most_ms)
+        return [*map(length_step, known)] != [*map(length_step, found)]
+    left_ms = job.attempt.allocated_ms + job.predicted_ms - now_ms
+    return MOVED_SHARE * abs(expected_ms - job.predicted_ms) > left_ms
+
+
+def features_of(spec: JobSpec, user: UserName) -> JobFeatures:
+    return JobFeatures(
+        devices=spec.ask.device_total,
+        user=user,
+        tenant=spec.tenant,
+        queue=spec.queue,
+        name=spec.name,
+        estimate_ms=spec.estimated_duration_ms,
+        limit_ms=spec.time_limit_ms,
+    )

@@ -1,0 +1,234 @@
+"""Expected run times: what they change in the state, and when the forecaster says a new one."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.model.events import RunTimesPredicted
+from penstock.core.model.jobs import Dependency
+from penstock.core.order.ranks import class_of, expected_ms, longest_ms
+from penstock.core.predict import forecast
+from penstock.core.predict.forecast import Forecaster, PastRun, features_of
+from penstock.core.state import fold
+from tests.core.builders import World, cluster, queues
+from tests.store.builders import same
+
+SECOND = 1_000
+SHORTEST = queues("default", policy="shortest_predicted")
+
+
+def predict(w, *times):
+    w.emit(RunTimesPredicted(times))
+
+
+def follow(w, forecaster, seen):
+    """Let the forecaster take in what was logged since; return how much it has seen."""
+    forecaster.observe(w.records[seen:])
+    return len(w.records)
+
+
+# What a prediction changes.
+
+
+def test_a_job_that_is_expected_to_be_shorter_goes_first():
+    w = cluster(1, 1, queues=SHORTEST)
+    long, short = w.submit(1), w.submit(1)
+    predict(w, (long, 50 * SECOND, 60 * SECOND), (short, 5 * SECOND, 6 * SECOND))
+    assert [s.job_id for s in w.plan().starts] == [short]
+    predict(w, (long, SECOND, SECOND))
+    assert [s.job_id for s in w.plan().starts] == [long]
+
+
+def test_an_expected_end_moves_while_the_job_runs():
+    w = cluster(1, 1)
+    job = w.submit(1)
+    w.run(job)
+    began = w.job(job).attempt.allocated_ms
+    for length_ms in (30 * SECOND, 90 * SECOND):
+        predict(w, (job, length_ms, 2 * length_ms))
+        assert list(w.state.derived.ends) == [(began + length_ms, job)]
+    assert same(w.state, fold(w.records))
+
+
+def test_a_job_goes_beside_a_reservation_by_what_it_hardly_exceeds():
+    w = cluster(1, 2, starvation_after_ms=10**9)
+    runs = w.submit(1, preemptible=False)
+    w.run(runs)
+    wide, narrow = w.submit(2, priority=900), w.submit(1)
+    predict(w, (runs, 100 * SECOND, 200 * SECOND), (narrow, 60 * SECOND, 90 * SECOND))
+    assert [s.job_id for s in w.plan().starts] == [narrow]
+    predict(w, (narrow, 60 * SECOND, 130 * SECOND))
+    found = w.plan()
+    assert ([s.job_id for s in found.starts], found.reserved[0].job_id) == ([], wide)
+
+
+def test_what_is_predicted_stays_within_the_limit():
+    w = cluster(1, 1)
+    job = w.submit(1, time_limit_ms=10 * SECOND)
+    predict(w, (job, 5 * SECOND, 30 * SECOND))
+    assert (expected_ms(w.job(job)), longest_ms(w.job(job))) == (5 * SECOND, 10 * SECOND)
+
+
+def test_a_job_that_waits_for_another_is_classified_too():
+    w = cluster(1, 1, queues=SHORTEST)
+    first = w.submit(1)
+    second = w.submit(1, after=(Dependency(first, "after_ok"),))
+    predict(w, (second, 7 * SECOND, 9 * SECOND))
+    assert w.job(second).class_id == w.state.derived.class_ids[class_of(w.job(second), w.state.config)]
+    w.run(first)
+    w.exit_replica(first)
+    assert [s.job_id for s in w.plan().starts] == [second]
+
+
+# What is said, and when.
+
+
+def learned(lengths=(10,) * 9, **fields):
+    """Return a world and a forecaster that has seen runs of these lengths (s), of jobs like those to come."""
+    w = cluster(1, 4, **fields)
+    forecaster, seen = Forecaster(w.state), len(w.records)
+    for length_s in lengths:
+        job = w.submit(1, name="train")
+        w.run(job)
+        w.now += length_s * SECOND
+        w.exit_replica(job)
+        w.now += forecast.SWEEP_MS  # no burst
+        seen = follow(w, forecaster, seen)
+    forecaster.told(w.state, w.now)
+    return w, forecaster, seen
+
+
+def test_a_new_job_is_expected_to_run_as_long_as_those_like_it():
+    w, forecaster, seen = learned()
+    job = w.submit(1, name="train")
+    follow(w, forecaster, seen)
+    assert forecaster.told(w.state, w.now) == ((job, 10 * SECOND, 10 * SECOND),)
+
+
+def test_nothing_is_said_where_nothing_is_known():
+    w = cluster(1, 1)
+    forecaster = Forecaster(w.state)
+    w.submit(1, estimated_duration_ms=5 * SECOND)
+    w.submit(1)
+    follow(w, forecaster, 0)
+    assert forecaster.told(w.state, w.now) == ()
+
+
+def test_the_same_is_not_said_twice():
+    w, forecaster, seen = learned()
+    w.submit(1, name="train")
+    seen = follow(w, forecaster, seen)
+    predict(w, *forecaster.told(w.state, w.now))
+    follow(w, forecaster, seen)
+    assert forecaster.told(w.state, w.now + forecast.SWEEP_MS) == ()
+
+
+def test_a_sweep_finds_jobs_of_which_more_is_known_by_now():
+    w, forecaster, seen = learned(lengths=(10,) * 7)
+    waits = w.submit(4, name="other"), w.submit(1, name="train")
+    seen = follow(w, forecaster, seen)
+    assert forecaster.told(w.state, w.now) == ()
+    w.run(waits[1])
+    w.now += 10 * SECOND
+    w.exit_replica(waits[1])
+    last = w.submit(1, name="train")
+    follow(w, forecaster, seen)
+    w.now += forecast.SWEEP_MS
+    assert [job for job, *_ in forecaster.told(w.state, w.now)] == [last, waits[0]]
+
+
+def test_a_job_that_should_have_ended_is_looked_at_at_once():
+    w, forecaster, seen = learned(lengths=(10,) * 8 + (100,) * 8)
+    job = w.submit(1, name="train")
+    w.run(job)
+    seen = follow(w, forecaster, seen)
+    first = forecaster.told(w.state, w.now)
+    assert first[0][:2] == (job, 10 * SECOND)
+    predict(w, *first)
+    seen = follow(w, forecaster, seen)
+    w.now += 9 * SECOND
+    assert forecaster.told(w.state, w.now) == ()
+    w.now += 2 * SECOND
+    assert forecaster.told(w.state, w.now) == ((job, 100 * SECOND, 100 * SECOND),)
+
+
+def test_beyond_all_that_was_seen_a_job_goes_on_for_a_part_of_its_age():
+    w, forecaster, seen = learned()
+    job = w.submit(1, name="train")
+    w.run(job)
+    follow(w, forecaster, seen)
+    predict(w, *forecaster.told(w.state, w.now))
+    w.now += 400 * SECOND
+    ((found, expected, most),) = forecaster.told(w.state, w.now)
+    assert found == job
+    assert 400 * SECOND < expected <= most
+
+
+def test_a_run_that_was_stopped_tells_only_that_it_takes_longer():
+    w = cluster(1, 1)
+    forecaster = Forecaster(w.state)
+    seen = 0
+    for _ in range(9):
+        job = w.submit(1, name="train")
+        w.run(job)
+        w.now += 10 * SECOND
+        w.cancel(job)
+        w.leave(job)
+        w.now += forecast.SWEEP_MS
+        seen = follow(w, forecaster, seen)
+    w.submit(1, name="train")
+    follow(w, forecaster, seen)
+    assert forecaster.told(w.state, w.now) == ()
+
+
+def test_a_sweep_goes_slice_by_slice():
+    w, _, _ = learned()
+    jobs = [w.submit(1, name="train") for _ in range(5)]
+    forecaster = Forecaster(w.state, _history(w))
+    w.now += forecast.SWEEP_MS
+    told = [[job for job, *_ in forecaster.told(w.state, w.now, most=2)] for _ in range(4)]
+    assert told == [jobs[:2], jobs[2:4], jobs[4:], []]
+    w.now += forecast.SWEEP_MS
+    assert [job for job, *_ in forecaster.told(w.state, w.now, most=2)] == jobs[:2]
+
+
+def _history(w):
+    last = w.job(w.state.next_job - 1)
+    features = features_of(last.spec, last.user)
+    return [PastRun(900 + i, features, 1, 1 + i, 1 + i + 10 * SECOND, whole=True) for i in range(9)]
+
+
+@pytest.mark.parametrize(("change", "known"), [({}, True), ({"whole": False}, False), ({"started_ms": 0}, False)])
+def test_history_counts_where_it_is_whole(change, known):
+    w = cluster(1, 1)
+    job = w.submit(1, name="train")
+    forecaster = Forecaster(w.state, [run._replace(**change) for run in _history(w)])
+    assert forecaster.told(w.state, w.now) == (((job, 10 * SECOND, 10 * SECOND),) if known else ())
+
+
+def test_a_forecaster_made_from_a_state_knows_what_runs():
+    w, _, _ = learned()
+    job = w.submit(1, name="train")
+    w.run(job)
+    forecaster = Forecaster(w.state, _history(w))
+    w.now += 4 * SECOND
+    assert forecaster.told(w.state, w.now) == ((job, 10 * SECOND, 10 * SECOND),)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("srepc"), st.integers(0, 5), st.integers(1, 10**6)), max_size=30))
+def test_any_predictions_leave_a_state_that_is_what_the_log_says(steps):
+    """Invariants are checked after each commit; the planner is compared with a fresh one in each cycle."""
+    w = World(*(cluster(1, 3).state.nodes[name].spec for name in ("n0",)), queues=SHORTEST)
+    for what, which, length in steps:
+        live = sorted(w.state.jobs)
+        if what == "s":
+            w.submit(1 + which % 3)
+        elif what == "r":
+            w.run()
+            w.start(*(i for i in live if w.phase(i) == "starting"))
+        elif live and what == "p":
+            predict(w, (live[which % len(live)], length, length + which))
+        elif live and what == "c":
+            w.cancel(live[which % len(live)])
+    assert same(w.state, fold(w.records))
