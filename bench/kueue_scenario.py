@@ -120,7 +120,7 @@ class SimulatedNode:
         self.service.ask(NodeReport(self.name, "i1", self._sent, inventory, seen))
 
 
-def config(scenario: Scenario) -> ClusterConfig:
+def config(scenario: Scenario, min_runtime_ms: int = 0) -> ClusterConfig:
     quota, whole = NOMINAL * 1000, NOMINAL * scenario.queues * 1000
     queues = []
     for c in range(scenario.cohorts):
@@ -130,7 +130,8 @@ def config(scenario: Scenario) -> ClusterConfig:
             Queue(f"c{c}q{q}", parent=f"c{c}", policy="capacity", guaranteed=(("cpus", quota),), max=(("cpus", limit),))
             for q in range(scenario.queues)
         ]
-    return ClusterConfig(queues=tuple(queues), settings=Settings(starts_per_cycle_max=10_000), root_policy="capacity")
+    settings = Settings(starts_per_cycle_max=10_000, min_runtime_before_preemption_ms=min_runtime_ms)
+    return ClusterConfig(queues=tuple(queues), settings=settings, root_policy="capacity")
 
 
 class Watch:
@@ -174,10 +175,10 @@ def bound_s(scenario: Scenario) -> float:
     return max(work, last)
 
 
-def play(scenario: Scenario, shown: str) -> tuple[float, Watch, float]:
+def play(scenario: Scenario, shown: str, min_runtime_ms: int) -> tuple[float, Watch, float]:
     """Return the time from the first arrival to the last end (s), what was seen, and the CPU time (s)."""
     controller = Controller(SimDisk(random.Random(0)), SystemClock(), name="bench")
-    controller.open(config(scenario))
+    controller.open(config(scenario, min_runtime_ms))
     node, watch = SimulatedNode("n"), Watch()
     service = ControlService(
         controller, controller._store, node, SystemClock(), on_records=watch.records, on_fault=lambda e: print(repr(e))
@@ -227,12 +228,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the large scenario only, a tenth of its queues")
     parser.add_argument("--only", choices=sorted(SCENARIOS))
+    parser.add_argument(
+        "--min-runtime-ms", type=int, default=500, help="guaranteed run time of an attempt (0: Kueue has no such thing)"
+    )
     given = parser.parse_args()
     chosen = {n: s for n, s in SCENARIOS.items() if given.only in (None, n)}
     if given.quick:
         chosen = {"quick": SCENARIOS["large"]._replace(queues=10)}
     for name, scenario in chosen.items():
-        took, watch, cpu = play(scenario, name)
+        took, watch, cpu = play(scenario, name, given.min_runtime_ms)
         least = bound_s(scenario)
 
         def row(metric: str, value: float, unit: str, limit: float | None = None, **more: object) -> None:

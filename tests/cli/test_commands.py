@@ -9,7 +9,7 @@ import pytest
 from tests.server.harness import Jobs, until
 
 COMMANDS = (
-    "up down run submit ps show logs explain cancel checkpoint nodes drain queue alerts report schema".split()  # noqa: SIM905
+    "up down run submit ps show logs explain cancel checkpoint nodes drain queue alerts defrag report schema".split()  # noqa: SIM905
 )
 
 
@@ -206,6 +206,31 @@ def test_a_job_that_is_asked_to_stop_is_told_why(penstock, server):
     assert f"preempted for job {high}, by rule lower_priority: it has the lower priority; it costs " in told.out
     assert re.search(r"it has [0-9.]+s left to save", told.out)
     assert f"held by / waits for: job {high}" in told.out
+
+
+def test_the_dry_run_of_defrag_says_who_would_move_for_whom(penstock, server):
+    told = penstock("defrag").out
+    assert told.startswith("nothing to gain: ")
+    jobs = Jobs(server.client)
+    held = []
+    try:
+        for closed in ("n2", "n1"):
+            server.client.drain(closed)
+            held.append(jobs.submit("sleep 60", devices=2, checkpoint={"request_signal": "SIGUSR1"}))
+            jobs.state(held[-1], "running")
+            server.client.drain(closed, on=False)
+        wide = jobs.submit("true", devices=4)
+        (found,) = penstock("defrag", "--json").json()["found"]
+        told = penstock("defrag").out.splitlines()
+    finally:
+        for name in ("n1", "n2"):
+            server.client.drain(name, on=False)
+        jobs.close()
+    (move,) = found["moves"]
+    assert (found["beneficiary"], found["nodes"][0]) == (wide, f"n{held.index(move['job']) + 1}")
+    assert told[0] == f"job {wide} would start on {found['nodes'][0]}"
+    assert told[1].startswith(f"  if these saved and went on elsewhere: {move['job']} (")
+    assert told[2] == "nothing was moved; the setting `defrag: true` lets the scheduler do it"
 
 
 def test_alerts_are_listed_and_counted_where_an_operator_looks(penstock, server):

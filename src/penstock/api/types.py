@@ -129,6 +129,27 @@ class AlertList(msgspec.Struct, frozen=True):
     alerts: list[Alert]
 
 
+class Move(msgspec.Struct, frozen=True):
+    """A job that would save and go on elsewhere, and what that costs."""
+
+    job: int
+    cost_device_ms: int
+
+
+class Defrag(msgspec.Struct, frozen=True):
+    """What moving jobs would gain: who would start, on which nodes, and who would move for it."""
+
+    beneficiary: int
+    nodes: list[str]
+    moves: list[Move]
+
+
+class DefragList(msgspec.Struct, frozen=True):
+    switched_on: bool
+    """Whether the scheduler does it by itself."""
+    found: list[Defrag]
+
+
 class OutputRef(msgspec.Struct, frozen=True):
     attempt: int
     rank: int

@@ -9,7 +9,7 @@ import typer
 from penstock.api import types as api
 from penstock.cli.options import client_of
 from penstock.cli.output import console, plain, print_json, shown, table
-from penstock.core.units import format_size
+from penstock.core.units import format_duration, format_size
 
 
 def nodes(data: Path | None, *, as_json: bool) -> None:
@@ -58,6 +58,21 @@ def alerts(data: Path | None, *, as_json: bool) -> None:
         typer.echo(f"  to resolve it: {shown(alert.resolve)}")
     if not found:
         typer.echo("nothing stands still")
+
+
+def defrag(data: Path | None, *, as_json: bool) -> None:
+    found = client_of(data).defrag()
+    if as_json:
+        print_json(found)
+        return
+    for one in found.found:
+        moves = ", ".join(f"{move.job} ({format_duration(move.cost_device_ms)} x device)" for move in one.moves)
+        typer.echo(f"job {one.beneficiary} would start on {', '.join(map(plain, one.nodes))}")
+        typer.echo(f"  if these saved and went on elsewhere: {moves}")
+    if not found.found:
+        typer.echo("nothing to gain: no waiting job would fit if others moved, or the moves cost more than they gain")
+    elif not found.switched_on:
+        typer.echo("nothing was moved; the setting `defrag: true` lets the scheduler do it")
 
 
 def queue(data: Path | None, *, as_json: bool) -> None:

@@ -229,6 +229,14 @@ def alerts(data: DataOption = None, json: JsonOption = False) -> None:
 
 
 @app.command()
+def defrag(data: DataOption = None, json: JsonOption = False) -> None:
+    """Show which jobs would move so that a gang fits, and at what cost; nothing moves."""
+    from penstock.cli import cluster
+
+    cluster.defrag(data, as_json=json)
+
+
+@app.command()
 def report(
     data: DataOption = None,
     out: Annotated[Path, typer.Option(help="Folder for report.html and summary.json.")] = Path("penstock-report"),

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from penstock.core.extension import Policies
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import ReplicaPlace
 from penstock.core.plan import Plan
@@ -12,11 +13,13 @@ Moves = dict[JobId, tuple[tuple[JobId, int], ...]]
 """By beneficiary, who would move and what each move costs (device-milliseconds)."""
 
 
-def dry_run(snapshot: Snapshot, now_ms: int) -> tuple[Moves, dict[JobId, tuple[ReplicaPlace, ...]]]:
+def dry_run(
+    snapshot: Snapshot, now_ms: int, policies: Policies | None = None
+) -> tuple[Moves, dict[JobId, tuple[ReplicaPlace, ...]]]:
     """Return which moves the next cycle would ask for with `defrag` on, and where each beneficiary would start."""
     settings = replace(snapshot.config.settings, defrag=True)
     config = replace(snapshot.config, settings=settings)
-    found: Plan = Planner().plan(replace(snapshot, config=config), now_ms)
+    found: Plan = Planner(policies).plan(replace(snapshot, config=config), now_ms)
     moves: Moves = {}
     for one in found.preemptions:
         if one.rule == "defrag":

@@ -37,9 +37,13 @@ class ByJob(Mapping[JobId, V]):
         return sum(map(len, self._shards))
 
     def cut(self) -> "ByJob[V]":
-        """Return what is here now, as a value that stays as it is."""
+        """Return what is here now, as a value that stays as it is.
+
+        By any thread: shards are taken before they are disowned, so at most a change that is being made is seen.
+        """
+        found = ByJob(list(self._shards))
         self._owned.clear()
-        return ByJob(list(self._shards))
+        return found
 
     def set(self, key: JobId, value: V) -> None:
         """Add a value, or replace it."""
@@ -82,9 +86,9 @@ class ByNode(Mapping[NodeName, V]):
 
     def cut(self) -> "ByNode[V]":
         """Return what is here now, as a value that stays as it is."""
-        self._owned.clear()
         found: ByNode[V] = ByNode()
         found._at, found._chunks = self._at, list(self._chunks)
+        self._owned.clear()
         return found
 
     def set(self, name: NodeName, value: V) -> None:

@@ -18,7 +18,6 @@ from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica, StopOrder
 from penstock.core.order.ranks import class_of
-from penstock.core.order.shares import Charge
 from penstock.core.order.tree import QueueTree
 from penstock.core.place.mix import Memory, Requests
 
@@ -163,8 +162,8 @@ class State:
         return self._tree(0).load(self.derived.usage, whole_total(self.derived.free), self.time_ms)
 
     def empty_tree(self) -> QueueTree:
-        """Return the queues as if nothing was used: what could ever start. Good until it is asked for again."""
-        return self._tree(1).load({}, Charge(), self.time_ms)
+        """Return the queues as if nothing was used: what could ever start. Nothing is ever loaded into it."""
+        return self._tree(1)
 
     def _tree(self, which: int) -> QueueTree:
         """Return a tree of the present configuration to be loaded: its structure is made once."""

@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from penstock import __version__
 from penstock.api import types as api
 from penstock.control import messages as msg
+from penstock.core.defrag import dry_run
 from penstock.core.errors import Problem
 from penstock.core.explain import Explainer, Explanation, question_of
 from penstock.core.jobfile import parse_request, request_schema
@@ -22,6 +23,7 @@ from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
 from penstock.core.model.jobs import Job
+from penstock.core.snapshot import take_snapshot
 from penstock.core.stuck import alerts
 from penstock.server import views
 from penstock.server.answers import ApiError, answer, problem
@@ -323,6 +325,13 @@ def _cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """List what does not go on by itself: jobs that can never start, and other standstills."""
         last, now_ms = backend.service.controller.last_plan, backend.clock.unix_ms()
         return answer(api.AlertList(list(await asyncio.to_thread(alerts, backend.state, now_ms, last))))
+
+    @app.get("/api/v1/defrag", **returns(api.DefragList))
+    async def dry_run_of_defrag(who: caller) -> Response:
+        """Say which jobs would move so that a gang fits, if the next cycle might move them; nothing moves."""
+        snapshot, now_ms = take_snapshot(backend.state), backend.clock.unix_ms()
+        moves, places = await asyncio.to_thread(dry_run, snapshot, now_ms, backend.service.policies)
+        return answer(views.defrag_list(moves, places, switched_on=snapshot.config.settings.defrag))
 
     @app.get("/api/v1/usage", **returns(api.UsageList))
     async def usage(who: caller) -> Response:

@@ -1,13 +1,16 @@
 """From state to answers. Reads are made on the event loop while the control thread folds: each dictionary is copied
 by one atomic call, each value in it is frozen."""
 
+from collections.abc import Mapping
+
 from penstock import __version__
 from penstock.api import types as api
+from penstock.core.defrag import Moves
 from penstock.core.derived import whole_total
 from penstock.core.ledger.usage import usage_by_tenant
 from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
-from penstock.core.model.jobs import Job
+from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.order.tree import QueueTree
 from penstock.core.order.walk import JobOrder
 from penstock.core.plan import Plan
@@ -188,3 +191,16 @@ def job_refs(state: State, reader: EventReader, job_ids: tuple[JobId, ...]) -> l
         ended = reader.finished_job(job_id) if job is None else None
         found.append(api.JobRef(job_id, job.spec.name if job else ended.name if ended else ""))
     return found
+
+
+def defrag_list(moves: Moves, places: Mapping[JobId, tuple[ReplicaPlace, ...]], *, switched_on: bool) -> api.DefragList:
+    found = [
+        api.Defrag(
+            beneficiary,
+            sorted({place.node for place in places[beneficiary]}),
+            [api.Move(job_id, cost) for job_id, cost in moved],
+        )
+        for beneficiary, moved in sorted(moves.items())
+        if beneficiary in places
+    ]
+    return api.DefragList(switched_on, found)

@@ -105,12 +105,9 @@ def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> None:
     """End a job, and cancel the dependants that can never start now."""
     ending: list[tuple[JobId, JobState, str]] = [(job.id, state, reason)]
     while ending:
-        job_id, final, why = ending.pop()
-        current = tx.state.jobs.get(job_id)
-        if current is None:
-            continue
+        job_id, final, why = ending.pop()  # the youngest first: whoever waits for it too is gone before its turn
         waiting = sorted(tx.state.derived.dependants.get(job_id, []))
-        tx.emit(JobFinished(job_id, final, why, current.last_exit))
+        tx.emit(JobFinished(job_id, final, why, tx.state.jobs[job_id].last_exit))
         for dependant_id in waiting:
             refused = _dependency_refused(tx.state.jobs[dependant_id], job_id, final)
             if refused:

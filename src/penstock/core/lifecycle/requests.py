@@ -110,13 +110,13 @@ def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[Job
     config, problems = state.config, []
     prefix = f"{where}." if where else ""
     for field, value, names in (
-        ("queue", spec.queue, [q.name for q in config.queues]),
+        ("queue", spec.queue, config.queue_by_name),
         ("tenant", spec.tenant, [t.name for t in config.tenants]),
         ("pool", spec.ask.pool, [p.name for p in config.pools]),
     ):
         if value not in names:
             text = f"there is no {field} '{value}'"
-            problems.append(Problem(f"unknown_{field}", prefix + field, text, value, nearest(value, names)))
+            problems.append(Problem(f"unknown_{field}", prefix + field, text, value, nearest(value, list(names))))
     for dependency in spec.after:
         if dependency.job_id not in state.jobs and dependency.job_id not in finished:
             text = f"job {dependency.job_id} does not exist, so nothing can wait for it"

@@ -1,5 +1,6 @@
 """Nodes, pools, tenants, the queue tree and the settings of the scheduler, as an operator declares them."""
 
+from functools import cached_property
 from typing import Literal
 
 import msgspec
@@ -166,7 +167,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Accept requests that no present node could hold even when empty."""
 
 
-class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Everything an operator declares. A change is one event in the log."""
 
     pools: tuple[Pool, ...] = (Pool(DEFAULT_POOL),)
@@ -177,3 +178,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     reservations: tuple[Reservation, ...] = ()
     candidates: tuple[PlacementPolicy, ...] = ()
     """Placement strategies that each cycle is planned with and weighed by objectives; none: the pools' own only."""
+
+    @cached_property
+    def queue_by_name(self) -> dict[QueueName, Queue]:
+        return {queue.name: queue for queue in self.queues}

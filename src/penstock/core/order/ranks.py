@@ -3,7 +3,7 @@
 Numbers that differ from job to job (expected length, service attained) are rounded to steps, so that classes stay few.
 """
 
-from penstock.core.model.cluster import ClusterConfig, Queue, Settings
+from penstock.core.model.cluster import ClusterConfig, Settings
 from penstock.core.model.jobs import Job, RequestClass
 
 STEPS_PER_OCTAVE = 4
@@ -14,7 +14,8 @@ _QUARTERS = (1_000_000, 1_189_207, 1_414_214, 1_681_793)
 def class_of(job: Job, config: ClusterConfig) -> RequestClass:
     """Return the request class of a job under the policies of `config`."""
     spec = job.spec
-    policy = next((q.policy for q in config.queues if q.name == spec.queue), "fifo")
+    queue = config.queue_by_name.get(spec.queue)
+    policy = queue.policy if queue is not None else "fifo"
     rank = 0
     if policy == "least_attained":
         rank = attained_level(job.served_device_ms, config.settings)
@@ -70,7 +71,3 @@ def rounded_up_ms(length_ms: int) -> int:
         return max(0, length_ms)
     octave, quarter = divmod(length_step(length_ms), STEPS_PER_OCTAVE)
     return -(-(1 << octave) * _QUARTERS[quarter] // 1_000_000)
-
-
-def queue_of(config: ClusterConfig, name: str) -> Queue | None:
-    return next((q for q in config.queues if q.name == name), None)
