@@ -2,6 +2,7 @@
 
 import msgspec
 
+from penstock.core.choose.pareto import Scores
 from penstock.core.errors import Problem
 from penstock.core.stuck import Alert
 
@@ -148,6 +149,35 @@ class DefragList(msgspec.Struct, frozen=True):
     switched_on: bool
     """Whether the scheduler does it by itself."""
     found: list[Defrag]
+
+
+class CandidatePlan(msgspec.Struct, frozen=True):
+    """A plan that was weighed: scores from 0 to 1000 (more is better) and their weighted sum, 0 to 1,000,000."""
+
+    placement: str
+    scores: Scores
+    weighted: int
+    chosen: bool
+    on_front: bool
+    """No other candidate is better at something and nowhere worse."""
+
+
+class CycleView(msgspec.Struct, frozen=True):
+    """What the last cycle decided."""
+
+    seq: int
+    """The log record up to which it looked."""
+    strategy: str
+    """How hard it looked, and why."""
+    starts: int
+    preemptions: int
+    waiting: dict[str, int]
+    """Request classes that wait, by the code of why."""
+    reserved: list[int]
+    """Jobs that places are kept for until they can start."""
+    candidates: list[CandidatePlan]
+    """The plans it chose from, if the cluster file names several placements."""
+    problems: list[str]
 
 
 class OutputRef(msgspec.Struct, frozen=True):

@@ -120,6 +120,10 @@ class Client:
         """Return what does not go on by itself, the dearest to overlook first."""
         return self._call("GET", "/alerts", api.AlertList).alerts
 
+    def cycle(self) -> api.CycleView:
+        """Return what the last scheduling cycle decided."""
+        return self._call("GET", "/cycle", api.CycleView)
+
     def defrag(self) -> api.DefragList:
         """Return what moving jobs would gain; nothing moves."""
         return self._call("GET", "/defrag", api.DefragList)

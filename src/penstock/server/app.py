@@ -333,6 +333,14 @@ def _cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         moves, places = await asyncio.to_thread(dry_run, snapshot, now_ms, backend.service.policies)
         return answer(views.defrag_list(moves, places, switched_on=snapshot.config.settings.defrag))
 
+    @app.get("/api/v1/cycle", **returns(api.CycleView))
+    async def show_cycle(who: caller) -> Response:
+        """Show what the last scheduling cycle decided, and the plans that it chose from."""
+        last = backend.service.controller.last_plan
+        if last is None:
+            raise ApiError("not_found", "no cycle was planned yet", hint="come back in a moment")
+        return answer(views.cycle_view(last, backend.state.config.candidates))
+
     @app.get("/api/v1/usage", **returns(api.UsageList))
     async def usage(who: caller) -> Response:
         """Return device and CPU time by tenant, recomputed from the log."""

@@ -1,7 +1,8 @@
 """From state to answers. Reads are made on the event loop while the control thread folds: each dictionary is copied
 by one atomic call, each value in it is frozen."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from penstock import __version__
 from penstock.api import types as api
@@ -191,6 +192,31 @@ def job_refs(state: State, reader: EventReader, job_ids: tuple[JobId, ...]) -> l
         ended = reader.finished_job(job_id) if job is None else None
         found.append(api.JobRef(job_id, job.spec.name if job else ended.name if ended else ""))
     return found
+
+
+def cycle_view(plan: Plan, placements: Sequence[str]) -> api.CycleView:
+    front = plan.front
+    candidates = [
+        api.CandidatePlan(
+            placements[point.index] if point.index < len(placements) else f"candidate {point.index}",
+            point.scores,
+            point.weighted,
+            chosen=point.index == front.chosen,
+            on_front=point.dominated_by is None,
+        )
+        for point in (front.points if front is not None else ())
+        if front is not None
+    ]
+    return api.CycleView(
+        plan.seq,
+        plan.strategy,
+        len(plan.starts),
+        len(plan.preemptions),
+        dict(sorted(Counter(verdict.code for verdict in plan.verdicts.values()).items())),
+        [reserved.job_id for reserved in plan.reserved],
+        candidates,
+        list(plan.problems),
+    )
 
 
 def defrag_list(moves: Moves, places: Mapping[JobId, tuple[ReplicaPlace, ...]], *, switched_on: bool) -> api.DefragList:
