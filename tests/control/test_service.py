@@ -1,6 +1,7 @@
 """The live driver: two threads that never wait for each other longer than a commit."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from penstock.control.service import ControlService, InboxFull
 from penstock.core.errors import BrokenInvariant, StoreError
 from penstock.core.lifecycle.requests import Submitted
 from tests.control.rig import Rig, submit
+from tests.core.builders import config
 from tests.server.harness import until
 
 WAIT_S = 10
@@ -234,3 +236,24 @@ def test_time_passes_without_being_asked(live, monkeypatch):
     live.start()
     assert lost.wait(WAIT_S)
     assert live.rig.state.nodes["a"].state == "lost"
+
+
+def test_jobs_gather_where_a_cycle_calls_for_no_haste(live):
+    rig = live.rig
+    rig.ask(msg.Configure(config(lease_ttl_ms=10**9, lease_margin_ms=10, batching_window_ms=5_000), "op"))
+
+    def submitted(devices):
+        return live.ask(submit(devices))().job_ids[0]
+
+    def placed(job):
+        return rig.state.jobs[job].attempt is not None
+
+    live.start()
+    for devices in (2, 1):  # the first cycle finds an idle cluster, the second one that is half full
+        job = submitted(devices)
+        until(lambda job=job: placed(job), "it is placed at once")
+    later = submitted(1)
+    time.sleep(0.3)
+    assert not placed(later)
+    rig.clock.now += 5_000
+    until(lambda: placed(later), "the window is over")

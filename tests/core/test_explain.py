@@ -13,7 +13,7 @@ from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import ConfigChanged, RunTimesPredicted
 from penstock.core.model.jobs import Dependency, GroupAsk
 from penstock.core.place.fit import REASON_TEXT
-from tests.core.builders import GIB, World, ask, cluster, config, device, job_spec, linked, node
+from tests.core.builders import GIB, World, ask, cluster, config, device, linked, node
 from tests.core.histories import operations, play, small_world
 from tests.core.worlds import crowded
 

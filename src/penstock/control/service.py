@@ -63,6 +63,8 @@ class ControlService:
         self._inbox: queue.SimpleQueue[tuple[msg.Request, OnReply | None] | None] = queue.SimpleQueue()
         self._to_plan: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
         self._planning = False
+        self._next_cycle_ms = 0
+        """No cycle before this (monotonic): jobs may gather."""
         self._saver: threading.Thread | None = None
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._commit_loop,), name="penstock-control"),
@@ -100,7 +102,8 @@ class ControlService:
     def _commit_loop(self) -> None:
         next_tick_ms = self._clock.monotonic_ms() + TICK_MS
         while True:
-            wait_ms = max(1, next_tick_ms - self._clock.monotonic_ms())
+            wake_ms = min(next_tick_ms, self._next_cycle_ms) if self._may_gather() else next_tick_ms
+            wait_ms = max(1, wake_ms - self._clock.monotonic_ms())
             group, ending = self._collect(wait_ms / 1000)
             if self._clock.monotonic_ms() >= next_tick_ms:
                 group.append((msg.TimePassed(), None))
@@ -130,8 +133,10 @@ class ControlService:
 
     def _run(self, group: Sequence[tuple[msg.Request, OnReply | None]]) -> None:
         handled = self.controller.handle([request for request, _ in group])
-        if any(isinstance(request, msg.CommitPlan) for request, _ in group):
-            self._planning = False
+        for request, _ in group:
+            if isinstance(request, msg.CommitPlan):
+                self._planning = False
+                self._next_cycle_ms = self._clock.monotonic_ms() + request.plan.pause_ms
         if handled.orders:
             self._engine.send(handled.orders)
         if handled.records and self._on_records is not None:
@@ -140,8 +145,11 @@ class ControlService:
         if pairs:
             self._deliver(pairs)
 
+    def _may_gather(self) -> bool:
+        return self._clock.monotonic_ms() < self._next_cycle_ms
+
     def _offer_cycle(self) -> None:
-        if self.controller.wants_cycle and not self._planning:
+        if self.controller.wants_cycle and not self._planning and not self._may_gather():
             self._planning = True
             self._to_plan.put(self.controller.snapshot())
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from penstock.core.board import Board, Placed
-from penstock.core.choose.strategy import Strategy, StrategySettings, choose_strategy
+from penstock.core.choose.strategy import Effort, Strategy, StrategySettings, choose_strategy
 from penstock.core.growth import Growth
 from penstock.core.model.ids import ClassId, JobId, PoolName
 from penstock.core.model.jobs import Job, RequestClass
@@ -50,6 +50,7 @@ class Cycle:
                 preemptive_above_milli=settings.preemptive_utilisation_milli,
                 immediate_below_milli=settings.immediate_utilisation_milli,
                 predictive_above_waiting=settings.predictive_waiting_min,
+                delayed=Effort(batching_window_ms=settings.batching_window_ms),
             ),
             critical_waiting=critical,
             waiting=waiting,
@@ -83,6 +84,7 @@ class Cycle:
             self._room.held,
             tuple(self._ahead.reserved),
             strategy=f"{self._strategy.name}: {self._strategy.why}",
+            pause_ms=self._strategy.batching_window_ms,
             problems=tuple(f"policy {name}: {text}" for name, text in sorted(self._order.broken.items())),
         )
 

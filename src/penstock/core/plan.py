@@ -76,6 +76,8 @@ class Plan(msgspec.Struct, frozen=True):
     reserved: tuple[Reserved, ...] = ()
     strategy: str = ""
     """How hard the cycle looked, and why, in words with numbers."""
+    pause_ms: int = 0
+    """For how long the next cycle may wait, so that it decides about more jobs at once."""
     problems: tuple[str, ...] = ()
     """What went wrong without stopping the cycle, such as a third-party policy that failed."""
     front: Front | None = None

@@ -157,6 +157,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     predictive_waiting_min: int = 10
     critical_priority: int = 1_000
     batching_window_ms: int = 0
+    """How long a cycle that calls for no haste lets jobs gather before the next; 0 plans whenever something changed."""
     objective_utilisation_milli: int = 300
     """What each objective counts when candidate plans are weighed; the five sum to 1000."""
     objective_response_time_milli: int = 250
