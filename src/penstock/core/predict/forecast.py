@@ -17,6 +17,8 @@ from penstock.core.state import State
 
 SWEEP_MS = 600_000
 """Every live job is looked at anew this often."""
+LATE_MS = 1_000
+"""Jobs that should have ended are looked at this often."""
 SLICE = 2_000
 """Jobs looked at in one call, so that a sweep over many holds up nobody."""
 RUNNING_PERMILLE = 500
@@ -52,7 +54,7 @@ class Forecaster:
         self._predictor = RuntimePredictor()
         self._fresh: list[JobId] = []
         self._sweep: Iterator[JobId] = iter(())
-        self._swept_ms = 0
+        self._swept_ms = self._late_ms = 0
         for run in history:
             if run.started_ms and run.whole:
                 self._predictor.observe_submit(run.job_id, run.features, run.submitted_ms)
@@ -85,11 +87,14 @@ class Forecaster:
     def told(self, state: State, now_ms: int, most: int = SLICE) -> tuple[tuple[JobId, int, int], ...]:
         """Return (job, expected, hardly longer than; ms) of jobs of which the state says something else.
 
-        Looks at jobs submitted since the last call, at those that should have ended by now, and at up to `most`
-        others; a sweep over all live jobs begins when the last is over and `SWEEP_MS` have passed.
+        Looks at jobs submitted since the last call, at up to `most` of those that should have ended by now, and at as
+        many others; a sweep over all live jobs begins when the last is over and `SWEEP_MS` have passed.
         """
         fresh, self._fresh = self._fresh, []
-        fresh += [job_id for _, job_id in takewhile(lambda end: end[0] <= now_ms, state.derived.ends)]
+        if now_ms - self._late_ms >= LATE_MS:
+            self._late_ms = now_ms
+            late = takewhile(lambda end: end[0] <= now_ms, state.derived.ends)
+            fresh += [job_id for _, job_id in islice(late, most)]
         rest = list(islice(self._sweep, most))
         if not rest and now_ms - self._swept_ms >= SWEEP_MS:
             self._swept_ms, self._sweep = now_ms, iter(sorted(state.jobs))
