@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from tests.core.builders import World, cluster, device, node, queues
+from tests.core.builders import World, cluster, config, device, node, queues
 from tests.core.driving import cycles, finish, follow, use
 
 MINUTE = 60_000
@@ -62,6 +63,21 @@ def test_growth_keeps_within_the_maximum_of_its_queue(limit):
     w.submit(gang=elastic(1, 8))
     assert w.cycle().dropped == 0
     assert use(w, "default") == 3
+
+
+def test_a_running_job_grows_as_far_as_the_host_allows():
+    w = cluster(1, 8, cpus=6)
+    other = w.submit(6)
+    w.run(other)
+    job = w.submit(gang=GangAsk(1, ReplicaAsk(Resources(1_000), DeviceAsk(1)), replicas_max=8))
+    w.run(job)
+    assert size(w, job) == 2
+    w.now += 100 * 60_000
+    finish(w, other)
+    assert asked(w.cycle()) == [(job, job, "grow")]
+    w.leave(job)
+    w.run()
+    assert size(w, job) == 6
 
 
 def test_two_that_grow_share_what_the_queue_has_left():
@@ -212,3 +228,25 @@ def test_sizes_stay_within_bounds_and_no_shrinking_is_needless(seed):
         for job_id in sorted(w.state.derived.active):
             if w.phase(job_id) == "running" and rnd.random() < 0.2:
                 finish(w, job_id)
+
+
+def test_nobody_is_asked_to_grow_into_devices_for_which_the_host_is_short():
+    w = World(node("a", 4, cpus=2), elastic_growth_period_ms=MINUTE)
+    job = w.submit(gang=GangAsk(1, ReplicaAsk(Resources(1_000), DeviceAsk(1)), replicas_max=2))
+    w.run(w.submit(0, cpus=1, priority=900), job)
+    assert size(w, job) == 1
+    w.now += MINUTE
+    assert asked(w.plan()) == []
+    w.exit_replica(2)
+    assert asked(w.plan()) == [(job, job, "grow")]
+
+
+def test_a_job_whose_queue_is_gone_stays_as_large_as_it_is():
+    w = cluster(1, 4, queues=queues("default", "old"), elastic_growth_period_ms=MINUTE)
+    other, job = w.submit(2, preemptible=False), w.submit(gang=elastic(1, 4), queue="old")
+    w.run(other, job)
+    w.exit_replica(other)
+    w.now += MINUTE
+    assert asked(w.plan()) == [(job, job, "grow")]
+    w.emit(ConfigChanged(config(elastic_growth_period_ms=MINUTE), "op"))
+    assert asked(w.plan()) == []

@@ -15,7 +15,7 @@ from penstock.core.elastic.worth import ElasticJob, Places
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.order.tree import Branch, QueueTree
-from penstock.core.place.fit import closed_refusal, eligible, needs_of
+from penstock.core.place.fit import capacity, needs_of
 from penstock.core.place.gang import put_gang
 from penstock.core.place.index import FreeCluster
 from penstock.core.plan import Preemption, Start
@@ -130,17 +130,15 @@ class Growth:
         return tuple(demand)
 
     def _idle(self, found: list[ElasticJob], jobs: dict[JobId, Job]) -> dict[str, int]:
-        """Return devices by node that are idle and suit the first of these jobs."""
+        """Return devices by node that are idle and that the first of these jobs could really use."""
         job = jobs[JobId(found[0].id)]
         need = needs_of(job.spec.ask, job.spec.tenant)[0][0]
-        assert need.each.devices is not None
         idle: dict[str, int] = {}
         for state in self._cluster.states_in_use(rich=True):
             free = self._cluster.table.frees[state]
-            if not closed_refusal(need, free):
-                count = len(eligible(need.each.devices, free))
-                if count:
-                    idle.update((str(self._cluster.names[n]), count) for n in self._cluster.nodes_in(state))
+            count = capacity(need, free, len(free.devices)) * need.each.device_count
+            if count:
+                idle.update((str(self._cluster.names[n]), count) for n in self._cluster.nodes_in(state))
         return idle
 
     def _larger(self, start: Start, job: Job, size: int) -> Start:
