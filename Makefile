@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 200
+MUTANTS ?= 300
 PYTEST_ARGS ?=
 
-.PHONY: help demo test lint install install-torch bench docs sim sim-planted soak clean
+.PHONY: help demo test lint install install-torch bench docs sim sim-planted soak coverage mutants clean
 
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
@@ -15,6 +16,8 @@ help:
 	@echo "make bench    the benchmarks, one JSON object a line"
 	@echo "make docs     the generated parts of docs/"
 	@echo "make soak     the long versions: 20,000 seeds, 300 kill points"
+	@echo "make coverage  every line and branch of the core is reached by its tests (a quarter of an hour)"
+	@echo "make mutants MUTANTS=n|all   small changes of order, place and room that a test has to notice"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +59,13 @@ sim-planted: $(VENV)/.demo
 soak: $(VENV)/.dev
 	$(BIN)/python -m penstock.sim --seeds 20000 --first 100000
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/crash
+
+coverage: $(VENV)/.dev
+	$(BIN)/python -m coverage run -m pytest -q tests/core
+	$(BIN)/python -m coverage report --fail-under=100
+
+mutants: $(VENV)/.dev
+	$(BIN)/python scripts/mutants.py --sample $(MUTANTS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench.end_to_end

@@ -4,6 +4,7 @@ import msgspec
 
 from penstock.core.choose.candidates import Chooser, facts_of, weigh
 from penstock.core.choose.pareto import Front
+from penstock.core.model.cluster import Tenant
 from penstock.core.planner import plan
 from penstock.core.snapshot import take_snapshot
 from tests.core.builders import World, cluster, node
@@ -86,3 +87,13 @@ def test_a_planner_that_is_kept_decides_as_a_fresh_one():
         w.apply(found)
         w.now += 1_000
         w.submit(1)
+
+
+def test_a_tenant_that_used_something_once_has_no_share():
+    w = World(node("a", 2), tenants=(Tenant("default"), Tenant("gone")), fair_share_half_life_ms=60_000)
+    w.run(w.submit(1, tenant="gone"))
+    w.exit_replica(1)
+    w.run(w.submit(1))
+    snapshot = w.snapshot()
+    facts = facts_of(snapshot, plan(snapshot, w.now), w.now)
+    assert (facts.share_min_milli, facts.share_max_milli) == (1_000, 1_000)

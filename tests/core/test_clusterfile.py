@@ -380,6 +380,19 @@ entries = st.lists(
 )
 
 
+@pytest.mark.parametrize("found", ["best_fit", ["best_fit"], ["best_fit", "best_fit"], []], ids=str)
+def test_candidates_are_two_or_more_different_strategies(found):
+    assert problems({"candidates": found}) == ([("bad_value", "candidates")] if found else [])
+    assert read({"candidates": ["worst_fit", "best_fit"]}).config.candidates == ("best_fit", "worst_fit")
+
+
+def test_objectives_sum_to_one():
+    shares = {"objective_utilisation": 0.5, "objective_response_time": 0.5}
+    assert problems({"settings": shares}) == [("bad_value", "settings.objective_utilisation_milli")]
+    none = {"objective_fairness": 0, "objective_energy": 0, "objective_cost": 0}
+    assert read({"settings": shares | none}).config.settings.objective_utilisation_milli == 500
+
+
 @settings(max_examples=80, deadline=None)
 @given(json_values | st.dictionaries(st.sampled_from(KEYS), json_values | entries))
 def test_any_value_is_read_or_refused(raw):

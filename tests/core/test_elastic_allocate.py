@@ -329,3 +329,13 @@ def test_nobody_shrinks_who_need_not(jobs, needed):
 def test_order_never_matters_for_giving_back(jobs, needed, rnd):
     one, two = give_back(jobs, needed), give_back(rnd.sample(jobs, len(jobs)), needed)
     assert [*(one or {}).items()] == [*(two or {}).items()]
+
+
+def test_whose_minimum_is_more_than_there_is_gets_nothing():
+    worths = [Worth(job(1, minimum=3), PLAIN), Worth(job(2, minimum=1, maximum=2), PLAIN)]
+    assert choose_sizes(worths, nodes(2), rebalance=False) == {1: 0, 2: 2}
+
+
+def test_two_that_hold_more_than_there_is_by_now_are_not_both_kept():
+    worths = [Worth(job(n, minimum=2, maximum=2, held=(("n0", 2),)), PLAIN) for n in (1, 2)]
+    assert choose_sizes(worths, nodes(3), rebalance=True) == {1: 2, 2: 0}

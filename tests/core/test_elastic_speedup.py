@@ -178,3 +178,16 @@ def test_goodput_curves_never_fall_with_replicas_nor_rise_with_nodes(seen, noise
     assert spread == sorted(spread)
     assert all(one >= two for one, two in zip(alone, spread, strict=True))
     assert alone[:2] == [0, 1000]
+
+
+def test_reports_of_nothing_say_nothing():
+    nothing = [ThroughputReport(0, 100), ThroughputReport(4, 0)]
+    assert curve_of(nothing, [(2, 1900)]).speed_milli(2, 1) == 1900
+    assert curve_of([*nothing, ThroughputReport(1, 100), ThroughputReport(4, 300)]).speed_milli(4, 1) == 3000
+
+
+def test_a_size_that_no_batch_is_allowed_at_does_no_work():
+    model = GoodputModel(TRUTH, NOISE, BATCHES)
+    found, rung = model.best(BATCHES.largest // BATCHES.local_min + 1, 1)
+    assert (found.local_batch, found.accumulation_steps, found.goodput, rung) == (0, 0, 0.0, -1)
+    assert model.best(BATCHES.largest // BATCHES.local_min, 1)[0].goodput > 0

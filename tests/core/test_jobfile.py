@@ -359,6 +359,12 @@ def test_a_long_chain_is_sorted_without_recursion():
     assert [e.spec.name for e in entries] == [f"j{i}" for i in range(3_000)]
 
 
+def test_a_job_that_two_others_wait_for_is_no_cycle():
+    entries, found = parse_request(names(("c", "a", "b"), ("b", "a"), ("a",)))
+    assert found == []
+    assert [e.spec.name for e in entries] == ["a", "b", "c"]
+
+
 def test_two_jobs_with_numbers_too_big_are_two_problems():
     assert problems([job(priority=2**70), job(priority=2**71)]) == [
         ("bad_value", "jobs[0].priority"),

@@ -357,3 +357,16 @@ def test_the_order_of_instances_never_matters(geometry, data):
     for profile in geometry.profiles:
         for ask in (starts, best_start, count_more):
             assert ask(geometry, layout, profile.name) == ask(geometry, frozenset(other), profile.name)
+
+
+def test_an_instance_has_the_memory_that_its_slices_hold():
+    found = {p.name: p.memory_bytes // MIB for p in A100.profiles}
+    assert found == {
+        "1g.5gb": 4_864,
+        "1g.5gb+me": 4_864,
+        "1g.10gb": 9_856,
+        "2g.10gb": 9_856,
+        "3g.20gb": 19_968,
+        "4g.20gb": 19_968,
+        "7g.40gb": 40_192,
+    }

@@ -100,10 +100,8 @@ class Board:
     def begin(self, job: Job, found: Placed, end_ms: int) -> None:
         """Start a job outside the walk: count it, and note what it takes of what is kept."""
         choice, ask, places = found
-        branch = self.tree.branches.get(job.spec.queue)
-        if branch is not None:
-            part = self.tree.part(branch, job.spec.tenant)
-            self.tree.charge(part, self.tree.demand_of(ask, places, self.snapshot.nodes))
+        part = self.tree.part(self.tree.branches[job.spec.queue], job.spec.tenant)
+        self.tree.charge(part, self.tree.demand_of(ask, places, self.snapshot.nodes))
         self.shadows.taken(ask, places, end_ms)
         self.ahead.started(job, ask, places, end_ms)
         self.note_start(job, ask, places, choice)

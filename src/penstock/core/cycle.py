@@ -62,8 +62,8 @@ class Cycle:
         for job in sorted(self._snapshot.beneficiaries, key=lambda j: (j.goes_on, -j.spec.priority, j.id)):
             self._keep_room(job)
         self._look_after_starving()
-        if self._board.starts:
-            self._order.set_back(())  # what has been started counts in the order of queues
+        if self._board.handled:
+            self._order.set_back(())  # what has been started or is kept counts in the order of queues
         start_waves(self._board)
         while (cursor := self._order.peek()) is not None:
             if cursor.job.id in self._board.handled:
@@ -129,10 +129,7 @@ class Cycle:
         return victims is not None and self._waits_for_room(cursor.job, victims)
 
     def _key_of(self, job: Job) -> RequestClass:
-        for class_id, key, _ in self._snapshot.classes:
-            if class_id == job.class_id:
-                return key
-        raise KeyError(f"job {job.id} waits in no class")
+        return next(key for class_id, key, _ in self._snapshot.classes if class_id == job.class_id)
 
     def _look_after_starving(self) -> None:
         """Start the job of each pool that starves most, or keep room for it alone.
@@ -207,7 +204,7 @@ class Cycle:
             return False
         prepared = self._board.shapes(cursor.class_id, key)[0]
         if self._hold_leaving(job, key, prepared) or self._make_room(cursor, prepared):
-            self._order.skip(cursor)
+            self._order.skip(cursor, charged=True)
             return True
         kept = bool(self._shadows) and self._fits_lifted(cursor)
         blocker = self._shadows.blocker() if kept else None
@@ -234,7 +231,7 @@ class Cycle:
     def _over_quota(self, cursor: Cursor, block: QuotaBlock) -> bool:
         prepared = self._board.shapes(cursor.class_id, cursor.key)[0]
         if self._make_room(cursor, prepared, block):
-            self._order.skip(cursor)
+            self._order.skip(cursor, charged=True)
             return True
         self._verdicts[cursor.class_id] = Verdict("quota", cursor.job.id, quota=block)
         return False

@@ -204,9 +204,7 @@ class Derived:
         if job.attempt is not None:
             self.active.set(job.id, job)
         elif job.state == "waiting" and not job.unmet:
-            pending = self.pending.get(job.class_id)
-            if pending is not None:
-                pending.put(job)
+            self.pending[job.class_id].put(job)
 
     def job_predicted(self, old: Job, new: Job) -> None:
         """Take over another expected length of a job, and with it another class while it waits."""
@@ -316,12 +314,10 @@ class Derived:
             if holders and whole:
                 raise BrokenInvariant(f"device {index} of {place.node} given to job {job.id}, held by {holders[0]}")
             holders.append(job.id)
-        free = self.free.get(place.node)
-        if free is not None:
-            left = free.take(each, place.devices, place.slots)
-            self._set_free(place.node, left)
-            if any(left.devices[index] < 0 for index in place.devices):
-                raise BrokenInvariant(f"job {job.id} was given more of {place.node} {place.devices} than is free")
+        left = self.free[place.node].take(each, place.devices, place.slots)
+        self._set_free(place.node, left)
+        if any(left.devices[index] < 0 for index in place.devices):
+            raise BrokenInvariant(f"job {job.id} was given more of {place.node} {place.devices} than is free")
 
     def release(self, job: Job, replica: Replica, now_ms: int, half_life_ms: int) -> None:
         place = replica.place
@@ -334,9 +330,8 @@ class Derived:
             load.devices[index].remove(job.id)
             if not load.devices[index]:
                 del load.devices[index]
-        free = self.free.get(place.node)
-        if free is not None:
-            self._set_free(place.node, free.put_back(job.ask.each_of(replica.rank), place.devices, place.slots))
+        free = self.free[place.node]
+        self._set_free(place.node, free.put_back(job.ask.each_of(replica.rank), place.devices, place.slots))
 
     def _set_free(self, node: NodeName, free: NodeFree) -> None:
         self.free.set(node, free)

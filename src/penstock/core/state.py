@@ -372,6 +372,8 @@ class State:
             case ev.NodeDrainChanged():
                 node = self.nodes[event.node]
                 self._put_node(replace(node, draining=event.draining, drain_reason=event.reason))
+            case _:
+                assert_never(event)
 
     def _put_node(self, node: Node) -> None:
         self.nodes[node.spec.name] = node
@@ -384,8 +386,7 @@ class State:
         info = ExitInfo(problem=f"node {event.node} was lost: {event.reason}")
         for job_id, rank in sorted(self.derived.load(event.node).replicas):
             job = self.jobs[job_id]
-            if job.attempt is None:
-                raise BrokenInvariant(f"job {job_id} holds {event.node} without an attempt")
+            assert job.attempt is not None, "it holds the node"
             self._end_replica(job, job.attempt, rank, "node_lost", info, record.time_ms)
 
 

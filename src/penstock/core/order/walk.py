@@ -191,9 +191,9 @@ class JobOrder:
         self.tree.charge(cursor.leaf, demand or self.demand(cursor))
         self._settle(cursor if self._step(cursor) else None, charged=True)
 
-    def skip(self, cursor: Cursor) -> None:
-        """Go on to the next job, which may be of the same class."""
-        self._settle(cursor if self._step(cursor) else None)
+    def skip(self, cursor: Cursor, *, charged: bool = False) -> None:
+        """Go on to the next job, which may be of the same class; `charged`: this one counts for its queues already."""
+        self._settle(cursor if self._step(cursor) else None, charged=charged)
 
     def drop(self, cursor: Cursor) -> None:
         """Go on, leaving out every other job of this class: what did not fit is not tried again."""

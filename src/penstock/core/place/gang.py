@@ -266,26 +266,21 @@ def _put_over_states(cluster: FreeCluster, need: Need, count: int, strategy: str
     if sum(held * cluster.count(s) for held, s in states) < count:
         return None
     states.sort(key=lambda entry: -entry[0])  # stable: equal ones stay in the order of their score
-    mark, missing = cluster.mark(), count
+    missing = count
     placed: Placed = []
-    for held, state in states:
-        for node in cluster.nodes_in(state):
-            if missing <= held:
-                last = _put_rest(cluster, cluster.view(need, missing, strategy))
-                if last is not None:
-                    return placed + last
-            picked = _fill(cluster, need, node, min(held, missing))
-            placed += picked
-            missing -= len(picked)
-            if not missing:
-                return placed
-    cluster.rollback(mark)
-    return None
+    nodes = ((held, node) for held, state in states for node in cluster.nodes_in(state))
+    held, node = next(nodes)
+    while missing > held:
+        placed += _fill(cluster, need, node, held)
+        missing -= held
+        held, node = next(nodes)
+    return placed + _put_rest(cluster, cluster.view(need, missing, strategy))
 
 
-def _put_rest(cluster: FreeCluster, view: View) -> Placed | None:
+def _put_rest(cluster: FreeCluster, view: View) -> Placed:
     node = choose_node(cluster, view)
-    return None if node is None else [(node, picked) for picked in _put_at(cluster, view, node)]
+    assert node is not None, "as many replicas were counted before"
+    return [(node, picked) for picked in _put_at(cluster, view, node)]
 
 
 def _put_over_nodes(cluster: FreeCluster, need: Need, count: int, strategy: str, nodes: Sequence[int]) -> Placed | None:

@@ -42,18 +42,20 @@ class Room:
         self.preemptions: list[Preemption] = []
         self.held: dict[JobId, tuple[ReplicaPlace, ...]] = {}
         self._owed = {job.id for job in snapshot.beneficiaries}
-        self._expected: list[tuple[Branch, tuple[int, ...], int]] | None = None
-        """Changes of use that are under way: attempts that leave, and jobs for which they do."""
+        self._expected: list[tuple[Branch, tuple[int, ...]]] | None = None
+        """Use that is about to end: of attempts that leave."""
 
     def hold_leaving(self, job: Job, prepared: Prepared, demand: tuple[int, ...]) -> tuple[JobId, ...] | None:
         """Keep room for `job` among what is being freed anyway: its own victims, and attempts that end.
 
-        Returns those who leave, or None when that is not room enough.
+        Returns those who leave, or None when that is not room enough. What the job asks for counts from now on for
+        the queues above it: nobody else may use what is about to be free below their maxima.
         """
         leaving = self._leaving(job)
         found = self._hold(job, leaving, prepared) if leaving else None
-        if found is not None:
-            self._expect(self._part(job), demand, 1)
+        branch = self._part(job)
+        if found is not None and branch is not None:
+            self._tree.charge(branch, demand)
         return found
 
     def _leaving(self, job: Job) -> list[Job]:
@@ -65,14 +67,15 @@ class Room:
             if (stopping[job_id] == job.id or stopping[job_id] not in self._owed) and job_id not in self.chosen
         ]
 
-    def _expect(self, branch: Branch | None, demand: tuple[int, ...], sign: int) -> None:
+    def _expect(self, branch: Branch | None, demand: tuple[int, ...]) -> None:
+        """Note that use of a queue (None: of nobody) is about to end."""
         if self._expected is None:
             self._expected = []
             for job_id in sorted(self._snapshot.stopping):
                 leaving = self._snapshot.running[job_id]
-                self._expect(self._part(leaving), self._demand(leaving), -1)
+                self._expect(self._part(leaving), self._demand(leaving))
         if branch is not None:
-            self._expected.append((branch, demand, sign))
+            self._expected.append((branch, demand))
 
     def _hold(self, job: Job, leaving: Sequence[Job], prepared: Prepared) -> tuple[JobId, ...] | None:
         mark = self._cluster.mark()
@@ -99,27 +102,27 @@ class Room:
         """
         if not self._snapshot.elastic and not self._snapshot.evictable:
             return None
-        self._expect(None, (), 0)
+        self._expect(None, ())
         expected = list(self._expected or ())
-        for branch, amounts, sign in expected:
-            self._tree.charge(branch, amounts, sign)
+        for branch, amounts in expected:
+            self._tree.charge(branch, amounts, -1)
         claimant = Claimant(cursor.job, cursor.key, cursor.leaf, demand, self._tree)
         chosen = self._shrunk(cursor, claimant, prepared)
         if chosen is None and self._settings.defrag:
             chosen = self._moved(cursor, claimant, prepared)
         if chosen is None and self._worth_looking(cursor, claimant):
             chosen = self._evicted(cursor, claimant, prepared, below)
-        for branch, amounts, sign in expected:
-            self._tree.charge(branch, amounts, -sign)
+        for branch, amounts in expected:
+            self._tree.charge(branch, amounts)
         if chosen is None:
             return None
-        self._expect(cursor.leaf, demand, 1)
+        self._tree.charge(cursor.leaf, demand)
         for victim in chosen:
             attempt = victim.job.attempt
             assert attempt is not None
             order = Preemption(victim.job.id, attempt.number, cursor.job.id, victim.cost, victim.rule)
             self.preemptions.append(order)
-            self._expect(victim.branch, victim.demand, -1)
+            self._expect(victim.branch, victim.demand)
         found = self._hold(cursor.job, [*self._leaving(cursor.job), *(v.job for v in chosen)], prepared)
         self.chosen.update(v.job.id for v in chosen)
         return found

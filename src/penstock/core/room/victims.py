@@ -84,7 +84,7 @@ def cheapest_victims(victims: Sequence[Victim], works: Works, *, tries_max: int)
 
 def _may_be_partial(victims: Sequence[Victim]) -> bool:
     """Whether a part of the set may be lawful though the whole is not: reclaim takes only what is borrowed."""
-    return any(v.rule == "reclaim" or any(at.guaranteed for at in v.branch.path()) for v in victims)
+    return any(v.rule == "reclaim" or any(at.promised for at in v.branch.path()) for v in victims)
 
 
 def _in_order_of_cost(found: Sequence[Victim], works: Works, tries_max: int) -> tuple[Victim, ...] | None:
