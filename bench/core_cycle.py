@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import machine
+from penstock.control import collector
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.orders import apply_plan
 from penstock.core.lifecycle.transaction import Transaction
@@ -108,8 +109,8 @@ def incremental(planner: Planner, state: State, rounds: int) -> list[float]:
     """End one running job, plan, commit; return the CPU milliseconds of each cycle."""
     rng = random.Random(2)
     took = []
-    gc.collect()
-    gc.freeze()
+    usual = gc.get_threshold()
+    collector.settle()  # as the server does
     for step in range(rounds):
         now_ms = NOW_MS + 60_000 + step * 1_000
         end_job(state, rng.choice(list(state.derived.active)), now_ms)
@@ -118,6 +119,7 @@ def incremental(planner: Planner, state: State, rounds: int) -> list[float]:
         took.append(1000 * (time.process_time() - begun))
         apply_plan(Transaction(state, now_ms), found)
     gc.unfreeze()
+    gc.set_threshold(*usual)
     return sorted(took)
 
 
@@ -137,6 +139,7 @@ def measure(nodes: int, jobs: int, rounds: int) -> Iterator[tuple[str, float, st
     times = incremental(planner, state, rounds)
     yield "incremental_cycle_p50_ms", times[len(times) // 2], "ms", "lower", None
     yield "incremental_cycle_p99_ms", times[int(len(times) * 0.99)], "ms", "lower", 5
+    yield "incremental_cycle_worst_ms", times[-1], "ms", "lower", None
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     yield "peak_rss_mb", rss, "MB", "lower", 600
 

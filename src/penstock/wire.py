@@ -18,6 +18,7 @@ import uvicorn
 import uvloop
 import yaml
 
+from penstock.control import collector
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.control.service import ControlService, InboxFull, OnReply
@@ -180,6 +181,7 @@ class _Running:
         self._backend.durable_seq = self._controller.state.seq
         agent_port = await self._engine.start("127.0.0.1")
         listener = _listen(self._options.host, self._options.port)
+        collector.settle()
         self._service.start()
         self._announce(listener.getsockname()[1], agent_port)
         keeper = asyncio.create_task(self._keep_agents())
