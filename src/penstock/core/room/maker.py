@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.core.backfill import held_places, opening_now
+from penstock.core.model.cluster import ROOT_QUEUE
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName
 from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.order.tree import Branch, QueueTree
@@ -39,6 +40,7 @@ class Room:
         self._tries_max = tries_max
         self.chosen: set[JobId] = set()
         self._candidates: dict[PoolName, dict[int, tuple[Branch, int, list[Victim]]]] | None = None
+        self._below: dict[tuple[PoolName, QueueName], list[tuple[Branch, int, list[Victim]]]] = {}
         self.preemptions: list[Preemption] = []
         self.held: dict[JobId, tuple[ReplicaPlace, ...]] = {}
         self._owed = {job.id for job in snapshot.beneficiaries}
@@ -138,16 +140,21 @@ class Room:
         pool, priority = cursor.key.ask.pool, cursor.key.priority
         return any(p < priority and name == pool for name, p in self._snapshot.evictable)
 
-    def _askable(self, pool: PoolName) -> list[tuple[Branch, int, list[Victim]]]:
+    def _askable(self, pool: PoolName, below: QueueName) -> Sequence[tuple[Branch, int, list[Victim]]]:
         """Return attempts that are not being stopped and have had their guaranteed run time, with their costs.
 
-        They come by queue, each with the lowest priority there, so that a claimant looks only where it has a right.
+        They come by queue, from `below` down, each with the lowest priority there: a claimant looks only where it has
+        a right, and a cycle in which a thousand queues are at their maxima looks at each of them once.
         """
         if self._candidates is None:
             self._candidates = {}
             for job_id in sorted(self._snapshot.running):
                 self._weigh(self._snapshot.running[job_id])
-        return list(self._candidates.get(pool, {}).values())
+            for of_pool, queues in self._candidates.items():
+                for entry in queues.values():
+                    for name in dict.fromkeys(at.name for at in entry[0].path()):
+                        self._below.setdefault((of_pool, name), []).append(entry)
+        return self._below.get((pool, below), ())
 
     def _weigh(self, job: Job) -> None:
         attempt, branch = job.attempt, self._part(job)
@@ -184,9 +191,7 @@ class Room:
         self, cursor: Cursor, claimant: Claimant, prepared: Prepared, below: QueueName | None
     ) -> tuple[Victim, ...] | None:
         victims = []
-        for branch, lowest, weighed in self._askable(cursor.key.ask.pool):
-            if below is not None and all(at.name != below for at in branch.path()):
-                continue
+        for branch, lowest, weighed in self._askable(cursor.key.ask.pool, below or ROOT_QUEUE):
             if not claimant.may_ask_in(branch, lowest):
                 continue
             for victim in weighed:
