@@ -1,11 +1,14 @@
 """The live stream of events: nothing missing, nothing twice, whenever one comes (back)."""
 
+import asyncio
 import http.client
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from penstock.server.backend import Backend
 from tests.server.harness import Server, until
 
 
@@ -108,3 +111,15 @@ def test_followers_do_not_keep_the_server_from_ending(tmp_path):
         assert server.process.wait(10) is not None
         until(lambda: stream.response.read() is not None, "the stream ends")
         stream.close()
+
+
+def test_who_waits_after_the_last_wake_up_of_an_ending_server_does_not_wait():
+    async def waited() -> float:
+        backend = Backend(*[None] * 7)
+        backend.closing.set()
+        backend.committed(())
+        began = time.monotonic()
+        await backend.wait_for_change(30)
+        return time.monotonic() - began
+
+    assert asyncio.run(waited()) < 10

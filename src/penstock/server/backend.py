@@ -93,7 +93,9 @@ class Backend:
         changed.set()
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Return when something was committed, or after the timeout."""
+        """Return when something was committed, or after the timeout, or at once when the server ends."""
+        if self.closing.is_set():
+            return  # the wake-up of the end was before
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_s)
         except TimeoutError:
