@@ -288,5 +288,5 @@ def test_settings_out_of_range_name_field_value_and_what_was_expected(field, val
 
 
 def test_the_ends_of_each_range_are_allowed():
-    SharingSettings(1, 0, 0, False, 1_001, 1, 0, 2, 0)
-    SharingSettings(1_000, 10**12, 999, True, 100_000, 1_000_000, 10**12, 10_000, 14)
+    assert SharingSettings(1, 0, 0, False, 1_001, 1, 0, 2, 0).jobs_max == 2
+    assert SharingSettings(1_000, 10**12, 999, True, 100_000, 1_000_000, 10**12, 10_000, 14).exact_jobs_max == 14

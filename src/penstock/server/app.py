@@ -66,6 +66,7 @@ def create_app(backend: Backend) -> FastAPI:
     caller = Annotated[Principal, Depends(principal)]
     _job_routes(app, backend, caller)
     _cluster_routes(app, backend, caller)
+    _scheduling_routes(app, backend, caller)
     _event_routes(app, backend, caller)
     describe(app)
     return app
@@ -315,6 +316,25 @@ def _cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             raise ApiError("not_found", f"there is no node '{node}'")
         return answer(api.DoneAnswer(True))
 
+    @app.get("/api/v1/usage", **returns(api.UsageList))
+    async def usage(who: caller) -> Response:
+        """Return device and CPU time by tenant, recomputed from the log."""
+
+        def compute() -> list[api.UsageView]:
+            records: list[Record] = []
+            while batch := backend.reader.records(records[-1].seq if records else 0, EVENTS_MAX):
+                records += batch
+            return views.usage_views(records, backend.clock.unix_ms())
+
+        return answer(api.UsageList(await asyncio.to_thread(compute)))
+
+    @app.get("/api/v1/schema/job", **returns(None))
+    async def job_schema(who: caller) -> Response:
+        """Return the JSON Schema of job files."""
+        return answer(request_schema())
+
+
+def _scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/queues", **returns(api.QueueList))
     async def list_queues(who: caller) -> Response:
         """List queues with their numbers and next jobs."""
@@ -340,23 +360,6 @@ def _cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         if last is None:
             raise ApiError("not_found", "no cycle was planned yet", hint="come back in a moment")
         return answer(views.cycle_view(last, backend.state.config.candidates))
-
-    @app.get("/api/v1/usage", **returns(api.UsageList))
-    async def usage(who: caller) -> Response:
-        """Return device and CPU time by tenant, recomputed from the log."""
-
-        def compute() -> list[api.UsageView]:
-            records: list[Record] = []
-            while batch := backend.reader.records(records[-1].seq if records else 0, EVENTS_MAX):
-                records += batch
-            return views.usage_views(records, backend.clock.unix_ms())
-
-        return answer(api.UsageList(await asyncio.to_thread(compute)))
-
-    @app.get("/api/v1/schema/job", **returns(None))
-    async def job_schema(who: caller) -> Response:
-        """Return the JSON Schema of job files."""
-        return answer(request_schema())
 
 
 def _event_routes(app: FastAPI, backend: Backend, caller: Any) -> None:

@@ -69,15 +69,13 @@ class Room:
             if (stopping[job_id] == job.id or stopping[job_id] not in self._owed) and job_id not in self.chosen
         ]
 
-    def _expect(self, branch: Branch | None, demand: tuple[int, ...]) -> None:
-        """Note that use of a queue (None: of nobody) is about to end."""
+    def _ending(self) -> list[tuple[Branch, tuple[int, ...]]]:
+        """Return use that is about to end: of attempts that leave."""
         if self._expected is None:
-            self._expected = []
-            for job_id in sorted(self._snapshot.stopping):
-                leaving = self._snapshot.running[job_id]
-                self._expect(self._part(leaving), self._demand(leaving))
-        if branch is not None:
-            self._expected.append((branch, demand))
+            leaving = map(self._snapshot.running.__getitem__, sorted(self._snapshot.stopping))
+            parts = ((self._part(job), job) for job in leaving)
+            self._expected = [(branch, self._demand(job)) for branch, job in parts if branch is not None]
+        return self._expected
 
     def _hold(self, job: Job, leaving: Sequence[Job], prepared: Prepared) -> tuple[JobId, ...] | None:
         mark = self._cluster.mark()
@@ -104,8 +102,7 @@ class Room:
         """
         if not self._snapshot.elastic and not self._snapshot.evictable:
             return None
-        self._expect(None, ())
-        expected = list(self._expected or ())
+        expected = list(self._ending())
         for branch, amounts in expected:
             self._tree.charge(branch, amounts, -1)
         claimant = Claimant(cursor.job, cursor.key, cursor.leaf, demand, self._tree)
@@ -124,7 +121,7 @@ class Room:
             assert attempt is not None
             order = Preemption(victim.job.id, attempt.number, cursor.job.id, victim.cost, victim.rule)
             self.preemptions.append(order)
-            self._expect(victim.branch, victim.demand)
+            self._ending().append((victim.branch, victim.demand))
         found = self._hold(cursor.job, [*self._leaving(cursor.job), *(v.job for v in chosen)], prepared)
         self.chosen.update(v.job.id for v in chosen)
         return found
