@@ -5,9 +5,10 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core.model.events import ConfigChanged
-from penstock.core.model.jobs import GangAsk
+from penstock.core.model.jobs import GangAsk, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from tests.core.builders import World, cluster, config, device, node, queues
 from tests.core.driving import cycles, finish, follow, use
@@ -249,4 +250,14 @@ def test_a_job_whose_queue_is_gone_stays_as_large_as_it_is():
     w.now += MINUTE
     assert asked(w.plan()) == [(job, job, "grow")]
     w.emit(ConfigChanged(config(elastic_growth_period_ms=MINUTE), "op"))
+    assert asked(w.plan()) == []
+
+
+def test_nobody_is_asked_to_grow_across_nodes_that_it_may_not_span():
+    w = World(node("a", 1), node("b", 1), elastic_growth_period_ms=MINUTE)
+    alone = replace(elastic(1, 2), topology=Topology("node"))
+    job, other = w.submit(gang=alone), w.submit(1)
+    w.run(job, other)
+    w.exit_replica(other)
+    w.now += MINUTE
     assert asked(w.plan()) == []

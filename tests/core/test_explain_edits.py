@@ -9,7 +9,7 @@ from penstock.core.explain import edit_cluster, edit_job, explain, trials
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import Dependency, GroupAsk
-from tests.core.builders import GIB, World, ask, cluster, config, device, node
+from tests.core.builders import GIB, World, ask, cluster, config, device, node, queues
 from tests.core.edited import planned
 from tests.core.test_explain import KEPT, busy, fill, pairs, racks, windows
 from tests.core.worlds import crowded
@@ -313,6 +313,13 @@ def test_the_lowest_priority_that_comes_first_among_equals():
     w.run(w.submit(2, queue="q", time_limit_ms=60_000, **KEPT))
     w.submit(4, queue="q", priority=700)
     assert edits(w, w.submit(2, queue="q", priority=500))[-1] == ("priority", 500, 701)
+
+
+def test_the_lowest_priority_that_comes_before_a_job_of_another_queue():
+    w = cluster(1, 5, queues=queues("q", "other", policy="fifo"))
+    w.run(w.submit(1, queue="q", priority=950), w.submit(2, queue="q", time_limit_ms=60_000, **KEPT))
+    w.submit(4, queue="other", priority=900)
+    assert edits(w, w.submit(2, queue="q", priority=500))[-1] == ("priority", 500, 881)
 
 
 def test_no_priority_where_too_many_would_have_to_be_weighed(monkeypatch):

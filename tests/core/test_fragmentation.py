@@ -142,6 +142,11 @@ def test_equal_devices_fall_to_the_fullest_then_the_first():
     assert scored(mix, Ask(0, 0, 1, 300), node(800, 400, 600, 400))[0][1] == 1
 
 
+def test_a_fraction_goes_on_the_tightest_device_where_no_request_is_typical():
+    third = Ask(0, 0, 1, 300, (True,))
+    assert [slot for _, slot in scored(Mix.of(1, []), third, node(1000, 400, 300), node(200, 500, 500))] == [2, 1]
+
+
 def test_a_request_without_devices_avoids_nodes_with_devices():
     with_devices, without = scored(Mix.of(1, [WHOLE]), Ask(8_000, 0, 0, 1000), node(1000, cpu=9_000), node(kind=-1))
     assert without[0] < with_devices[0]
