@@ -148,6 +148,20 @@ def test_heartbeats_and_progress_call_for_no_cycle():
     assert not rig.controller.wants_cycle
 
 
+def test_time_alone_calls_for_a_cycle_once_it_may_change_something():
+    rig = Rig("a")
+    rig.running(devices=4, preemptible=False)
+    rig.submit(devices=4)
+    rig.cycle()
+    starving_ms = rig.state.config.settings.starvation_after_ms
+    for ms, expected in ((starving_ms - 1_000, False), (1_000, True)):
+        for _ in range(ms // 1_000):
+            rig.clock.now += 1_000
+            rig.report("a", rig.seen(1))
+        rig.handle(msg.TimePassed())
+        assert rig.controller.wants_cycle == expected
+
+
 def test_a_plan_that_partly_came_too_late_calls_for_another():
     rig = Rig("a")
     rig.submit()

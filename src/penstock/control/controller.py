@@ -259,7 +259,7 @@ class Controller:
             return msg.ReportTaken(reply.seq, tuple(orders.reconcile(self.state, request)))
         if isinstance(reply, msg.PlanCommitted):
             self.last_plan = reply.plan
-            if reply.plan.dropped:
+            if reply.plan.dropped or self._time_has_come():
                 self.wants_cycle = True
         return reply
 
@@ -276,13 +276,12 @@ class Controller:
             if node.state != "lost" and node.incarnation == lease.incarnation:
                 reports.lose_node(tx, name, "no heartbeat within its lease")
         reports.on_time(tx)
-        if self._someone_backs_off():
+        if self._time_has_come():
             self.wants_cycle = True
 
-    def _someone_backs_off(self) -> bool:
-        if self.last_plan is None:
-            return False
-        return any(v.code in ("backing_off", "cycle_full") for v in self.last_plan.verdicts.values())
+    def _time_has_come(self) -> bool:
+        """Return whether time alone may have changed what the last plan decided."""
+        return self.last_plan is not None and 0 < self.last_plan.again_ms <= self._clock.unix_ms()
 
     def snapshot(self) -> Snapshot:
         """Return what the next cycle plans on, and note that it was taken."""

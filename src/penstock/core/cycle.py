@@ -1,6 +1,7 @@
 """One scheduling cycle: who starts where, who makes room, and why the rest waits."""
 
 from collections.abc import Iterator
+from itertools import dropwhile, islice
 
 from penstock.core.board import Board, Placed
 from penstock.core.choose.strategy import Effort, Strategy, StrategySettings, choose_strategy
@@ -85,8 +86,25 @@ class Cycle:
             tuple(self._ahead.reserved),
             strategy=f"{self._strategy.name}: {self._strategy.why}",
             pause_ms=self._strategy.batching_window_ms,
+            again_ms=self._again_ms(growth),
             problems=tuple(f"policy {name}: {text}" for name, text in sorted(self._order.broken.items())),
         )
+
+    def _again_ms(self, growth: Growth) -> int:
+        """Return when time alone may change what was decided."""
+        if self._board.full and any(v.code == "cycle_full" for v in self._verdicts.values()):
+            return self._now_ms
+        moments = [self._room.again_ms, growth.again_ms]
+        if self._verdicts:
+            starving_ms = self._settings.starvation_after_ms
+            waiting = (jobs[0] for class_id, _, jobs in self._snapshot.classes if class_id in self._verdicts)
+            moments += [job.submitted_ms + starving_ms for job in waiting]
+            moments += [job.not_before_ms for _, job in self._order.backing_off]
+            for kept in self._snapshot.config.reservations:
+                moments += [kept.start_ms, kept.end_ms]
+        if self._ahead.reserved:  # who should have ended and has not moves the reservation
+            moments += islice(dropwhile(lambda ms: ms <= self._now_ms, (ms for ms, _ in self._snapshot.ends)), 1)
+        return min((moment for moment in moments if moment > self._now_ms), default=0)
 
     # Before the walk.
 

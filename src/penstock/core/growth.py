@@ -32,6 +32,8 @@ class Growth:
         self._cluster, self._tree, self._snapshot, self._now_ms = cluster, tree, snapshot, now_ms
         self._settings = snapshot.config.settings
         self.preemptions: list[Preemption] = []
+        self.again_ms = 0
+        """When the first job that changed its size lately may change it again (unix ms); 0: none did."""
 
     def grow(self, starts: list[Start], jobs: dict[JobId, Job], busy: set[PoolName], untouchable: set[JobId]) -> None:
         """Enlarge elastic starts in place, and ask running jobs to go on larger.
@@ -71,7 +73,10 @@ class Growth:
         attempt = job.attempt
         if attempt is None or attempt.stop is not None or not attempt.running_ms or attempt.choice:
             return False
-        return self._now_ms - attempt.running_ms >= self._settings.elastic_growth_period_ms
+        until_ms = attempt.running_ms + self._settings.elastic_growth_period_ms
+        if until_ms > self._now_ms:
+            self.again_ms = min(self.again_ms or until_ms, until_ms)
+        return until_ms <= self._now_ms
 
     def _offer(
         self, pools: dict[PoolName, list[ElasticJob]], job: Job, places: Iterable[ReplicaPlace], *, restart_ms: int

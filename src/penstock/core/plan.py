@@ -78,6 +78,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How hard the cycle looked, and why, in words with numbers."""
     pause_ms: int = 0
     """For how long the next cycle may wait, so that it decides about more jobs at once."""
+    again_ms: int = 0
+    """When time alone may change what was decided (unix ms): until then only an event can; 0: only an event."""
     problems: tuple[str, ...] = ()
     """What went wrong without stopping the cycle, such as a third-party policy that failed."""
     front: Front | None = None

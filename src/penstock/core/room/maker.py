@@ -46,6 +46,8 @@ class Room:
         self._owed = {job.id for job in snapshot.beneficiaries}
         self._expected: list[tuple[Branch, tuple[int, ...]]] | None = None
         """Use that is about to end: of attempts that leave."""
+        self.again_ms = 0
+        """When the first attempt that was passed over has had its guaranteed run time (unix ms); 0: none was."""
 
     def hold_leaving(self, job: Job, prepared: Prepared, demand: tuple[int, ...]) -> tuple[JobId, ...] | None:
         """Keep room for `job` among what is being freed anyway: its own victims, and attempts that end.
@@ -172,7 +174,10 @@ class Room:
         least_ms = rule.min_runtime_ms if rule is not None and rule.min_runtime_ms is not None else None
         if least_ms is None:
             least_ms = self._settings.min_runtime_before_preemption_ms
-        return self._now_ms - (attempt.running_ms or attempt.allocated_ms) >= least_ms
+        until_ms = (attempt.running_ms or attempt.allocated_ms) + least_ms
+        if until_ms > self._now_ms:
+            self.again_ms = min(self.again_ms or until_ms, until_ms)
+        return until_ms <= self._now_ms
 
     def _part(self, job: Job) -> Branch | None:
         branch = self._tree.branches.get(job.spec.queue)
