@@ -147,6 +147,11 @@ def test_a_fraction_goes_on_the_tightest_device_where_no_request_is_typical():
     assert [slot for _, slot in scored(Mix.of(1, []), third, node(1000, 400, 300), node(200, 500, 500))] == [2, 1]
 
 
+def test_what_is_lost_counts_before_what_is_free():
+    part = Ask(0, 0, 1, 200, (True,))
+    assert [slot for _, slot in scored(Mix.of(1, [HALF]), part, node(500, 700), node(700, 500))] == [1, 0]
+
+
 def test_a_request_without_devices_avoids_nodes_with_devices():
     with_devices, without = scored(Mix.of(1, [WHOLE]), Ask(8_000, 0, 0, 1000), node(1000, cpu=9_000), node(kind=-1))
     assert without[0] < with_devices[0]
@@ -162,6 +167,13 @@ def test_exact_ties_fall_to_the_fuller_node():
     devices = scored(Mix.of(1, []), Ask(0, 0, 1, 1000), node(1000, 1000), node(1000))
     cpus = scored(Mix.of(1, []), Ask(0, 0, 1, 1000), node(1000, cpu=9_000), node(1000, cpu=8_000))
     assert (devices[1] < devices[0], cpus[1] < cpus[0]) == (True, True)
+
+
+def test_ties_tell_large_nodes_apart():
+    whole = Ask(0, 0, 1, 1000, (True,))
+    large, small = scored(Mix.of(1, [WHOLE]), whole, node(*[1000] * 8), node(*[1000] * 4))
+    assert large[0] >> TIE_BITS == small[0] >> TIE_BITS
+    assert large[0] > small[0]
 
 
 def test_a_kind_not_accepted_or_not_known_to_the_request_does_not_fit():

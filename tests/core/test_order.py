@@ -183,3 +183,10 @@ def walked(w, rnd, *, anew):
 def test_a_walk_that_is_kept_in_order_is_one_that_is_sorted_again_each_time(seed):
     w = crowd(random.Random(seed))
     assert walked(w, random.Random(seed), anew=False) == walked(w, random.Random(seed), anew=True)
+
+
+def test_a_queues_own_job_comes_before_its_children_that_are_compared_by_guarantees():
+    child = Queue("child", parent="parent", guaranteed=(("devices", 4_000),))
+    w = cluster(2, 4, queues=(Queue("parent", policy="capacity"), child))
+    below, own = w.submit(queue="child"), w.submit(queue="parent")
+    assert order(w) == [own, below]

@@ -158,3 +158,20 @@ def test_placing_takes_nothing_yet(specs, gang):
     before = [free.free_of(i) for i in range(len(specs))]
     place_gang(gang, free)
     assert [free.free_of(i) for i in range(len(specs))] == before
+
+
+def test_a_model_that_is_asked_for_goes_where_least_of_it_is_left():
+    both = (device(0, model="A100"), device(1, model="A100"))
+    gang = ask(1, models=("A100",))
+    found = place(gang, node("a", both), node("b", both[:1]), node("c", (device(0, model="H100"),)))
+    assert chips(*found) == [("b", (0,))]
+
+
+def test_a_profile_is_short_where_any_device_offers_it():
+    cut, plain = device(0, mig=True), device(1)
+    w = World(node("a", (cut, plain)))
+    w.run(w.submit(1, profile="7g.80gb"))
+    job = w.submit(1, profile="1g.10gb")
+    w.cycle()
+    (need, _), *_ = needs_of(w.job(job).spec.ask, "default")
+    assert refusal(need, w.state.derived.free["a"]) == "profile_short"
