@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from penstock.core.explain import explain
 from penstock.core.model.cluster import Pool
 from penstock.core.place.free import empty
 from tests.core.builders import World, cluster, job_spec, node, queues
@@ -374,3 +375,25 @@ def test_a_full_cluster_runs_through_in_order():
     jobs = [{"devices": 1, "estimated_duration_ms": 1_000} for _ in range(4)]
     began = simulate(w, random.Random(0), jobs, {})
     assert sorted(began) == sorted(began, key=began.__getitem__)
+
+
+def test_nobody_passes_the_first_job_of_a_strict_pool():
+    w, first = half_full("strict")
+    later = w.submit(1, estimated_duration_ms=1_000)
+    found = w.cycle()
+    assert (started(found), found.reserved) == ([], ())
+    verdicts = {v.first: (v.code, v.blocker) for v in found.verdicts.values()}
+    assert verdicts == {first: ("no_fit", None), later: ("kept_back", first)}
+    (said,) = [c for c in explain(w.state, w.job(later), w.now).constraints if c.code == "kept_back"]
+    assert said.text == f"pool default is strict: nobody passes job {first}, which comes first and does not fit yet"
+    finish(w, 1)
+    assert started(w.cycle()) == [first]
+
+
+def test_a_job_at_its_queues_maximum_bars_nobody_of_a_strict_pool():
+    strict = (Pool("default", backfill="strict"),)
+    w = cluster(1, 4, pools=strict, queues=(*queues("a", max=(("devices", 1_000),)), *queues("b")))
+    w.run(w.submit(1, queue="a", priority=900))
+    w.submit(1, queue="a", priority=900)
+    other = w.submit(1, queue="b")
+    assert started(w.cycle()) == [other]

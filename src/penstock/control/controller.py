@@ -24,6 +24,7 @@ from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.predict.runtime import JobFeatures
 from penstock.core.snapshot import Snapshot, take_snapshot
 from penstock.core.state import State
+from penstock.core.waking import wakes
 from penstock.ports import Clock, EventStore, FinishedJob
 
 SNAPSHOT_EVERY_RECORDS = 50_000
@@ -31,19 +32,6 @@ HISTORY_JOBS = 10_000
 """Finished jobs whose run times are looked up at a start, the latest."""
 LEADERSHIP_CHECK_SHARE = 4
 """Leadership is confirmed at least this often within the margin between the node's and the server's lease."""
-
-_WAKES = (
-    ev.JobSubmitted,
-    ev.RunTimesPredicted,
-    ev.ReplicaExited,
-    ev.NodeReady,
-    ev.NodeLost,
-    ev.NodeDrainChanged,
-    ev.JobRequeued,
-    ev.JobFinished,
-    ev.ConfigChanged,
-)
-"""Events after which a new cycle may decide something."""
 
 
 class Handled(msgspec.Struct, frozen=True):
@@ -140,7 +128,7 @@ class Controller:
             return Handled((failed,) * len(group), (), ())
         self.ending = ()
         if not self.wants_cycle:
-            self.wants_cycle = any(map(self._wakes, tx.records))
+            self.wants_cycle = any(wakes(record.event, self.state, self.last_plan) for record in tx.records)
         replies = [self._after_commit(q, r) for q, r in zip(group, replies, strict=True)]
         for job, _ in tx.finished:
             self.reached.pop(job.id, None)
@@ -149,18 +137,6 @@ class Controller:
             if isinstance(request, msg.AskCheckpoint):
                 fresh += orders.save_orders(self.state, request.job_id)
         return Handled(tuple(replies), tuple(fresh), tuple(tx.records))
-
-    def _wakes(self, record: ev.Record) -> bool:
-        """Return whether a new cycle may decide something because of this record.
-
-        A job behind others of its class that did not fit changes nothing: no capacity was freed since.
-        """
-        event = record.event
-        if isinstance(event, ev.JobSubmitted) and self.last_plan is not None:
-            job = self.state.jobs.get(event.job_id)
-            verdict = self.last_plan.verdicts.get(job.class_id) if job is not None else None
-            return verdict is None or verdict.code != "no_fit"
-        return isinstance(event, _WAKES)
 
     def _forecast(self, tx: Transaction) -> None:
         """Say how long jobs are expected to run, where the group or the time that has passed changed that.

@@ -23,7 +23,7 @@ class Ahead:
     def __init__(self, cluster: FreeCluster, shadows: Shadows, snapshot: Snapshot, now_ms: int) -> None:
         self._cluster, self._shadows, self._snapshot, self._now_ms = cluster, shadows, snapshot, now_ms
         self._rules = {pool.name: pool.backfill for pool in snapshot.config.pools}
-        self._depth = {"easy": 1, "conservative": snapshot.config.settings.backfill_depth_max, "none": 1}
+        self._depth = {"easy": 1, "conservative": snapshot.config.settings.backfill_depth_max, "none": 1, "strict": 1}
         self._blocked: dict[PoolName, list[tuple[Job, RequestClass, Prepared]]] = {}
         self._bookings: dict[PoolName, list[Booking]] = {}
         self._begun: list[Release] = []
@@ -42,6 +42,11 @@ class Ahead:
             return False
         waiting.append((job, key, prepared))
         return rule == "conservative"
+
+    def bars(self, pool: PoolName) -> JobId | None:
+        """Return the job that nobody may pass in the pool, or None."""
+        waiting = self._blocked.get(pool)
+        return waiting[0][0].id if waiting and self._rules.get(pool) == "strict" else None
 
     def waiting(self, pool: PoolName) -> bool:
         """Return whether a job of the pool is owed a reservation before a later one starts."""

@@ -206,6 +206,10 @@ class Cycle:
         if self._board.full:
             self._verdicts[cursor.class_id] = Verdict("cycle_full", job.id)
             return False
+        first = self._ahead.bars(key.ask.pool)
+        if first is not None:
+            self._verdicts.setdefault(cursor.class_id, Verdict("kept_back", job.id, first))
+            return False
         block = self._order.block(cursor)
         if block is not None:
             return self._over_quota(cursor, block)

@@ -83,6 +83,16 @@ def _grace_left_ms(scene: Scene, job_id: JobId) -> int:
     return max(0, stop.requested_ms + stop.grace_ms - scene.now_ms) if stop is not None else job.spec.grace_ms
 
 
+def barred(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
+    """Yield the job that nobody may pass where a pool is strict."""
+    pool = next((p for p in scene.config.pools if p.name == scene.gang.pool), None)
+    verdict = scene.base.verdicts.get(scene.job.class_id)
+    first = verdict.blocker if verdict is not None and verdict.code == "kept_back" else None
+    if pool is not None and pool.backfill == "strict" and first not in (None, scene.job.id):
+        text = f"pool {pool.name} is strict: nobody passes job {first}, which comes first and does not fit yet"
+        yield Constraint("kept_back", text, where=f"job {first}"), (JobId(first),)
+
+
 def kept(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
     """Yield whose room is in the way, on nodes that would take a replica if it were not kept, with those jobs."""
     nodes = _nodes_kept(scene)

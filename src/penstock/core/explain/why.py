@@ -148,7 +148,7 @@ def _constraints(scene: Scene, question: Question, idle: Idle) -> tuple[list[Con
         )
     found += limits(scene)
     found += shortages(scene)
-    for constraint, jobs in line.kept(scene):
+    for constraint, jobs in (*line.barred(scene), *line.kept(scene)):
         found.append(constraint)
         blockers += jobs
     if not making and (not found or any(c.code not in _TIMED for c in found)):

@@ -15,7 +15,9 @@ PreemptionRule = Literal["never", "reclaim", "lower_priority"]
 PlacementPolicy = Literal[
     "fragmentation", "best_fit", "first_fit", "first_fit_decreasing", "worst_fit", "dot_product", "random"
 ]
-BackfillRule = Literal["easy", "conservative", "none"]
+BackfillRule = Literal["easy", "conservative", "none", "strict"]
+"""What later jobs may do while an earlier one of their pool does not fit: start if it delays nobody (`easy`: not the
+first, `conservative`: nobody), start if they fit (`none`), or nothing (`strict`)."""
 Quota = tuple[tuple[str, int], ...]
 """Amounts by resource, sorted by name: `devices` and `devices:MODEL` (thousandths), `cpus` (thousandths), `memory`
 (bytes), `jobs` (running at once). A resource that is not named is not limited (in a maximum) or not promised (in a

@@ -1,0 +1,29 @@
+"""Whether something that happened may change what the last plan decided: only then is another cycle worth its time."""
+
+from penstock.core.model import events as ev
+from penstock.core.plan import Plan
+from penstock.core.state import State
+
+_WAKES = (
+    ev.JobSubmitted,
+    ev.RunTimesPredicted,
+    ev.ReplicaExited,
+    ev.NodeReady,
+    ev.NodeLost,
+    ev.NodeDrainChanged,
+    ev.JobRequeued,
+    ev.JobFinished,
+    ev.ConfigChanged,
+)
+
+
+def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:
+    """Return whether a new cycle may decide something because of `event`; `state` is the one after it.
+
+    A job behind others of its class that did not fit changes nothing: no capacity was freed since.
+    """
+    if isinstance(event, ev.JobSubmitted) and last is not None:
+        job = state.jobs.get(event.job_id)
+        verdict = last.verdicts.get(job.class_id) if job is not None else None
+        return verdict is None or verdict.code != "no_fit"
+    return isinstance(event, _WAKES)
