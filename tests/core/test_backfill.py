@@ -5,9 +5,11 @@ import random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core.explain import explain
-from penstock.core.model.cluster import Pool
+from penstock.core.model.cluster import Pool, Settings
+from penstock.core.model.events import ConfigChanged
 from penstock.core.place.free import empty
 from tests.core.builders import World, cluster, job_spec, node, queues
 from tests.core.driving import finish, follow
@@ -388,6 +390,16 @@ def test_nobody_passes_the_first_job_of_a_strict_pool():
     assert said.text == f"pool default is strict: nobody passes job {first}, which comes first and does not fit yet"
     finish(w, 1)
     assert started(w.cycle()) == [first]
+
+
+def test_nobody_passes_a_starving_job_of_a_strict_pool():
+    w, first = half_full("strict")
+    w.emit(ConfigChanged(replace(w.state.config, settings=Settings(starvation_after_ms=MINUTE)), "op"))
+    w.now += MINUTE
+    later = w.submit(1, estimated_duration_ms=1_000)
+    found = w.cycle()
+    verdicts = {v.first: (v.code, v.blocker) for v in found.verdicts.values()}
+    assert (started(found), verdicts) == ([], {first: ("no_fit", None), later: ("kept_back", first)})
 
 
 def test_a_job_at_its_queues_maximum_bars_nobody_of_a_strict_pool():

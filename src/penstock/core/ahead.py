@@ -78,9 +78,12 @@ class Ahead:
                 bookings.append(Booking(opening.start_ms, until_ms, prepared.gang, opening.places))
                 self._keep(job, opening, opening.start_ms)
 
-    def keep_for_starving(self, job: Job, prepared: Prepared) -> None:
+    def keep_for_starving(self, job: Job, key: RequestClass, prepared: Prepared) -> None:
         """Keep everything that becomes free where the job can start soonest, also when nobody knows how soon."""
         pool = prepared.gang.pool
+        if self._rules.get(pool) == "strict":
+            self._blocked.setdefault(pool, []).append((job, key, prepared))
+            return
         opening = earliest(prepared, self._cluster, [*self._releases(pool), *self._unknown(pool)])
         if opening is not None:
             known = opening.start_ms < FOREVER_MS

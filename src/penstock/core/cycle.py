@@ -170,7 +170,7 @@ class Cycle:
             if found is not None:
                 self._board.begin(job, found, self._board.end_ms(key))
             elif self._board.over is None:
-                self._ahead.keep_for_starving(job, self._board.shapes(class_id, key)[0])
+                self._ahead.keep_for_starving(job, key, self._board.shapes(class_id, key)[0])
 
     def _starving(self, ready: Iterator[Job], count: int) -> Iterator[tuple[tuple[int, int], Job]]:
         """Yield how urgently room is to be kept for jobs of one class: the lowest is the most urgent."""
@@ -207,7 +207,7 @@ class Cycle:
             self._verdicts[cursor.class_id] = Verdict("cycle_full", job.id)
             return False
         first = self._ahead.bars(key.ask.pool)
-        if first is not None:
+        if first is not None and first != job.id:
             self._verdicts.setdefault(cursor.class_id, Verdict("kept_back", job.id, first))
             return False
         block = self._order.block(cursor)
