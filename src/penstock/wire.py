@@ -16,13 +16,13 @@ from pathlib import Path
 import msgspec
 import uvicorn
 import uvloop
-import yaml
 
 from penstock.control import collector
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
+from penstock.control.declared import read_cluster_file
 from penstock.control.service import ControlService, InboxFull, OnReply
-from penstock.core.clusterfile import ClusterFile, parse_cluster
+from penstock.core.clusterfile import ClusterFile
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
@@ -70,23 +70,6 @@ class ServeOptions(msgspec.Struct, frozen=True):
 
 class AlreadyRunning(PenstockError):
     code = "already_running"
-
-
-def read_cluster_file(path: Path) -> ClusterFile:
-    """Return what the cluster file declares.
-
-    Raises: InvalidInput naming every problem.
-    """
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise InvalidInput(f"{path} is no YAML: {error}") from error
-    parsed, problems = parse_cluster(raw, installed_policies())
-    if problems:
-        raise InvalidInput(f"{path} has {len(problems)} problem(s)", problems=problems)
-    return parsed
 
 
 def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]:

@@ -249,6 +249,41 @@ def report(
 
 
 @app.command()
+def sim(
+    trace: Annotated[Path, typer.Argument(help="Trace file or folder; also below the folder PENSTOCK_TRACES names.")],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            "-P",
+            help="Words joined by +, such as fifo+easy or fair_share+best_fit+learned; "
+            "as_is; or a cluster file. Several are compared.",
+        ),
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="Format of the trace; otherwise it is told from the file.")] = None,
+    nodes: Annotated[str | None, typer.Option(help="Other nodes: 90, +4, -2 or +4xH100.")] = None,
+    cluster: Annotated[Path | None, typer.Option(help="Cluster file with pools, tenants, queues and settings.")] = None,
+    load: Annotated[float, typer.Option(help="Jobs against the trace; other than 1 draws a workload like it.")] = 1.0,
+    seeds: Annotated[int, typer.Option(help="Workloads: the trace, and others drawn like it.", min=1)] = 1,
+    processes: Annotated[int | None, typer.Option(help="Processes beside each other; one a core by default.")] = None,
+    start: Annotated[str, typer.Option(help="From allocation until a job runs.")] = "0s",
+    save: Annotated[str, typer.Option(help="What a job needs to save and leave when it is preempted.")] = "0s",
+    restore: Annotated[str, typer.Option(help="What an attempt after the first needs before it goes on.")] = "0s",
+    mtbf: Annotated[str, typer.Option(help="Mean time between failures of a node; 0s: none fails.")] = "0s",
+    repair: Annotated[str, typer.Option(help="How long a failed node is gone.")] = "1h",
+    out: Annotated[Path | None, typer.Option(help="Folder for sim.html and sim.json.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Try policies on a trace of jobs, by the scheduler itself, and compare them."""
+    from penstock.cli import simulate
+
+    options = simulate.Options(
+        kind, policy or (), nodes, cluster, load, seeds, processes, start, save, restore, mtbf, repair
+    )
+    simulate.simulate(trace, options, out, as_json=json)
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of job files."""
     import json

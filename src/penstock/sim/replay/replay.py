@@ -1,0 +1,156 @@
+"""A whole trace, from an empty cluster to the end of its last job."""
+
+import random
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.extension import Policies
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model import events as ev
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.ids import Incarnation
+from penstock.core.state import State
+from penstock.sim.replay import life as on
+from penstock.sim.replay.engine import OPERATOR, Engine, Knows, OnPlan, OnRecords
+from penstock.sim.replay.life import Life
+from penstock.sim.replay.meter import SAMPLES, Sample
+from penstock.sim.replay.physics import Physics
+from penstock.traces.model import Change, Outage, Seen, Trace, TraceJob
+
+Progress = Callable[[int, int], None]
+"""Called with how many jobs are over, and of how many."""
+PROGRESS_EVERY = 256
+ORIGIN_MS = 946_684_800_000
+"""Where a trace begins that tells only offsets: 2000-01-01 UTC. In the core a time of 0 means that it has not come."""
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """What came out of a replay."""
+
+    trace: str
+    config: ClusterConfig
+    lives: tuple[Life, ...]
+    """In the order of submit."""
+    samples: tuple[Sample, ...]
+    begun_ms: int
+    ended_ms: int
+    busy_device_ms: int
+    total_device_ms: int
+    events: int
+    cycles: int
+
+
+def replay(
+    trace: Trace,
+    physics: Physics | None = None,
+    *,
+    config: ClusterConfig | None = None,
+    knows: Knows = "declared",
+    seed: int = 0,
+    policies: Policies | None = None,
+    on_progress: Progress | None = None,
+    on_plan: OnPlan | None = None,
+    on_records: OnRecords | None = None,
+) -> Ran:
+    """Return what becomes of the jobs of `trace` on its nodes.
+
+    Args:
+        config: queues and rules instead of the trace's own.
+        seed: of node failures, where `physics` has any.
+        on_plan, on_records: see every cycle, and every event.
+    """
+    trace = from_origin(trace)
+    begun_ms = _first_ms(trace)
+    state = State()
+    engine = Engine(state, physics or Physics(), knows=knows, policies=policies, on_plan=on_plan, on_records=on_records)
+    _open(trace, state, config or trace.config, begun_ms, on_records)
+    engine.meter.now_ms = begun_ms
+    span_ms = trace.jobs[-1].submit_ms - begun_ms if trace.jobs else 0
+    engine.meter.sample_every_ms = max(1, span_ms // SAMPLES)
+    _plan_ahead(engine, trace, seed, begun_ms)
+    for count, _ in enumerate(engine.run(trace.jobs)):
+        if on_progress is not None and count % PROGRESS_EVERY == 0:
+            on_progress(state.finished_ok + state.finished_bad, len(trace.jobs))
+    if on_progress is not None:
+        on_progress(len(trace.jobs), len(trace.jobs))
+    meter = engine.meter
+    return Ran(
+        trace=trace.name,
+        config=config or trace.config,
+        lives=tuple(engine.lives.values()),
+        samples=tuple(meter.samples),
+        begun_ms=begun_ms,
+        ended_ms=meter.now_ms,
+        busy_device_ms=meter.busy_device_ms,
+        total_device_ms=meter.total_device_ms,
+        events=state.seq,
+        cycles=engine.cycles,
+    )
+
+
+def from_origin(trace: Trace) -> Trace:
+    """Return the trace with times that a calendar knows."""
+    if _first_ms(trace) >= ORIGIN_MS:
+        return trace
+    return replace(
+        trace,
+        jobs=tuple(_later(job) for job in trace.jobs),
+        outages=tuple(Outage(o.node, o.from_ms + ORIGIN_MS, o.until_ms + ORIGIN_MS) for o in trace.outages),
+        changes=tuple(replace(change, at_ms=change.at_ms + ORIGIN_MS) for change in trace.changes),
+    )
+
+
+def _later(job: TraceJob) -> TraceJob:
+    seen = job.seen
+    if seen is not None:
+        started_ms = seen.started_ms + ORIGIN_MS if seen.started_ms else 0
+        seen = Seen(started_ms, seen.ended_ms + ORIGIN_MS)
+    return replace(job, submit_ms=job.submit_ms + ORIGIN_MS, seen=seen)
+
+
+def _first_ms(trace: Trace) -> int:
+    """Return when the first thing happens; where nothing does, the origin."""
+    times = [job.submit_ms for job in trace.jobs[:1]]
+    times += [outage.from_ms for outage in trace.outages]
+    times += [change.at_ms for change in trace.changes[:1]]
+    return min(times, default=ORIGIN_MS)
+
+
+def _open(trace: Trace, state: State, config: ClusterConfig, begun_ms: int, on_records: OnRecords | None) -> None:
+    tx = Transaction(state, begun_ms)
+    tx.emit(ev.ConfigChanged(config, OPERATOR))
+    for spec in trace.nodes:
+        tx.emit(ev.NodeRegistered(spec, Incarnation("i1")))
+        tx.emit(ev.NodeReady(spec.name))
+    if on_records is not None:
+        on_records(tx.records)
+
+
+def _plan_ahead(engine: Engine, trace: Trace, seed: int, begun_ms: int) -> None:
+    """Put on the agenda what comes from outside: outages, what operators do, and nodes that fail by chance."""
+    for outage in trace.outages:
+        engine.push(outage.from_ms, on.GONE, outage.node, outage.until_ms)
+    for change in trace.changes:
+        engine.push(change.at_ms, on.CHANGED, *_events_of(change))
+    physics = engine.physics
+    if physics.node_mtbf_ms and trace.jobs:
+        last_ms = trace.jobs[-1].submit_ms + max(job.work.run_ms for job in trace.jobs)
+        for number, spec in enumerate(trace.nodes):
+            draw = random.Random(f"{seed}/{number}")
+            at_ms = begun_ms
+            while (at_ms := at_ms + round(draw.expovariate(1 / physics.node_mtbf_ms))) < last_ms:
+                engine.push(at_ms, on.GONE, spec.name, at_ms + physics.node_repair_ms)
+                at_ms += physics.node_repair_ms
+
+
+def _events_of(change: Change) -> list[ev.AnyEvent]:
+    events: list[ev.AnyEvent] = []
+    if change.config is not None:
+        events.append(ev.ConfigChanged(change.config, OPERATOR))
+    if change.drained is not None:
+        events.append(ev.NodeDrainChanged(change.drained, True, OPERATOR))
+    if change.opened is not None:
+        events.append(ev.NodeDrainChanged(change.opened, False, OPERATOR))
+    return events

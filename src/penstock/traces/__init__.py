@@ -1,0 +1,8 @@
+"""Traces of clusters: what was submitted when, how long it ran, and on what; read from many sources into one shape."""
+
+from penstock.traces.detect import KINDS, load
+from penstock.traces.errors import TraceError
+from penstock.traces.loaders.plain_writer import write_csv
+from penstock.traces.model import Outage, Seen, Trace, TraceJob, Work
+
+__all__ = ["KINDS", "Outage", "Seen", "Trace", "TraceError", "TraceJob", "Work", "load", "write_csv"]

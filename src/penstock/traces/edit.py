@@ -1,0 +1,102 @@
+"""Traces made from traces: other nodes, more or less load, and workloads drawn like one that was seen."""
+
+import random
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from penstock.core.errors import InvalidInput, Problem, nearest
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.ids import NodeName
+from penstock.traces.model import Trace, TraceJob
+
+NODES_MAX = 1_000_000
+DAY_MS = 86_400_000
+BLOCKS_MIN = 10
+"""A trace of fewer days is drawn from in shorter blocks."""
+JITTER_MS = 300_000
+"""Copies of a job, where load is added, come this far from it at most."""
+
+
+def with_nodes(trace: Trace, change: str) -> Trace:
+    """Return the trace on other nodes.
+
+    Args:
+        change: `90` for so many, `+4` or `-2` for more or fewer, `+4xH100` for more like the first with such devices.
+            Fewer means the last go; more means copies of those that are there, in turn.
+    Raises: InvalidInput when `change` says something else, or leaves no node.
+    """
+    count, _, model = change.partition("x")
+    signed = count.startswith(("+", "-"))
+    if not count.lstrip("+-").isdecimal() or (model and not count.startswith("+")):
+        raise _bad(change, "expected a number such as 90, +4, -2 or +4xH100")
+    wanted = int(count) + (len(trace.nodes) if signed else 0)
+    if not 0 < wanted <= NODES_MAX:
+        raise _bad(change, f"that would be {wanted} nodes, expected 1 to {NODES_MAX}")
+    like = [spec for spec in trace.nodes if not model or any(d.model == model for d in spec.devices)]
+    if not like:
+        models = {device.model for spec in trace.nodes for device in spec.devices}
+        raise _bad(change, f"no node has devices of model {model}", nearest(model, models))
+    if model:
+        like = like[:1]
+    return replace(trace, nodes=trace.nodes[:wanted] + _copies(trace.nodes, like, wanted - len(trace.nodes)))
+
+
+def _copies(nodes: Sequence[NodeSpec], like: Sequence[NodeSpec], count: int) -> tuple[NodeSpec, ...]:
+    taken = {spec.name for spec in nodes}
+    made: list[NodeSpec] = []
+    number = 0
+    while len(made) < count:
+        number += 1
+        name = NodeName(f"added-{number:04}")
+        if name not in taken:
+            made.append(replace(like[len(made) % len(like)], name=name))
+    return tuple(made)
+
+
+def _bad(change: str, what: str, hint: str = "") -> InvalidInput:
+    problem = Problem("invalid_value", "nodes", f"nodes is '{change}': {what}", change, hint)
+    return InvalidInput(problem.message, problems=(problem,))
+
+
+def drawn_like(trace: Trace, seed: int, load: float = 1.0) -> Trace:
+    """Return a workload that could have been: blocks of a day drawn from those of the trace, with replacement.
+
+    Within a block everything stays as it was, so that hours of the day, bursts and sweeps, and who submits what
+    together, are kept. A trace of less than ten days is cut into ten blocks. Dependencies are dropped: a block may come
+    twice, or not at all.
+
+    Args:
+        load: how many jobs, against the trace; a copy comes up to five minutes from its original.
+    Source: block bootstrap, Künsch 1989.
+    """
+    if not trace.jobs:
+        return trace
+    draw = random.Random(f"{seed}")
+    begun_ms = trace.jobs[0].submit_ms
+    span_ms = trace.jobs[-1].submit_ms - begun_ms + 1
+    block_ms = max(1, min(DAY_MS, span_ms // BLOCKS_MIN))
+    blocks: list[list[TraceJob]] = [[] for _ in range(-(-span_ms // block_ms))]
+    for job in trace.jobs:
+        blocks[(job.submit_ms - begun_ms) // block_ms].append(job)
+    jobs: list[TraceJob] = []
+    order = [draw.randrange(len(blocks)) for _ in blocks]
+    for place, chosen in enumerate(order):
+        shift_ms = (place - chosen) * block_ms
+        for job in blocks[chosen]:
+            jobs += _times(job, shift_ms, load, draw)
+    jobs.sort(key=lambda job: job.submit_ms)
+    note = f"drawn like {trace.name}, seed {seed}, load {load:g}: {len(jobs)} of {len(trace.jobs)} jobs"
+    return replace(trace, jobs=tuple(jobs), outages=(), changes=(), notes=(*trace.notes, note))
+
+
+def _times(job: TraceJob, shift_ms: int, load: float, draw: random.Random) -> list[TraceJob]:
+    whole = int(load)
+    count = whole + (draw.random() < load - whole)
+    spec = replace(job.spec, after=()) if job.spec.after else job.spec
+    made = []
+    for number in range(count):
+        jitter_ms = draw.randint(-JITTER_MS, JITTER_MS) if number else 0
+        submit_ms = max(0, job.submit_ms + shift_ms + jitter_ms)
+        made.append(replace(job, submit_ms=submit_ms, spec=spec, seen=None))
+    return made

@@ -1,0 +1,19 @@
+"""What is wrong with a trace file, said so that its owner finds the place."""
+
+from penstock.core.errors import PenstockError
+
+
+class TraceError(PenstockError):
+    """A file that cannot be read as the trace it was taken for; nothing of it was kept."""
+
+    code = "bad_trace"
+
+    def __init__(
+        self, path: str, *, line: int = 0, column: str = "", found: str = "", expected: str, hint: str = ""
+    ) -> None:
+        """Take the place (`line` counts from 1, `column` by name), what stands there, and what was expected."""
+        where = path + (f", line {line}" if line else "") + (f", column {column}" if column else "")
+        shown = found if len(found) <= 80 else f"{found[:77]}..."
+        said = f" found {shown!r}," if found or column else ""
+        super().__init__(f"{where}:{said} expected {expected}", hint=hint)
+        self.path, self.line, self.column, self.found, self.expected = path, line, column, found, expected

@@ -1,0 +1,104 @@
+"""Shanghai AI Lab Acme: `trace_seren.csv` and `trace_kalos.csv`, and the converted Kalos jobs of a fork.
+
+Sources of the formats: https://github.com/InternLM/AcmeTrace (README), and for the converted file
+https://github.com/hyunnnchoi/AcmeTrace transform_trace.py. Hu et al., NSDI 2024.
+"""
+
+from pathlib import Path
+
+from penstock.core.model.jobs import JobSpec
+from penstock.core.model.resources import Resources
+from penstock.traces.loaders.build import ENDINGS, NO_LENGTH, NO_START, Builder
+from penstock.traces.loaders.helios import CPUS_MAX, NEVER
+from penstock.traces.loaders.moments import RUN_MAX_MS
+from penstock.traces.loaders.shapes import (
+    CLIPPED,
+    DEVICES_MAX,
+    GIB,
+    clipped,
+    equal_nodes,
+    gang,
+    processors,
+)
+from penstock.traces.loaders.table import Table, words_of
+from penstock.traces.model import Seen, Trace
+
+WIDTH, NODE_CPUS = 8, 128
+CLUSTERS = {"kalos": (302, 2048), "seren": (286, 1024)}
+"""Nodes, and host memory of each in GiB, by the name of the cluster in the path."""
+ITERATIONS_MAX = 10**12
+CONVERTED = ("job_id", "arrival_time", "num_iteration", "iteration_computing_time", "gpu_workers", "gpu_per_worker")
+ORIGINAL = (
+    "job_id", "user", "gpu_num", "cpu_num", "type", "state", "submit_time", "start_time", "end_time", "duration"
+)  # fmt: skip
+
+
+def read(path: Path) -> Trace:
+    """Return the jobs on as many nodes of 8 A100 as the cluster has: whole nodes and a remainder.
+
+    Raises: TraceError.
+    """
+    table, builder = Table(path), Builder(path)
+    cluster = next((name for name in CLUSTERS if name in words_of(path)), "kalos")
+    nodes, memory_gib = CLUSTERS[cluster]
+    capacity = Resources(1000 * NODE_CPUS, memory_gib * GIB)
+    if "num_iteration" in table.names or "gpu_workers" in table.names:
+        _converted(table, builder)
+    else:
+        _original(table, builder, capacity)
+    builder.note(f"cluster: {nodes} nodes x {WIDTH} A100 ({cluster}, Hu et al. 2024); the file names none")
+    return builder.trace(equal_nodes(nodes, devices=WIDTH, model="A100", capacity=capacity))
+
+
+def _converted(table: Table, builder: Builder) -> None:
+    """Read the fork's columns: a worker is a node, and iterations x their time is the run time."""
+    job, arrival, count, each, workers, per_worker = table.columns(*CONVERTED)
+    for row in table.rows():
+        submit_ms = table.offset_ms(row, arrival)
+        run_ms = table.whole(row, count, high=ITERATIONS_MAX) * table.length_ms(row, each)
+        if run_ms > RUN_MAX_MS:
+            raise table.wrong(row, count, "iterations of at most a hundred years in all")
+        devices = table.whole(row, workers, low=1, high=DEVICES_MAX) * table.milli(row, per_worker) // 1000
+        if not 1 <= devices <= DEVICES_MAX:
+            raise table.wrong(row, per_worker, f"1 to {DEVICES_MAX} devices in all workers together")
+        if run_ms <= 0:
+            builder.count(NO_LENGTH)
+            continue
+        spec = builder.spec(devices, _gpus_only, builder, devices)
+        builder.add(row[job], submit_ms, spec, builder.work(run_ms))
+    builder.note("run time is iterations x computing time; networking time is synthetic in this file and not used")
+
+
+def _gpus_only(builder: Builder, devices: int) -> JobSpec:
+    return builder.request(gang(devices, WIDTH))
+
+
+def _original(table: Table, builder: Builder, node: Resources) -> None:
+    job, user, gpu, cpu, kind, state, submit, start, end, duration = table.columns(*ORIGINAL)
+    for row in table.rows():
+        submit_ms = table.moment_ms(row, submit)
+        ends = ENDINGS[table.word(row, state, ENDINGS)]
+        asked = (table.whole(row, gpu, high=DEVICES_MAX), table.whole(row, cpu, high=CPUS_MAX), row[kind])
+        if row[start] in NEVER or row[end] in NEVER:
+            builder.count(NO_START)
+            continue
+        run_ms = table.length_ms(row, duration)
+        seen = Seen(table.moment_ms(row, start), table.moment_ms(row, end))
+        if run_ms <= 0:
+            builder.count(NO_LENGTH)
+            continue
+        spec = builder.spec(asked, _request, builder, asked, node)
+        builder.add(row[job], submit_ms, spec, builder.work(run_ms, ends), row[user], seen)
+
+
+def _request(builder: Builder, asked: tuple[int, int, str], node: Resources) -> JobSpec:
+    devices, cpus, kind = asked
+    if not devices:
+        ask = processors(max(1, cpus), NODE_CPUS)
+    else:
+        host = Resources(1000 * cpus)
+        fitting = clipped(host, devices, WIDTH, node)
+        if fitting != host:
+            builder.count(CLIPPED)
+        ask = gang(devices, WIDTH, fitting)
+    return builder.request(ask, label=("type", kind))

@@ -1,0 +1,89 @@
+"""SenseTime Helios: the published `cluster_log.csv` of one cluster, and a projection of it to four columns.
+
+Source of the format: https://github.com/S-Lab-System-Group/HeliosData (README); clusters: Hu et al., SC 2021, table 1.
+"""
+
+from pathlib import Path
+
+from penstock.core.model.jobs import JobSpec
+from penstock.core.model.resources import Resources
+from penstock.traces.loaders.build import ENDINGS, NO_LENGTH, NO_START, Builder
+from penstock.traces.loaders.shapes import CLIPPED, DEVICES_MAX, clipped, equal_nodes, gang, processors
+from penstock.traces.loaders.table import Table, words_of
+from penstock.traces.model import Seen, Trace
+
+WIDTH = 8
+CPUS_MAX = 480_000
+"""CPUs of one job: as many nodes as a job may have replicas, at the smallest nodes here."""
+CLUSTERS = {"venus": (133, 48), "earth": (143, 48), "saturn": (262, 64), "uranus": (264, 64)}
+"""Nodes, and CPUs of a node, by the name of the cluster in the path; Venus where there is none."""
+PROJECTION = ("job_id", "arrival_s", "service_sec", "gpu_count")
+ORIGINAL = (
+    "job_id", "user", "vc", "gpu_num", "cpu_num", "state", "submit_time", "start_time", "end_time", "duration"
+)  # fmt: skip
+NEVER = frozenset({"", "None", "NaT", "nan", "Unknown"})
+
+
+def read(path: Path) -> Trace:
+    """Return the jobs on as many nodes of 8 V100 as the cluster has: whole nodes and a remainder.
+
+    Raises: TraceError.
+    """
+    table, builder = Table(path), Builder(path)
+    cluster = next((name for name in CLUSTERS if name in words_of(path)), "venus")
+    nodes, cpus = CLUSTERS[cluster]
+    if "service_sec" in table.names or "arrival_s" in table.names:
+        _projection(table, builder)
+        capacity_milli = 64_000
+    else:
+        _original(table, builder, cpus)
+        capacity_milli = 1000 * cpus
+        builder.note("times have no zone in the source: they count as UTC")
+    builder.note(f"cluster: {nodes} nodes x {WIDTH} V100 ({cluster}, Hu et al. 2021); the file names none")
+    return builder.trace(equal_nodes(nodes, devices=WIDTH, model="V100", capacity=Resources(capacity_milli)))
+
+
+def _projection(table: Table, builder: Builder) -> None:
+    job, arrival, service, count = table.columns(*PROJECTION)
+    for row in table.rows():
+        submit_ms = table.offset_ms(row, arrival)
+        run_ms = table.length_ms(row, service)
+        devices = table.whole(row, count, low=1, high=DEVICES_MAX)
+        if run_ms <= 0:
+            builder.count(NO_LENGTH)
+            continue
+        spec = builder.spec(devices, _gpus_only, builder, devices)
+        builder.add(row[job], submit_ms, spec, builder.work(run_ms))
+
+
+def _gpus_only(builder: Builder, devices: int) -> JobSpec:
+    return builder.request(gang(devices, WIDTH))
+
+
+def _original(table: Table, builder: Builder, cpus: int) -> None:
+    job, user, vc, gpu, cpu, state, submit, start, end, duration = table.columns(*ORIGINAL)
+    for row in table.rows():
+        submit_ms = table.moment_ms(row, submit)
+        ends = ENDINGS[table.word(row, state, ENDINGS)]
+        asked = (table.whole(row, gpu, high=DEVICES_MAX), table.whole(row, cpu, high=CPUS_MAX), row[vc])
+        if row[start] in NEVER or row[end] in NEVER:
+            builder.count(NO_START)
+            continue
+        run_ms = table.length_ms(row, duration)
+        seen = Seen(table.moment_ms(row, start), table.moment_ms(row, end))
+        if run_ms <= 0:
+            builder.count(NO_LENGTH)
+            continue
+        spec = builder.spec(asked, _request, builder, asked, cpus)
+        builder.add(row[job], submit_ms, spec, builder.work(run_ms, ends), row[user], seen)
+
+
+def _request(builder: Builder, asked: tuple[int, int, str], node_cpus: int) -> JobSpec:
+    devices, cpus, vc = asked
+    if not devices:
+        return builder.request(processors(max(1, cpus), node_cpus), vc, vc)
+    host = Resources(1000 * cpus)
+    fitting = clipped(host, devices, WIDTH, Resources(1000 * node_cpus))
+    if fitting != host:
+        builder.count(CLIPPED)
+    return builder.request(gang(devices, WIDTH, fitting), vc, vc)

@@ -1,0 +1,145 @@
+"""What the plain CSV says of the cluster, in comment lines before its header.
+
+For people: `# nodes=16 devices=8 model=V100 cpus=64 memory=512GiB`, once for each kind of node. For `write_csv`:
+`# name:`, `# config:`, `# node:`, `# outage:`, `# change:`, `# note:`, each followed by JSON; a long one goes on in
+lines that begin with `#+ `. Other comments are comments.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.core.errors import nearest
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.resources import Resources
+from penstock.core.units import parse_size_bytes
+from penstock.traces.errors import TraceError
+from penstock.traces.loaders.moments import whole_number
+from penstock.traces.loaders.shapes import NODES_MAX, PLAIN_CPU_MILLI, WIDTH_MAX, equal_nodes
+from penstock.traces.model import Change, Outage
+
+WORDS = ("nodes", "devices", "model", "cpus", "memory")
+JSON_WORDS = ("name", "node", "config", "outage", "change", "note")
+MODEL_MAX = 128
+OUTAGES_MAX = 1_000_000
+NOTES_MAX = 1_000
+KINDS_OF_NODES_MAX = 1_000
+CPUS_MAX = 100_000
+MORE = "#+ "
+
+Anything = TypeVar("Anything")
+
+
+class Head(msgspec.Struct):
+    """What the comments told; without `config` the jobs' own words make queues and tenants."""
+
+    name: str | None = None
+    nodes: tuple[NodeSpec, ...] = ()
+    config: ClusterConfig | None = None
+    outages: tuple[Outage, ...] = ()
+    changes: tuple[Change, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_head(path: Path, comments: list[str]) -> Head:
+    """Return what the comments say. Raises: TraceError with the line of what cannot be read."""
+    head = Head()
+    nodes: list[NodeSpec] = []
+    outages: list[Outage] = []
+    changes: list[Change] = []
+    notes: list[str] = []
+    kinds = 0
+    for line, text in _joined(comments):
+        word, _, value = text.removeprefix("# ").partition(": ")
+        if text.startswith("# nodes="):
+            kinds += 1
+            nodes += _kind_of_nodes(path, line, text.removeprefix("# "), kinds)
+        elif not text.startswith("# ") or word not in JSON_WORDS:
+            continue
+        elif word == "name":
+            head.name = _decoded(path, line, value, str)
+        elif word == "config":
+            head.config = _decoded(path, line, value, ClusterConfig)
+        elif word == "node":
+            nodes.append(_decoded(path, line, value, NodeSpec))
+        elif word == "outage":
+            outages.append(_decoded(path, line, value, Outage))
+        elif word == "change":
+            changes.append(_decoded(path, line, value, Change))
+        else:
+            notes.append(_decoded(path, line, value, str))
+        if max(len(nodes) - NODES_MAX, len(outages) + len(changes) - OUTAGES_MAX, len(notes) - NOTES_MAX) > 0:
+            raise TraceError(str(path), line=line, found="more", expected=f"at most {NODES_MAX} nodes")
+    _check_nodes(path, nodes, outages)
+    head.nodes, head.notes = tuple(nodes), tuple(notes)
+    head.outages, head.changes = tuple(outages), tuple(changes)
+    return head
+
+
+def _joined(comments: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield each comment with its line (comments may stand among empty lines: then lines are a little low)."""
+    parts: list[str] = []
+    first = 1
+    for line, text in enumerate(comments, 1):
+        if text.startswith(MORE) and parts:
+            parts.append(text.removeprefix(MORE))
+            continue
+        if parts:
+            yield first, "".join(parts)
+        parts, first = [text], line
+    if parts:
+        yield first, "".join(parts)
+
+
+def _decoded(path: Path, line: int, value: str, kind: type[Anything]) -> Anything:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+        expected = f"JSON of a {kind.__name__}, as write_csv writes it"
+        raise TraceError(str(path), line=line, found=str(problem), expected=expected) from None
+
+
+def _kind_of_nodes(path: Path, line: int, text: str, number: int) -> tuple[NodeSpec, ...]:
+    """Read `nodes=16 devices=8 model=V100 cpus=64 memory=512GiB`."""
+    said: dict[str, str] = {}
+    for part in text.split():
+        word, found, value = part.partition("=")
+        if not found or word not in WORDS or word in said:
+            expected = "once each: " + ", ".join(f"{known}=" for known in WORDS)
+            raise TraceError(str(path), line=line, found=part, expected=expected, hint=nearest(word, WORDS))
+        said[word] = value
+    try:
+        count = _within(whole_number(said["nodes"]), 1, NODES_MAX)
+        devices = _within(whole_number(said.get("devices", "0")), 0, WIDTH_MAX)
+        cpus = _within(whole_number(said["cpus"]), 0, CPUS_MAX) if "cpus" in said else PLAIN_CPU_MILLI // 1000
+        memory = _within(parse_size_bytes(said.get("memory", "0")), 0, 2**60)
+    except ValueError as problem:
+        expected = "numbers such as nodes=16 devices=8 model=V100 cpus=64 memory=512GiB"
+        raise TraceError(str(path), line=line, found=str(problem), expected=expected) from None
+    if number > KINDS_OF_NODES_MAX:
+        raise TraceError(str(path), line=line, found="more", expected=f"at most {KINDS_OF_NODES_MAX} kinds of nodes")
+    prefix = f"n{number - 1}-" if number > 1 else "n"
+    capacity = Resources(1000 * cpus, memory)
+    return equal_nodes(
+        count, devices=devices, model=said.get("model", "")[:MODEL_MAX], capacity=capacity, prefix=prefix
+    )
+
+
+def _within(value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise ValueError(value)
+    return value
+
+
+def _check_nodes(path: Path, nodes: list[NodeSpec], outages: list[Outage]) -> None:
+    names = {node.name for node in nodes}
+    if len(names) < len(nodes):
+        raise TraceError(str(path), found="two nodes of one name", expected="nodes with different names")
+    for outage in outages:
+        if outage.node not in names or outage.until_ms < outage.from_ms:
+            found: Any = msgspec.json.encode(outage).decode()
+            raise TraceError(
+                str(path), found=found, expected="outages of nodes of the trace, that end after they begin"
+            )

@@ -1,0 +1,118 @@
+"""Pollux workloads: jobs with the size and batch that their users tuned, and how fast they are at other sizes.
+
+Source of the format: https://github.com/petuum/adaptdl branch osdi21-artifact, simulator/. Qiao et al., OSDI 2021.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.model.jobs import GangAsk, JobSpec
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.traces.errors import TraceError
+from penstock.traces.loaders.build import Builder
+from penstock.traces.loaders.moments import RUN_MAX_MS
+from penstock.traces.loaders.shapes import equal_nodes
+from penstock.traces.loaders.table import Table
+from penstock.traces.model import Trace, TraceJob, Work
+from penstock.traces.profiles import NODE_DEVICES, REPLICAS_TRIED, Profile, read_profile
+
+NODES = 16
+COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
+BATCH_MAX = 10**9
+APPLICATIONS_MAX = 64
+PINNED = frozenset({"ncf"})
+"""The published runs give this application one device and its largest batch, whatever the policy."""
+
+
+def read(path: Path) -> Trace:
+    """Return the jobs at their tuned size, elastic upwards; the folder `profiles` lies beside the file's or above it.
+
+    Run time is that of the tuned size and batch on whole nodes. `Work.scaling` is at the same global batch size.
+    Raises: TraceError.
+    """
+    table, builder = Table(path), Builder(path)
+    name, time, application, replicas, batch = table.columns(*COLUMNS)
+    folder = _profiles(path)
+    profiles: dict[str, Profile] = {}
+    works: dict[tuple[str, int, int], Work] = {}
+    for row in table.rows():
+        submit_ms = table.offset_ms(row, time)
+        size = table.whole(row, replicas, low=1, high=REPLICAS_TRIED[-1])
+        key = (row[application], size, table.whole(row, batch, low=1, high=BATCH_MAX))
+        if key not in works:
+            if key[0] not in profiles:
+                profiles[key[0]] = read_profile(_folder_of(table, row[application], folder))
+            works[key] = _work(table, profiles[key[0]], size, key[2])
+        work = works[key]
+        spec = builder.spec(key, _request, builder, key, work)
+        builder.add(row[name], submit_ms, spec, work)
+    builder.note(f"cluster: {NODES} nodes x {NODE_DEVICES} T4, as in the paper; the file names none")
+    builder.note("run times follow from the measured profiles at the tuned size and batch, on whole nodes")
+    return builder.trace(equal_nodes(NODES, devices=NODE_DEVICES, model="T4"))
+
+
+def from_one_replica(trace: Trace) -> Trace:
+    """Return the trace with its elastic jobs asking for one replica and more: Pollux itself starts them so."""
+    return msgspec.structs.replace(trace, jobs=tuple(_from_one(job) for job in trace.jobs))
+
+
+def _from_one(job: TraceJob) -> TraceJob:
+    ask = job.spec.ask
+    speed = dict(job.work.scaling).get(ask.replicas)
+    if speed is None or ask.replicas == 1:
+        return job
+    grown = msgspec.structs.replace(ask, replicas=1, replicas_max=max(ask.replicas, ask.replicas_max))
+    return msgspec.structs.replace(
+        job,
+        spec=msgspec.structs.replace(job.spec, ask=grown),
+        work=msgspec.structs.replace(job.work, run_ms=job.work.run_ms * speed // 1000),
+    )
+
+
+def _profiles(path: Path) -> Path:
+    for folder in (path.parent / "profiles", path.parent.parent / "profiles"):
+        if folder.is_dir():
+            return folder
+    expected = "a folder 'profiles' beside the workload's folder"
+    raise TraceError(str(path), found="none", expected=expected, hint="it comes with the workloads")
+
+
+def _folder_of(table: Table, application: str, folder: Path) -> Path:
+    try:
+        known = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())[:APPLICATIONS_MAX]
+    except OSError as problem:
+        said = problem.strerror or "nothing"
+        raise TraceError(str(folder), found=said, expected="a folder with a profile for each application") from None
+    if application not in known:
+        raise table.fault("application", application, "one of " + ", ".join(known))
+    return folder / application
+
+
+def _work(table: Table, profile: Profile, size: int, batch: int) -> Work:
+    low, high = profile.batches
+    if not low <= batch <= high:
+        raise table.fault("batch_size", str(batch), f"{low} to {high}, as the profile of {profile.name} has it")
+    step_s = profile.step_s(size, batch)
+    if step_s is None:
+        expected = f"a size that the profile of {profile.name} has at batch {batch}"
+        raise table.fault("num_replicas", str(size), expected)
+    run_s = profile.steps(batch) * step_s
+    if not 0.001 <= run_s <= RUN_MAX_MS / 1000:
+        raise table.fault("batch_size", f"{run_s:.3g} s of training", "a training of at most a hundred years")
+    alone_s = profile.step_s(1, batch)
+    points: list[tuple[int, int]] = []
+    if alone_s is not None and profile.name not in PINNED:
+        for count in REPLICAS_TRIED:
+            found = profile.step_s(count, batch)
+            if found is not None:
+                points.append((count, max(1, round(1000 * alone_s / found))))
+    return Work(round(1000 * run_s), scaling=tuple(points), saves=True)
+
+
+def _request(builder: Builder, key: tuple[str, int, int], work: Work) -> JobSpec:
+    application, size, batch = key
+    largest = work.scaling[-1][0] if work.scaling else size
+    each = ReplicaAsk(Resources(), DeviceAsk(1))
+    ask = GangAsk(size, each, replicas_max=largest if largest > size else 0)
+    return builder.request(ask, name=application, label=("batch_size", str(batch)))

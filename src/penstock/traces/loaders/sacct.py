@@ -1,0 +1,209 @@
+"""Slurm accounting: `sacct -P` (or `--parsable2`), with a header, any columns that include JobID, Submit, Start, End.
+
+Source of the format: https://slurm.schedmd.com/sacct.html.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.core.errors import nearest
+from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec
+from penstock.traces.loaders.build import ENDINGS, JOBS_MAX, NO_END, NO_LENGTH, NO_START, Builder
+from penstock.traces.loaders.guess import nodes_at_peak
+from penstock.traces.loaders.shapes import NODES_MAX
+from penstock.traces.loaders.slurm_amounts import ask_of, length_ms, limit_ms
+from penstock.traces.loaders.table import Row, Table
+from penstock.traces.model import Ending, Seen, Trace
+
+PRIORITY_MAX = 10_000
+PRIORITY_READ_MAX = 2**40
+COMPONENTS_MAX = 64
+"""Parts of one heterogeneous job."""
+
+SHAPE_COLUMNS = (
+    "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "NNodes", "AllocNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqMem"
+)  # fmt: skip
+OTHER_COLUMNS = ("Timelimit", "TimelimitRaw", "User", "Account", "Partition", "QOS", "State", "Priority")
+ENDED: dict[str, Ending] = {
+    **ENDINGS,
+    "SPECIAL_EXIT": "failed",
+    "LAUNCH_FAILED": "failed",
+    "RECONFIG_FAIL": "failed",
+}
+FOLLOWED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING"})
+LIVE = frozenset({
+    "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT", "STOPPED"
+})  # fmt: skip
+UNKNOWN = frozenset({"", "Unknown", "None", "N/A"})
+STEPS = "rows left out: they are steps of jobs"
+REQUEUED = "rows left out: the job was put back or resized, the run that followed is a row of its own"
+
+
+class Run(NamedTuple):
+    """One row that can be used; `keys` has the cells that say the shape, one tuple for each component of a job."""
+
+    name: str
+    submit_ms: int
+    start_ms: int
+    end_ms: int
+    run_ms: int
+    ends: Ending
+    keys: list[tuple[str, ...]]
+    limit_ms: int
+    priority: int
+    user: str
+    words: tuple[str, str, str]
+    """Account, partition and quality of service."""
+
+
+def read(path: Path) -> Trace:
+    """Return the jobs that started and ended: account is the tenant, partition the queue, quality of service a label.
+
+    Components of a heterogeneous job are groups of one gang. The cluster is what ran at once at the peak.
+    Raises: TraceError.
+    """
+    builder = Builder(path)
+    sheet = _Sheet(path, builder)
+    runs = sheet.runs()
+    top = max((run.priority for run in runs), default=0)
+    for run in runs:
+        priority = run.priority if top <= PRIORITY_MAX else run.priority * PRIORITY_MAX // top
+        key = (tuple(run.keys), run.limit_ms, priority, run.words)
+        spec = builder.spec(key, sheet.request, run, priority)
+        seen = Seen(run.start_ms, run.end_ms)
+        builder.add(run.name, run.submit_ms, spec, builder.work(run.run_ms, run.ends), run.user, seen)
+    if top > PRIORITY_MAX:
+        builder.note(f"priorities are scaled: {top} in the source is {PRIORITY_MAX} here")
+    builder.note("times without a zone count as UTC")
+    if not sheet.has("State"):
+        builder.note("the source has no column State: every job counts as succeeded")
+    nodes = nodes_at_peak(builder.jobs)
+    if len(nodes) > NODES_MAX:
+        raise builder.fault(f"jobs that {NODES_MAX} nodes can hold at once", f"{len(nodes)} nodes at the peak")
+    devices = sum(len(node.devices) for node in nodes)
+    builder.note(f"cluster: {len(nodes)} nodes with {devices} devices hold what ran at once at the peak; none is told")
+    return builder.trace(nodes)
+
+
+class _Sheet:
+    """The table, and where its columns are."""
+
+    def __init__(self, path: Path, builder: Builder) -> None:
+        self._table, self._builder = Table(path, separator="|"), builder
+        identity = "JobID" if self._table.optional("JobID") >= 0 else "JobIDRaw"
+        if self._table.optional(identity) < 0:
+            identity = "JobID"
+        self._job, self._submit, self._start, self._end = self._table.columns(identity, "Submit", "Start", "End")
+        self._elapsed = max(self._table.optional("Elapsed"), self._table.optional("ElapsedRaw"))
+        self._shape = [self._table.optional(name) for name in SHAPE_COLUMNS]
+        self._at = {name: self._table.optional(name) for name in OTHER_COLUMNS}
+        self._limits: dict[str, int] = {}
+        self._asks: dict[tuple[str, ...], GangAsk] = {}
+
+    def has(self, column: str) -> bool:
+        """Return whether the source has one of `OTHER_COLUMNS`."""
+        return self._at[column] >= 0
+
+    def runs(self) -> list[Run]:
+        """Return the rows that can be used; components of one job are joined to its first."""
+        found: list[Run] = []
+        first: dict[str, Run] = {}
+        for row in self._table.rows():
+            run = self._run(row)
+            if run is None:
+                continue
+            base, joined, _ = run.name.partition("+")
+            if joined and base in first:
+                if len(first[base].keys) >= COMPONENTS_MAX:
+                    raise self._table.wrong(row, self._job, f"at most {COMPONENTS_MAX} components of a job")
+                first[base].keys.extend(run.keys)
+                continue
+            if joined:
+                first[base] = run = run._replace(name=base)
+            found.append(run)
+            if len(found) > JOBS_MAX:
+                raise self._table.fault("", "more", f"at most {JOBS_MAX} jobs")
+        return found
+
+    def _run(self, row: Row) -> Run | None:
+        table, name = self._table, row[self._job]
+        if "." in name:
+            self._builder.count(STEPS)
+            return None
+        submit_ms = table.moment_ms(row, self._submit)
+        ends = self._ending(row)
+        if ends is None:
+            return None
+        start_ms, end_ms = table.moment_ms(row, self._start), table.moment_ms(row, self._end)
+        run_ms = end_ms - start_ms if self._elapsed < 0 else self._length(row)
+        if run_ms <= 0:
+            self._builder.count(NO_LENGTH)
+            return None
+        return Run(
+            name, submit_ms, start_ms, start_ms + run_ms, run_ms, ends, [self._key(row)], self._limit(row),
+            self._priority(row), self._cell(row, "User"),
+            (self._cell(row, "Account"), self._cell(row, "Partition"), self._cell(row, "QOS")),
+        )  # fmt: skip
+
+    def _ending(self, row: Row) -> Ending | None:
+        """Return how the job ended; None, counted, when it has not started or not ended."""
+        started, ended = row[self._start] not in UNKNOWN, row[self._end] not in UNKNOWN
+        word = self._cell(row, "State").split(" ")[0] or "COMPLETED"
+        if word in FOLLOWED:
+            self._builder.count(REQUEUED)
+        elif word not in ENDED and word not in LIVE:
+            known = {*ENDED, *LIVE, *FOLLOWED}
+            raise self._table.wrong(row, self._at["State"], "a state of a Slurm job", nearest(word, known))
+        elif not started or word == "PENDING":
+            self._builder.count(NO_START)
+        elif not ended or word in LIVE:
+            self._builder.count(NO_END)
+        else:
+            return ENDED[word]
+        return None
+
+    def _cell(self, row: Row, column: str) -> str:
+        at = self._at[column]
+        return row[at] if at >= 0 else ""
+
+    def _key(self, row: Row) -> tuple[str, ...]:
+        key = tuple(row[at] if at >= 0 else "" for at in self._shape)
+        if key not in self._asks:
+            self._asks[key] = ask_of(self._table, key)
+        return key
+
+    def _length(self, row: Row) -> int:
+        try:
+            return length_ms(row[self._elapsed])
+        except ValueError:
+            raise self._table.wrong(row, self._elapsed, "a length such as 1-02:03:04, or seconds") from None
+
+    def _limit(self, row: Row) -> int:
+        at = self._at["Timelimit"] if self._at["Timelimit"] >= 0 else self._at["TimelimitRaw"]
+        if at < 0:
+            return 0
+        if row[at] not in self._limits:
+            try:
+                self._limits[row[at]] = limit_ms(row[at])
+            except ValueError:
+                expected = "a length such as 1-02:03:04, minutes, UNLIMITED or Partition_Limit"
+                raise self._table.wrong(row, at, expected) from None
+        return self._limits[row[at]]
+
+    def _priority(self, row: Row) -> int:
+        at = self._at["Priority"]
+        return self._table.whole(row, at, high=PRIORITY_READ_MAX) if at >= 0 and row[at] else 500
+
+    def request(self, run: Run, priority: int) -> JobSpec:
+        """Return the spec of a run: its components are groups of one gang."""
+        ask = self._asks[run.keys[0]]
+        for key in run.keys[1:]:
+            part = self._asks[key]
+            more = (GroupAsk(part.replicas, part.each), *part.others)
+            ask = msgspec.structs.replace(ask, others=(*ask.others, *more))
+        account, partition, quality = run.words
+        return self._builder.request(
+            ask, partition, account, priority=priority, time_limit_ms=run.limit_ms, label=("qos", quality)
+        )

@@ -1,0 +1,177 @@
+"""Standard Workload Format, version 2.2: the logs of the Parallel Workloads Archive. Processors are CPUs here.
+
+Source of the format: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html. Feitelson, Tsafrir, Krakov 2014.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.core.amounts import TIME_MAX_MS
+from penstock.core.askfields import REPLICAS_MAX
+from penstock.core.model.jobs import JobSpec
+from penstock.core.model.resources import Resources
+from penstock.traces.errors import TraceError
+from penstock.traces.loaders.build import JOBS_MAX, NO_LENGTH, NO_START, Builder
+from penstock.traces.loaders.moments import RUN_MAX_MS, number
+from penstock.traces.loaders.shapes import NODES_MAX, equal_nodes, processors
+from penstock.traces.loaders.text import lines_by_block
+from penstock.traces.model import Ending, Seen, Trace
+
+FIELDS = (
+    "job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory",
+    "requested processors", "requested time", "requested memory", "status", "user", "group", "executable", "queue",
+    "partition", "preceding job", "think time",
+)  # fmt: skip
+STATUS: dict[int, Ending] = {-1: "succeeded", 0: "failed", 1: "succeeded", 5: "cancelled"}
+PARTIAL = frozenset({2, 3, 4})
+PROCESSORS_MAX = 10_000_000
+HEADER_WORDS = ("MaxNodes", "MaxProcs", "UnixStartTime")
+HEADER_WORD_MAX = 2**40
+
+Numbers = list[int]
+
+
+def read(path: Path) -> Trace:
+    """Return the jobs on the cluster of the header; allocated processors, or requested ones where none are told.
+
+    Users, groups (tenants) and queues are numbers in this format and are named so. The requested time is the limit.
+    Raises: TraceError.
+    """
+    builder, head = Builder(path), dict[str, int]()
+    rows: list[Numbers] = []
+    for row in _rows(path, head):
+        if _usable(row, builder):
+            rows.append(row)
+        if len(rows) > JOBS_MAX:
+            raise builder.fault(f"at most {JOBS_MAX} jobs", "more")
+    most = max((_count(row) for row in rows), default=1)
+    nodes, width = _cluster(head, most, builder)
+    start_ms = 1000 * head.get("UnixStartTime", 0)
+    limits_raised = 0
+    for row in rows:
+        run_ms, limit_ms = row[3], max(0, row[8])
+        raised = 0 < limit_ms < run_ms
+        limits_raised += raised
+        key = (_count(row), row[14], row[12], run_ms if raised else limit_ms)
+        spec = builder.spec(key, _request, builder, key, width)
+        submit_ms = start_ms + row[1]
+        started_ms = submit_ms + row[2]
+        seen = Seen(started_ms, started_ms + run_ms) if row[2] >= 0 else None
+        user = f"user-{row[11]}" if row[11] >= 0 else ""
+        builder.add(str(row[0]), submit_ms, spec, builder.work(run_ms, STATUS[row[10]]), user, seen)
+    if limits_raised:
+        builder.note(f"{limits_raised} jobs ran longer than they asked for: their limit is raised to what they ran")
+    builder.note("memory, executables, partitions and preceding jobs of the source are not used")
+    return builder.trace(equal_nodes(nodes, devices=0, capacity=Resources(1000 * width)))
+
+
+def _rows(path: Path, head: dict[str, int]) -> Iterator[Numbers]:
+    """Yield the 18 numbers of each job (times in ms); `head` gets the numbers of the header comments."""
+    line = 0
+    for lines in lines_by_block(path):
+        for text in lines:
+            line += 1
+            if text.startswith(";"):
+                _comment(text, head)
+                continue
+            fields = text.split()
+            if not fields:
+                continue
+            if len(fields) != len(FIELDS):
+                expected = f"the {len(FIELDS)} fields of a job, separated by spaces"
+                raise TraceError(str(path), line=line, found=f"{len(fields)} fields", expected=expected)
+            yield _numbers(path, line, fields)
+
+
+def _comment(text: str, head: dict[str, int]) -> None:
+    word, found, value = text.lstrip("; \t").partition(":")
+    digits = value.split()[:1]
+    if not found or word not in HEADER_WORDS or not digits:
+        return
+    if digits[0].isdigit() and digits[0].isascii() and len(digits[0]) < 14 and int(digits[0]) < HEADER_WORD_MAX:
+        head.setdefault(word, int(digits[0]))
+
+
+def _numbers(path: Path, line: int, fields: list[str]) -> Numbers:
+    row: Numbers = []
+    for at, text in enumerate(fields):
+        try:
+            value = int(text) if text.isascii() and len(text) < 16 and "_" not in text else None
+        except ValueError:
+            value = None
+        if value is None:
+            value = _fraction(path, line, at, text)
+        row.append(value)
+    for at, low, high in ((1, 0, TIME_MAX_MS // 1000), (2, -1, RUN_MAX_MS // 1000), (3, -1, RUN_MAX_MS // 1000)):
+        if not low <= row[at] <= high:
+            raise _wrong(path, line, at, fields[at], f"a number of seconds from {low}")
+        row[at] *= 1000 if row[at] >= 0 else 1
+    if not -1 <= row[8] <= RUN_MAX_MS // 1000:
+        raise _wrong(path, line, 8, fields[8], "a number of seconds, or -1")
+    row[8] *= 1000 if row[8] >= 0 else 1
+    for at in (4, 7):
+        if not -1 <= row[at] <= PROCESSORS_MAX:
+            raise _wrong(path, line, at, fields[at], f"a number of processors up to {PROCESSORS_MAX}, or -1")
+    if row[10] not in STATUS and row[10] not in PARTIAL:
+        raise _wrong(path, line, 10, fields[10], "a status from -1 to 5")
+    return row
+
+
+def _fraction(path: Path, line: int, at: int, text: str) -> int:
+    """Averages and some times are written with decimals; a second is exact enough there."""
+    try:
+        value = round(number(text))
+    except ValueError:
+        raise _wrong(path, line, at, text, "a number, or -1 for what is not known") from None
+    if abs(value) >= 2**53:
+        raise _wrong(path, line, at, text, "a number below 2^53")
+    return value
+
+
+def _wrong(path: Path, line: int, at: int, found: str, expected: str) -> TraceError:
+    return TraceError(str(path), line=line, column=f"{at + 1} ({FIELDS[at]})", found=found, expected=expected)
+
+
+def _count(row: Numbers) -> int:
+    return row[4] if row[4] > 0 else row[7]
+
+
+def _usable(row: Numbers, builder: Builder) -> bool:
+    if row[10] in PARTIAL:
+        builder.count("rows left out: they are parts of a job whose sum is a row of its own (status 2 to 4)")
+    elif row[3] < 0:
+        builder.count(NO_START)
+    elif row[3] == 0:
+        builder.count(NO_LENGTH)
+    elif _count(row) <= 0:
+        builder.count("jobs left out: neither allocated nor requested processors are told")
+    else:
+        return True
+    return False
+
+
+def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[int, int]:
+    """Return nodes, and processors of each."""
+    total, nodes = head.get("MaxProcs", 0), head.get("MaxNodes", 0)
+    told = "from the header"
+    if total < most:
+        told = "as many processors as the largest job has" + (f": the header's {total} are fewer" if total else "")
+        total = most
+    width = max(1, -(-total // nodes)) if 0 < nodes <= total else 1
+    least = max(-(-most // REPLICAS_MAX), -(-total // NODES_MAX))
+    if width < least:
+        told += f"; nodes are put together so that there are at most {NODES_MAX} and no job has over {REPLICAS_MAX}"
+        width = least
+    count = -(-total // width)
+    builder.note(f"cluster: {count} nodes x {width} processors, {told}; processors count as CPUs")
+    return count, width
+
+
+def _request(builder: Builder, key: tuple[int, int, int, int], width: int) -> JobSpec:
+    count, queue, group, limit_ms = key
+    return builder.request(
+        processors(count, width),
+        f"queue-{queue}" if queue >= 0 else "",
+        f"group-{group}" if group >= 0 else "",
+        time_limit_ms=limit_ms,
+    )

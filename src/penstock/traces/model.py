@@ -1,0 +1,86 @@
+"""What every trace becomes, whatever it was read from: nodes, rules and jobs with the work that is in them.
+
+A loader maps its source to this and says in `notes` what it assumed and what it had to leave out. Nothing here knows
+how the work is scheduled: that is the simulator's.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.ids import NodeName, UserName
+from penstock.core.model.jobs import JobSpec
+
+Ending = Literal["succeeded", "failed", "cancelled"]
+
+
+class Work(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How much there is to do, and how fast it is done where."""
+
+    run_ms: int
+    """How long one undisturbed attempt takes in the shape that was asked for, on a device of relative speed 1000."""
+    ends: Ending = "succeeded"
+    """How it ends by itself; `cancelled`: its owner ended it after `run_ms`."""
+    fails_after_ms: tuple[int, ...] = ()
+    """Earlier attempts that failed by themselves, each after so long; for jobs that may be tried again."""
+    speeds: tuple[tuple[str, int], ...] = ()
+    """Relative speed (thousandths) by device model, for jobs that run on several; a model not named counts 1000."""
+    scaling: tuple[tuple[int, int], ...] = ()
+    """Of an elastic job: (replicas, speed in thousandths of one replica's), ascending; empty follows Amdahl's law."""
+    saves: bool = False
+    """It can save: a stop with notice loses nothing, one without what it did since its last save."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What really became of a job, where the source tells (unix ms); 0 where it never came to that."""
+
+    started_ms: int
+    ended_ms: int
+
+
+class TraceJob(msgspec.Struct, frozen=True):
+    """One job of a trace."""
+
+    name: str
+    """Its id in the source: what reports call it. `spec.name` is the name its owner gave it."""
+    submit_ms: int
+    """Unix ms; traces that tell only offsets begin at 0."""
+    spec: JobSpec
+    user: UserName
+    work: Work
+    seen: Seen | None = None
+
+
+class Outage(msgspec.Struct, frozen=True):
+    """A node that was gone from `from_ms` until `until_ms` (unix ms), with everything that ran on it."""
+
+    node: NodeName
+    from_ms: int
+    until_ms: int
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that an operator did (unix ms): another configuration, or a node closed or opened for new work."""
+
+    at_ms: int
+    config: ClusterConfig | None = None
+    drained: NodeName | None = None
+    opened: NodeName | None = None
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A cluster and what was asked of it."""
+
+    name: str
+    jobs: tuple[TraceJob, ...]
+    """In the order in which they were submitted; equal times keep the order of the source."""
+    nodes: tuple[NodeSpec, ...]
+    """The cluster of the source, or what its documents say of it."""
+    config: ClusterConfig = ClusterConfig()
+    """Queues, tenants and rules, as far as the source tells."""
+    outages: tuple[Outage, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """In order."""
+    notes: tuple[str, ...] = ()
+    """What was assumed, left out or could not be mapped, each with a count: for people to read."""

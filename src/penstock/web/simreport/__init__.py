@@ -1,0 +1,1 @@
+"""The page that compares policies on a trace."""

@@ -1,0 +1,296 @@
+"""What each loader makes of a small file of our own in its format: exact values."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from penstock.core.model.cluster import Tenant
+from penstock.core.model.jobs import GangAsk, GroupAsk
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.traces import Seen, Trace, TraceJob, Work, load
+from penstock.traces.loaders.pollux import from_one_replica
+from penstock.traces.loaders.shapes import gang, processors
+
+SAMPLES = Path(__file__).parent / "samples"
+GIB = 2**30
+DAY_2017_10_02_MS = 1_506_902_400_000
+DAY_2024_MS = 1_704_067_200_000
+
+
+def named(trace: Trace) -> dict[str, TraceJob]:
+    return {job.name: job for job in trace.jobs}
+
+
+def widths(trace: Trace) -> list[int]:
+    return [len(node.devices) for node in trace.nodes]
+
+
+def note(trace: Trace, part: str) -> str:
+    return next((text for text in trace.notes if part in text), "")
+
+
+def test_a_big_job_takes_whole_nodes_and_a_remainder_and_spreads_its_cpus_over_its_devices():
+    host = Resources(30_000, 20)
+    assert gang(20, 8, host) == GangAsk(
+        2,
+        ReplicaAsk(Resources(12_000, 8), DeviceAsk(8)),
+        others=(GroupAsk(1, ReplicaAsk(Resources(6_000, 4), DeviceAsk(4))),),
+    )
+    assert gang(16, 8) == GangAsk(2, ReplicaAsk(Resources(), DeviceAsk(8)))
+    assert gang(3, 8, host) == GangAsk(1, ReplicaAsk(host, DeviceAsk(3)))
+    assert gang(0, 8, host) == GangAsk(1, ReplicaAsk(host))
+
+
+def test_processors_take_whole_nodes_and_a_remainder():
+    assert processors(10, 4) == GangAsk(
+        2, ReplicaAsk(Resources(4_000)), others=(GroupAsk(1, ReplicaAsk(Resources(2_000))),)
+    )
+
+
+def test_helios_projection():
+    trace = load(SAMPLES / "helios" / "venus_jobs.csv")
+    jobs = named(trace)
+    assert [job.name for job in trace.jobs] == ["901", "902", "904", "905"]
+    assert jobs["902"].submit_ms == 1_000_000
+    assert jobs["902"].spec.ask == gang(20, 8)
+    assert jobs["902"].work == Work(7_200_000)
+    assert widths(trace) == [8] * 133
+    assert "1 jobs left out: they ran for no time" in note(trace, "no time")
+
+
+def test_equal_requests_and_lengths_are_one_object():
+    jobs = named(load(SAMPLES / "helios" / "venus_jobs.csv"))
+    assert jobs["901"].spec is jobs["905"].spec
+    assert jobs["901"].work is jobs["905"].work
+
+
+def test_requests_that_are_written_differently_but_equal_are_one_object(tmp_path):
+    file = tmp_path / "own.csv"
+    file.write_text("submit,run,devices,limit\n0,5,8,1h\n0,5,8.0,3600\n")
+    first, second = load(file).jobs
+    assert first.spec is second.spec
+
+
+def test_helios_original_takes_the_cluster_from_the_folder():
+    trace = load(SAMPLES / "helios" / "earth" / "cluster_log.csv")
+    jobs = named(trace)
+    assert len(trace.nodes) == 143
+    assert trace.nodes[0].capacity.cpu_milli == 48_000
+    assert [job.name for job in trace.jobs] == ["72", "71", "73", "75"]
+    assert jobs["71"].seen == Seen(1_591_005_630_000, 1_591_006_230_000)
+    assert jobs["71"].user == "uAnn"
+    assert jobs["71"].spec.queue == jobs["71"].spec.tenant == "vcOne"
+    assert jobs["72"].work == Work(3_600_000, "cancelled")
+    assert jobs["72"].spec.ask == gang(12, 8, Resources(72_000))
+    assert jobs["73"].spec.ask == processors(100, 48)
+    assert jobs["73"].spec.queue == "vc-Two"
+    assert jobs["75"].spec.ask.each.host.cpu_milli == 48_000
+    assert jobs["75"].work.ends == "failed"
+    assert "1 jobs left out" in note(trace, "never started")
+    assert "2 shapes" in note(trace, "more CPUs")
+
+
+def test_philly_list_with_guarantees_of_virtual_clusters():
+    trace = load(SAMPLES / "philly" / "philly_jobs.csv")
+    jobs = named(trace)
+    assert [job.name for job in trace.jobs] == ["2", "1", "4"]
+    assert jobs["2"].submit_ms == DAY_2017_10_02_MS
+    assert jobs["2"].spec.ask == gang(24, 8)
+    assert jobs["1"].work == Work(66_500)
+    assert widths(trace) == [8] * 5
+    guaranteed = {queue.name: queue.guaranteed for queue in trace.config.queues}
+    assert guaranteed == {
+        "aaa111": (("devices", 24_000),),
+        "bbb222": (("devices", 16_000),),
+        "ccc333": (),
+        "default": (),
+    }
+    assert note(trace, "no nodes of their own").startswith("1 virtual")
+
+
+def test_philly_log_keeps_failed_attempts_apart():
+    trace = load(SAMPLES / "philly_log" / "cluster_job_log")
+    jobs = named(trace)
+    assert sorted(jobs) == ["application_1_1", "application_1_2"]
+    first = jobs["application_1_1"]
+    assert first.work == Work(3_600_000, fails_after_ms=(60_000,))
+    assert first.spec.retries_max == 1
+    assert first.seen == Seen(first.submit_ms + 30_000, first.submit_ms + 62 * 60_000)
+    assert jobs["application_1_2"].spec.ask == gang(9, 8)
+    assert jobs["application_1_2"].work.ends == "cancelled"
+    assert [(n.name, len(n.devices), n.devices[0].memory_bytes // GIB) for n in trace.nodes] == [
+        ("m1", 8, 24),
+        ("m2", 2, 12),
+    ]
+
+
+def test_openb_pods_have_fractions_models_and_host_resources():
+    trace = load(SAMPLES / "openb" / "openb_pod_list_small.csv")
+    jobs = named(trace)
+    assert [job.name for job in trace.jobs] == ["pod-a", "pod-c", "pod-b", "pod-f"]
+    host = Resources(6_000, 12_288 * 2**20)
+    assert jobs["pod-b"].spec.ask.each == ReplicaAsk(host, DeviceAsk(1, models=("T4", "P100"), share_milli=460))
+    assert jobs["pod-b"].spec.priority == 100
+    assert jobs["pod-b"].work == Work(600_000)
+    assert jobs["pod-a"].work == Work(4_990_000, "cancelled")
+    assert jobs["pod-a"].seen == Seen(10_000, 5_000_000)
+    assert jobs["pod-c"].spec.ask.each.devices is None
+    assert widths(trace) == [0, 8, 2]
+    assert trace.nodes[1].devices[0].model == "V100M32"
+    assert jobs["pod-b"].spec is jobs["pod-f"].spec
+
+
+def test_acme_converted_counts_workers_as_nodes():
+    trace = load(SAMPLES / "acme" / "kalos_converted.csv")
+    jobs = named(trace)
+    assert jobs["0"].spec.ask == gang(32, 8)
+    assert jobs["0"].work == Work(60_000)
+    assert jobs["1"].submit_ms == 31_500
+    assert jobs["1"].spec.ask.device_total == 2
+    assert len(jobs) == 2
+    assert len(trace.nodes) == 302
+
+
+def test_acme_original_reads_zones_and_types():
+    trace = load(SAMPLES / "acme" / "trace_seren.csv")
+    jobs = named(trace)
+    assert jobs["11"].submit_ms == 1_677_628_800_000
+    assert jobs["11"].spec.labels == (("type", "Pretrain"),)
+    assert jobs["11"].spec.ask == gang(8, 8, Resources(128_000))
+    assert jobs["12"].spec.ask.device_total == 0
+    assert len(trace.nodes) == 286
+    assert trace.nodes[0].capacity.memory_bytes == 1024 * GIB
+
+
+def test_pollux_run_time_and_scaling_follow_from_the_profile():
+    jobs = named(load(SAMPLES / "pollux" / "workloads" / "workload-9.csv"))
+    alone, tuned = jobs["tiny-1"], jobs["tiny-0"]
+    assert alone.work == Work(200_000, scaling=((1, 1000), (2, 1667)), saves=True)
+    # At batch 16 an epoch is 100 / 1.6 and 100 / (4/3) steps of 1.2 s.
+    assert tuned.work == Work(165_000, scaling=((1, 1000), (2, 1667), (4, 2667)), saves=True)
+    assert tuned.spec.ask == GangAsk(2, ReplicaAsk(Resources(), DeviceAsk(1)), replicas_max=4)
+    assert tuned.spec.labels == (("batch_size", "16"),)
+    assert not jobs["ncf-3"].spec.ask.elastic
+
+
+def test_pollux_jobs_can_begin_with_one_replica():
+    trace = load(SAMPLES / "pollux" / "workloads" / "workload-9.csv")
+    tuned = named(from_one_replica(trace))["tiny-0"]
+    assert (tuned.spec.ask.replicas, tuned.spec.ask.replicas_max) == (1, 4)
+    assert tuned.work.run_ms == 165_000 * 1667 // 1000
+
+
+def test_gavel_run_time_is_that_of_the_fastest_type():
+    trace = load(SAMPLES / "gavel" / "physical_cluster_traces.csv")
+    jobs = named(trace)
+    assert jobs["1"].work == Work(100_000, speeds=(("k80", 250), ("p100", 500), ("v100", 1000)), saves=True)
+    assert jobs["2"].work == Work(100_000, speeds=(("k80", 100), ("p100", 1000), ("v100", 500)), saves=True)
+    assert jobs["3"].spec.ask.each.devices == DeviceAsk(1, models=("p100", "v100"))
+    assert jobs["5"].work.run_ms == 200_000
+    assert jobs["1"].spec.name == "Model A (batch size 4)"
+    assert jobs["3"].spec.queue == "second"
+    counts = [sum(1 for node in trace.nodes for d in node.devices if d.model == m) for m in ("v100", "p100", "k80")]
+    assert counts == [8, 16, 24]
+    assert note(trace, "not measured").startswith("1 jobs")
+
+
+def test_tiresias_takes_the_cluster_beside_it():
+    trace = load(SAMPLES / "tiresias" / "6_job.csv")
+    jobs = named(trace)
+    assert jobs["1"].spec.ask == gang(6, 4)
+    assert jobs["0"].work == Work(164_000)
+    assert jobs["0"].spec.name == "vgg19"
+    assert [node.switch for node in trace.nodes] == ["s000"] * 3 + ["s001"] * 3
+    assert trace.nodes[0].capacity == Resources(40_000, 256 * GIB)
+
+
+def test_sacct_jobs_arrays_and_states():
+    trace = load(SAMPLES / "sacct" / "jobs.txt")
+    jobs = named(trace)
+    assert [job.name for job in trace.jobs] == ["100", "101_4", "104", "105"]
+    first, array, over = jobs["100"], jobs["101_4"], jobs["104"]
+    assert first.submit_ms == DAY_2024_MS
+    assert first.spec.time_limit_ms == 93_784_000
+    assert first.spec.ask.each == ReplicaAsk(Resources(8_000, 64 * GIB), DeviceAsk(2, models=("a100",)))
+    assert (first.spec.tenant, first.spec.queue, first.spec.priority) == ("vision", "gpu", 400)
+    assert first.seen == Seen(DAY_2024_MS + 60_000, DAY_2024_MS + 3_660_000)
+    assert array.spec.ask == GangAsk(2, ReplicaAsk(Resources(8_000, 64 * GIB), DeviceAsk(4, models=("a100",))))
+    assert (array.work.ends, array.spec.time_limit_ms, array.spec.tenant) == ("cancelled", 0, "nlp-team")
+    assert over.work == Work(10_000, "failed")
+    assert over.spec.ask.each.host == Resources(4_000, 3 * GIB // 2)
+    assert over.spec.labels == (("qos", "normal"),)
+
+
+def test_sacct_components_are_groups_of_one_gang():
+    job = named(load(SAMPLES / "sacct" / "jobs.txt"))["105"]
+    assert job.spec.ask == GangAsk(
+        1,
+        ReplicaAsk(Resources(1_000, GIB)),
+        others=(GroupAsk(1, ReplicaAsk(Resources(2_000, 2 * GIB), DeviceAsk(1, models=("a100",)))),),
+    )
+    assert job.spec.time_limit_ms == 600_000
+
+
+def test_sacct_counts_what_it_leaves_out_and_makes_a_cluster_of_the_peak():
+    trace = load(SAMPLES / "sacct" / "jobs.txt")
+    said = "\n".join(trace.notes)
+    assert "1 rows left out: they are steps" in said
+    assert "1 rows left out: the job was put back" in said
+    assert "1 jobs left out: they never started" in said
+    assert "1 jobs left out: they had not ended" in said
+    assert "1 jobs left out: they ran for no time" in said
+    assert widths(trace) == [0, 4, 4, 4]
+    assert trace.nodes[1].devices[0].model == "a100"
+
+
+def test_swf_reads_header_unknowns_and_status():
+    trace = load(SAMPLES / "swf" / "log.swf")
+    jobs = named(trace)
+    assert [job.name for job in trace.jobs] == ["1", "2", "4"]
+    assert jobs["1"].submit_ms == 800_000_000_000
+    assert jobs["1"].seen == Seen(800_000_010_000, 800_000_110_000)
+    assert jobs["1"].spec.ask == processors(8, 4)
+    assert (jobs["1"].user, jobs["1"].spec.tenant, jobs["1"].spec.queue) == ("user-3", "group-2", "queue-0")
+    assert jobs["1"].spec.time_limit_ms == 200_000
+    assert jobs["2"].seen is None
+    assert jobs["2"].work == Work(50_000, "failed")
+    assert jobs["4"].spec.time_limit_ms == 30_000
+    assert jobs["4"].spec.tenant == "default"
+    assert jobs["4"].work.ends == "cancelled"
+    assert [node.capacity.cpu_milli for node in trace.nodes] == [4_000] * 16
+    assert note(trace, "their limit is raised").startswith("1 jobs")
+
+
+def test_plain_csv_takes_every_column():
+    trace = load(SAMPLES / "csv" / "own.csv")
+    jobs = named(trace)
+    assert [job.name for job in trace.jobs] == ["a", "c", "e", "b"]
+    share = DeviceAsk(1, models=("V100", "T4"), share_milli=250)
+    assert jobs["a"].spec.ask == GangAsk(1, ReplicaAsk(Resources(2_000, 4 * GIB), share))
+    assert (jobs["a"].spec.priority, jobs["a"].spec.time_limit_ms) == (1000, 5_400_000)
+    assert jobs["b"].spec.ask == gang(12, 8, Resources(24_000, 64 * GIB))
+    assert (jobs["b"].submit_ms, jobs["b"].work) == (DAY_2024_MS, Work(3_600_000, "failed"))
+    assert jobs["c"].spec.ask == GangAsk(2, ReplicaAsk(Resources(), DeviceAsk(1)), replicas_max=6)
+    assert jobs["c"].work == Work(90_000, scaling=((1, 1000), (2, 1900), (6, 4000)))
+    assert jobs["e"].spec.ask == GangAsk(1, ReplicaAsk(Resources(16_000)))
+    assert widths(trace) == [8, 8, 0]
+    assert trace.config.tenants == (Tenant("blue"), Tenant("default"), Tenant("red"))
+
+
+def test_a_plain_csv_that_names_no_cluster_gets_one_that_holds_the_peak(tmp_path):
+    file = tmp_path / "least.csv"
+    file.write_text("submit,run,devices\n0,10,4\n5,10,4\n10,10,4\n")
+    trace = load(file)
+    assert widths(trace) == [4, 4]
+    assert "# nodes=" in note(trace, "cluster: 2 nodes")
+
+
+@pytest.mark.parametrize("sample", sorted(p for p in SAMPLES.rglob("*") if p.name in ("venus_jobs.csv", "jobs.txt")))
+def test_the_same_bytes_give_the_same_trace_packed_or_not(sample, tmp_path):
+    packed = tmp_path / f"{sample.name}.gz"
+    packed.write_bytes(gzip.compress(sample.read_bytes()))
+    plain, unpacked = load(sample), load(packed)
+    assert unpacked.jobs == plain.jobs
+    assert unpacked.config == plain.config
+    assert load(sample) == plain
