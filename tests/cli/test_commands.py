@@ -9,7 +9,8 @@ import pytest
 from tests.server.harness import Jobs, until
 
 COMMANDS = (
-    "up down run submit ps show logs explain cancel checkpoint nodes drain queue alerts defrag report schema".split()  # noqa: SIM905
+    *("up", "down", "run", "submit", "plan", "ps", "show", "logs", "explain", "cancel", "checkpoint"),
+    *("nodes", "drain", "queue", "alerts", "defrag", "report", "sim", "schema"),
 )
 
 

@@ -4,6 +4,7 @@ import msgspec
 
 from penstock.core.choose.pareto import Scores
 from penstock.core.errors import Problem
+from penstock.core.explain.types import Explanation
 from penstock.core.stuck import Alert
 
 
@@ -17,6 +18,49 @@ class SubmitAnswer(msgspec.Struct, frozen=True):
 
     jobs: list[JobRef]
     repeated: bool = False
+
+
+class PlannedPlace(msgspec.Struct, frozen=True):
+    """Where one replica would go."""
+
+    rank: int
+    node: str
+    devices: tuple[int, ...]
+
+
+class PlannedVictim(msgspec.Struct, frozen=True):
+    """A running job that would be asked to save and leave."""
+
+    job_id: int
+    name: str
+    rule: str
+
+
+class PlannedJob(msgspec.Struct, frozen=True):
+    """What would become of one job of a request, if nobody submitted anything else."""
+
+    name: str
+    count: int
+    """Jobs like it in the request; what is said is about the last of them to start."""
+    starts_now: bool
+    places: tuple[PlannedPlace, ...]
+    preempts: tuple[PlannedVictim, ...]
+    start_p10_ms: int
+    start_p50_ms: int
+    """Started by then (unix ms) in half of the samples; 0 where that cannot be told, or never comes."""
+    start_p90_ms: int
+    samples: int
+    started: int
+    """Samples in which it started at all, within 30 days."""
+    text: str
+    explanation: Explanation | None = None
+
+
+class PlanAnswer(msgspec.Struct, frozen=True):
+    """What a request would lead to. Nothing was submitted."""
+
+    now_ms: int
+    jobs: list[PlannedJob]
 
 
 class ReplicaView(msgspec.Struct, frozen=True):

@@ -49,9 +49,7 @@ def _exit_code(ended: api.JobView) -> int:
 
 
 def submit(data: Path | None, what: list[str], shape: JobShape, key: str | None, *, as_json: bool) -> None:
-    is_file = len(what) == 1 and (what[0] == "-" or what[0].endswith(JOB_FILE_ENDINGS))
-    request = _from_file(what[0], shape) if is_file else _from_command(what, shape)
-    answer = client_of(data).submit(request, idempotency_key=key)
+    answer = client_of(data).submit(request_of(what, shape), idempotency_key=key)
     if as_json:
         print_json(answer)
         return
@@ -62,6 +60,12 @@ def submit(data: Path | None, what: list[str], shape: JobShape, key: str | None,
         return
     for job in answer.jobs:
         typer.echo(f"job {job.id} ({job.name}){again}")
+
+
+def request_of(what: list[str], shape: JobShape) -> Any:
+    """Return the request in a job file, or for a command, as the command line gives it."""
+    is_file = len(what) == 1 and (what[0] == "-" or what[0].endswith(JOB_FILE_ENDINGS))
+    return _from_file(what[0], shape) if is_file else _from_command(what, shape)
 
 
 def _from_command(command: list[str], shape: JobShape) -> dict[str, Any]:

@@ -111,13 +111,42 @@ def submit(
     array: ArrayOption = None,
     env: EnvOption = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: repeating it submits nothing new.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Submit nothing: say what would happen, as plan.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Submit a job file, or a command, and return at once."""
-    from penstock.cli import jobs
+    from penstock.cli import dryrun, jobs
 
     shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, array, env)
-    jobs.submit(data, what, shape, key, as_json=json)
+    if dry_run:
+        dryrun.plan(data, what, shape, None, as_json=json)
+    else:
+        jobs.submit(data, what, shape, key, as_json=json)
+
+
+@app.command()
+def plan(
+    what: Annotated[list[str], typer.Argument(help="A job file (.yaml, .yml, .json or - for stdin), or -- COMMAND.")],
+    data: DataOption = None,
+    name: NameOption = None,
+    devices: DevicesOption = None,
+    replicas: ReplicasOption = None,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    priority: PriorityOption = None,
+    queue: QueueOption = None,
+    tenant: TenantOption = None,
+    time_limit: TimeLimitOption = None,
+    array: ArrayOption = None,
+    env: EnvOption = None,
+    within: Annotated[str | None, typer.Option(help="Waiting so long is fine: the exit code is 0 then.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say what a submit would lead to, and submit nothing. Exit code: 0 starts now, 10 waits, 11 cannot be told."""
+    from penstock.cli import dryrun
+
+    shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, array, env)
+    dryrun.plan(data, what, shape, within, as_json=json)
 
 
 @app.command()

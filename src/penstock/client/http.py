@@ -73,6 +73,10 @@ class Client:
         key = idempotency_key or uuid.uuid4().hex
         return self._call("POST", "/jobs", api.SubmitAnswer, body=request, headers={"Idempotency-Key": key})
 
+    def plan(self, request: Any) -> api.PlanAnswer:
+        """Return what a submit of `request` would lead to; nothing is submitted."""
+        return self._call("POST", "/plan", api.PlanAnswer, body=request)
+
     def jobs(self, **query: Any) -> api.JobList:
         return self._call("GET", "/jobs", api.JobList, query=query)
 

@@ -148,7 +148,7 @@ class Controller:
             return
         if self._forecaster is None:
             history = reversed(self._store.finished_jobs(HISTORY_JOBS))
-            self._forecaster = Forecaster(self.state, map(_past_run, history))
+            self._forecaster = Forecaster(self.state, map(past_run, history))
         else:
             self._forecaster.observe(tx.records)
         times = self._forecaster.told(self.state, self._clock.unix_ms())
@@ -195,6 +195,8 @@ class Controller:
                 return msg.Done()
             case msg.CommitPlan():
                 return msg.PlanCommitted(orders.apply_plan(tx, request.plan))
+            case msg.TakeImage():
+                return msg.ImageTaken(self.state.image())
             case _:
                 assert_never(request)
 
@@ -304,7 +306,8 @@ def _finished_row(job: Job, record: ev.Record) -> FinishedJob:
     )
 
 
-def _past_run(job: FinishedJob) -> PastRun:
+def past_run(job: FinishedJob) -> PastRun:
+    """Return what run times are learned from."""
     features = JobFeatures(
         devices=job.devices,
         user=UserName(job.user),

@@ -8,6 +8,7 @@ from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
 from penstock.core.plan import Plan
+from penstock.core.state import Image
 
 
 class Cancel(msgspec.Struct, frozen=True):
@@ -50,7 +51,11 @@ class CommitPlan(msgspec.Struct, frozen=True):
     plan: Plan
 
 
-Request = Submit | Cancel | AskCheckpoint | Drain | Configure | Hello | NodeReport | TimePassed | CommitPlan
+class TakeImage(msgspec.Struct, frozen=True):
+    """Give a copy of the whole state, as it is between two commits."""
+
+
+Request = Submit | Cancel | AskCheckpoint | Drain | Configure | Hello | NodeReport | TimePassed | CommitPlan | TakeImage
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -81,6 +86,10 @@ class PlanCommitted(msgspec.Struct, frozen=True):
     plan: Plan
 
 
+class ImageTaken(msgspec.Struct, frozen=True):
+    image: Image
+
+
 class Failed(msgspec.Struct, frozen=True):
     """Nothing of the request was done; `code` is that of the error (`store_full`, ...)."""
 
@@ -89,4 +98,4 @@ class Failed(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-Reply = Submitted | Refusal | Done | Welcome | ReportTaken | PlanCommitted | Failed
+Reply = Submitted | Refusal | Done | Welcome | ReportTaken | PlanCommitted | ImageTaken | Failed

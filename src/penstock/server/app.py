@@ -30,6 +30,7 @@ from penstock.server.answers import ApiError, answer, problem
 from penstock.server.auth import Principal
 from penstock.server.backend import Backend
 from penstock.server.openapi import describe, returns
+from penstock.server.planning import DryRuns
 
 BODY_MAX_BYTES = 64 * 2**20
 LOG_READ_MAX_BYTES = 1 << 20
@@ -160,6 +161,19 @@ def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _
         assert isinstance(reply, Submitted)
         refs = views.job_refs(backend.state, backend.reader, reply.job_ids)
         return answer(api.SubmitAnswer(refs, reply.repeated), 200 if reply.repeated else 201)
+
+    dry_runs = DryRuns(backend)
+
+    @app.post("/api/v1/plan", **returns(api.PlanAnswer, body="job_request"))
+    async def plan_jobs(request: Request, who: caller) -> Response:
+        """Say what a submit of this request would lead to: when and where jobs start, and who would have to leave."""
+        entries, problems = parse_request(_json(await _body(request)))
+        if problems:
+            raise ApiError("invalid_input", _title(problems), problems=problems)
+        found = await dry_runs.of(Submit(entries, who.user))
+        if isinstance(found, Refusal):
+            raise ApiError(found.code, _title(list(found.problems)), problems=found.problems)
+        return answer(found)
 
     @app.get("/api/v1/jobs", **returns(api.JobList))
     async def list_jobs(

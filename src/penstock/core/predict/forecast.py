@@ -29,7 +29,7 @@ OVERTIME_SHARE = 20
 """A running job is expected to go on for at least this part of the time it has run."""
 MOVED_SHARE = 8
 """An expected end is told when it moved by more than this part of the time left."""
-_TELLING = frozenset({"burst", "user_name", "user_shape", "name", "shape", "all"})
+TELLING = frozenset({"burst", "user_name", "user_shape", "name", "shape", "all"})
 """Sources that rest on runs. Where there are none, what the job declared stands."""
 
 
@@ -46,20 +46,26 @@ class PastRun(NamedTuple):
     """One attempt took it from start to end: only then is its length known."""
 
 
+def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
+    """Return a predictor that knows runs that are over."""
+    predictor = RuntimePredictor()
+    for run in history:
+        if run.started_ms and run.whole:
+            predictor.observe_submit(run.job_id, run.features, run.submitted_ms)
+            predictor.observe_start(run.job_id, run.started_ms)
+            predictor.observe_end(run.job_id, run.finished_ms)
+    return predictor
+
+
 class Forecaster:
     """Says how long live jobs are expected to run, each time that changes by enough to matter."""
 
     def __init__(self, state: State, history: Iterable[PastRun] = ()) -> None:
         """Start from what runs and waits, and from runs that are over, in any order."""
-        self._predictor = RuntimePredictor()
+        self._predictor = predictor_of(history)
         self._fresh: list[JobId] = []
         self._sweep: Iterator[JobId] = iter(())
         self._swept_ms = self._late_ms = 0
-        for run in history:
-            if run.started_ms and run.whole:
-                self._predictor.observe_submit(run.job_id, run.features, run.submitted_ms)
-                self._predictor.observe_start(run.job_id, run.started_ms)
-                self._predictor.observe_end(run.job_id, run.finished_ms)
         for job in sorted(state.jobs.values(), key=lambda j: j.id):
             self._predictor.observe_submit(job.id, features_of(job.spec, job.user), job.submitted_ms)
             if job.attempt is not None:
@@ -112,7 +118,7 @@ class Forecaster:
     def _lengths(self, job: Job, now_ms: int) -> tuple[int, int]:
         """Return how long the job is expected to run, and what it hardly exceeds; 0 where no run tells anything."""
         curve, source = self._predictor.lengths(job.id, features_of(job.spec, job.user), now_ms=now_ms)
-        if source not in _TELLING:
+        if source not in TELLING:
             return 0, 0
         if job.attempt is None:
             return max(1, curve.mean_ms()), max(1, curve.quantile_ms(SURE_PERMILLE))

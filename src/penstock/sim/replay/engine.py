@@ -48,14 +48,17 @@ class ReplayStuck(PenstockError):
 
 
 class Engine:
-    """A state that is moved by the real core, and programs and nodes that behave as `Physics` says."""
+    """A state that is moved by the real core, and programs and nodes that behave as `Physics` says.
+
+    `knows` None: nothing new is said of run times; what the state has stands.
+    """
 
     def __init__(
         self,
         state: State,
         physics: Physics,
         *,
-        knows: Knows = "declared",
+        knows: Knows | None = "declared",
         policies: Policies | None = None,
         on_plan: OnPlan | None = None,
         on_records: OnRecords | None = None,
@@ -91,6 +94,11 @@ class Engine:
         """Put something on the agenda; entries of one moment come by kind, then in the order they were put there."""
         self._numbered += 1
         heapq.heappush(self._agenda, (at_ms, kind, self._numbered, about))
+
+    def wake(self, at_ms: int) -> None:
+        """Have a cycle planned at this time, whatever happens."""
+        self._wants, self._looks_at_ms = True, at_ms
+        self.push(at_ms, on.TIME)
 
     def adopt(self, job: Job, work: Work) -> None:
         """Take over a job that the state has already; its work counts from the start of its attempt."""
@@ -196,7 +204,7 @@ class Engine:
             if react is not None:
                 react(tx, records[at].event)
             at += 1
-        if self._knows == "learned" or self.state.config.settings.predict_run_times:
+        if self._knows == "learned" or (self._knows is not None and self.state.config.settings.predict_run_times):
             if self._forecaster is None:
                 self._forecaster = Forecaster(self.state)
             else:

@@ -1,0 +1,140 @@
+"""When jobs of a state will start: the state is played on, many times, with run times drawn from what is known of them.
+
+Every decision on the way is the scheduler's own. What is drawn is how long jobs run; that nobody else submits anything
+is assumed, and said.
+"""
+
+import math
+import random
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+import msgspec
+
+from penstock.core.extension import Policies
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job
+from penstock.core.predict.forecast import TELLING, features_of
+from penstock.core.predict.runtime import RuntimePredictor
+from penstock.core.state import Image, State
+from penstock.sim.replay.engine import Engine
+from penstock.sim.replay.physics import Physics
+from penstock.traces.model import Work
+
+SAMPLES = 50
+HORIZON_MS = 30 * 86_400_000
+"""Further ahead nothing is told."""
+UNKNOWN_MS = 1 << 50
+"""A run that nobody knows the length of: for whoever waits for it, it never ends."""
+SURE_DEVIATIONS = 0.78
+"""What a job hardly exceeds is its 0.9 quantile: 1 / 0.78 standard deviations above the middle of a log-normal."""
+MOMENTS_MAX = 200_000
+"""Moments that are played in all samples together; where there are more, there are fewer samples."""
+
+
+class DrawLength(Protocol):
+    """Draws how long the present (or the next) attempt of a job runs in all (ms), given that it has run `age_ms`."""
+
+    def __call__(self, job: Job, age_ms: int, draw: random.Random) -> int: ...
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """When one job starts (unix ms). `starts_ms` holds a time for each sample in which it did, ascending."""
+
+    samples: int
+    starts_ms: tuple[int, ...]
+
+    def quantile_ms(self, part: float) -> int:
+        """Return by when the job has started in this part of the samples; 0 where it has not in so many."""
+        at = max(0, -int(-part * self.samples // 1) - 1)
+        return self.starts_ms[at] if at < len(self.starts_ms) else 0
+
+
+def outlook(
+    image: Image,
+    wanted: Collection[JobId],
+    now_ms: int,
+    length: DrawLength,
+    *,
+    seed: int = 0,
+    samples: int = SAMPLES,
+    horizon_ms: int = HORIZON_MS,
+    policies: Policies | None = None,
+    enough: Callable[[], bool] = lambda: False,
+) -> Mapping[JobId, Outlook]:
+    """Return the outlook of waiting jobs, if nobody submits anything else.
+
+    Args:
+        enough: asked after each sample; whoever is in a hurry ends with fewer.
+    """
+    started: dict[JobId, list[int]] = {job_id: [] for job_id in wanted}
+    played = moments = 0
+    while played < samples and (not played or moments < MOMENTS_MAX) and not (played and enough()):
+        moments += _play(image, started, now_ms, length, random.Random(f"{seed}/{played}"), horizon_ms, policies)
+        played += 1
+    return {job_id: Outlook(played, tuple(sorted(times))) for job_id, times in started.items()}
+
+
+def _play(
+    image: Image,
+    started: dict[JobId, list[int]],
+    now_ms: int,
+    length: DrawLength,
+    draw: random.Random,
+    horizon_ms: int,
+    policies: Policies | None,
+) -> int:
+    """Play one sample until all wanted jobs have started; return how many moments that took."""
+    state = State.from_image(image)
+    engine = Engine(state, Physics(), knows=None, policies=policies)
+    for job_id in sorted(state.jobs):
+        job = state.jobs[job_id]
+        age_ms = max(0, now_ms - job.attempt.allocated_ms) if job.attempt is not None else 0
+        engine.adopt(job, Work(max(1, length(job, age_ms, draw)), saves=True))
+    left = set(started)
+    engine.wake(now_ms)
+    count = 0
+    for moment_ms in engine.run((), now_ms + horizon_ms):
+        count += 1
+        for job_id in [i for i in left if engine.lives[i].attempts]:
+            left.discard(job_id)
+            started[job_id].append(moment_ms)
+        if not left or count > MOMENTS_MAX:
+            break
+    return count
+
+
+def declared_length(job: Job, age_ms: int, draw: random.Random) -> int:
+    """Draw a length from what the scheduler was told of this job alone.
+
+    What is predicted lies between its expected length and what it hardly exceeds; an estimate of its owner is taken as
+    it is; of a limit jobs use any part (Mu'alem and Feitelson 2001 find estimates spread over all of it).
+    """
+    limit_ms = job.spec.time_limit_ms
+    if job.predicted_ms:
+        spread = max(1.0, (job.predicted_most_ms or job.predicted_ms) / job.predicted_ms)
+        found = round(job.predicted_ms * math.pow(spread, draw.gauss(0.0, SURE_DEVIATIONS)))
+    elif job.spec.estimated_duration_ms:
+        found = job.spec.estimated_duration_ms
+    elif limit_ms:
+        found = age_ms + round(draw.random() * max(0, limit_ms - age_ms))
+    else:
+        return UNKNOWN_MS
+    bounded = min(found, limit_ms) if limit_ms else found
+    return max(bounded, age_ms + 1)
+
+
+class LearnedLength:
+    """Draws from how long jobs like it ran; where none did, from what was declared."""
+
+    def __init__(self, predictor: RuntimePredictor, now_ms: int) -> None:
+        self._predictor, self._now_ms = predictor, now_ms
+
+    def __call__(self, job: Job, age_ms: int, draw: random.Random) -> int:
+        features = features_of(job.spec, job.user)
+        curve, source = self._predictor.lengths(job.id, features, now_ms=self._now_ms)
+        if source not in TELLING:
+            return declared_length(job, age_ms, draw)
+        found = curve.quantile_ms(draw.randint(1, 999), age_ms)
+        limit_ms = job.spec.time_limit_ms
+        return max(age_ms + 1, min(found, limit_ms) if limit_ms else found)
