@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES: dict[str, int] = {
     "invalid_input": 2,
+    "bad_import": 2,
     "bad_trace": 2,
     "conflict": 2,
     "server_not_running": 3,

@@ -1,0 +1,81 @@
+"""Slurm's hostlist expressions: `gpu[01-16,20]-ib[0-1]` names 34 nodes.
+
+Source: https://slurm.schedmd.com/slurm.conf.html#OPT_NodeName; compared with `scontrol show hostnames` of Slurm 22.05.
+A text after the last bracket (`n[1-2]x`), which that version refuses, is taken for what it says.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import product
+
+HOSTS_MAX = 10_000
+"""Names in one list: as many nodes as a cluster file takes."""
+LIST_CHARACTERS_MAX = 65_536
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+
+
+def expand(text: str) -> list[str]:
+    """Return the names of a hostlist in its order; a name given twice comes twice.
+
+    Raises: ValueError saying what is wrong, also above `HOSTS_MAX` names, before they are made.
+    """
+    if len(text) > LIST_CHARACTERS_MAX:
+        raise ValueError(f"a host list of at most {LIST_CHARACTERS_MAX} characters")
+    found: list[str] = []
+    for word in _words(text):
+        parts = list(_parts(word))
+        count = 1
+        for part in parts:
+            count *= sum(last - first + 1 for first, last, _ in part) if isinstance(part, list) else 1
+        if len(found) + count > HOSTS_MAX:
+            raise ValueError(f"a host list of at most {HOSTS_MAX} names")
+        found += ["".join(choice) for choice in product(*(_choices(part) for part in parts))]
+    if not found:
+        raise ValueError("at least one name")
+    return found
+
+
+Range = tuple[int, int, int]
+"""First and last number, and how many digits at least."""
+
+
+def _words(text: str) -> Iterator[str]:
+    """Yield what commas and blanks outside of brackets divide."""
+    start, inside = 0, False
+    for at, character in enumerate(text):
+        if character in "[]":
+            if inside == (character == "["):
+                raise ValueError("brackets in pairs, such as n[1-4]")
+            inside = not inside
+        elif not inside and (character == "," or character.isspace()):
+            if at > start:
+                yield text[start:at]
+            start = at + 1
+    if inside:
+        raise ValueError("brackets in pairs, such as n[1-4]")
+    if len(text) > start:
+        yield text[start:]
+
+
+def _parts(word: str) -> Iterator[str | list[Range]]:
+    for index, piece in enumerate(re.split(r"[\[\]]", word)):
+        if index % 2:
+            yield [_range(part) for part in piece.split(",")]
+        elif piece:
+            yield piece
+
+
+def _range(text: str) -> Range:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise ValueError("ranges such as 1-4 or 01-16,20 in brackets")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise ValueError(f"a range that goes up, such as {last}-{first}")
+    return first, last, len(match[1])
+
+
+def _choices(part: str | list[Range]) -> list[str]:
+    if isinstance(part, str):
+        return [part]
+    return [f"{number:0{width}}" for first, last, width in part for number in range(first, last + 1)]

@@ -1,0 +1,24 @@
+"""Plain names for queues, pools, nodes and tenants: what a cluster file takes as a name is less than others take."""
+
+from penstock.core.clusterfile import NAME_CHARACTERS
+
+NAME_CHARACTERS_MAX = 63
+
+
+class Names:
+    """Gives each wish a name of its own; the same wishes in the same order get the same names."""
+
+    def __init__(self, *taken: str) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def plain(self, wish: str) -> str:
+        """Return `wish`, or the nearest name that is plain (1 to 63 letters, digits, '.', '_', '-') and still free."""
+        base = "".join(c if c in NAME_CHARACTERS else "_" for c in wish)[:NAME_CHARACTERS_MAX] or "unnamed"
+        found, number = base, self._next.get(base, 2)
+        while found in self._taken:
+            ending = f"-{number}"
+            found, number = base[: NAME_CHARACTERS_MAX - len(ending)] + ending, number + 1
+        self._next[base] = number
+        self._taken.add(found)
+        return found
