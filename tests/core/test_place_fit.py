@@ -3,7 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from penstock.core.model.jobs import Topology
+from penstock.core.model.resources import DeviceLink
 from penstock.core.place.fit import capacity, needs_of, refusal
 from penstock.core.place.gang import NoFit, place_gang
 from tests.core.builders import GIB, World, ask, chips, device, node
@@ -175,3 +178,25 @@ def test_a_profile_is_short_where_any_device_offers_it():
     w.cycle()
     (need, _), *_ = needs_of(w.job(job).spec.ask, "default")
     assert refusal(need, w.state.derived.free["a"]) == "profile_short"
+
+
+def test_best_fit_weighs_what_is_left_by_what_the_node_has():
+    small, large = node("a", 2), node("b", 8)
+    gang = replace(ask(1), placement="best_fit")
+    w = World(small, large)
+    for index in (0, 1, 2, 3, 4):
+        w.state.derived.free.set("b", w.state.derived.free["b"].take(ask(1).each, (index,)))
+    assert chips(*place_gang(gang, w.free())) == [("b", (5,))]
+
+
+def test_a_spread_gang_takes_nodes_of_every_kind():
+    gang = replace(ask(1, 3), topology=Topology("spread"))
+    found = place(gang, node("a", 1), node("b", 1), node("c", 4), node("d", 4), node("e", 4))
+    assert sorted({p.node for p in found}) == sorted(p.node for p in found)
+    assert len(found) == 3
+
+
+def test_devices_that_all_reach_each_other_are_found_beside_one_that_does_not():
+    links = {0: (1, 2), 1: (0, 2), 2: (0, 1, 3), 3: (2,)}
+    devices = tuple(device(i, links=tuple(DeviceLink(j, "nvlink") for j in links[i])) for i in range(4))
+    assert chips(*place(ask(3, link="nvlink"), node("a", devices))) == [("a", (0, 1, 2))]
