@@ -322,6 +322,29 @@ def schema() -> None:
     typer.echo(json.dumps(request_schema(), indent=2))
 
 
+@app.command()
+def whatif(
+    data: DataOption = None,
+    policy: Annotated[list[str] | None, typer.Option("--policy", "-P", help="As of sim; several are compared.")] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="PATH=VALUE of a cluster file: queue.research.max.devices=16.")
+    ] = None,
+    nodes: Annotated[str | None, typer.Option(help="Other nodes: 90, +4, -2 or +4xH100.")] = None,
+    fail_rack: Annotated[list[str] | None, typer.Option(help="A rack that is gone all the time.")] = None,
+    since: Annotated[str | None, typer.Option("--from", help="Count jobs submitted in the last so long: 30d.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="A log (JSON of GET /api/v1/events) instead of the server's.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for whatif.html and whatif.json.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Replay the cluster's own log with other rules, quotas or nodes, and compare with what was."""
+    from penstock.cli import whatif as work
+
+    wish = work.Wish(policy or (), change or (), nodes, fail_rack or (), since)
+    work.whatif(data, log, wish, out, as_json=json)
+
+
 importing = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -74,20 +74,23 @@ def simulate(path: Path, options: Options, out: Path | None, *, as_json: bool) -
             on_share=on_share,
         )
     if out is not None:
-        from penstock.web.simreport.page import render
-
-        out.mkdir(parents=True, exist_ok=True)
-        page = out / "sim.html"
-        page.write_text(render(trace, results), encoding="utf-8")
-        (out / "sim.json").write_bytes(
-            msgspec.json.format(msgspec.json.encode(_for_programs(trace, results)), indent=2)
-        )
+        write_page(trace, results, out, "sim")
     if as_json:
         print_json(_for_programs(trace, results))
         return
-    _print(trace, results)
+    print_results(trace, results)
     if out is not None:
         typer.echo(f"report: {out / 'sim.html'}")
+
+
+def write_page(trace: Trace, results: Sequence[Result], out: Path, name: str) -> None:
+    """Write `name`.html and `name`.json to the folder `out`."""
+    from penstock.web.simreport.page import render
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.html").write_text(render(trace, results), encoding="utf-8")
+    known = msgspec.json.encode(_for_programs(trace, results))
+    (out / f"{name}.json").write_bytes(msgspec.json.format(known, indent=2))
 
 
 def found(path: Path) -> Path:
@@ -148,7 +151,7 @@ def progress(title: str, *, quiet: bool) -> Iterator[Callable[[float], None] | N
         yield lambda share: bar.update(task, completed=share)
 
 
-def _print(trace: Trace, results: Sequence[Result]) -> None:
+def print_results(trace: Trace, results: Sequence[Result]) -> None:
     devices = sum(len(spec.devices) for spec in trace.nodes)
     typer.echo(f"{trace.name}: {len(trace.jobs):,} jobs on {len(trace.nodes):,} nodes with {devices:,} devices")
     by_name = by_variant(results)

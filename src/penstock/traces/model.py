@@ -53,7 +53,7 @@ class TraceJob(msgspec.Struct, frozen=True):
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """A node that was gone from `from_ms` until `until_ms` (unix ms), with everything that ran on it."""
+    """A node that was gone from `from_ms` until `until_ms` (unix ms; 0: for good), with everything that ran on it."""
 
     node: NodeName
     from_ms: int

@@ -351,7 +351,7 @@ class Engine:
     # Nodes.
 
     def _node_gone(self, tx: Transaction, name: NodeName, back_ms: int) -> None:
-        """The node is gone with all that ran there; the scheduler learns of it later."""
+        """The node is gone with all that ran there, until `back_ms` (0: for good); the scheduler learns of it later."""
         if name in self._dark or tx.state.nodes[name].state == "lost":
             return
         self._dark.add(name)
@@ -362,7 +362,8 @@ class Engine:
             run.halted = True
         noticed_ms = tx.now_ms + self.physics.noticed_ms
         self.push(noticed_ms, on.LOST, name)
-        self.push(max(back_ms, noticed_ms), on.BACK, name)
+        if back_ms:
+            self.push(max(back_ms, noticed_ms), on.BACK, name)
 
     def _node_back(self, tx: Transaction, name: NodeName) -> None:
         self._dark.discard(name)

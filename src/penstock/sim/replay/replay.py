@@ -97,7 +97,9 @@ def from_origin(trace: Trace) -> Trace:
     return replace(
         trace,
         jobs=tuple(_later(job) for job in trace.jobs),
-        outages=tuple(Outage(o.node, o.from_ms + ORIGIN_MS, o.until_ms + ORIGIN_MS) for o in trace.outages),
+        outages=tuple(
+            Outage(o.node, o.from_ms + ORIGIN_MS, o.until_ms + ORIGIN_MS if o.until_ms else 0) for o in trace.outages
+        ),
         changes=tuple(replace(change, at_ms=change.at_ms + ORIGIN_MS) for change in trace.changes),
     )
 

@@ -1,0 +1,90 @@
+"""How well the replay of a cluster's own log agrees with what really happened."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.core.model.ids import JobId, NodeName
+from penstock.core.plan import Plan
+from penstock.core.snapshot import Snapshot
+from penstock.traces.ownlog import Story
+
+
+class Start(NamedTuple):
+    """One decision: this attempt of this job (by its place in the log) starts on these nodes."""
+
+    job: int
+    attempt: int
+    nodes: tuple[NodeName, ...]
+
+
+class Agreement(msgspec.Struct, frozen=True):
+    """What of the decisions came out the same; times in milliseconds."""
+
+    decisions: int
+    """Starts that really happened."""
+    same: int
+    """Of these, that came out in the replay, too: the same attempt of the same job on the same nodes."""
+    in_order: int
+    """How many agree from the first on, one after the other, before the first that differs."""
+    start_off_ms: int
+    """Median distance between the real and the replayed first start of a job."""
+    makespan_off: float
+    """Relative error of the time from the first submit to the last end."""
+
+    @property
+    def exact(self) -> bool:
+        return self.in_order == self.decisions
+
+
+class Decisions:
+    """Collects what a replay decides: an `OnPlan`."""
+
+    def __init__(self) -> None:
+        self.starts: list[Start] = []
+
+    def __call__(self, snapshot: Snapshot, plan: Plan, now_ms: int) -> None:
+        for start in plan.starts:
+            nodes = tuple(dict.fromkeys(place.node for place in start.places))
+            self.starts.append(Start(start.job_id, start.attempt, nodes))
+
+
+def real_starts(stories: Mapping[JobId, Story]) -> list[Start]:
+    """Return what really was decided, in order; jobs are numbered as in the trace."""
+    found = []
+    for place, story in enumerate(stories.values(), start=1):
+        found += [(a.seq, Start(place, a.number, a.nodes)) for a in story.attempts]
+    return [start for _, start in sorted(found)]
+
+
+def agreement(
+    stories: Mapping[JobId, Story], replayed: Decisions, first_starts_ms: list[int], ended_ms: int
+) -> Agreement:
+    """Return how a replay agrees with the log.
+
+    Args:
+        first_starts_ms: of each job of the trace in the replay (unix ms, 0 never).
+        ended_ms: when the last job of the replay ended.
+    """
+    real = real_starts(stories)
+    in_order = 0
+    for one, other in zip(real, replayed.starts, strict=False):
+        if one != other:
+            break
+        in_order += 1
+    off = sorted(
+        abs(story.attempts[0].allocated_ms - first_ms)
+        for story, first_ms in zip(stories.values(), first_starts_ms, strict=True)
+        if story.attempts and first_ms
+    )
+    begun_ms = min((story.submit_ms for story in stories.values()), default=0)
+    last_ms = max((story.ended_ms for story in stories.values()), default=0)
+    span_ms = last_ms - begun_ms
+    return Agreement(
+        decisions=len(real),
+        same=len(set(real) & set(replayed.starts)),
+        in_order=in_order,
+        start_off_ms=off[len(off) // 2] if off else 0,
+        makespan_off=abs(ended_ms - last_ms) / span_ms if span_ms > 0 else 0.0,
+    )

@@ -1,0 +1,207 @@
+"""The cluster's own log as a trace: what was submitted, how much work was in it, and what the nodes did.
+
+How long a job would run undisturbed is told by its attempts: of one that can save all of them count, of another the
+last. What had not ended is as long as it has run so far, and said.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from statistics import median_low
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.model import events as ev
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.ids import JobId, NodeName, UserName
+from penstock.core.model.jobs import Dependency, JobSpec, Outcome
+from penstock.traces.model import Change, Ending, Outage, Seen, Trace, TraceJob, Work
+
+
+class Attempt(msgspec.Struct):
+    """One attempt as the log tells it (unix ms; 0 where it has not come to that)."""
+
+    number: int
+    seq: int
+    """Of the record that says it was allocated."""
+    allocated_ms: int
+    nodes: tuple[NodeName, ...]
+    replicas: int
+    started: int = 0
+    running_ms: int = 0
+    stop_ms: int = 0
+    stop_reason: str = ""
+    ended_ms: int = 0
+    outcome: Outcome | None = None
+
+
+class Story(msgspec.Struct):
+    """What the log tells of one job."""
+
+    job_id: JobId
+    spec: JobSpec
+    user: UserName
+    submit_ms: int
+    attempts: list[Attempt]
+    saved: bool = False
+    ended_ms: int = 0
+    state: str = ""
+    predicted_ms: int = 0
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A log as a trace, and how quickly things were done (ms, medians)."""
+
+    trace: Trace
+    start_ms: int
+    """From allocation until all replicas ran."""
+    save_ms: int
+    """From the order to save and leave until the last replica was gone."""
+    stories: dict[JobId, Story]
+    """By the jobs' numbers in the log."""
+
+
+def trace_of(records: Iterable[ev.Record], name: str = "log") -> Told:
+    """Return the trace of a log from its first record on."""
+    reading = _Reading()
+    for record in records:
+        reading.take(record)
+    return reading.told(name)
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.stories: dict[JobId, Story] = {}
+        self.specs: dict[NodeName, NodeSpec] = {}
+        self.config: ClusterConfig | None = None
+        self.changes: list[Change] = []
+        self.outages: list[Outage] = []
+        self.gone: dict[NodeName, int] = {}
+        """Since when nodes are away (unix ms)."""
+        self.first_ms = self.last_ms = 0
+        self._ready: set[NodeName] = set()
+
+    def take(self, record: ev.Record) -> None:
+        event, now_ms = record.event, record.time_ms
+        self.first_ms = self.first_ms or now_ms
+        self.last_ms = now_ms
+        match event:
+            case ev.JobSubmitted():
+                self.stories[event.job_id] = Story(event.job_id, event.spec, event.user, now_ms, [])
+            case ev.ConfigChanged():
+                if self.config is None:
+                    self.config = event.config
+                else:
+                    self.changes.append(Change(now_ms, config=event.config))
+            case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged():
+                self._node(event, now_ms)
+            case ev.JobFinished():
+                story = self.stories[event.job_id]
+                story.ended_ms, story.state = now_ms, event.state
+            case ev.RunTimesPredicted() | ev.LeaderElected() | ev.JobCancelRequested() | ev.JobRequeued():
+                pass
+            case _:
+                self._attempt(event, now_ms, record.seq)
+
+    def _node(self, event: ev.NodeRegistered | ev.NodeReady | ev.NodeLost | ev.NodeDrainChanged, now_ms: int) -> None:
+        match event:
+            case ev.NodeRegistered():
+                name = event.spec.name
+                if name not in self.specs:
+                    self.gone[name] = self.first_ms
+                elif name in self._ready:
+                    self.gone[name] = now_ms  # it came back under another life: what ran there is gone
+                self.specs[name] = event.spec
+                self._ready.discard(name)
+            case ev.NodeReady():
+                since_ms = self.gone.pop(event.node, now_ms)
+                if since_ms < now_ms:
+                    self.outages.append(Outage(event.node, since_ms, now_ms))
+                self._ready.add(event.node)
+            case ev.NodeLost():
+                self.gone.setdefault(event.node, now_ms)
+                self._ready.discard(event.node)
+            case ev.NodeDrainChanged():
+                drained = Change(now_ms, drained=event.node) if event.draining else Change(now_ms, opened=event.node)
+                self.changes.append(drained)
+
+    def _attempt(self, event: ev.AnyEvent, now_ms: int, seq: int) -> None:
+        match event:
+            case ev.AttemptAllocated():
+                nodes = tuple(dict.fromkeys(place.node for place in event.places))
+                story = self.stories[event.job_id]
+                story.attempts.append(Attempt(event.attempt, seq, now_ms, nodes, len(event.places)))
+            case ev.ReplicaStarted():
+                attempt = self.stories[event.job_id].attempts[-1]
+                attempt.started += 1
+                if attempt.started == attempt.replicas:
+                    attempt.running_ms = now_ms
+            case ev.AttemptStopRequested():
+                attempt = self.stories[event.job_id].attempts[-1]
+                attempt.stop_ms, attempt.stop_reason = now_ms, event.reason
+            case ev.AttemptEnded():
+                attempt = self.stories[event.job_id].attempts[-1]
+                attempt.ended_ms, attempt.outcome = now_ms, event.outcome
+            case ev.CheckpointSaved() | ev.JobResumed():
+                self.stories[event.job_id].saved = True
+            case _:
+                pass
+
+    def told(self, name: str) -> Told:
+        ids = {job_id: JobId(place) for place, job_id in enumerate(self.stories, start=1)}
+        counts: Counter[str] = Counter()
+        jobs = tuple(_job(story, ids, self.last_ms, counts) for story in self.stories.values())
+        outages = [*self.outages, *(Outage(node, since_ms, 0) for node, since_ms in self.gone.items())]
+        attempts = [attempt for story in self.stories.values() for attempt in story.attempts]
+        starts = [a.running_ms - a.allocated_ms for a in attempts if a.running_ms]
+        saves = [a.ended_ms - a.stop_ms for a in attempts if a.stop_ms and a.ended_ms and a.outcome == "preempted"]
+        trace = Trace(
+            name,
+            jobs,
+            tuple(self.specs.values()),
+            self.config or ClusterConfig(),
+            tuple(sorted(outages, key=lambda o: (o.from_ms, o.node))),
+            tuple(self.changes),
+            tuple(f"{count} {what}" for what, count in sorted(counts.items())),
+        )
+        return Told(trace, median_low(starts) if starts else 0, median_low(saves) if saves else 0, self.stories)
+
+
+def _job(story: Story, ids: dict[JobId, JobId], last_ms: int, counts: Counter[str]) -> TraceJob:
+    spec = story.spec
+    if spec.after:
+        known = tuple(Dependency(ids[d.job_id], d.kind) for d in spec.after if d.job_id in ids)
+        spec = replace(spec, after=known)
+    started_ms = story.attempts[0].allocated_ms if story.attempts else 0
+    seen = Seen(started_ms, story.ended_ms)
+    return TraceJob(str(story.job_id), story.submit_ms, spec, story.user, _work(story, last_ms, counts), seen)
+
+
+def _work(story: Story, last_ms: int, counts: Counter[str]) -> Work:
+    own_failures = tuple(_ran_ms(a, last_ms) for a in story.attempts[:-1] if a.outcome == "failed")
+    ends: Ending = "succeeded"
+    if story.state == "cancelled":
+        ends = "cancelled"
+    elif story.state == "failed":
+        ends = "failed"
+    last = story.attempts[-1] if story.attempts else None
+    if last is None:
+        if not story.state:
+            counts["jobs had not started at the end of the log: their length is not known"] += 1
+        guess_ms = story.spec.estimated_duration_ms or story.spec.time_limit_ms
+        return Work(guess_ms, ends, own_failures, saves=story.saved)
+    if not story.state:
+        counts["jobs had not ended at the end of the log: they count as if they had"] += 1
+    lasted_ms = _ran_ms(last, last_ms)
+    if last.outcome == "time_limit":  # it would have gone on
+        lasted_ms, ends = 2 * lasted_ms, "succeeded"
+    earlier = [a for a in story.attempts[:-1] if a.outcome != "failed"] if story.saved else []
+    return Work(lasted_ms + sum(_ran_ms(a, last_ms) for a in earlier), ends, own_failures, saves=story.saved)
+
+
+def _ran_ms(attempt: Attempt, last_ms: int) -> int:
+    """Return how long an attempt worked: until it was asked to leave, or until it ended."""
+    if not attempt.running_ms:
+        return 0
+    asked = attempt.stop_ms and attempt.outcome not in ("succeeded", "failed")
+    return max(0, (attempt.stop_ms if asked else attempt.ended_ms or last_ms) - attempt.running_ms)
