@@ -323,6 +323,22 @@ def schema() -> None:
 
 
 @app.command()
+def capacity(
+    trace: Annotated[Path, typer.Argument(help="Trace file or folder, as of sim.")],
+    wait: Annotated[str, typer.Option(help="The goal: p99=1h, p90=10m, p50=..., mean=..., max=...")] = "p90=1h",
+    policy: Annotated[str, typer.Option("--policy", "-P", help="As of sim.")] = "as_is",
+    model: Annotated[str | None, typer.Option(help="Vary only nodes with devices of this model.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Format of the trace; otherwise it is told from the file.")] = None,
+    load: Annotated[float, typer.Option(help="Jobs against the trace; other than 1 draws a workload like it.")] = 1.0,
+    json: JsonOption = False,
+) -> None:
+    """Say how many nodes keep waiting within a goal, by search over replays. Exit code 10: none of those tried."""
+    from penstock.cli import capacity as work
+
+    work.plan_capacity(trace, kind, wait, policy, model, load, as_json=json)
+
+
+@app.command()
 def whatif(
     data: DataOption = None,
     policy: Annotated[list[str] | None, typer.Option("--policy", "-P", help="As of sim; several are compared.")] = None,

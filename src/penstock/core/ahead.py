@@ -30,6 +30,8 @@ class Ahead:
         self.reserved: list[Reserved] = []
         self.promised: Collection[JobId] = ()
         """Jobs that leave for another: their places are not free for anybody else."""
+        self.revision = 0
+        """Grows whenever somebody else is owed a reservation, or got one."""
         self.busy: set[PoolName] = set()
         """Pools in which somebody waits for room."""
 
@@ -41,6 +43,7 @@ class Ahead:
         if len(waiting) + len(self._bookings.get(pool, ())) >= self._depth[rule]:
             return False
         waiting.append((job, key, prepared))
+        self.revision += 1
         return rule == "conservative"
 
     def bars(self, pool: PoolName) -> JobId | None:
@@ -60,15 +63,17 @@ class Ahead:
     def reserve(self, pool: PoolName) -> None:
         """Keep room for the blocked jobs of a pool, in order."""
         rule = self._rules.get(pool, "none")
+        self.revision += 1
         for job, key, prepared in self._blocked.pop(pool, ()):
             bookings = self._bookings.setdefault(pool, [])
             if rule == "easy":
                 opening = earliest(prepared, self._cluster, self._releases(pool))
             elif rule == "conservative":
                 releases = list(self._releases(pool))
+                mark = self._cluster.mark()
                 self._shadows.lift_all_of({reserved.job_id for reserved in self.reserved})
                 opening = earliest_beside(prepared, self._cluster, releases, bookings, key.length_ms, self._now_ms)
-                self._shadows.lower()
+                self._cluster.rollback(mark)
             else:
                 opening = None
             until_ms = opening.start_ms + key.length_ms if opening and key.length_ms else FOREVER_MS
@@ -83,6 +88,7 @@ class Ahead:
         pool = prepared.gang.pool
         if self._rules.get(pool) == "strict":
             self._blocked.setdefault(pool, []).append((job, key, prepared))
+            self.revision += 1
             return
         opening = earliest(prepared, self._cluster, [*self._releases(pool), *self._unknown(pool)])
         if opening is not None:

@@ -71,9 +71,6 @@ def earliest(prepared: Prepared, cluster: FreeCluster, releases: Iterable[Releas
             break
         if _fits(prepared, cluster):
             needed = _fewest(prepared, cluster, gone, marks, low)
-            cluster.rollback(start)
-            for release in gone[:needed]:
-                cluster.put_back(release.ask, release.places)
             opening = opening_now(prepared, cluster, gone[needed - 1].end_ms)
             assert opening is not None, "it fitted after these releases before"
             cluster.rollback(start)
@@ -99,7 +96,10 @@ def _fits(prepared: Prepared, cluster: FreeCluster) -> bool:
 
 
 def _fewest(prepared: Prepared, cluster: FreeCluster, gone: Sequence[Release], marks: list[Mark], low: int) -> int:
-    """Return the least number of releases after which the gang fits; it fits after all of `gone`, not after `low`."""
+    """Return the least number of releases after which the gang fits; it fits after all of `gone`, not after `low`.
+
+    The cluster is left with exactly so many of them given back.
+    """
     high = len(gone)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,6 +1,6 @@
 """The tentative world of one cycle: free capacity, use and what was decided so far. It places; it does not choose."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from penstock.core.ahead import Ahead
 from penstock.core.extension import Policies
@@ -49,6 +49,10 @@ class Board:
         self.over: QuotaBlock | None = None
         self.elastic: dict[JobId, Job] = {}
         """Elastic jobs among those that start."""
+        self._refused: dict[Prepared, int] = {}
+        """Shapes that did not fit, and in which version of the cluster."""
+        self._lifted: dict[tuple[Prepared, int], tuple[int, int, bool]] = {}
+        """Whether shapes fitted that have a horizon; in which version of the cluster and revision of the shadows."""
 
     @property
     def full(self) -> bool:
@@ -70,7 +74,70 @@ class Board:
         `over` says afterwards which maximum kept it from places that were free for it.
         """
         self.over = None
-        for choice, prepared in enumerate(self.shapes(class_id, key)):
+        shapes = self.shapes(class_id, key)
+        only, version = self._only(shapes), self.cluster.version
+        if only is not None and self._refused.get(only) == version:
+            return None  # nothing has changed since it did not fit
+        found = self._place(key, shapes)
+        if found is None and only is not None:
+            self._refused[only] = version
+        return found
+
+    def only_shape(self, class_id: ClassId, key: RequestClass) -> Prepared | None:
+        """Return the shape that alone decides whether jobs of the class fit; None where queues matter, too."""
+        return self._only(self.shapes(class_id, key))
+
+    def _only(self, shapes: list[Prepared]) -> Prepared | None:
+        return shapes[0] if len(shapes) == 1 and not self.tree.counts_models else None
+
+    def place_lifted(self, class_id: ClassId, key: RequestClass, end_ms: int) -> Placed | None:
+        """Take places for a job of the class that ends by `end_ms`, also where something is kept from then on."""
+        shapes = self.shapes(class_id, key)
+        if self._known_lifted(shapes, end_ms) is False:
+            return None
+        mark = self.cluster.mark()
+        self.shadows.lift(end_ms)
+        found = self._place(key, shapes)
+        if found is None:
+            self.cluster.rollback(mark)
+            self._note_lifted(shapes, end_ms, fits=False)
+        else:
+            self.shadows.taken(found[1], found[2], end_ms)
+            self.shadows.lower()
+        return found
+
+    def fits_lifted(self, class_id: ClassId, key: RequestClass, end_ms: int) -> bool:
+        """Return whether a job of the class would fit but for what is kept for others from before `end_ms` on."""
+        shapes = self.shapes(class_id, key)
+        fits = self._known_lifted(shapes, end_ms)
+        if fits is None:
+            mark = self.cluster.mark()
+            self.shadows.lift(end_ms)
+            fits = self._place(key, shapes) is not None
+            self.cluster.rollback(mark)
+            self._note_lifted(shapes, end_ms, fits=fits)
+        return fits
+
+    def _known_lifted(self, shapes: list[Prepared], end_ms: int) -> bool | None:
+        """Return whether these shapes fitted when they were tried last, if nothing has changed since.
+
+        Jobs that differ in length alone see the same where as many claims bind them: they get one answer.
+        """
+        self.over = None
+        only = self._only(shapes)
+        known = self._lifted.get((only, self.shadows.horizon(end_ms))) if only is not None else None
+        same = known is not None and known[:2] == (self.cluster.version, self.shadows.revision)
+        return known[2] if known is not None and same else None
+
+    def _note_lifted(self, shapes: list[Prepared], end_ms: int, *, fits: bool) -> None:
+        only = self._only(shapes)
+        if only is not None:
+            answer = (self.cluster.version, self.shadows.revision, fits)
+            self._lifted[only, self.shadows.horizon(end_ms)] = answer
+
+    def _place(self, key: RequestClass, shapes: list[Prepared]) -> Placed | None:
+        self.over = None
+        for choice, prepared in enumerate(shapes):
             mark = self.cluster.mark()
             places = prepared.put()
             if places is None:
@@ -109,10 +176,16 @@ class Board:
     def note_start(self, job: Job, ask: GangAsk, places: tuple[ReplicaPlace, ...], choice: int) -> None:
         if planted("gang_checked_one_by_one"):
             self.cluster.put_back(ask, enumerate(places))
-        waited_ms = max(0, self.now_ms - job.waiting_since_ms)
-        number = AttemptNumber(job.last_attempt + 1)
-        rule = ask.placement or self._placement.get(ask.pool, "")
-        self.starts.append(Start(job.id, number, ask, places, waited_ms, choice, rule))
+        self.starts.append(start_of(job, (choice, ask, places), self._placement, self.now_ms))
         self.handled.add(job.id)
         if job.spec.ask.elastic:
             self.elastic[job.id] = job
+
+
+def start_of(job: Job, found: Placed, placement: Mapping[PoolName, str], now_ms: int) -> Start:
+    """Return the start of a job that was placed; `placement` is by which strategy, for each pool."""
+    choice, ask, places = found
+    waited_ms = max(0, now_ms - job.waiting_since_ms)
+    number = AttemptNumber(job.last_attempt + 1)
+    rule = ask.placement or placement.get(ask.pool, "")
+    return Start(job.id, number, ask, places, waited_ms, choice, rule)

@@ -4,20 +4,24 @@ from collections.abc import Iterator
 from itertools import dropwhile, islice
 
 from penstock.core.board import Board, Placed
-from penstock.core.choose.strategy import Effort, Strategy, StrategySettings, choose_strategy
+from penstock.core.choose.strategy import Strategy
 from penstock.core.growth import Growth
 from penstock.core.model.ids import ClassId, JobId, PoolName
 from penstock.core.model.jobs import Job, RequestClass
 from penstock.core.order.ranks import expected_ms
 from penstock.core.order.shares import Charge
-from penstock.core.order.tree import QuotaBlock
+from penstock.core.order.tree import Branch, QuotaBlock
 from penstock.core.order.walk import Cursor
 from penstock.core.place.gang import Prepared
 from penstock.core.place.shadow import Claim
-from penstock.core.plan import Plan, Verdict
+from penstock.core.plan import Plan, Verdict, WaitCode
 from penstock.core.room.maker import Room
 from penstock.core.waves import start_waves
 
+Alike = tuple[Branch, Prepared, int, bool, int]
+"""Where a job waits, its only shape, its priority, whether it may be preempted, and how many claims bind it."""
+Moment = tuple[int, int, int, int]
+"""Numbers that together name a point of the cycle: while none of them changes, the same job finds the same."""
 TOGETHER_GAP_MS = 600_000
 """Jobs of one class that were submitted this shortly one after the other wait together: a sweep, or retries."""
 
@@ -25,42 +29,24 @@ TOGETHER_GAP_MS = 600_000
 class Cycle:
     """The walk over the waiting jobs: it chooses; the board places and counts."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, strategy: Strategy) -> None:
         self._board, self._snapshot, self._now_ms = board, board.snapshot, board.now_ms
         self._cluster, self._tree, self._order = board.cluster, board.tree, board.order
         self._shadows, self._ahead, self._settings = board.shadows, board.ahead, board.settings
-        self._strategy = self._chosen_strategy()
-        tries_max = self._strategy.victim_sets_tried_max(self._settings.victim_sets_tried_max)
+        self._strategy = strategy
+        tries_max = strategy.victim_sets_tried_max(self._settings.victim_sets_tried_max)
         self._room = Room(board.cluster, board.shadows, board.tree, board.snapshot, board.now_ms, tries_max)
         self._ahead.promised = self._room.chosen
         self._admitted: dict[str, int] = {}
         self._verdicts: dict[ClassId, Verdict] = {}
-
-    def _chosen_strategy(self) -> Strategy:
-        """Choose how hard this cycle looks."""
-        settings = self._settings
-        waiting = critical = held = total = 0
-        for _, key, jobs in self._snapshot.classes:
-            waiting += len(jobs)
-            critical += len(jobs) if key.priority >= settings.critical_priority else 0
-        for name, charge in self._board.totals.items():
-            total += charge.device_milli
-            held += charge.device_milli - self._cluster.free_milli.get(name, 0)
-        return choose_strategy(
-            StrategySettings(
-                preemptive_above_milli=settings.preemptive_utilisation_milli,
-                immediate_below_milli=settings.immediate_utilisation_milli,
-                predictive_above_waiting=settings.predictive_waiting_min,
-                delayed=Effort(batching_window_ms=settings.batching_window_ms),
-            ),
-            critical_waiting=critical,
-            waiting=waiting,
-            utilisation_milli=min(1000, max(0, 1000 * held // total)) if total else 0,
-        )
+        self._decided = 0
+        """Jobs for which the walk changed what others find."""
+        self._failed: dict[Alike, tuple[Moment, WaitCode, JobId | None]] = {}
+        """What became of the last of jobs that are alike, and when, where that was nothing."""
 
     def run(self) -> Plan:
         self._keep_windows()
-        for job in sorted(self._snapshot.beneficiaries, key=lambda j: (j.goes_on, -j.spec.priority, j.id)):
+        for job in sorted(self._snapshot.beneficiaries, key=lambda j: (not j.room_made, -j.spec.priority, j.id)):
             self._keep_room(job)
         self._look_after_starving()
         if self._board.handled:
@@ -69,14 +55,16 @@ class Cycle:
         while (cursor := self._order.peek()) is not None:
             if cursor.job.id in self._board.handled:
                 self._order.skip(cursor)
-            elif not self._consider(cursor):
+            elif self._consider(cursor):
+                self._decided += 1
+            else:
                 self._order.drop(cursor)
         for class_id, job in self._order.backing_off:
             self._verdicts.setdefault(class_id, Verdict("backing_off", job.id))
         growth = Growth(self._cluster, self._tree, self._snapshot, self._now_ms)
         if self._board.elastic or self._snapshot.elastic:
             busy = self._ahead.busy | {job.spec.ask.pool for job in self._snapshot.beneficiaries}
-            growth.grow(self._board.starts, self._board.elastic, busy, self._room.chosen)
+            growth.grow(self._board.starts, self._board.elastic, busy, self._making_room(), self._room.chosen)
         return Plan(
             self._snapshot.seq,
             tuple(self._board.starts),
@@ -89,6 +77,13 @@ class Cycle:
             again_ms=self._again_ms(growth),
             problems=tuple(f"policy {name}: {text}" for name, text in sorted(self._order.broken.items())),
         )
+
+    def _making_room(self) -> set[PoolName]:
+        """Return pools in which others leave for somebody: what is free there was counted for their coming back."""
+        started = {start.job_id for start in self._board.starts}
+        waiting = [job for job in self._snapshot.beneficiaries if job.id not in started]
+        leaving = (self._snapshot.running[p.victim] for p in self._room.preemptions)
+        return {job.spec.ask.pool for job in (*waiting, *leaving)}
 
     def _again_ms(self, growth: Growth) -> int:
         """Return when time alone may change what was decided."""
@@ -156,7 +151,11 @@ class Cycle:
         have waited over it together, in proportion to how long they are expected to run.
         """
         most: dict[PoolName, tuple[tuple[int, int, int], Job, ClassId, RequestClass]] = {}
+        alone = not self._settings.starvation_ratio
+        since_ms = self._now_ms - self._settings.starvation_after_ms
         for class_id, key, jobs in self._snapshot.classes:
+            if alone and jobs[0].submitted_ms > since_ms:
+                continue  # it is the oldest of them
             ready = (j for j in jobs if j.not_before_ms <= self._now_ms and j.id not in self._board.handled)
             pool = key.ask.pool
             for rank, job in self._starving(ready, len(jobs)):
@@ -210,6 +209,11 @@ class Cycle:
         if first is not None and first != job.id:
             self._verdicts.setdefault(cursor.class_id, Verdict("kept_back", job.id, first))
             return False
+        alike = self._alike(cursor)
+        failed = self._failed.get(alike) if alike is not None else None
+        if failed is not None and failed[0] == self._moment():
+            self._waits(cursor, failed[1], failed[2])
+            return False
         block = self._order.block(cursor)
         if block is not None:
             return self._over_quota(cursor, block)
@@ -228,15 +232,41 @@ class Cycle:
         if self._hold_leaving(job, key, prepared) or self._make_room(cursor, prepared):
             self._order.skip(cursor, charged=True)
             return True
-        kept = bool(self._shadows) and self._fits_lifted(cursor)
+        kept = bool(self._shadows) and self._board.fits_lifted(cursor.class_id, key, 0)
         blocker = self._shadows.blocker() if kept else None
-        known = self._verdicts.get(cursor.class_id)
-        if known is None or known.code == "making_room":
-            self._verdicts[cursor.class_id] = Verdict("kept_back" if kept else "no_fit", job.id, blocker)
+        code: WaitCode = "kept_back" if kept else "no_fit"
+        self._waits(cursor, code, blocker)
         if not self._ahead.blocked(job, key, prepared):
+            alike = self._alike(cursor)
+            if alike is not None:
+                self._failed[alike] = (self._moment(), code, blocker)
             return False
         self._order.skip(cursor)
         return True
+
+    def _waits(self, cursor: Cursor, code: WaitCode, blocker: JobId | None) -> None:
+        """Note why the jobs of a class wait, unless one of them waits for something better."""
+        known = self._verdicts.get(cursor.class_id)
+        if known is None or known.code == "making_room":
+            self._verdicts[cursor.class_id] = Verdict(code, cursor.job.id, blocker)
+
+    def _alike(self, cursor: Cursor) -> Alike | None:
+        """Return what alone decides that a job waits, however long it is; None where more may matter.
+
+        Who may ask others to leave, or whom others leave for, is looked at by itself; so is who has to be admitted.
+        """
+        key = cursor.key
+        only = self._board.only_shape(cursor.class_id, key)
+        if only is None or self._snapshot.stopping or self._room.may_ask(cursor):
+            return None
+        rule = self._tree.rules.get(key.queue)
+        if rule is not None and rule.policy == "least_attained":
+            return None
+        horizon = self._shadows.horizon(self._board.end_ms(key))
+        return cursor.leaf, only, key.priority, key.preemptible, horizon
+
+    def _moment(self) -> Moment:
+        return self._decided, self._cluster.version, self._shadows.revision, self._ahead.revision
 
     def _start(self, cursor: Cursor, found: Placed, end_ms: int) -> bool:
         """Start what was placed; the class goes on."""
@@ -295,14 +325,10 @@ class Cycle:
                 return None
             self._ahead.reserve(pool)
         found = self._board.place(cursor.class_id, cursor.key)
-        if found is None and self._shadows.may_help(end_ms):
-            self._shadows.lift(end_ms)
-            found = self._board.place(cursor.class_id, cursor.key)
-            if found is not None:
-                self._shadows.taken(found[1], found[2], end_ms)
-            self._shadows.lower()
-        elif found is not None:
+        if found is not None:
             self._shadows.taken(found[1], found[2], end_ms)
+        elif self._shadows.may_help(end_ms):
+            found = self._board.place_lifted(cursor.class_id, cursor.key, end_ms)
         return found
 
     def _fits_beside(self, cursor: Cursor, end_ms: int) -> bool:
@@ -310,13 +336,4 @@ class Cycle:
         mark = self._cluster.mark()
         fits = self._board.place(cursor.class_id, cursor.key) is not None
         self._cluster.rollback(mark)
-        return fits or (self._shadows.may_help(end_ms) and self._fits_lifted(cursor, end_ms))
-
-    def _fits_lifted(self, cursor: Cursor, end_ms: int = 0) -> bool:
-        """Return whether the job would fit but for what is kept for others from before `end_ms` on."""
-        self._shadows.lift(end_ms)
-        mark = self._cluster.mark()
-        fits = self._board.place(cursor.class_id, cursor.key) is not None
-        self._cluster.rollback(mark)
-        self._shadows.lower()
-        return fits
+        return fits or (self._shadows.may_help(end_ms) and self._board.fits_lifted(cursor.class_id, cursor.key, end_ms))

@@ -29,6 +29,8 @@ PastUse = tuple[QueueName, TenantName, int, int]
 
 
 CHANGES_MAX = 1_000_000
+_UNUSED = Share()
+_NOTHING = Charge()
 
 
 class Load(msgspec.Struct):
@@ -108,6 +110,8 @@ class Derived:
         self.beneficiaries: set[JobId] = set()
         self.ports: set[tuple[NodeName, int]] = set()
         self.wait_limited: set[JobId] = set()
+        self.time_limited: set[JobId] = set()
+        """Attempts whose time is limited."""
         self.usage: dict[UsageKey, Share] = {}
         self.charges: dict[JobId, Charge] = {}
         """What each attempt counts for in the use of its queue, until it has ended."""
@@ -269,7 +273,7 @@ class Derived:
         self.active.remove(job.id)
         self.stopping.pop(job.id, None)
         self.ports.discard((attempt.replicas[0].place.node, attempt.port))
-        self._use(job, self.charges.pop(job.id).negative(), now_ms, half_life_ms)
+        self._use(job, self.charges.pop(job.id), now_ms, half_life_ms, -1)
         self._count_active(job, -1)
 
     def _count_active(self, job: Job, sign: int) -> None:
@@ -280,6 +284,8 @@ class Derived:
             self.evictable[key] = self.evictable.get(key, 0) + sign
             if not self.evictable[key]:
                 del self.evictable[key]
+        if job.spec.time_limit_ms:
+            (self.time_limited.add if sign > 0 else self.time_limited.discard)(job.id)
         end_ms = expected_end_ms(job)
         if end_ms:
             if self._ends_shared:
@@ -289,10 +295,10 @@ class Derived:
             else:
                 del self.ends[bisect_left(self.ends, (end_ms, job.id))]
 
-    def _use(self, job: Job, charge: Charge, now_ms: int, half_life_ms: int) -> None:
+    def _use(self, job: Job, charge: Charge, now_ms: int, half_life_ms: int, times: int = 1) -> None:
         key = (job.spec.queue, job.spec.tenant)
-        share = self.usage.get(key, Share()).changed(charge, now_ms, half_life_ms)
-        if share == Share():
+        share = self.usage.get(key, _UNUSED).changed(charge, now_ms, half_life_ms, times)
+        if share == _UNUSED:
             self.usage.pop(key, None)
         else:
             self.usage[key] = share
@@ -316,14 +322,14 @@ class Derived:
             holders.append(job.id)
         left = self.free[place.node].take(each, place.devices, place.slots)
         self._set_free(place.node, left)
-        if any(left.devices[index] < 0 for index in place.devices):
+        if not whole and any(left.devices[index] < 0 for index in place.devices):
             raise BrokenInvariant(f"job {job.id} was given more of {place.node} {place.devices} than is free")
 
     def release(self, job: Job, replica: Replica, now_ms: int, half_life_ms: int) -> None:
-        place = replica.place
-        given = models_of(job, replica, self.nodes)
+        place, ask = replica.place, job.ask
+        given = models_of(ask, replica, self.nodes)
         self.charges[job.id] = self.charges[job.id].plus(given, -1)
-        self._use(job, given.negative(), now_ms, half_life_ms)
+        self._use(job, given, now_ms, half_life_ms, -1)
         load = self.load(place.node)
         load.replicas.discard((job.id, replica.rank))
         for index in place.devices:
@@ -331,7 +337,7 @@ class Derived:
             if not load.devices[index]:
                 del load.devices[index]
         free = self.free[place.node]
-        self._set_free(place.node, free.put_back(job.ask.each_of(replica.rank), place.devices, place.slots))
+        self._set_free(place.node, free.put_back(ask.each_of(replica.rank), place.devices, place.slots))
 
     def _set_free(self, node: NodeName, free: NodeFree) -> None:
         self.free.set(node, free)
@@ -373,20 +379,22 @@ def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> Charge:
     charge = Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1)
     for replica in attempt.replicas:
         if replica.holds:
-            charge = charge.plus(models_of(job, replica, nodes))
+            charge = charge.plus(models_of(ask, replica, nodes))
     return charge
 
 
-def models_of(job: Job, replica: Replica, nodes: Mapping[NodeName, Node]) -> Charge:
+def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) -> Charge:
     """Return the devices of one replica by model. Only while it holds them: later the node may have others."""
-    wanted, node = job.ask.each_of(replica.rank).devices, nodes.get(replica.place.node)
-    if wanted is None or node is None:
-        return Charge()
+    wanted, node = ask.each_of(replica.rank).devices, nodes.get(replica.place.node)
+    held = replica.place.devices
+    if wanted is None or node is None or not held:
+        return _NOTHING
+    devices, milli = node.spec.devices, wanted.milli // len(held)
     models: dict[str, int] = {}
-    for index in replica.place.devices:
-        if index < len(node.spec.devices):
-            model = node.spec.devices[index].model
-            models[model] = models.get(model, 0) + wanted.milli // len(replica.place.devices)
+    for index in held:
+        if index < len(devices):
+            model = devices[index].model
+            models[model] = models.get(model, 0) + milli
     return Charge(models=tuple(sorted(models.items())))
 
 

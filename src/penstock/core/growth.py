@@ -35,20 +35,28 @@ class Growth:
         self.again_ms = 0
         """When the first job that changed its size lately may change it again (unix ms); 0: none did."""
 
-    def grow(self, starts: list[Start], jobs: dict[JobId, Job], busy: set[PoolName], untouchable: set[JobId]) -> None:
+    def grow(
+        self,
+        starts: list[Start],
+        jobs: dict[JobId, Job],
+        busy: set[PoolName],
+        making_room: set[PoolName],
+        untouchable: set[JobId],
+    ) -> None:
         """Enlarge elastic starts in place, and ask running jobs to go on larger.
 
         Args:
             starts: what this cycle starts; entries are replaced by larger ones.
             jobs: the elastic jobs among them.
             busy: pools in which somebody waits for room.
+            making_room: pools in which others leave for somebody: nothing there grows, not even what starts.
             untouchable: running jobs that this cycle has plans for.
         """
         fresh = {start.job_id: i for i, start in enumerate(starts) if start.job_id in jobs}
         pools: dict[PoolName, list[ElasticJob]] = {}
         for job_id, at in sorted(fresh.items()):
             start = starts[at]
-            if start.choice == 0:
+            if start.choice == 0 and start.ask.pool not in making_room:
                 self._offer(pools, jobs[job_id], start.places, restart_ms=0)
         for job_id in self._snapshot.elastic:
             job = self._snapshot.running[job_id]

@@ -170,6 +170,9 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
     limited = {j.id for j in state.jobs.values() if j.state == "waiting" and j.spec.max_wait_ms}
     if limited != state.derived.wait_limited:
         yield f"jobs with a maximum wait {sorted(state.derived.wait_limited)} differ from {sorted(limited)}"
+    timed = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.time_limit_ms}
+    if timed != state.derived.time_limited:
+        yield f"attempts with a time limit {sorted(state.derived.time_limited)} differ from {sorted(timed)}"
 
 
 def dependencies_are_alive(state: State) -> Iterable[str]:

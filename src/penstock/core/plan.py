@@ -12,7 +12,7 @@ from penstock.core.faults import planted
 from penstock.core.model.ids import AttemptNumber, ClassId, JobId, NodeName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.order.tree import QueueTree, QuotaBlock
-from penstock.core.place.fit import devices_free, needs_of
+from penstock.core.place.fit import devices_free
 from penstock.core.place.free import NodeFree
 from penstock.core.room.rules import PreemptionRuleName
 from penstock.core.state import State
@@ -97,6 +97,8 @@ def verify(proposed: Plan, state: State) -> Plan:
     """
     check = _Check(state)
     starts = tuple(s for s in proposed.starts if check.start_holds(s))
+    if len(starts) == len(proposed.starts) and not proposed.preemptions and not proposed.dropped:
+        return proposed
     closed = {job_id for job_id, places in proposed.held.items() if not all(_open(p, state) for p in places)}
     broken = closed | {p.beneficiary for p in proposed.preemptions if not _preemption_holds(p, state)}
     preemptions = tuple(p for p in proposed.preemptions if p.beneficiary not in broken)
@@ -124,7 +126,7 @@ class _Check:
             return True
         if not self._within_quota(start, job):
             return False
-        return self._take(start, job)
+        return self._take(start)
 
     def _within_quota(self, start: Start, job: Job) -> bool:
         if self._tree is None:
@@ -139,19 +141,16 @@ class _Check:
         self._tree.charge(part, demand)
         return True
 
-    def _take(self, start: Start, job: Job) -> bool:
+    def _take(self, start: Start) -> bool:
         """Take every place of a start, or none of them."""
-        needs = [need for need, count in needs_of(start.ask, job.spec.tenant) for _ in range(count)]
-        after: dict[NodeName, NodeFree] = {}
-        for need, place in zip(needs, start.places, strict=True):
+        ask, after = start.ask, dict[NodeName, NodeFree]()
+        for each, place in zip(map(ask.each_of, range(ask.replica_total)), start.places, strict=True):
             free = after.get(place.node) or self._free.get(place.node) or self._state.derived.free.get(place.node)
             if free is None or free.closed or self._state.nodes[place.node].incarnation != place.incarnation:
                 return False
-            if need.each.host.shortage(free.host) or not devices_free(
-                need.each.devices, free, (place.devices, place.slots)
-            ):
+            if each.host.shortage(free.host) or not devices_free(each.devices, free, (place.devices, place.slots)):
                 return False
-            after[place.node] = free.take(need.each, place.devices, place.slots)
+            after[place.node] = free.take(each, place.devices, place.slots)
         if not planted("gang_checked_one_by_one"):
             self._free.update(after)
         return True

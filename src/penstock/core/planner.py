@@ -6,12 +6,15 @@ What is decided depends on the snapshot and the time alone.
 from collections.abc import Sequence
 
 from penstock.core.board import Board
+from penstock.core.choose.strategy import StrategySettings
 from penstock.core.cycle import Cycle
 from penstock.core.derived import pool_totals, whole_total
+from penstock.core.effort import strategy_of, strategy_settings
 from penstock.core.extension import Policies
+from penstock.core.lone import Lone
 from penstock.core.model.cluster import ClusterConfig, Pool
-from penstock.core.model.ids import ClassId, NodeName, PoolName
-from penstock.core.model.jobs import RequestClass
+from penstock.core.model.ids import ClassId, NodeName, PoolName, TenantName
+from penstock.core.model.jobs import GangAsk, RequestClass
 from penstock.core.order.shares import Charge
 from penstock.core.order.tree import QueueTree
 from penstock.core.place.gang import Prepared
@@ -30,15 +33,21 @@ class Planner:
         self._typical: Typical | None = None
         self.cluster = FreeCluster()
         self.tree = QueueTree(ClusterConfig())
+        self._thresholds = StrategySettings()
+        self._lone = Lone(ClusterConfig(), ())
         self._changes: tuple[Sequence[NodeName], int] = ((), 0)
         self._totals: tuple[object, dict[PoolName, Charge], Charge] = (None, {}, Charge())
         self._prepared: dict[ClassId, tuple[RequestClass, int, list[Prepared]]] = {}
+        self._shared: dict[tuple[GangAsk, TenantName], Prepared] = {}
+        """The shapes among them: classes that differ in length or queue alone have the same."""
 
     def plan(self, snapshot: Snapshot, now_ms: int) -> Plan:
         """Return the decisions of one cycle."""
         if snapshot.config is not self._config:
             self._config = snapshot.config
             self.tree = QueueTree(snapshot.config)
+            self._thresholds = strategy_settings(snapshot.config.settings)
+            self._lone = Lone(snapshot.config, self.tree.branches.keys())
             self._typical = None
         if snapshot.typical is not self._typical:
             self._typical = snapshot.typical
@@ -46,11 +55,16 @@ class Planner:
             self.cluster = FreeCluster(strategies, snapshot.typical)
             self._changes = ((), 0)
             self._prepared.clear()
+            self._shared.clear()
         self.cluster.sync(snapshot.nodes, snapshot.free, self._changed(snapshot))
         totals, whole = self.totals(snapshot)
+        strategy = strategy_of(snapshot, totals, self.cluster.free_milli, self._thresholds)
+        found = self._lone.plan(snapshot, now_ms, self._shapes, strategy)
+        if found is not None:
+            return found
         tree = self.tree.load(snapshot.usage, whole, now_ms)
         board = Board(snapshot, now_ms, self.cluster, tree, self._shapes, totals, self._policies)
-        return Cycle(board).run()
+        return Cycle(board, strategy).run()
 
     def _changed(self, snapshot: Snapshot) -> Sequence[NodeName] | None:
         """Return the nodes that changed since the last snapshot, or None when that is not known."""
@@ -69,9 +83,15 @@ class Planner:
         known = self._prepared.get(class_id)
         if known is not None and known[0] is key and known[1] == self.cluster.generation:
             return known[2]
-        found = [Prepared(ask, self.cluster, key.tenant) for ask in (key.ask, *key.alternatives)]
+        found = [self._shape(ask, key.tenant) for ask in (key.ask, *key.alternatives)]
         self._prepared[class_id] = (key, self.cluster.generation, found)
         return found
+
+    def _shape(self, ask: GangAsk, tenant: TenantName) -> Prepared:
+        known = self._shared.get((ask, tenant))
+        if known is None or known.generation != self.cluster.generation:
+            known = self._shared[ask, tenant] = Prepared(ask, self.cluster, tenant)
+        return known
 
 
 def plan(snapshot: Snapshot, now_ms: int, policies: Policies | None = None) -> Plan:

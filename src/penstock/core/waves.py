@@ -21,6 +21,8 @@ def start_waves(board: Board) -> None:
     They are placed sorted by class, which costs little each and keeps alike jobs together. If one does not fit after
     all, the wave never was. Who starts is the same as one by one; where may differ, as it does with any strategy.
     """
+    if board.order.waiting < WAVE_MIN:
+        return
     size = WAVE_MAX
     while size >= WAVE_MIN and not board.shadows:
         wave = _next_wave(board, size)

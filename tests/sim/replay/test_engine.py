@@ -231,6 +231,20 @@ def test_the_same_trace_gives_the_same_events(given_trace):
     assert first == again
 
 
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 300), st.integers(1, 6)), min_size=3, max_size=12))
+@settings(max_examples=150, deadline=None)
+def test_elastic_jobs_do_not_take_turns_for_ever(asked):
+    """Who gives devices back must find its minimum again, whoever else grows or comes back meanwhile."""
+    nodes = tuple(node(f"n{i}", 4) for i in range(3))
+    jobs = []
+    for at_s, run_s, least in sorted(asked):
+        gang = GangAsk(least, ReplicaAsk(Resources(), DeviceAsk(1)), replicas_max=least + 6)
+        jobs.append(job(at_s, run_s, spec=job_spec(gang=gang), saves=True))
+    found = ran(trace(*jobs, nodes=nodes, rules=config(elastic_growth_period_ms=20 * SECOND)))
+    assert all(life.state == "succeeded" for life in found.lives)
+    assert found.cycles < 60 * len(jobs)
+
+
 @pytest.mark.parametrize("saves", [True, False])
 def test_two_that_preempt_each_other_never_stop_time(saves):
     jobs = [job(i, 30, 4, saves=saves, priority=100 + 100 * (i % 9)) for i in range(12)]

@@ -183,10 +183,10 @@ def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
 def on_time(tx: Transaction) -> None:
     """End attempts over their time limit and waits over their maximum."""
     state, now_ms = tx.state, tx.now_ms
-    for job_id in sorted(state.derived.active):
+    for job_id in sorted(state.derived.time_limited):
         job = state.jobs[job_id]
         attempt, limit_ms = job.attempt, job.spec.time_limit_ms
-        if attempt is None or not limit_ms or not attempt.running_ms or attempt.stop is not None:
+        if attempt is None or not attempt.running_ms or attempt.stop is not None:
             continue
         if now_ms - attempt.running_ms >= limit_ms:
             tx.emit(AttemptStopRequested(job_id, attempt.number, "time_limit", job.spec.grace_ms))

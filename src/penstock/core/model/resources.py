@@ -58,10 +58,14 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def shortage(self, free: "Resources") -> str | None:
         """Return the first field in which this ask does not fit into `free`, or None."""
-        for name in RESOURCE_FIELDS:
-            ask = getattr(self, name)
-            if ask > 0 and ask > getattr(free, name):
-                return name
+        if self.cpu_milli > 0 and self.cpu_milli > free.cpu_milli:
+            return "cpu_milli"
+        if self.memory_bytes > 0 and self.memory_bytes > free.memory_bytes:
+            return "memory_bytes"
+        if self.storage_bytes > 0 and self.storage_bytes > free.storage_bytes:
+            return "storage_bytes"
+        if self.bandwidth_bps > 0 and self.bandwidth_bps > free.bandwidth_bps:
+            return "bandwidth_bps"
         return None
 
 

@@ -9,6 +9,10 @@ _ONE = 1 << _ONE_BITS
 _HALVINGS = 20
 
 
+Models = tuple[tuple[str, int], ...]
+"""Devices (thousandths) by model, ascending by model."""
+
+
 class Charge(NamedTuple):
     """Amounts of each resource: devices and CPU in thousandths, memory in bytes, running jobs, devices by model."""
 
@@ -16,25 +20,19 @@ class Charge(NamedTuple):
     cpu_milli: int = 0
     memory_bytes: int = 0
     jobs: int = 0
-    models: tuple[tuple[str, int], ...] = ()
+    models: Models = ()
 
     def plus(self, other: "Charge", times: int = 1) -> "Charge":
-        models = self.models
-        if other.models:
-            merged = dict(models)
-            for model, milli in other.models:
-                merged[model] = merged.get(model, 0) + times * milli
-            models = tuple(sorted((m, v) for m, v in merged.items() if v))
         return Charge(
             self.device_milli + times * other.device_milli,
             self.cpu_milli + times * other.cpu_milli,
             self.memory_bytes + times * other.memory_bytes,
             self.jobs + times * other.jobs,
-            models,
+            _merged(self.models, other.models, times) if other.models else self.models,
         )
 
     def negative(self) -> "Charge":
-        return Charge().plus(self, -1)
+        return _NOTHING.plus(self, -1)
 
     def amount(self, resource: str) -> int:
         """Return the amount of a resource by the name that quotas use."""
@@ -46,6 +44,20 @@ class Charge(NamedTuple):
         return found
 
 
+_NOTHING = Charge()
+
+
+def _merged(models: Models, more: Models, times: int) -> Models:
+    """Return devices by model, ascending, without zeros. Nearly always there is one model, and it is the same."""
+    if len(more) == 1 and (not models or (len(models) == 1 and models[0][0] == more[0][0])):
+        milli = (models[0][1] if models else 0) + times * more[0][1]
+        return ((more[0][0], milli),) if milli else ()
+    merged = dict(models)
+    for model, milli in more:
+        merged[model] = merged.get(model, 0) + times * milli
+    return tuple(sorted((m, v) for m, v in merged.items() if v))
+
+
 class Share(NamedTuple):
     """Present use, and the running average of past use (devices in thousandths times 2^20) as of `since_ms`."""
 
@@ -53,11 +65,11 @@ class Share(NamedTuple):
     average: int = 0
     since_ms: int = 0
 
-    def changed(self, charge: Charge, now_ms: int, half_life_ms: int) -> "Share":
-        """Return the share after `charge` was added to the present use."""
+    def changed(self, charge: Charge, now_ms: int, half_life_ms: int, times: int = 1) -> "Share":
+        """Return the share after `charge` was added to the present use (`times` -1: taken from it)."""
         if half_life_ms == 0:
-            return Share(self.now.plus(charge))
-        return Share(self.now.plus(charge), self.average_at(now_ms, half_life_ms), now_ms)
+            return Share(self.now.plus(charge, times))
+        return Share(self.now.plus(charge, times), self.average_at(now_ms, half_life_ms), now_ms)
 
     def average_at(self, now_ms: int, half_life_ms: int) -> int:
         """Return the average of use up to `now_ms`, in which use a half-life ago weighs half as much as use now."""

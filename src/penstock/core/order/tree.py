@@ -71,6 +71,8 @@ class QueueTree:
         self.resources = _resources(config.queues)
         self.counts_models = len(self.resources) > len(_FIRST)
         """Whether some quota is about devices of one model."""
+        self.promises = any(amount for queue in config.queues for _, amount in queue.guaranteed)
+        """Whether some queue is guaranteed anything."""
         self._column = {name: i for i, name in enumerate(self.resources)}
         self.total: tuple[int, ...] = (0,) * len(self.resources)
         self._half_life_ms = config.settings.fair_share_half_life_ms

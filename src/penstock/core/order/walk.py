@@ -21,7 +21,7 @@ PendingJobs = tuple[ClassId, RequestClass, Sequence[Job]]
 class Cursor:
     """One class of waiting jobs, and how far the walk has come in it."""
 
-    __slots__ = ("alive", "at", "class_id", "decreasing", "demand", "job", "jobs", "key", "leaf", "milli", "plain")
+    __slots__ = ("alive", "at", "class_id", "decreasing", "demand", "job", "jobs", "key", "leaf", "plain")
 
     def __init__(self, class_id: ClassId, key: RequestClass, jobs: Sequence[Job], leaf: "Branch") -> None:
         self.class_id, self.key, self.jobs, self.leaf = class_id, key, jobs, leaf
@@ -30,12 +30,15 @@ class Cursor:
         """Whether the walk has not left the class behind."""
         self.job: Job = jobs[0]
         self.demand: tuple[int, ...] = ()
-        self.milli = key.ask.device_milli
-        """Devices a job of the class asks for, in thousandths."""
         self.decreasing = False
         """Whether its pool takes the larger of equally urgent jobs first."""
         self.plain: bool | None = None
         """Whether its jobs need nothing but room; None before somebody looked."""
+
+    @property
+    def milli(self) -> int:
+        """Devices a job of the class asks for, in thousandths."""
+        return self.key.ask.device_milli
 
 
 class JobOrder:
@@ -57,6 +60,8 @@ class JobOrder:
         """Jobs that are passed over because they must not be tried yet."""
         self.broken: dict[str, str] = {}
         """Third-party policies that failed in this cycle, and how."""
+        self.waiting = 0
+        """Jobs that wait, in all classes."""
         self._path: list[Branch] = []
         decreasing = {pool.name for pool in config.pools if pool.placement == "first_fit_decreasing"}
         for class_id, key, jobs in classes:
@@ -65,6 +70,7 @@ class JobOrder:
                 part = tree.part(branch, key.tenant)
                 cursor = Cursor(class_id, key, jobs, part)
                 cursor.decreasing = key.ask.pool in decreasing
+                self.waiting += len(jobs)
                 if self._step(cursor):
                     part.cursors.append(cursor)
         tree.sort_tenants()
@@ -173,6 +179,8 @@ class JobOrder:
                 if charged:
                     at = child.position
                     heapq.heapreplace(branch.heap, ((0, share(child), at), at, child))
+            elif len(branch.heap) == 1 and not self._policies:
+                pass  # nobody to compare it to: its key says nothing (but a third-party policy may, by failing)
             elif charged or policy != "capacity":
                 heapq.heapreplace(branch.heap, (self._child_key(branch, child), child.position, child))
             child = branch

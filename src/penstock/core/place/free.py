@@ -19,7 +19,7 @@ Instances = tuple[tuple[str, int], ...]
 class NodeShape:
     """What nodes have in common that are alike: pool, labels, capacity and devices. Compared by value."""
 
-    __slots__ = ("_groups", "_hash", "_near", "capacity", "devices", "key", "labels", "pool")
+    __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "labels", "pool")
 
     def __init__(
         self, pool: PoolName, labels: tuple[tuple[str, str], ...], capacity: Resources, devices: tuple[Device, ...]
@@ -34,6 +34,7 @@ class NodeShape:
         self._hash = hash(self.key)
         self._groups: dict[LinkKind, Groups] = {}
         self._near: dict[LinkKind, tuple[frozenset[int], ...]] = {}
+        self._meshed: dict[LinkKind, bool] = {}
 
     def __hash__(self) -> int:
         return self._hash
@@ -60,8 +61,12 @@ class NodeShape:
 
     def meshed(self, kind: LinkKind) -> bool:
         """Return whether in each group of `kind` every device reaches every other directly."""
-        near = self.near(kind)
-        return all(near[i] == frozenset(group) for group in self.groups(kind) for i in group)
+        found = self._meshed.get(kind)
+        if found is None:
+            near = self.near(kind)
+            found = all(near[i] == frozenset(group) for group in self.groups(kind) for i in group)
+            self._meshed[kind] = found
+        return found
 
 
 class NodeFree(NamedTuple):

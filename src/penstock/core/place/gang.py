@@ -31,7 +31,7 @@ class NoFit(msgspec.Struct, frozen=True):
 class Prepared:
     """A gang with its views, so that placing many alike costs no lookup. Good for one generation of the cluster."""
 
-    __slots__ = ("cluster", "gang", "generation", "needs", "one", "view")
+    __slots__ = ("cluster", "gang", "generation", "milli", "needs", "one", "view")
 
     def __init__(self, gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> None:
         if gang.replicas < 1:
@@ -44,10 +44,15 @@ class Prepared:
         self.one = not gang.others and not spread and not within
         """Whether one node that holds the whole gang is always the best place."""
         self.view: View = cluster.view(*self.needs[0], gang.placement)
+        parts = any(need.each.devices is not None and need.each.devices.profile for need, _ in self.needs)
+        self.milli = 0 if parts else gang.device_milli
+        """At least so much device capacity has to be free; 0 where that is no matter of thousandths."""
 
     def put(self) -> tuple[ReplicaPlace, ...] | None:
         """Take places for every replica (rank order), or take nothing and return None."""
         cluster, view = self.cluster, self.view
+        if self.milli > cluster.free_milli.get(self.gang.pool, 0):
+            return None
         if self.one:
             cluster.refresh(view)
             node = choose_node(cluster, view)
@@ -135,9 +140,8 @@ def _draw(cluster: FreeCluster, view: View) -> int:
     Source: SplitMix64, Steele et al., OOPSLA'14.
     """
     strategy = cluster.strategies.get(view.need.pool)
-    cluster.draws += 1
     mask = (1 << 64) - 1
-    z = ((strategy.seed if strategy else 0) + cluster.draws * 0x9E3779B97F4A7C15) & mask
+    z = ((strategy.seed if strategy else 0) + cluster.draw() * 0x9E3779B97F4A7C15) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
     return z ^ (z >> 31)
@@ -262,7 +266,7 @@ def _put_one_each(cluster: FreeCluster, need: Need, count: int, strategy: str, u
 def _put_over_states(cluster: FreeCluster, need: Need, count: int, strategy: str) -> Placed | None:
     """As few nodes as possible: fill those that hold most, and put what is left on the best node that holds it."""
     one = cluster.view(need, 1, strategy)
-    states = [(capacity(need, cluster.table.frees[s], count), s) for s in cluster.fitting_states(one)]
+    states = [(one.capacity(cluster.table, s, count), s) for s in cluster.fitting_states(one)]
     if sum(held * cluster.count(s) for held, s in states) < count:
         return None
     states.sort(key=lambda entry: -entry[0])  # stable: equal ones stay in the order of their score
@@ -271,7 +275,7 @@ def _put_over_states(cluster: FreeCluster, need: Need, count: int, strategy: str
     nodes = ((held, node) for held, state in states for node in cluster.nodes_in(state))
     held, node = next(nodes)
     while missing > held:
-        placed += _fill(cluster, need, node, held)
+        placed += _fill(cluster, cluster.view_of(need, held, strategy), node)
         missing -= held
         held, node = next(nodes)
     return placed + _put_rest(cluster, cluster.view(need, missing, strategy))
@@ -297,7 +301,7 @@ def _put_over_nodes(cluster: FreeCluster, need: Need, count: int, strategy: str,
             node = min(enough, key=score)
         else:
             node = min(held, key=lambda n: (-held[n], *score(n)))
-        picked = _fill(cluster, need, node, min(held.pop(node), missing))
+        picked = _fill(cluster, cluster.view_of(need, min(held.pop(node), missing), strategy), node)
         placed += picked
         missing -= len(picked)
     return placed
@@ -307,8 +311,6 @@ def _score_of(cluster: FreeCluster, view: View) -> Callable[[int], tuple[int, in
     return lambda node: (view.known[cluster.state_of[node]], node)
 
 
-def _fill(cluster: FreeCluster, need: Need, node: int, count: int) -> Placed:
-    put = put_on(need, cluster.free_of(node), count)
-    assert put is not None, "as many replicas were counted before"
-    cluster.change(node, put[0])
-    return [(node, picked) for picked in put[1]]
+def _fill(cluster: FreeCluster, view: View, node: int) -> Placed:
+    """Put the view's replicas on a node that holds as many: they were counted before."""
+    return [(node, picked) for picked in _put_at(cluster, view, node)]

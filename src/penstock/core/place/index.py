@@ -16,7 +16,7 @@ from penstock.core.model.cluster import Node, PlacementPolicy
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
 from penstock.core.place import fragmentation
-from penstock.core.place.fit import Need, Picked, put_on
+from penstock.core.place.fit import Need, Picked, capacity, put_on
 from penstock.core.place.free import NodeFree
 from penstock.core.place.mix import Typical, mix_of
 from penstock.core.place.score import NO_FIT, Scorer, Speeds
@@ -26,8 +26,8 @@ LOG_MAX = 1_000_000
 """Entries of the log of states that came into use, after which views start anew."""
 CHAIN_MAX = 16
 _GONE = -1
-Mark = tuple[int, int]
-"""A point of the journal, and the random choices made up to it."""
+Mark = tuple[int, int, int]
+"""A point of the journal, the random choices made up to it, and the version there."""
 
 
 class Strategy:
@@ -42,7 +42,7 @@ class Strategy:
 class View:
     """The states that can hold `count` replicas of one need on one node, best first."""
 
-    __slots__ = ("_scorer", "after", "count", "heap", "known", "need", "pushed", "rich", "seen", "strategy")
+    __slots__ = ("_scorer", "after", "count", "heap", "held", "known", "need", "pushed", "rich", "seen", "strategy")
 
     def __init__(self, need: Need, count: int, strategy: PlacementPolicy, scorer: Scorer) -> None:
         self.need, self.count, self.strategy, self._scorer = need, count, strategy, scorer
@@ -52,6 +52,8 @@ class View:
         """Score by state, of all states it has ever looked at."""
         self.pushed: set[int] = set()
         self.seen = 0
+        self.held: dict[tuple[int, int], int] = {}
+        """How many replicas, up to a number, fit on a state."""
         self.after: dict[int, tuple[int, tuple[Picked, ...]] | None] = {}
         """State to the state after the replicas were put there, and what each takes; None where they do not fit."""
 
@@ -101,6 +103,13 @@ class View:
             placed = self.put(table, placed[0])
         return found
 
+    def capacity(self, table: StateTable, state: int, most: int) -> int:
+        """Return how many replicas (0 to `most`) of the need fit on a node in `state`."""
+        found = self.held.get((state, most))
+        if found is None:
+            found = self.held[state, most] = capacity(self.need, table.frees[state], most)
+        return found
+
     def put(self, table: StateTable, state: int) -> tuple[int, tuple[Picked, ...]] | None:
         """Return the state after the replicas were put on a node in `state`, exactly judged."""
         if state in self.after:
@@ -140,6 +149,9 @@ class FreeCluster:
         """Grows when views are thrown away: one that was kept from before must not be used."""
         self.draws = 0
         """Random choices made since the last `sync`."""
+        self.version = 0
+        """Names what is here now: wherever it is the same number, every answer is the same. `rollback` sets it back."""
+        self._versions = 0
 
     # Nodes.
 
@@ -197,6 +209,18 @@ class FreeCluster:
     def _settled(self) -> None:
         self._journal.clear()
         self.draws = 0
+        self._changed()
+
+    def _changed(self) -> None:
+        """Give what is here now a number that nothing else has had."""
+        self._versions += 1
+        self.version = self._versions
+
+    def draw(self) -> int:
+        """Count a random choice; return how many there were in this cycle."""
+        self.draws += 1
+        self._changed()
+        return self.draws
 
     def _forget(self) -> None:
         """Start anew, so that what was learned of states that are long gone does not fill the memory."""
@@ -213,6 +237,7 @@ class FreeCluster:
         old = self.state_of[node]
         if old != state:
             self._journal.append((node, old))
+            self._changed()
             self._move(node, state)
 
     def _move(self, node: int, state: int) -> None:
@@ -260,11 +285,11 @@ class FreeCluster:
 
     def mark(self) -> Mark:
         """Return a point to which `rollback` can go back."""
-        return len(self._journal), self.draws
+        return len(self._journal), self.draws, self.version
 
     def rollback(self, mark: Mark) -> None:
         """Take back every change since `mark`, random choices included: what is tried again goes as it went."""
-        position, self.draws = mark
+        position, self.draws, self.version = mark
         for node, old in reversed(self._journal[position:]):
             self._move(node, old)
         del self._journal[position:]
@@ -293,13 +318,18 @@ class FreeCluster:
 
     def view(self, need: Need, count: int, strategy: str = "") -> View:
         """Return the view for `count` replicas of `need`, up to date with all states in use."""
+        view = self.view_of(need, count, strategy)
+        self.refresh(view)
+        return view
+
+    def view_of(self, need: Need, count: int, strategy: str = "") -> View:
+        """Return the same view as it is: for what it knows of single states."""
         key = (need, count, strategy)
         view = self._views.get(key)
         if view is None:
             pool = self.strategies.get(need.pool) or Strategy()
             name: PlacementPolicy = strategy or pool.name  # type: ignore[assignment]
             view = self._views[key] = View(need, count, name, Scorer(need, count, name, self._mix, pool.speeds))
-        self.refresh(view)
         return view
 
     def refresh(self, view: View) -> None:
@@ -334,6 +364,7 @@ class FreeCluster:
         while len(found) < times and (state := self.best_state(view)) is not None:
             node = self.lowest_node(state)
             self._journal.append((node, state))
+            self._changed()
             self._leave(node)
             while True:
                 placed = view.after[state]

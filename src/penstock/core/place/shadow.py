@@ -1,5 +1,6 @@
 """Capacity that is free now but kept for a job that starts later: who may use it until then, and how much of it."""
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -32,6 +33,12 @@ class Shadows:
         self._cluster = cluster
         self._real: dict[int, NodeFree] = {}
         self._claims: dict[int, list[Claim]] = {}
+        self._starts: list[int] = []
+        """When claims begin, ascending."""
+        self._views: dict[tuple[int, int], NodeFree] = {}
+        """What was shown of a node to jobs of a horizon; forgotten when a claim changes."""
+        self.revision = 0
+        """Grows whenever a claim, or what is really free where something is claimed, changes."""
 
     def __bool__(self) -> bool:
         return bool(self._claims)
@@ -40,13 +47,27 @@ class Shadows:
         """Keep part of a node."""
         self._real.setdefault(node, self._cluster.free_of(node))
         self._claims.setdefault(node, []).append(claim)
+        insort(self._starts, claim.start_ms)
+        self._changed()
         self._show(node, FOREVER_MS)
 
+    def _changed(self) -> None:
+        self.revision += 1
+        self._views.clear()
+
+    def horizon(self, end_ms: int) -> int:
+        """Return how many claims bind a job that ends by `end_ms`: jobs for which that is the same see the same."""
+        return bisect_left(self._starts, end_ms)
+
     def _show(self, node: int, end_ms: int) -> None:
-        free = self._real[node]
-        for claim in self._claims[node]:
-            if claim.start_ms < end_ms:
-                free = lesser(free, claim.then)
+        seen = (node, self.horizon(end_ms))
+        free = self._views.get(seen)
+        if free is None:
+            free = self._real[node]
+            for claim in self._claims[node]:
+                if claim.start_ms < end_ms:
+                    free = lesser(free, claim.then)
+            self._views[seen] = free
         self._cluster.change(node, free)
 
     def real(self, node: int) -> NodeFree:
@@ -55,15 +76,15 @@ class Shadows:
 
     def may_help(self, end_ms: int) -> bool:
         """Return whether a job that ends by `end_ms` may use more than the index shows."""
-        return any(c.start_ms >= end_ms for claims in self._claims.values() for c in claims)
+        return bool(self._starts) and self._starts[-1] >= end_ms
 
     def lift(self, end_ms: int) -> None:
-        """Show what a job that ends by `end_ms` may use; `lower` must follow."""
+        """Show what a job that ends by `end_ms` may use; `lower`, or a rollback to before, must follow."""
         for node in self._claims:
             self._show(node, end_ms)
 
     def lift_all_of(self, job_ids: Collection[JobId]) -> None:
-        """Show what would be free if nothing were kept for these jobs; `lower` must follow."""
+        """Show what would be free if nothing were kept for these jobs; a rollback to before must follow."""
         for node, claims in self._claims.items():
             free = self._real[node]
             for claim in claims:
@@ -87,6 +108,7 @@ class Shadows:
                     c._replace(then=c.then.take(each, place.devices, place.slots)) if c.start_ms < end_ms else c
                     for c in self._claims[node]
                 ]
+                self._changed()
                 self._show(node, FOREVER_MS)
 
     def booked(self, ask: GangAsk, places: Sequence[ReplicaPlace], start_ms: int, end_ms: int) -> None:
@@ -101,6 +123,7 @@ class Shadows:
                 if claim.job_id is not None and start_ms <= claim.start_ms < end_ms:
                     claims[i] = claim._replace(then=without(claim.then, ask.each_of(rank), place))
             if claims:
+                self._changed()
                 self._show(node, FOREVER_MS)
 
     def blocker(self) -> JobId | None:

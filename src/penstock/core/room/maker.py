@@ -46,6 +46,10 @@ class Room:
         self._owed = {job.id for job in snapshot.beneficiaries}
         self._expected: list[tuple[Branch, tuple[int, ...]]] | None = None
         """Use that is about to end: of attempts that leave."""
+        self._lowest: dict[PoolName, int] = {}
+        """The lowest priority of those that may be asked at all, by pool."""
+        for pool, priority in snapshot.evictable:
+            self._lowest[pool] = min(priority, self._lowest.get(pool, priority))
         self.again_ms = 0
         """When the first attempt that was passed over has had its guaranteed run time (unix ms); 0: none was."""
 
@@ -55,6 +59,8 @@ class Room:
         Returns those who leave, or None when that is not room enough. What the job asks for counts from now on for
         the queues above it: nobody else may use what is about to be free below their maxima.
         """
+        if not self._snapshot.stopping:
+            return None
         leaving = self._leaving(job)
         found = self._hold(job, leaving, prepared) if leaving else None
         branch = self._part(job)
@@ -102,7 +108,7 @@ class Room:
         Args:
             below: the queue whose maximum is in the way, if one is: only who counts there can help.
         """
-        if not self._snapshot.elastic and not self._snapshot.evictable:
+        if not self.may_ask(cursor):
             return None
         expected = list(self._ending())
         for branch, amounts in expected:
@@ -127,6 +133,14 @@ class Room:
         found = self._hold(cursor.job, [*self._leaving(cursor.job), *(v.job for v in chosen)], prepared)
         self.chosen.update(v.job.id for v in chosen)
         return found
+
+    def may_ask(self, cursor: Cursor) -> bool:
+        """Rule out, without a look at who runs, that anybody could be asked: most classes that do not fit end here."""
+        if self._snapshot.elastic:
+            return True
+        if self._settings.defrag or self._tree.promises or cursor.leaf.policy == "least_attained":
+            return bool(self._snapshot.evictable)
+        return self._lowest.get(cursor.key.ask.pool, cursor.key.priority) < cursor.key.priority
 
     def _worth_looking(self, cursor: Cursor, claimant: Claimant) -> bool:
         """Rule out at once that anybody could be asked: this runs for every class that does not fit."""

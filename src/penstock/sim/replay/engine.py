@@ -36,6 +36,7 @@ OnPlan = Callable[[Snapshot, Plan, int], None]
 OnRecords = Callable[[Sequence[ev.Record]], None]
 
 CYCLES_PER_MOMENT_MAX = 10_000
+MOMENTS_PER_TIME_MAX = 1_000
 SAVED, DONE = ExitInfo(0, stop_sent=True), ExitInfo(0)
 FAILED, KILLED = ExitInfo(1), ExitInfo(signal=15, stop_sent=True)
 OPERATOR = UserName("operator")
@@ -77,6 +78,7 @@ class Engine:
         self._dark: set[NodeName] = set()
         self._lives_of_nodes: dict[NodeName, int] = {}
         self._wants = True
+        self._same_time = 0
         self._not_before_ms = 0
         self._looks_at_ms = 0
         """The next moment at which time alone calls for a cycle; 0: none is on the agenda."""
@@ -131,6 +133,7 @@ class Engine:
             if not times or (until_ms is not None and min(times) > until_ms):
                 return
             now_ms = max(min(times), self.state.time_ms)
+            self._time_moves(now_ms)
             self.meter.advance(now_ms)
             tx = Transaction(self.state, now_ms)
             while self._agenda and self._agenda[0][0] <= now_ms:
@@ -146,6 +149,12 @@ class Engine:
                 else:  # a cycle would decide nothing
                     self._wants, self.last_plan = False, None
             yield now_ms
+
+    def _time_moves(self, now_ms: int) -> None:
+        """Count moments of one time. Raises: ReplayStuck when there are too many."""
+        self._same_time = self._same_time + 1 if now_ms == self.meter.now_ms else 0
+        if self._same_time > MOMENTS_PER_TIME_MAX:
+            raise ReplayStuck(f"{MOMENTS_PER_TIME_MAX} moments at {now_ms} and still something happens")
 
     def _idle(self) -> bool:
         """Return whether no job is left, or none of those left can ever start again."""

@@ -1,0 +1,98 @@
+"""How many nodes a goal for waiting takes, by search over replays."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from penstock.core.errors import InvalidInput, Problem, nearest
+from penstock.core.units import parse_duration_ms
+from penstock.sim.replay.measures import Measures, Spread
+from penstock.traces.edit import NODES_MAX
+
+Which = Literal["mean", "p50", "p90", "p99", "max"]
+WHICH: tuple[str, ...] = ("mean", "p50", "p90", "p99", "max")
+GROWTH_MAX = 64
+"""How many times the nodes of the trace are tried at most."""
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """Jobs shall wait at most so long: on average, or so many of them. No job may wait for ever."""
+
+    which: Which
+    most_ms: int
+
+    def met(self, found: Measures) -> bool:
+        return not found.whole.unfinished and self.of(found.whole.wait_ms) <= self.most_ms
+
+    def of(self, waits: Spread) -> float:
+        return waits.most if self.which == "max" else getattr(waits, self.which)
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One number of nodes that was tried."""
+
+    nodes: int
+    met: bool
+    measures: Measures
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """What a search found. `nodes` is None when even the most that were tried do not meet the goal."""
+
+    nodes: int | None
+    points: tuple[Point, ...]
+    """By number of nodes."""
+
+
+def goal_of(text: str) -> Goal:
+    """Return the goal in words such as `p99=1h` or `mean=10m`. Raises: InvalidInput."""
+    which, _, time = text.partition("=")
+    if which not in WHICH:
+        raise _bad(text, f"'{which}' is none of {', '.join(WHICH)}", nearest(which, WHICH))
+    try:
+        return Goal(which, parse_duration_ms(time))  # type: ignore[arg-type]
+    except ValueError as error:
+        raise _bad(text, str(error), "such as p99=1h or mean=10m") from None
+
+
+def _bad(text: str, what: str, hint: str) -> InvalidInput:
+    problem = Problem("invalid_value", "wait", f"wait is '{text}': {what}", text, hint)
+    return InvalidInput(problem.message, problems=(problem,))
+
+
+def capacity(present: int, goal: Goal, measured: Callable[[int], Measures]) -> Capacity:
+    """Return the smallest number of nodes that meets the goal, and all that was tried on the way.
+
+    More nodes are taken to never make it worse: where that fails for single numbers, as it may when jobs come to lie
+    otherwise, the answer still is one that meets the goal, with the next lower one tried not meeting it.
+
+    Args:
+        present: where to begin.
+        measured: replays the trace on so many nodes.
+    """
+    points: dict[int, Point] = {}
+
+    def met(nodes: int) -> bool:
+        if nodes not in points:
+            found = measured(nodes)
+            points[nodes] = Point(nodes, goal.met(found), found)
+        return points[nodes].met
+
+    low, high = 0, max(1, present)
+    most = min(NODES_MAX, GROWTH_MAX * high)
+    while not met(high):
+        if high >= most:
+            return Capacity(None, _sorted(points))
+        low, high = high, min(most, 2 * high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if met(middle):
+            high = middle
+        else:
+            low = middle
+    return Capacity(high, _sorted(points))
+
+
+def _sorted(points: dict[int, Point]) -> tuple[Point, ...]:
+    return tuple(points[nodes] for nodes in sorted(points))

@@ -1,0 +1,171 @@
+"""What a cycle leaves out because its answer is known: each shortcut finds what the long way finds."""
+
+import random
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from penstock.core.board import Board
+from penstock.core.lone import Lone
+from penstock.core.model.cluster import Pool, Queue
+from penstock.core.model.events import ConfigChanged
+from penstock.core.model.resources import Resources
+from penstock.core.place.index import FreeCluster
+from penstock.core.planner import Planner, plan
+from penstock.core.room.maker import Room
+from tests.core.builders import ask, cluster, config, job_spec, queues
+from tests.core.driving import finish, follow, running
+from tests.core.rich import history
+
+seeds = st.integers(0, 2**32)
+MINUTE = 60_000
+
+
+@contextmanager
+def without(where, name, answer):
+    """Let a shortcut never be taken."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, name, answer)
+        yield
+
+
+def crowds(seed):
+    """Yield a world in which many jobs of few shapes and many lengths wait for few nodes, before each of its cycles."""
+    rnd = random.Random(seed)
+    one_of = rnd.choice
+    w = cluster(one_of([2, 3]), 4, starvation_after_ms=one_of([30, 10**6]) * MINUTE)
+    names, stays = one_of([("default",), ("default", "other")]), rnd.random() < 0.5
+    kept = one_of([(), (("devices", 4_000),)])
+    rule, placement = one_of(["easy", "easy", "conservative", "none", "strict"]), one_of(["fragmentation", "random"])
+    tree = queues(*names, policy=one_of(["fifo", "fair_share"]), guaranteed=kept, preemption="reclaim")
+    pools = (Pool("default", backfill=rule, placement=placement),)
+    w.emit(ConfigChanged(replace(config(queues=tree if kept else queues(*names)), pools=pools), "op"))
+    shapes = [ask(one_of([1, 1, 2, 3, 4]), one_of([1, 1, 2])) for _ in range(3)]
+    if rnd.random() < 0.2:
+        shapes.append(replace(ask(1), replicas_max=3))
+    for _ in range(4):
+        for _ in range(one_of([1, 8, 16])):
+            length_ms = one_of([0, *range(1, 60)]) * MINUTE
+            spec = replace(job_spec(), ask=one_of(shapes), queue=one_of(names), estimated_duration_ms=length_ms)
+            w.request(replace(spec, preemptible=not stays, priority=one_of([500, 500, 900])))
+        yield w
+        w.apply(w.plan())
+        follow(w)
+        for job_id in sorted(running(w)):
+            if rnd.random() < 0.3:
+                finish(w, job_id)
+        w.now += one_of([1, 10]) * MINUTE
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds)
+def test_what_did_not_fit_is_tried_again_only_when_something_changed(seed):
+    for w in crowds(seed):
+        found = plan(w.snapshot(), w.now)
+        with without(Board, "_only", lambda board, shapes: None):
+            assert plan(w.snapshot(), w.now) == found
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds)
+def test_shortcuts_hold_in_rich_worlds_too(seed):
+    w = history(seed, 60).w
+    snapshot = w.snapshot()
+    found = plan(snapshot, w.now)
+    with without(Board, "_only", lambda board, shapes: None), without(Room, "may_ask", lambda room, cursor: True):
+        assert plan(snapshot, w.now) == found
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds)
+def test_nobody_is_asked_who_was_ruled_out(seed):
+    for w in crowds(seed):
+        found = plan(w.snapshot(), w.now)
+        with without(Room, "may_ask", lambda room, cursor: True):
+            assert plan(w.snapshot(), w.now) == found
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds)
+def test_a_job_that_waits_alone_starts_as_in_a_whole_cycle(seed):
+    for w in crowds(seed):
+        for class_id, key, jobs in w.snapshot().classes:
+            alone = replace(w.snapshot(), classes=((class_id, key, jobs[:1]),), beneficiaries=())
+            found = Planner().plan(alone, w.now)
+            with without(Lone, "plan", lambda *_: None):
+                assert Planner().plan(alone, w.now) == found
+
+
+def test_a_job_that_backs_off_does_not_start_because_it_is_alone():
+    w = cluster(1, 1)
+    job_id = w.submit(1)
+    (class_id, key, (job,)) = w.snapshot().classes[0]
+    later = replace(w.snapshot(), classes=((class_id, key, [replace(job, not_before_ms=w.now + 1)]),))
+    found = plan(later, w.now)
+    assert (found.starts, found.verdicts[class_id].code, found.again_ms) == ((), "backing_off", w.now + 1)
+    assert [s.job_id for s in plan(later, w.now + 1).starts] == [job_id]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"queues": (Queue("default", parent="nowhere"),)},
+        {"queues": (Queue("default", max=(("devices", 0),)),)},
+        {"queues": (Queue("default", policy="least_attained"),)},
+        {"pools": (Pool("default", reserve_milli=1000),)},
+        {"root_policy": "ext:none"},
+    ],
+)
+def test_a_job_for_which_more_than_room_matters_is_left_to_a_whole_cycle(changed):
+    tree = ("root",) if changed.get("queues", (Queue("default"),))[0].parent == "nowhere" else ("root", "default")
+    w = cluster(1, 1)
+    w.submit(1, preemptible=False)
+    lone = Lone(replace(config(), **changed), tree)
+    assert lone.plan(w.snapshot(), w.now, lambda *_: pytest.fail("it was placed"), None) is None
+    planner = Planner()
+    assert [s.job_id for s in planner.plan(w.snapshot(), w.now).starts] == [1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["take", "mark", "back", "draw", "sync"]), st.integers(0, 2)), max_size=30))
+def test_one_version_of_a_cluster_has_one_content(steps):
+    w = cluster(3, 4)
+    free, seen, marks = w.free(), {}, []
+    assert isinstance(free, FreeCluster)
+    for step, node in steps:
+        if step == "take" and free.free_of(node).cpu_milli:
+            free.change(node, free.free_of(node).take(ask(0).each))
+        elif step == "mark":
+            marks.append(free.mark())
+        elif step == "back" and marks:
+            free.rollback(marks.pop())
+        elif step == "draw":
+            free.draw()
+        elif step == "sync":
+            marks.clear()
+            free.sync(w.snapshot().nodes, w.snapshot().free)
+        content = ([free.free_of(n) for n in range(3)], free.draws)
+        assert seen.setdefault(free.version, content) == content
+
+
+def test_attempts_with_a_time_limit_are_known():
+    w = cluster(1, 4)
+    for minutes in (0, 1, 2):
+        w.submit(1, time_limit_ms=minutes * MINUTE)
+    assert w.state.derived.time_limited == set()
+    w.run(1, 2, 3)
+    assert w.state.derived.time_limited == {2, 3}
+    w.exit_replica(2)
+    assert w.state.derived.time_limited == {3}
+
+
+@settings(max_examples=200)
+@given(*[st.lists(st.integers(-1, 3), min_size=4, max_size=4)] * 2)
+def test_a_shortage_is_the_first_amount_that_is_not_there(asked, free):
+    one, other = Resources(*asked), Resources(*free)
+    names = ("cpu_milli", "memory_bytes", "storage_bytes", "bandwidth_bps")
+    short = [n for n in names if 0 < getattr(one, n) > getattr(other, n)]
+    assert one.shortage(other) == (short[0] if short else None)
