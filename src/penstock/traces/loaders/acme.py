@@ -8,22 +8,14 @@ from pathlib import Path
 
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
-from penstock.traces.loaders.build import ENDINGS, NO_LENGTH, NO_START, Builder
-from penstock.traces.loaders.helios import CPUS_MAX, NEVER
+from penstock.traces.loaders.build import NO_LENGTH, Builder
+from penstock.traces.loaders.clusterlog import WIDTH, Asked, devices_only, read_rows, with_cpus
 from penstock.traces.loaders.moments import RUN_MAX_MS
-from penstock.traces.loaders.shapes import (
-    CLIPPED,
-    DEVICES_MAX,
-    GIB,
-    clipped,
-    equal_nodes,
-    gang,
-    processors,
-)
+from penstock.traces.loaders.shapes import DEVICES_MAX, GIB, equal_nodes, processors
 from penstock.traces.loaders.table import Table, words_of
-from penstock.traces.model import Seen, Trace
+from penstock.traces.model import Trace
 
-WIDTH, NODE_CPUS = 8, 128
+NODE_CPUS = 128
 CLUSTERS = {"kalos": (302, 2048), "seren": (286, 1024)}
 """Nodes, and host memory of each in GiB, by the name of the cluster in the path."""
 ITERATIONS_MAX = 10**12
@@ -64,41 +56,15 @@ def _converted(table: Table, builder: Builder) -> None:
         if run_ms <= 0:
             builder.count(NO_LENGTH)
             continue
-        spec = builder.spec(devices, _gpus_only, builder, devices)
+        spec = builder.spec(devices, devices_only, builder, devices)
         builder.add(row[job], submit_ms, spec, builder.work(run_ms))
     builder.note("run time is iterations x computing time; networking time is synthetic in this file and not used")
 
 
-def _gpus_only(builder: Builder, devices: int) -> JobSpec:
-    return builder.request(gang(devices, WIDTH))
-
-
 def _original(table: Table, builder: Builder, node: Resources) -> None:
-    job, user, gpu, cpu, kind, state, submit, start, end, duration = table.columns(*ORIGINAL)
-    for row in table.rows():
-        submit_ms = table.moment_ms(row, submit)
-        ends = ENDINGS[table.word(row, state, ENDINGS)]
-        asked = (table.whole(row, gpu, high=DEVICES_MAX), table.whole(row, cpu, high=CPUS_MAX), row[kind])
-        if row[start] in NEVER or row[end] in NEVER:
-            builder.count(NO_START)
-            continue
-        run_ms = table.length_ms(row, duration)
-        seen = Seen(table.moment_ms(row, start), table.moment_ms(row, end))
-        if run_ms <= 0:
-            builder.count(NO_LENGTH)
-            continue
-        spec = builder.spec(asked, _request, builder, asked, node)
-        builder.add(row[job], submit_ms, spec, builder.work(run_ms, ends), row[user], seen)
+    def request(builder: Builder, asked: Asked) -> JobSpec:
+        devices, cpus, kind = asked
+        ask = with_cpus(builder, devices, cpus, node) if devices else processors(max(1, cpus), NODE_CPUS)
+        return builder.request(ask, label=("type", kind))
 
-
-def _request(builder: Builder, asked: tuple[int, int, str], node: Resources) -> JobSpec:
-    devices, cpus, kind = asked
-    if not devices:
-        ask = processors(max(1, cpus), NODE_CPUS)
-    else:
-        host = Resources(1000 * cpus)
-        fitting = clipped(host, devices, WIDTH, node)
-        if fitting != host:
-            builder.count(CLIPPED)
-        ask = gang(devices, WIDTH, fitting)
-    return builder.request(ask, label=("type", kind))
+    read_rows(table, builder, ORIGINAL, request)

@@ -7,21 +7,18 @@ from pathlib import Path
 
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
-from penstock.traces.loaders.build import ENDINGS, NO_LENGTH, NO_START, Builder
-from penstock.traces.loaders.shapes import CLIPPED, DEVICES_MAX, clipped, equal_nodes, gang, processors
+from penstock.traces.loaders.build import NO_LENGTH, Builder
+from penstock.traces.loaders.clusterlog import WIDTH, Asked, devices_only, read_rows, with_cpus
+from penstock.traces.loaders.shapes import DEVICES_MAX, equal_nodes, processors
 from penstock.traces.loaders.table import Table, words_of
-from penstock.traces.model import Seen, Trace
+from penstock.traces.model import Trace
 
-WIDTH = 8
-CPUS_MAX = 480_000
-"""CPUs of one job: as many nodes as a job may have replicas, at the smallest nodes here."""
 CLUSTERS = {"venus": (133, 48), "earth": (143, 48), "saturn": (262, 64), "uranus": (264, 64)}
 """Nodes, and CPUs of a node, by the name of the cluster in the path; Venus where there is none."""
 PROJECTION = ("job_id", "arrival_s", "service_sec", "gpu_count")
 ORIGINAL = (
-    "job_id", "user", "vc", "gpu_num", "cpu_num", "state", "submit_time", "start_time", "end_time", "duration"
+    "job_id", "user", "gpu_num", "cpu_num", "vc", "state", "submit_time", "start_time", "end_time", "duration"
 )  # fmt: skip
-NEVER = frozenset({"", "None", "NaT", "nan", "Unknown"})
 
 
 def read(path: Path) -> Trace:
@@ -52,38 +49,15 @@ def _projection(table: Table, builder: Builder) -> None:
         if run_ms <= 0:
             builder.count(NO_LENGTH)
             continue
-        spec = builder.spec(devices, _gpus_only, builder, devices)
+        spec = builder.spec(devices, devices_only, builder, devices)
         builder.add(row[job], submit_ms, spec, builder.work(run_ms))
 
 
-def _gpus_only(builder: Builder, devices: int) -> JobSpec:
-    return builder.request(gang(devices, WIDTH))
+def _original(table: Table, builder: Builder, node_cpus: int) -> None:
+    def request(builder: Builder, asked: Asked) -> JobSpec:
+        devices, cpus, vc = asked
+        if not devices:
+            return builder.request(processors(max(1, cpus), node_cpus), vc, vc)
+        return builder.request(with_cpus(builder, devices, cpus, Resources(1000 * node_cpus)), vc, vc)
 
-
-def _original(table: Table, builder: Builder, cpus: int) -> None:
-    job, user, vc, gpu, cpu, state, submit, start, end, duration = table.columns(*ORIGINAL)
-    for row in table.rows():
-        submit_ms = table.moment_ms(row, submit)
-        ends = ENDINGS[table.word(row, state, ENDINGS)]
-        asked = (table.whole(row, gpu, high=DEVICES_MAX), table.whole(row, cpu, high=CPUS_MAX), row[vc])
-        if row[start] in NEVER or row[end] in NEVER:
-            builder.count(NO_START)
-            continue
-        run_ms = table.length_ms(row, duration)
-        seen = Seen(table.moment_ms(row, start), table.moment_ms(row, end))
-        if run_ms <= 0:
-            builder.count(NO_LENGTH)
-            continue
-        spec = builder.spec(asked, _request, builder, asked, cpus)
-        builder.add(row[job], submit_ms, spec, builder.work(run_ms, ends), row[user], seen)
-
-
-def _request(builder: Builder, asked: tuple[int, int, str], node_cpus: int) -> JobSpec:
-    devices, cpus, vc = asked
-    if not devices:
-        return builder.request(processors(max(1, cpus), node_cpus), vc, vc)
-    host = Resources(1000 * cpus)
-    fitting = clipped(host, devices, WIDTH, Resources(1000 * node_cpus))
-    if fitting != host:
-        builder.count(CLIPPED)
-    return builder.request(gang(devices, WIDTH, fitting), vc, vc)
+    read_rows(table, builder, ORIGINAL, request)

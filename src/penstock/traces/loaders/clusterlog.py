@@ -1,0 +1,57 @@
+"""Logs of clusters with whole nodes of eight devices, one job a row with its submit, start and end: Helios and Acme."""
+
+from collections.abc import Callable, Sequence
+
+from penstock.core.model.jobs import GangAsk, JobSpec
+from penstock.core.model.resources import Resources
+from penstock.traces.loaders.build import ENDINGS, NO_LENGTH, NO_START, Builder
+from penstock.traces.loaders.shapes import CLIPPED, DEVICES_MAX, clipped, gang
+from penstock.traces.loaders.table import Table
+from penstock.traces.model import Seen
+
+WIDTH = 8
+"""Devices of a node."""
+CPUS_MAX = 480_000
+"""CPUs of one job: as many nodes as a job may have replicas, at the smallest nodes here."""
+NEVER = frozenset({"", "None", "NaT", "nan", "Unknown"})
+Asked = tuple[int, int, str]
+"""Devices, CPUs, and the word in the source's own column, such as its virtual cluster."""
+
+
+def read_rows(
+    table: Table, builder: Builder, columns: Sequence[str], request: Callable[[Builder, Asked], JobSpec]
+) -> None:
+    """Take in every job that started and ran.
+
+    Args:
+        columns: names of job, user, devices, CPUs, the source's own word, state, submit, start, end and duration.
+        request: makes the request of what was asked for; asked once for jobs that are alike.
+    """
+    job, user, gpu, cpu, word, state, submit, start, end, duration = table.columns(*columns)
+    for row in table.rows():
+        submit_ms = table.moment_ms(row, submit)
+        ends = ENDINGS[table.word(row, state, ENDINGS)]
+        asked = (table.whole(row, gpu, high=DEVICES_MAX), table.whole(row, cpu, high=CPUS_MAX), row[word])
+        if row[start] in NEVER or row[end] in NEVER:
+            builder.count(NO_START)
+            continue
+        run_ms = table.length_ms(row, duration)
+        seen = Seen(table.moment_ms(row, start), table.moment_ms(row, end))
+        if run_ms <= 0:
+            builder.count(NO_LENGTH)
+            continue
+        spec = builder.spec(asked, request, builder, asked)
+        builder.add(row[job], submit_ms, spec, builder.work(run_ms, ends), row[user], seen)
+
+
+def with_cpus(builder: Builder, devices: int, cpus: int, node: Resources) -> GangAsk:
+    """Return whole nodes and a remainder with their part of the CPUs, at most what their nodes have."""
+    host = Resources(1000 * cpus)
+    fitting = clipped(host, devices, WIDTH, node)
+    if fitting != host:
+        builder.count(CLIPPED)
+    return gang(devices, WIDTH, fitting)
+
+
+def devices_only(builder: Builder, devices: int) -> JobSpec:
+    return builder.request(gang(devices, WIDTH))
