@@ -186,7 +186,8 @@ class Engine:
             for event in about:
                 tx.emit(event)
         else:
-            reports.on_time(tx)
+            if tx.state.derived.time_limited or tx.state.derived.wait_limited:
+                reports.on_time(tx)
             if self._looks_at_ms <= tx.now_ms:
                 self._looks_at_ms, self._wants = 0, True
 
