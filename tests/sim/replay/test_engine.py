@@ -62,6 +62,11 @@ def test_a_job_that_ends_while_it_is_asked_to_leave_has_ended():
     assert (found.lives[0].state, found.lives[0].attempts) == ("succeeded", 1)
 
 
+def test_a_job_that_ends_when_its_time_to_leave_is_over_has_ended():
+    found = ran(trace(job(0, 60, 4), job(58, 30, 4, **PREEMPT)), stop_ms=2 * SECOND)
+    assert (times(found)[0], found.lives[0].state) == ((0, 60), "succeeded")
+
+
 def test_a_lost_node_costs_what_was_done_since_the_last_save():
     outages = (Outage("a", 25 * MINUTE, 40 * MINUTE),)
     found = ran(trace(job(0, 3600, saves=True, every_s=600), outages=outages))

@@ -270,8 +270,10 @@ class Engine:
         self.meter.busy_milli += run.device_milli
 
     def _current(self, job_id: JobId, number: AttemptNumber) -> Run | None:
-        run = self._runs.get(job_id)
-        return run if run is not None and run.number == number else None
+        """Return the run of this attempt, unless it has ended: at this very moment, too."""
+        run, job = self._runs.get(job_id), self.state.jobs.get(job_id)
+        ended = job is None or job.attempt is None or job.attempt.number != number
+        return run if run is not None and run.number == number and not ended else None
 
     def _starts(self, tx: Transaction, job_id: JobId, number: AttemptNumber) -> None:
         run = self._current(job_id, number)
