@@ -35,7 +35,7 @@ def facts(state):
         "dependants": {i: sorted(found) for i, found in derived.dependants.items() if found},
         "stopping": derived.stopping,
         "waiting": {q: n for q, n in derived.waiting_by_queue.items() if n},
-        "sets": (derived.ports, derived.wait_limited, derived.beneficiaries),
+        "sets": (derived.ports, derived.wait_limited, derived.time_limited, derived.beneficiaries),
         "active": sorted(derived.active),
         "use": derived.usage,
         "ahead": (derived.ends, derived.evictable),

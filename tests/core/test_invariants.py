@@ -166,9 +166,10 @@ def test_an_attempt_that_holds_nothing_has_to_end():
     [
         lambda w: w.state.derived.waiting_by_queue.update({"default": 77}),
         lambda w: w.state.derived.wait_limited.add(3),
+        lambda w: w.state.derived.time_limited.add(1),
         lambda w: w.state.derived.dependants.setdefault(1, []).append(3),
     ],
-    ids=["waiting_by_queue", "wait_limited", "dependants"],
+    ids=["waiting_by_queue", "wait_limited", "time_limited", "dependants"],
 )
 def test_every_cache_is_recounted(corrupt):
     w = two_running()

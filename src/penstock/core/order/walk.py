@@ -21,7 +21,7 @@ PendingJobs = tuple[ClassId, RequestClass, Sequence[Job]]
 class Cursor:
     """One class of waiting jobs, and how far the walk has come in it."""
 
-    __slots__ = ("alive", "at", "class_id", "decreasing", "demand", "job", "jobs", "key", "leaf", "plain")
+    __slots__ = ("alive", "at", "class_id", "decreasing", "demand", "job", "jobs", "key", "leaf", "milli", "plain")
 
     def __init__(self, class_id: ClassId, key: RequestClass, jobs: Sequence[Job], leaf: "Branch") -> None:
         self.class_id, self.key, self.jobs, self.leaf = class_id, key, jobs, leaf
@@ -30,15 +30,12 @@ class Cursor:
         """Whether the walk has not left the class behind."""
         self.job: Job = jobs[0]
         self.demand: tuple[int, ...] = ()
+        self.milli = key.ask.device_milli
+        """Devices a job of the class asks for, in thousandths: kept, for it is asked for at every step."""
         self.decreasing = False
         """Whether its pool takes the larger of equally urgent jobs first."""
         self.plain: bool | None = None
         """Whether its jobs need nothing but room; None before somebody looked."""
-
-    @property
-    def milli(self) -> int:
-        """Devices a job of the class asks for, in thousandths."""
-        return self.key.ask.device_milli
 
 
 class JobOrder:

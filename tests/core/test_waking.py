@@ -1,0 +1,46 @@
+"""Which events call for another cycle."""
+
+import pytest
+
+from penstock.core.model import events as ev
+from penstock.core.waking import wakes
+from tests.core.builders import cluster
+
+
+def waiting(w):
+    """Return a job that waits in a class that did not fit, and the plan that says so."""
+    w.run(w.submit(4, preemptible=False))
+    first = w.submit(4)
+    return first, w.cycle()
+
+
+def test_a_job_behind_others_that_did_not_fit_wakes_nobody():
+    w = cluster(1, 4)
+    _, plan = waiting(w)
+    w.submit(4)
+    assert not wakes(w.records[-1].event, w.state, plan)
+    assert wakes(w.records[-1].event, w.state, None)
+
+
+def test_a_job_of_another_kind_wakes():
+    w = cluster(1, 4)
+    _, plan = waiting(w)
+    w.submit(0)
+    assert wakes(w.records[-1].event, w.state, plan)
+
+
+def test_a_job_that_has_ended_meanwhile_wakes():
+    w = cluster(1, 4)
+    job, plan = waiting(w)
+    submitted = next(r.event for r in w.records if isinstance(r.event, ev.JobSubmitted) and r.event.job_id == job)
+    w.cancel(job)
+    assert wakes(submitted, w.state, plan)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [(ev.NodeReady("n0"), True), (ev.ReplicaStarted(1, 1, 0), False), (ev.CheckpointSaved(1, 1, 5), False)],
+)
+def test_only_what_may_free_or_ask_for_something_wakes(event, expected):
+    w = cluster(1, 4)
+    assert wakes(event, w.state, None) == expected
