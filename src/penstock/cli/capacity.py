@@ -4,17 +4,16 @@ import sys
 from pathlib import Path
 
 import typer
-from msgspec.structs import replace
 
 from penstock.cli.output import console, plain, print_json, table
-from penstock.cli.simulate import found, progress, variant_of
+from penstock.cli.simulate import check_load, found, progress, variant_of
 from penstock.extensions import installed_policies
 from penstock.sim.replay.capacity import Capacity, Goal, capacity, goal_of
 from penstock.sim.replay.measures import Measures, measure
 from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.replay import replay
 from penstock.traces import Trace, load
-from penstock.traces.edit import drawn_like, with_nodes
+from penstock.traces.edit import drawn_like, with_nodes, without_nodes
 from penstock.web.report.text import duration
 
 NOT_MET = 10
@@ -25,6 +24,7 @@ def plan_capacity(
     path: Path, kind: str | None, wait: str, policy: str, model: str | None, load_times: float, *, as_json: bool
 ) -> None:
     goal = goal_of(wait)
+    check_load(load_times)
     trace = load(found(path), kind)
     if load_times != 1.0:
         trace = drawn_like(trace, 0, load_times)
@@ -67,7 +67,7 @@ def _on(trace: Trace, nodes: int, model: str | None) -> Trace:
     if more > 0:
         return with_nodes(trace, f"+{more}x{model}")
     gone = {spec.name for spec in mine[nodes:]}
-    return replace(trace, nodes=tuple(spec for spec in trace.nodes if spec.name not in gone))
+    return without_nodes(trace, gone)
 
 
 def _print(trace: Trace, goal: Goal, result: Capacity, model: str | None) -> None:

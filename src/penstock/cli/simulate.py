@@ -50,11 +50,7 @@ class Options(NamedTuple):
 
 
 def simulate(path: Path, options: Options, out: Path | None, *, as_json: bool) -> None:
-    if not 0 < options.load <= LOAD_MAX:
-        problem = Problem(
-            "invalid_value", "load", f"load is {options.load:g}, expected more than 0, at most {LOAD_MAX}"
-        )
-        raise InvalidInput(problem.message, problems=(problem,))
+    check_load(options.load)
     trace = changed(load(found(path), options.kind), options)
     base = _base_config(trace, options.cluster)
     variants = [variant_of(words, base) for words in options.policies or DEFAULT_POLICIES]
@@ -81,6 +77,13 @@ def simulate(path: Path, options: Options, out: Path | None, *, as_json: bool) -
     print_results(trace, results)
     if out is not None:
         typer.echo(f"report: {out / 'sim.html'}")
+
+
+def check_load(load_times: float) -> None:
+    """Raises: InvalidInput for a load that is none."""
+    if not 0 < load_times <= LOAD_MAX:
+        problem = Problem("invalid_value", "load", f"load is {load_times:g}, expected more than 0, at most {LOAD_MAX}")
+        raise InvalidInput(problem.message, problems=(problem,))
 
 
 def write_page(trace: Trace, results: Sequence[Result], out: Path, name: str) -> None:

@@ -114,9 +114,7 @@ def _changed(trace: Trace, wish: Wish) -> Trace:
             raise InvalidInput(problem.message, problems=(problem,))
     begun_ms = trace.jobs[0].submit_ms
     lost = tuple(Outage(spec.name, begun_ms, 0) for spec in trace.nodes if spec.rack in wish.racks)
-    names = {spec.name for spec in trace.nodes}
-    kept = tuple(outage for outage in trace.outages if outage.node in names)
-    return replace(trace, outages=(*lost, *kept))
+    return replace(trace, outages=(*lost, *trace.outages))
 
 
 def _variant(words: str, trace: Trace, wish: Wish) -> Variant:

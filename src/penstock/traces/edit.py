@@ -1,7 +1,7 @@
 """Traces made from traces: other nodes, more or less load, and workloads drawn like one that was seen."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -39,7 +39,23 @@ def with_nodes(trace: Trace, change: str) -> Trace:
         raise _bad(change, f"no node has devices of model {model}", nearest(model, models))
     if model:
         like = like[:1]
-    return replace(trace, nodes=trace.nodes[:wanted] + _copies(trace.nodes, like, wanted - len(trace.nodes)))
+    return _on_nodes(trace, trace.nodes[:wanted] + _copies(trace.nodes, like, wanted - len(trace.nodes)))
+
+
+def _on_nodes(trace: Trace, nodes: tuple[NodeSpec, ...]) -> Trace:
+    """Return the trace on these nodes, without what happened to others."""
+    names = {spec.name for spec in nodes}
+    return replace(
+        trace,
+        nodes=nodes,
+        outages=tuple(outage for outage in trace.outages if outage.node in names),
+        changes=tuple(c for c in trace.changes if {c.drained, c.opened} <= {None, *names}),
+    )
+
+
+def without_nodes(trace: Trace, gone: Collection[NodeName]) -> Trace:
+    """Return the trace without these nodes."""
+    return _on_nodes(trace, tuple(spec for spec in trace.nodes if spec.name not in gone))
 
 
 def _copies(nodes: Sequence[NodeSpec], like: Sequence[NodeSpec], count: int) -> tuple[NodeSpec, ...]:

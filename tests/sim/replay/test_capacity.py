@@ -53,5 +53,7 @@ def test_the_command(tmp_path):
     assert found["found"]["nodes"] == 6
     model = penstock("capacity", tmp_path / "jobs.csv", "--wait", "max=10m", "--model", "A100")
     assert model.stdout.endswith("6 nodes with A100 meet it\n")
+    none = penstock("capacity", tmp_path / "jobs.csv", "--load", "0")
+    assert (none.returncode, "load is 0, expected more than 0" in none.stderr) == (2, True)
     wrong = penstock("capacity", tmp_path / "jobs.csv", "--model", "B200")
     assert (wrong.returncode, "no node has devices of model B200" in wrong.stderr) == (2, True)

@@ -7,6 +7,7 @@ from penstock.sim.replay.compare import Interval, compare
 from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.variants import variant
 from penstock.traces.edit import drawn_like, with_nodes
+from penstock.traces.model import Change, Outage
 from penstock.web.simreport.numbers import MEASURES
 from penstock.web.simreport.page import render
 from tests.core.builders import config, device, node
@@ -66,6 +67,12 @@ def test_fewer_nodes_are_the_first_ones():
     given = trace(nodes=(node("a", 4), node("b", 2)))
     assert [spec.name for spec in with_nodes(given, "1").nodes] == ["a"]
     assert [spec.name for spec in with_nodes(given, "-1").nodes] == ["a"]
+
+
+def test_what_happened_to_nodes_that_are_gone_is_gone_too():
+    outages, changes = (Outage("b", 1, 2),), (Change(0, drained="b"), Change(0, drained="a"))
+    fewer = with_nodes(trace(job(0, 60), nodes=(node("a", 4), node("b", 2)), outages=outages, changes=changes), "1")
+    assert (fewer.outages, [change.drained for change in fewer.changes]) == ((), ["a"])
 
 
 def test_more_nodes_are_copies_in_turn():
