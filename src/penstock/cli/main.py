@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
+from penstock.cli.importers import importing
 from penstock.cli.options import (
     ArrayOption,
     CpusOption,
@@ -16,6 +17,7 @@ from penstock.cli.options import (
     JobArgument,
     JobShape,
     JsonOption,
+    LogOption,
     MemoryOption,
     NameOption,
     PriorityOption,
@@ -348,9 +350,7 @@ def whatif(
     nodes: Annotated[str | None, typer.Option(help="Other nodes: 90, +4, -2 or +4xH100.")] = None,
     fail_rack: Annotated[list[str] | None, typer.Option(help="A rack that is gone all the time.")] = None,
     since: Annotated[str | None, typer.Option("--from", help="Count jobs submitted in the last so long: 30d.")] = None,
-    log: Annotated[
-        Path | None, typer.Option(help="A log (JSON of GET /api/v1/events) instead of the server's.")
-    ] = None,
+    log: LogOption = None,
     out: Annotated[Path | None, typer.Option(help="Folder for whatif.html and whatif.json.")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -361,62 +361,23 @@ def whatif(
     work.whatif(data, log, wish, out, as_json=json)
 
 
-importing = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Turn another scheduler's configuration into Penstock's, with a report of what became of each key.",
-)
-app.add_typer(importing, name="import")
-OutOption = Annotated[Path, typer.Option(help="Folder for cluster.yaml, report.json and jobs.csv.")]
-YamlArgument = Annotated[list[Path], typer.Argument(help="YAML files.")]
-
-
-@importing.command("slurm")
-def import_slurm(
-    conf: Annotated[Path | None, typer.Option("--conf", help="slurm.conf; what it includes is read, too.")] = None,
-    gres: Annotated[Path | None, typer.Option(help="gres.conf.")] = None,
-    topology: Annotated[Path | None, typer.Option(help="topology.conf.")] = None,
-    dump: Annotated[Path | None, typer.Option(help="What `sacctmgr dump CLUSTER file=...` wrote.")] = None,
-    qos: Annotated[Path | None, typer.Option(help="What `sacctmgr -P show qos` printed.")] = None,
-    associations: Annotated[Path | None, typer.Option(help="What `sacctmgr -P show assoc tree` printed.")] = None,
-    jobs: Annotated[Path | None, typer.Option(help="History: what `sacct -P -a -X ...` printed.")] = None,
-    out: OutOption = Path("imported"),
+@app.command()
+def audit(
+    job: Annotated[int | None, typer.Argument(help="Number of a job; none: every decision of the log.")] = None,
+    data: DataOption = None,
+    log: LogOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Slurm: nodes, partitions, accounts, and the history of jobs."""
-    from penstock.cli import importing as work
-    from penstock.imports import slurm
+    """Make every decision about a job again from the log, and hold it against the rules.
 
-    files = slurm.SlurmFiles(slurm=conf, gres=gres, topology=topology, dump=dump, qos=qos, associations=associations)
-    work.bring(lambda: slurm.read(files), out, jobs, as_json=json)
+    Ends with 1 when a decision does not come out again, or a rule was not kept.
+    """
+    from penstock.cli import audit as work
 
-
-@importing.command("kueue")
-def import_kueue(files: YamlArgument, out: OutOption = Path("imported"), json: JsonOption = False) -> None:
-    """Kueue: cluster queues, cohorts and flavours."""
-    from penstock.cli import importing as work
-    from penstock.imports import kueue
-
-    work.bring(lambda: kueue.read(files), out, None, as_json=json)
+    work.show_audit(job, data, log, as_json=json)
 
 
-@importing.command("volcano")
-def import_volcano(files: YamlArgument, out: OutOption = Path("imported"), json: JsonOption = False) -> None:
-    """Volcano: queues and the scheduler's plugins."""
-    from penstock.cli import importing as work
-    from penstock.imports import volcano
-
-    work.bring(lambda: volcano.read(files), out, None, as_json=json)
-
-
-@importing.command("yunikorn")
-def import_yunikorn(files: YamlArgument, out: OutOption = Path("imported"), json: JsonOption = False) -> None:
-    """YuniKorn: the queues of a partition."""
-    from penstock.cli import importing as work
-    from penstock.imports import yunikorn
-
-    work.bring(lambda: yunikorn.read(files), out, None, as_json=json)
+app.add_typer(importing, name="import")
 
 
 def main() -> None:

@@ -24,6 +24,9 @@ QueueOption = Annotated[str | None, typer.Option("--queue", "-p", help="Queue to
 TenantOption = Annotated[str | None, typer.Option("--tenant", "-A", help="Team that the job belongs to.")]
 TimeLimitOption = Annotated[str | None, typer.Option("--time-limit", "-t", help="Stop it after this long.")]
 ArrayOption = Annotated[int | None, typer.Option("--array", "-a", help="Submit this many copies.")]
+LogOption = Annotated[
+    Path | None, typer.Option("--log", help="A log (JSON of GET /api/v1/events) instead of the server's.")
+]
 EnvOption = Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE, or NAME to pass your own.")]
 
 PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")

@@ -9,12 +9,11 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from penstock.cli.options import client_of
+from penstock.cli.eventlog import log_of
 from penstock.cli.output import print_json
 from penstock.cli.simulate import print_results, progress, write_page
 from penstock.control.declared import with_changes
 from penstock.core.errors import InvalidInput, Problem, nearest
-from penstock.core.model.events import Record
 from penstock.core.units import parse_duration_ms
 from penstock.extensions import installed_policies
 from penstock.sim.replay.agreement import Agreement, Decisions, agreement
@@ -42,7 +41,7 @@ class Wish(NamedTuple):
 
 def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *, as_json: bool) -> None:
     since_ms = _since_ms(wish.since)
-    told = trace_of(_records(data, log))
+    told = trace_of(log_of(data, log))
     if not told.trace.jobs:
         raise InvalidInput("the log has no jobs yet", hint="submit some, or name another log with --log")
     changed = _changed(told.trace, wish)
@@ -81,15 +80,6 @@ def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *,
     print_results(changed, results)
     if out is not None:
         typer.echo(f"report: {out / 'whatif.html'}")
-
-
-def _records(data: Path | None, log: Path | None) -> list[Record]:
-    if log is None:
-        return list(client_of(data).all_events())
-    try:
-        return msgspec.json.decode(log.read_bytes(), type=list[Record])
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidInput(f"{log} cannot be read as a log: {error}") from error
 
 
 def _since_ms(text: str | None) -> int:

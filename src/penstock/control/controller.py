@@ -9,6 +9,7 @@ from typing import assert_never
 
 import msgspec
 
+from penstock import __version__
 from penstock.control import messages as msg
 from penstock.core import invariants
 from penstock.core.errors import InvalidInput, StaleEpoch, StoreError
@@ -77,7 +78,7 @@ class Controller:
         self.epoch = self._store.acquire_epoch()
         self._load()
         tx = Transaction(self.state, self._clock.unix_ms())
-        tx.emit(ev.LeaderElected(self.epoch, self._name))
+        tx.emit(ev.LeaderElected(self.epoch, self._name, __version__))
         if config is not None and config != self.state.config:
             problems = requests.config_problems(self.state, config)
             if problems:

@@ -72,6 +72,7 @@ class Cycle:
             self._verdicts,
             self._room.held,
             tuple(self._ahead.reserved),
+            now_ms=self._now_ms,
             strategy=f"{self._strategy.name}: {self._strategy.why}",
             pause_ms=self._strategy.batching_window_ms,
             again_ms=self._again_ms(growth),

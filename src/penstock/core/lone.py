@@ -39,6 +39,7 @@ class Lone:
             preemptions=(),
             verdicts={},
             held={},
+            now_ms=now_ms,
             strategy=f"{strategy.name}: {strategy.why}",
             pause_ms=strategy.batching_window_ms,
         )

@@ -68,12 +68,15 @@ class Plan(msgspec.Struct, frozen=True):
     """What one cycle decided, in the order it decided."""
 
     seq: int
+    """The last record that was known."""
     starts: tuple[Start, ...]
     preemptions: tuple[Preemption, ...]
     verdicts: dict[ClassId, Verdict]
     held: dict[JobId, tuple[ReplicaPlace, ...]]
     """Places kept for jobs whose room is being made."""
     reserved: tuple[Reserved, ...] = ()
+    now_ms: int = 0
+    """The time it went by (unix ms)."""
     strategy: str = ""
     """How hard the cycle looked, and why, in words with numbers."""
     pause_ms: int = 0

@@ -190,6 +190,8 @@ def apply_plan(tx: Transaction, proposed: Plan) -> Plan:
                 rule=start.rule,
                 waited_ms=start.waited_ms,
                 choice=start.choice,
+                basis=checked.seq,
+                decided_ms=checked.now_ms,
             )
         )
     for preemption in checked.preemptions:
@@ -203,6 +205,8 @@ def apply_plan(tx: Transaction, proposed: Plan) -> Plan:
                 preemption.beneficiary,
                 preemption.cost,
                 preemption.rule,
+                checked.seq,
+                checked.now_ms,
             )
         )
         if planted("released_before_gone"):

@@ -21,6 +21,8 @@ class LeaderElected(Event, tag=True, frozen=True, omit_defaults=True):
 
     epoch: Epoch
     server: str
+    version: str = ""
+    """Of the program that decides from here on."""
 
 
 class ConfigChanged(Event, tag=True, frozen=True, omit_defaults=True):
@@ -91,6 +93,10 @@ class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
     rule: str = "best_fit"
     waited_ms: int = 0
     choice: int = 0
+    basis: int = 0
+    """The last record that the plan knew; 0 in logs from before this was told."""
+    decided_ms: int = 0
+    """The time the plan went by (unix ms): with `basis`, all that it depended on."""
 
 
 class ReplicaStarted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -119,6 +125,10 @@ class AttemptStopRequested(Event, tag=True, frozen=True, omit_defaults=True):
     """Cost of this victim as the plan weighed it, in device-milliseconds."""
     rule: str = ""
     """What gave the right to ask for it: `lower_priority`, `reclaim`, `shrink`, `grow`, `defrag`, `less_service`."""
+    basis: int = 0
+    """The last record that the plan knew; 0 where no plan asked for it."""
+    decided_ms: int = 0
+    """The time the plan went by (unix ms)."""
 
 
 class CheckpointSaved(Event, tag=True, frozen=True, omit_defaults=True):

@@ -1,0 +1,6 @@
+"""Every decision that the log tells, made again from the log and held against the rules that it names."""
+
+from penstock.core.audit.rederive import audit
+from penstock.core.audit.types import Check, NodeScore, Ruling
+
+__all__ = ["Check", "NodeScore", "Ruling", "audit"]

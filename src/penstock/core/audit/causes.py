@@ -1,0 +1,44 @@
+"""Why an attempt was asked to stop that no plan wanted away: what the log says happened before."""
+
+from collections.abc import Iterator
+
+from penstock.core.amounts import exact_duration
+from penstock.core.audit.types import Check
+from penstock.core.model import events as ev
+from penstock.core.model.ids import NodeName
+from penstock.core.model.jobs import Attempt
+from penstock.core.state import State
+
+
+def cause(record: ev.Record, state: State) -> Iterator[Check]:
+    """Yield what called for the stop, on the state just before it."""
+    event = record.event
+    assert isinstance(event, ev.AttemptStopRequested)
+    job = state.jobs[event.job_id]
+    attempt = job.attempt
+    assert attempt is not None
+    match event.reason:
+        case "cancelled":
+            yield Check("cancelled", job.cancel_requested, "its cancellation was asked for")
+        case "time_limit":
+            limit_ms = job.spec.time_limit_ms
+            ran_ms = record.time_ms - (attempt.running_ms or record.time_ms)
+            text = f"it had run for {exact_duration(ran_ms)} of {exact_duration(limit_ms)} allowed"
+            yield Check("time_limit", 0 < limit_ms <= ran_ms, text)
+        case "drained":
+            closed = [n for n in nodes_of(attempt) if n in state.nodes and state.nodes[n].draining]
+            yield Check("drained", bool(closed), f"drained nodes that it was on: {', '.join(closed) or 'none'}")
+        case "replica_failed":
+            failed = [(r.rank, r.exit) for r in attempt.replicas if r.exit is not None and not r.exit.ok]
+            said = "; ".join(f"replica {rank}: {how.text()}" for rank, how in failed)
+            yield Check("replica_failed", bool(failed), said or "no replica had failed")
+        case "node_lost":
+            gone = [r for r in attempt.replicas if r.state == "lost" or (r.exit is not None and r.exit.problem)]
+            said = "; ".join(f"replica {r.rank} on {r.place.node}: {r.exit.text() if r.exit else 'lost'}" for r in gone)
+            yield Check("node_lost", bool(gone), said or "no replica was lost")
+        case other:
+            yield Check("planned", holds=False, text=f"'{other}' is for plans to ask, and no plan is named")
+
+
+def nodes_of(attempt: Attempt) -> list[NodeName]:
+    return list(dict.fromkeys(replica.place.node for replica in attempt.replicas))

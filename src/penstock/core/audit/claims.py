@@ -1,0 +1,209 @@
+"""Whether an attempt was lawfully asked to leave for another job: the rules of preemption, each with its numbers."""
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from penstock.core.amounts import exact_duration, format_milli, format_resource
+from penstock.core.audit.types import Check
+from penstock.core.derived import whole_total
+from penstock.core.model import events as ev
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job
+from penstock.core.order.ranks import class_of
+from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.plan import Plan, Preemption
+from penstock.core.room.lawful import Claimant, attained_device_ms
+from penstock.core.room.maker import GONE
+from penstock.core.snapshot import Snapshot
+from penstock.core.stuck import listed
+
+_DEVICES = 0
+PlanAgain = Callable[[Snapshot, int], Plan]
+
+
+def claim_checks(event: ev.AttemptStopRequested, plan: Plan, snapshot: Snapshot, again: PlanAgain) -> Iterator[Check]:
+    """Yield the rules that a planned stop had to keep, on what its plan knew.
+
+    Args:
+        plan: what the same inputs give.
+        again: plans another snapshot as that one was planned.
+    """
+    victim = snapshot.running.get(event.job_id)
+    beneficiary = _job(event.beneficiary, snapshot)
+    if victim is None or beneficiary is None or victim.attempt is None:
+        yield Check("known", holds=False, text="the job or the one that it was to leave for did not exist")
+        return
+    case = _Case(event, plan, snapshot, victim, beneficiary, again)
+    yield Check("preemptible", *case.preemptible())
+    if event.rule in ("shrink", "grow"):
+        yield Check(event.rule, *case.resized())
+    else:
+        yield Check("min_runtime", *case.ran_enough())
+    match event.rule:
+        case "lower_priority":
+            yield Check("priority", *case.priority())
+            yield from case.guarantees()
+        case "reclaim":
+            yield from case.reclaim()
+        case "less_service":
+            yield Check("less_service", *case.less_service())
+        case "defrag":
+            settings = snapshot.config.settings
+            yield Check(
+                "defrag",
+                settings.defrag,
+                "jobs that can save may be moved" if settings.defrag else "nobody may be moved",
+            )
+    if event.rule != "grow":
+        yield Check("needed", *case.needed())
+
+
+def _job(job_id: JobId | None, snapshot: Snapshot) -> Job | None:
+    if job_id is None:
+        return None
+    running = snapshot.running.get(job_id)
+    return running or next((j for _, _, jobs in snapshot.classes for j in jobs if j.id == job_id), None)
+
+
+Answer = tuple[bool, str]
+
+
+class _Case:
+    """One stop, and the queues as they stood before the plan."""
+
+    def __init__(
+        self,
+        event: ev.AttemptStopRequested,
+        plan: Plan,
+        snapshot: Snapshot,
+        victim: Job,
+        beneficiary: Job,
+        again: PlanAgain,
+    ) -> None:
+        self.event, self.plan, self.snapshot = event, plan, snapshot
+        self.victim, self.beneficiary = victim, beneficiary
+        self._plan = again
+        self.now_ms, self.settings = event.decided_ms, snapshot.config.settings
+        self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), self.now_ms)
+
+    def _part(self, job: Job) -> Branch:
+        return self.tree.part(self.tree.branches[job.spec.queue], job.spec.tenant)
+
+    def _held(self, job: Job) -> tuple[int, ...]:
+        assert job.attempt is not None
+        places = [r.place if r.holds else GONE for r in job.attempt.replicas]
+        return self.tree.demand_of(job.ask, places, self.snapshot.nodes)
+
+    def _claimant(self) -> Claimant:
+        key = class_of(self.beneficiary, self.snapshot.config)
+        return Claimant(self.beneficiary, key, self._part(self.beneficiary), self.tree.demand(key), self.tree)
+
+    def preemptible(self) -> Answer:
+        if self.event.rule in ("shrink", "grow"):
+            return (
+                self.victim.spec.ask.elastic,
+                "it is elastic" if self.victim.spec.ask.elastic else "it is not elastic",
+            )
+        allowed = self.victim.spec.preemptible
+        return allowed, "it may be preemptible" if allowed else "it is not preemptible"
+
+    def ran_enough(self) -> Answer:
+        attempt, rule = self.victim.attempt, self.tree.rules.get(self.victim.spec.queue)
+        assert attempt is not None
+        least_ms = rule.min_runtime_ms if rule is not None else None
+        if least_ms is None:
+            least_ms = self.settings.min_runtime_before_preemption_ms
+        ran_ms = self.now_ms - (attempt.running_ms or attempt.allocated_ms)
+        return ran_ms >= least_ms, f"it had run for {exact_duration(ran_ms)}; {exact_duration(least_ms)} are guaranteed"
+
+    def priority(self) -> Answer:
+        own, other = self.victim.spec.priority, self.beneficiary.spec.priority
+        rule = self.tree.rules.get(self.beneficiary.spec.queue)
+        allowed = rule is not None and rule.preemption == "lower_priority"
+        text = f"its priority {own} is {'below' if own < other else 'not below'} {other} of job {self.beneficiary.id}"
+        return own < other and allowed, text if allowed else f"queue {self.beneficiary.spec.queue} asks nobody to leave"
+
+    def guarantees(self) -> Iterator[Check]:
+        """Yield what queues that are the victims' alone keep of their guarantees, when all of the plan has come."""
+        for start in self.plan.starts:
+            job = _job(start.job_id, self.snapshot)
+            if job is not None and job.spec.queue in self.tree.branches:
+                self.tree.charge(self._part(job), self.tree.demand_of(start.ask, start.places, self.snapshot.nodes))
+        for job in (self.snapshot.running[p.victim] for p in self._asked()):
+            self.tree.charge(self._part(job), self._held(job), -1)
+        mine = set(map(id, self._part(self.beneficiary).path()))
+        held = self._held(self.victim)
+        for branch in self._part(self.victim).path():
+            if id(branch) in mine:
+                continue
+            for column, amount in branch.promised:
+                if held[column]:
+                    name = self.tree.resources[column]
+                    kept, promised = (format_resource(name, n) for n in (branch.used[column], amount))
+                    text = f"queue {branch.name} keeps {name} {kept} of {promised} guaranteed"
+                    yield Check("guarantee", branch.used[column] >= amount, text)
+
+    def reclaim(self) -> Iterator[Check]:
+        """Yield what the claimant's queue was promised and has, and what the victim's borrows.
+
+        Starts of the same plan may have come before: what holds with none of them or with all of them holds.
+        """
+        claimant = self._claimant()
+        text = f"queue {self.beneficiary.spec.queue} with it stays within what it, or a queue above it, is guaranteed"
+        yield Check("reclaim", claimant.may_reclaim, text)
+        mine = set(map(id, self._part(self.beneficiary).path()))
+        lent = claimant.lends(self._part(self.victim), self._held(self.victim))
+        uses = [
+            f"queue {branch.name} holds {format_milli(branch.used[_DEVICES])} devices, "
+            f"{format_milli(branch.guaranteed[_DEVICES]) if branch.guaranteed else 0} guaranteed"
+            for branch in self._part(self.victim).path()
+            if id(branch) not in mine
+        ]
+        if not lent:
+            for start in self.plan.starts:
+                job = _job(start.job_id, self.snapshot)
+                if job is not None and job.spec.queue in self.tree.branches:
+                    demand = self.tree.demand_of(start.ask, start.places, self.snapshot.nodes)
+                    self.tree.charge(self._part(job), demand)
+            lent = claimant.lends(self._part(self.victim), self._held(self.victim))
+        yield Check("borrowed", lent, "; ".join(uses))
+
+    def less_service(self) -> Answer:
+        own = attained_device_ms(self.victim, self.now_ms)
+        other = self.beneficiary.served_device_ms
+        text = (
+            f"it has attained {exact_duration(own)} of device time, job {self.beneficiary.id} {exact_duration(other)}"
+        )
+        return own > other, text
+
+    def resized(self) -> Answer:
+        attempt = self.victim.attempt
+        assert attempt is not None
+        held, least, most = len(attempt.replicas), self.victim.spec.ask.replicas, self.victim.spec.ask.replicas_max
+        if self.event.rule == "shrink":
+            return held > least, f"it held {held} replicas and can go on with {least}"
+        return held < most, f"it held {held} replicas and may have {most}"
+
+    def needed(self) -> Answer:
+        """Plan the same cycle with this job left alone: what becomes of the other one then."""
+        kept = replace(self.victim, spec=replace(self.victim.spec, preemptible=False))
+        alone = replace(
+            self.snapshot,
+            running={**self.snapshot.running, kept.id: kept},
+            elastic=tuple(i for i in self.snapshot.elastic if i != kept.id),
+        )
+        plan, other = self._plan(alone, self.now_ms), self.beneficiary.id
+        if any(start.job_id == other for start in plan.starts):
+            return False, f"left alone: job {other} starts all the same"
+        instead = [p for p in plan.preemptions if p.beneficiary == other]
+        if not instead:
+            return True, f"left alone: job {other} goes on waiting"
+        now, then = (exact_duration(sum(p.cost for p in some)) for some in (self._asked(), instead))
+        text = (
+            f"left alone: {listed(p.victim for p in instead)} would leave instead, which costs {then} of device time; "
+        )
+        return True, text + f"this costs {now}"
+
+    def _asked(self) -> list[Preemption]:
+        return [p for p in self.plan.preemptions if p.beneficiary == self.beneficiary.id]

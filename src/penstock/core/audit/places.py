@@ -1,0 +1,113 @@
+"""What a start had to keep: places that were free, maxima of queues; whom it passed, and how its node was scored."""
+
+from collections.abc import Iterator
+
+from penstock.core.amounts import format_resource
+from penstock.core.audit.types import Check, NodeScore
+from penstock.core.model import events as ev
+from penstock.core.model.ids import JobId
+from penstock.core.place.fit import needs_of
+from penstock.core.place.index import FreeCluster, Strategy
+from penstock.core.place.score import NO_FIT
+from penstock.core.plan import Plan
+from penstock.core.snapshot import Snapshot
+from penstock.core.state import State
+from penstock.core.stuck import listed
+
+OTHERS_SHOWN = 3
+"""Other nodes whose scores are shown."""
+_NOT_SCORED = ("first_fit", "first_fit_decreasing", "random")
+
+
+def place_checks(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot, state: State) -> Iterator[Check]:
+    """Yield what a start had to keep.
+
+    Args:
+        plan: what the same inputs give, as far as it holds on `state`, the state at its commit.
+    """
+    free = any(s.job_id == event.job_id and s.places == event.places for s in plan.starts) or _free(event, state)
+    nodes = ", ".join(dict.fromkeys(place.node for place in event.places))
+    text = "was free" if free else "was not free"
+    yield Check("free", free, f"what it takes {text} on {nodes} when it was committed")
+    yield from _maxima(event, plan, state)
+    yield from _passed(event, plan, snapshot)
+
+
+def _free(event: ev.AttemptAllocated, state: State) -> bool:
+    """Return whether every device of a start has something free: for starts that do not come out again."""
+    free = state.derived.free
+    return all(
+        p.node in free and not free[p.node].closed and all(free[p.node].devices[i] > 0 for i in p.devices)
+        for p in event.places
+    )
+
+
+def _maxima(event: ev.AttemptAllocated, plan: Plan, state: State) -> Iterator[Check]:
+    """Yield the use of each queue with a maximum, after this start and those before it."""
+    tree = state.queue_tree()
+    for start in plan.starts:
+        job = state.jobs[start.job_id]
+        branch = tree.branches.get(job.spec.queue)
+        if branch is None:
+            continue
+        tree.charge(tree.part(branch, job.spec.tenant), tree.demand_of(start.ask, start.places, state.nodes))
+        if start.job_id == event.job_id:
+            break
+    at = tree.branches.get(state.jobs[event.job_id].spec.queue)
+    for queue in at.path() if at is not None else ():
+        for column, limit in queue.limits:
+            name = tree.resources[column]
+            used, most = (format_resource(name, amount) for amount in (queue.used[column], limit))
+            within = queue.used[column] <= limit
+            yield Check("maximum", within, f"queue {queue.name}: {name} {used} of at most {most} used, with it")
+
+
+def _passed(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> Iterator[Check]:
+    """Say whom the start passed: jobs of its pool that had been submitted before it and went on waiting, and why."""
+    started = {start.job_id for start in plan.starts}
+    mine = next((j for _, _, jobs in snapshot.classes for j in jobs if j.id == event.job_id), None)
+    if mine is None:
+        return
+    passed: dict[str, list[JobId]] = {}
+    for class_id, key, jobs in snapshot.classes:
+        if key.ask.pool != mine.spec.ask.pool:
+            continue
+        older = [j.id for j in jobs if j.submit_seq < mine.submit_seq and j.id not in started]
+        if older:
+            verdict = plan.verdicts.get(class_id)
+            passed.setdefault(verdict.code if verdict is not None else "not_looked_at", []).extend(older)
+    if passed:
+        said = "; ".join(f"{code}: {len(ids)} ({listed(sorted(ids))})" for code, ids in sorted(passed.items()))
+        yield Check("passed", holds=True, text=f"older jobs that went on waiting: {said}")
+
+
+def scores_of(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> tuple[NodeScore, ...]:
+    """Return how the node of the first replica was scored, and the best of the others; empty where nobody scores.
+
+    What is kept for others is not looked at: a node with a better score that was not taken was kept.
+    """
+    start = next((s for s in plan.starts if s.job_id == event.job_id), None)
+    if start is None or not start.places or event.rule in _NOT_SCORED:
+        return ()
+    pools = {p.name: Strategy(p.placement, p.speeds) for p in snapshot.config.pools}
+    cluster = FreeCluster(pools, snapshot.typical)
+    cluster.sync(snapshot.nodes, snapshot.free)
+    for other in plan.starts:
+        if other is start:
+            break
+        cluster.take(other.ask, other.places)
+    tenant = next(j.spec.tenant for _, _, jobs in snapshot.classes for j in jobs if j.id == event.job_id)
+    need, most = needs_of(start.ask, tenant)[0]
+    first = start.places[0].node
+    together = sum(place.node == first for place in start.places[:most])
+    view = cluster.view(need, together, event.rule)
+    chosen = cluster.state_of[cluster.index[first]]
+    score = view.score(cluster.table, chosen)
+    if score == NO_FIT:
+        return ()
+    found = [NodeScore(first, score, cluster.count(chosen) - 1, chosen=True)]
+    others = [state for state in cluster.fitting_states(view) if state != chosen][:OTHERS_SHOWN]
+    for state in others:
+        name = cluster.names[cluster.lowest_node(state)]
+        found.append(NodeScore(name, view.score(cluster.table, state), cluster.count(state) - 1))
+    return tuple(sorted(found, key=lambda s: (s.score, not s.chosen, s.node)))

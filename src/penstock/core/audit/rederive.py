@@ -1,0 +1,202 @@
+"""Decides again what a log says was decided: the state is folded up to what each plan knew, and planned anew.
+
+A plan depends on the log up to its `basis` and on the time it went by, both of which its decisions carry; what of it
+still held at its commit depends on the log up to there. So a log alone shows whether its decisions follow from it.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from penstock.core.audit.causes import cause
+from penstock.core.audit.claims import claim_checks
+from penstock.core.audit.places import place_checks, scores_of
+from penstock.core.audit.types import Ruling
+from penstock.core.choose.candidates import Chooser
+from penstock.core.errors import BrokenInvariant, InvalidInput
+from penstock.core.extension import Policies
+from penstock.core.model import events as ev
+from penstock.core.model.ids import JobId
+from penstock.core.plan import Plan, Preemption, Start, verify
+from penstock.core.snapshot import Snapshot, take_snapshot
+from penstock.core.state import State
+
+Decision = ev.AttemptAllocated | ev.AttemptStopRequested
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What one plan led to, as the log tells it."""
+
+    basis: int
+    decided_ms: int
+    records: tuple[ev.Record, ...]
+    """Of its decisions, in their order."""
+
+
+def planned_in(records: Sequence[ev.Record]) -> list[Planned]:
+    """Return the plans of a log that say what they were made on."""
+    told = [r for r in records if isinstance(r.event, Decision) and r.event.basis]
+    return [Planned(*key, tuple(group)) for key, group in groupby(told, key=_made_on)]
+
+
+def _made_on(record: ev.Record) -> tuple[int, int]:
+    assert isinstance(record.event, Decision)
+    return record.event.basis, record.event.decided_ms
+
+
+def audit(
+    records: Sequence[ev.Record],
+    job_id: JobId | None = None,
+    *,
+    policies: Policies | None = None,
+    on_record: Callable[[int], None] | None = None,
+) -> Iterator[Ruling]:
+    """Yield what an audit says of each start and each stop, in their order.
+
+    Args:
+        records: the log from its first record on.
+        job_id: only decisions about this job, and those by which others left for it; they come with digest and
+            scores. None: all decisions.
+        policies: those of third parties that the cluster uses.
+        on_record: called after each record with its place.
+
+    Raises: InvalidInput for records that cannot follow from those before them.
+    """
+    return _Auditor(records, job_id, policies).run(on_record)
+
+
+class _Auditor:
+    def __init__(self, records: Sequence[ev.Record], job_id: JobId | None, policies: Policies | None) -> None:
+        self._records, self._job_id = records, job_id
+        self._state, self._version = State(), ""
+        self._chooser = Chooser(policies)
+        wanted = [p for p in planned_in(records) if any(self._wanted(r.event) for r in p.records)]
+        self._by_basis = {p.basis: p for p in wanted}
+        self._by_first = {p.records[0].seq: p for p in wanted}
+        self._open: dict[int, tuple[Snapshot, Plan, str]] = {}
+        """Plans made again that are not committed yet, by their basis."""
+        self._ruled: dict[int, Ruling] = {}
+        """What is said of decisions that come next, by their records."""
+
+    def _wanted(self, event: ev.AnyEvent) -> bool:
+        if not isinstance(event, Decision):
+            return False
+        theirs = isinstance(event, ev.AttemptStopRequested) and event.beneficiary == self._job_id
+        return self._job_id is None or event.job_id == self._job_id or theirs
+
+    def run(self, on_record: Callable[[int], None] | None) -> Iterator[Ruling]:
+        for place, record in enumerate(self._records, start=1):
+            planned = self._by_first.get(record.seq)
+            if planned is not None and planned.basis in self._open:
+                self._compare(planned)
+            if self._wanted(record.event):
+                ruled = self._ruled.pop(record.seq, None)
+                yield ruled if ruled is not None else self._not_derived(record)
+            if isinstance(record.event, ev.LeaderElected):
+                self._version = record.event.version
+            self._apply(record)
+            due = self._by_basis.get(self._state.seq)
+            if due is not None:
+                self._plan(due)
+            if on_record is not None:
+                on_record(place)
+
+    def _apply(self, record: ev.Record) -> None:
+        try:
+            self._state.apply(record)
+        except (BrokenInvariant, KeyError, IndexError, ValueError, AssertionError) as error:
+            text = (
+                f"record {record.seq} ({type(record.event).__name__}) does not follow from those before it: {error!r}"
+            )
+            raise InvalidInput(text, hint="the log was damaged or changed") from error
+
+    def _plan(self, due: Planned) -> None:
+        digest = ""
+        if self._job_id is not None:
+            digest = hashlib.sha256(msgspec.msgpack.encode(self._state.image())).hexdigest()
+        snapshot = take_snapshot(self._state)
+        self._open[due.basis] = (snapshot, self._chooser.plan(snapshot, due.decided_ms), digest)
+
+    def _compare(self, planned: Planned) -> None:
+        """Hold what the log tells of one plan against what comes out now; the state is that of the commit."""
+        snapshot, proposed, digest = self._open.pop(planned.basis)
+        plan = verify(proposed, self._state)
+        derived = [*map(_start_key, plan.starts), *map(_stop_key, plan.preemptions)]
+        for at, record in enumerate(planned.records):
+            event = record.event
+            assert isinstance(event, Decision)
+            if not self._wanted(event):
+                continue
+            same = at < len(derived) and derived[at] == _told_key(event)
+            ruling = _ruling(record, self._state)
+            checks, scores = ruling.checks, ruling.scores
+            if isinstance(event, ev.AttemptAllocated):
+                checks = tuple(place_checks(event, plan, snapshot, self._state))
+                scores = scores_of(event, plan, snapshot) if self._job_id is not None else ()
+            else:
+                checks = tuple(claim_checks(event, plan, snapshot, self._chooser.plan))
+            self._ruled[record.seq] = msgspec.structs.replace(
+                ruling,
+                basis=event.basis,
+                decided_ms=event.decided_ms,
+                digest=digest,
+                same=same,
+                instead="" if same else _instead(event, plan),
+                version=self._version,
+                checks=checks,
+                scores=scores,
+            )
+
+    def _not_derived(self, record: ev.Record) -> Ruling:
+        ruling = _ruling(record, self._state)
+        if not ruling.planned:
+            checks = tuple(cause(record, self._state))
+            return msgspec.structs.replace(ruling, version=self._version, checks=checks)
+        return msgspec.structs.replace(ruling, version=self._version)
+
+
+def _ruling(record: ev.Record, state: State) -> Ruling:
+    event = record.event
+    if isinstance(event, ev.AttemptAllocated):
+        nodes = ", ".join(dict.fromkeys(place.node for place in event.places))
+        text = f"attempt {event.attempt} given places on {nodes}"
+        return Ruling(record.seq, record.time_ms, "start", event.job_id, event.attempt, text, event.rule)
+    assert isinstance(event, ev.AttemptStopRequested)
+    text = f"attempt {event.attempt} asked to leave ({event.reason})"
+    other = event.beneficiary
+    if other is not None and other != event.job_id:
+        name = state.jobs[other].spec.name if other in state.jobs else ""
+        text += f" for job {other}" + (f" '{name}'" if name else "")
+    planned = bool(event.rule)
+    return Ruling(record.seq, record.time_ms, "stop", event.job_id, event.attempt, text, event.rule, other, planned)
+
+
+_Key = tuple[object, ...]
+
+
+def _start_key(start: Start) -> _Key:
+    return ("start", start.job_id, start.attempt, start.places, start.choice, start.rule, start.waited_ms)
+
+
+def _stop_key(stop: Preemption) -> _Key:
+    return ("stop", stop.victim, stop.attempt, stop.beneficiary, stop.cost, stop.rule)
+
+
+def _told_key(event: Decision) -> _Key:
+    if isinstance(event, ev.AttemptAllocated):
+        return ("start", event.job_id, event.attempt, event.places, event.choice, event.rule, event.waited_ms)
+    return ("stop", event.job_id, event.attempt, event.beneficiary, event.cost, event.rule)
+
+
+def _instead(event: Decision, plan: Plan) -> str:
+    """Say what becomes of the job in the plan that comes out now."""
+    start = next((s for s in plan.starts if s.job_id == event.job_id), None)
+    if start is not None:
+        nodes = ", ".join(dict.fromkeys(place.node for place in start.places))
+        return f"it starts on {nodes}"
+    stop = next((p for p in plan.preemptions if p.victim == event.job_id), None)
+    if stop is not None:
+        return f"it leaves for job {stop.beneficiary} by {stop.rule}"
+    return "it is not started" if isinstance(event, ev.AttemptAllocated) else "it is not asked to leave"

@@ -1,0 +1,63 @@
+"""What an audit finds, as values that are printed or written as JSON."""
+
+from typing import Literal
+
+import msgspec
+
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One rule that a decision had to keep, with the numbers of that moment."""
+
+    rule: str
+    """Stable name: `free`, `maximum`, `priority`, `reclaim`, `guarantee`, `min_runtime`, `needed`, ..."""
+    holds: bool
+    text: str
+
+
+class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the strategy thought of a node; the lowest score goes first."""
+
+    node: NodeName
+    score: int
+    alike: int = 0
+    """Other nodes with the same score, for the same is free there."""
+    chosen: bool = False
+
+
+class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an audit says of one decision."""
+
+    seq: int
+    """Of the record that tells it."""
+    time_ms: int
+    kind: Literal["start", "stop"]
+    job_id: JobId
+    attempt: AttemptNumber
+    text: str
+    rule: str = ""
+    """By which strategy the nodes were chosen, or what gave the right to ask for the stop."""
+    beneficiary: JobId | None = None
+    """The job for which this one was asked to leave."""
+    planned: bool = True
+    """Whether a plan decided it; what follows from an exit, a user's wish or a limit needs none."""
+    basis: int = 0
+    """The last record that the plan knew; 0 where the log does not say so."""
+    decided_ms: int = 0
+    digest: str = ""
+    """SHA-256 of the state that the plan was made on: two logs with the same digest led to the same question."""
+    same: bool | None = None
+    """Whether the same inputs give the same decision today; None where it was not planned, or its basis is not told."""
+    instead: str = ""
+    """What they give instead."""
+    version: str = ""
+    """Of the program that decided."""
+    checks: tuple[Check, ...] = ()
+    scores: tuple[NodeScore, ...] = ()
+    """The node of the first replica among others that would have held it, best first."""
+
+    @property
+    def lawful(self) -> bool:
+        """Whether every rule was kept, and nothing else comes out when it is decided again."""
+        return self.same is not False and all(check.holds for check in self.checks)
