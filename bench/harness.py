@@ -39,11 +39,16 @@ class Server:
 
 
 @contextmanager
-def server(cpus: int = 64) -> Iterator[Server]:
-    """Run a server in a folder of its own; everything of it is gone afterwards."""
+def server(cpus: int = 64, declared: dict[str, Any] | None = None) -> Iterator[Server]:
+    """Run a server in a folder of its own; everything of it is gone afterwards.
+
+    Args:
+        declared: a cluster file instead of the one node with so many CPUs.
+    """
     root = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     cluster = root / "cluster.yaml"
-    cluster.write_text(f"nodes: [{{name: bench, cpus: {cpus}, memory: 16GiB}}]\n")
+    one = {"nodes": [{"name": "bench", "cpus": cpus, "memory": "16GiB"}]}
+    cluster.write_text(json.dumps(declared or one))
     data = root / "data"
     options = json.dumps({"data": str(data), "cluster_file": str(cluster), "respawn_agents": False})
     with (root / "log").open("wb") as log:

@@ -49,7 +49,9 @@ def test_a_quota_holds_back(log):
 def test_it_is_said_how_well_the_replay_agrees(log, tmp_path):
     done = penstock("whatif", "--log", log, "-P", "fifo+strict", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("the replay of what happened starts 40 of 40 attempts on the same nodes, all in the ")
+    again, replayed = done.stdout.splitlines()[:2]
+    assert again == "40 of 40 decisions come out the same from what each of them knew"
+    assert replayed.startswith("the replay of what happened starts 40 of 40 attempts on the same nodes, all in the ")
     assert "fifo+strict" in done.stdout
     assert (tmp_path / "out" / "whatif.html").exists()
 

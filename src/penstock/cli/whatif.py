@@ -13,7 +13,9 @@ from penstock.cli.eventlog import log_of
 from penstock.cli.output import print_json
 from penstock.cli.simulate import print_results, progress, write_page
 from penstock.control.declared import with_changes
+from penstock.core.audit import audit
 from penstock.core.errors import InvalidInput, Problem, nearest
+from penstock.core.model.events import Record
 from penstock.core.units import parse_duration_ms
 from penstock.extensions import installed_policies
 from penstock.sim.replay.agreement import Agreement, Decisions, agreement
@@ -29,6 +31,13 @@ REAL = "as it was"
 """The replay of the unchanged log."""
 
 
+class Again(msgspec.Struct, frozen=True):
+    """How many decisions of the log say what they were made on, and how many of them come out the same again."""
+
+    decisions: int
+    same: int
+
+
 class Wish(NamedTuple):
     """What shall be different, as the command line says it."""
 
@@ -41,7 +50,8 @@ class Wish(NamedTuple):
 
 def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *, as_json: bool) -> None:
     since_ms = _since_ms(wish.since)
-    told = trace_of(log_of(data, log))
+    records = log_of(data, log)
+    told = trace_of(records)
     if not told.trace.jobs:
         raise InvalidInput("the log has no jobs yet", hint="submit some, or name another log with --log")
     changed = _changed(told.trace, wish)
@@ -49,15 +59,17 @@ def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *,
     tried = [_variant(words, changed, wish) for words in wish.policies or ("as_is",)]
     results = []
     decisions = Decisions()
-    with progress(f"{len(told.trace.jobs):,} jobs of the log, {1 + len(tried)} replays", quiet=as_json) as on_share:
+    steps = 2 + len(tried)
+    with progress(f"{len(told.trace.jobs):,} jobs of the log, {steps - 1} replays", quiet=as_json) as on_share:
 
         def report(place: int) -> Progress:
             def said(done: int, total: int) -> None:
                 if on_share is not None:
-                    on_share((place + done / max(1, total)) / (1 + len(tried)))
+                    on_share((place + done / max(1, total)) / steps)
 
             return said
 
+        again = _again(records, report(steps - 1))
         real = replay(told.trace, physics, on_plan=decisions, on_progress=report(0))
         found = _agreement(told, decisions, real)
         results.append(_result(REAL, real, since_ms))
@@ -74,9 +86,9 @@ def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *,
         write_page(told.trace, results, out, "whatif")
     if as_json:
         shown = [{"policy": r.variant, "measures": r.measures} for r in results]
-        print_json({"agreement": found, "results": shown, "notes": told.trace.notes})
+        print_json({"again": again, "agreement": found, "results": shown, "notes": told.trace.notes})
         return
-    _say(found)
+    _say(again, found)
     print_results(changed, results)
     if out is not None:
         typer.echo(f"report: {out / 'whatif.html'}")
@@ -130,8 +142,21 @@ def _agreement(told: Told, decisions: Decisions, real: Ran) -> Agreement:
     return agreement(told.stories, decisions, [life.started_ms for life in real.lives], ended_ms)
 
 
-def _say(found: Agreement) -> None:
+def _again(records: Sequence[Record], said: Progress) -> Again:
+    """Make the plans of the log again: what they decided follows from what each of them knew, or it does not."""
+
+    def at(place: int) -> None:
+        if place % 1000 == 0:
+            said(place, len(records))
+
+    same = [r.same for r in audit(records, policies=installed_policies(), on_record=at) if r.basis]
+    return Again(len(same), sum(map(bool, same)))
+
+
+def _say(again: Again, found: Agreement) -> None:
     """Say how well the replay of the unchanged log agrees with what happened: what the rest is worth."""
+    if again.decisions:
+        typer.echo(f"{again.same:,} of {again.decisions:,} decisions come out the same from what each of them knew")
     text = f"the replay of what happened starts {found.same:,} of {found.decisions:,} attempts on the same nodes"
     text += ", all in the same order" if found.exact else f", the first {found.in_order:,} in the same order"
     off = f"{found.start_off_ms:,} ms off in the middle; the makespan is {100 * found.makespan_off:.1f} % off"
