@@ -19,8 +19,7 @@ from penstock.core.audit import audit
 from penstock.core.model import events as ev
 from penstock.engines.local.launch import stop_agent
 from penstock.engines.local.paths import DataFolder
-from penstock.sim.replay.agreement import Agreement, Decisions, agreement
-from penstock.sim.replay.physics import Physics
+from penstock.sim.replay.agreement import Agreement, Decisions, agreement, as_recorded
 from penstock.sim.replay.replay import replay
 from penstock.traces.ownlog import trace_of
 
@@ -94,7 +93,7 @@ def compared(records: list[ev.Record]) -> tuple[int, int, int, Agreement]:
     again = [ruling.same for ruling in audit(records) if ruling.planned]
     in_order = next((at for at, same in enumerate(again) if not same), len(again))
     told, decisions = trace_of(records), Decisions()
-    ran = replay(told.trace, Physics(start_ms=told.start_ms, save_ms=told.save_ms), on_plan=decisions)
+    ran = replay(told.trace, as_recorded(told), on_plan=decisions)
     ended_ms = max(life.ended_ms for life in ran.lives)
     found = agreement(told.stories, decisions, [life.started_ms for life in ran.lives], ended_ms)
     return len(again), sum(map(bool, again)), in_order, found

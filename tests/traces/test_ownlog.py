@@ -53,7 +53,7 @@ def test_what_can_save_is_the_sum_of_its_attempts():
     found = told(w)
     assert [j.work.run_ms for j in found.trace.jobs] == [60 * SECOND, 10 * SECOND]
     assert [j.work.saves for j in found.trace.jobs] == [True, False]
-    assert found.save_ms == 2 * SECOND
+    assert found.leave_ms == 2 * SECOND
 
 
 def test_failures_before_the_last_attempt_are_kept():
@@ -85,7 +85,7 @@ def test_what_has_not_ended_is_said():
 def test_nodes_come_and_go():
     w = World(node("a", 1))
     w.submit(1, time_limit_ms=SECOND)
-    w.now += 10 * SECOND
+    w.now += 40 * SECOND
     w.hello(node("b", 2))
     w.commit(lambda tx: lose_node(tx, "a", "test"))
     w.now += 5 * SECOND
@@ -93,11 +93,13 @@ def test_nodes_come_and_go():
     w.drain("b")
     found = told(w).trace
     assert [spec.name for spec in found.nodes] == ["a", "b"]
-    begun = found.outages[0].from_ms
+    begun, lease_ms = found.outages[0].from_ms, w.state.config.settings.lease_ttl_ms
+    assert 0 < lease_ms < 40 * SECOND
     assert [(o.node, o.from_ms - begun, o.until_ms - begun) for o in found.outages] == [
-        ("b", 0, 10 * SECOND),
-        ("a", 10 * SECOND, 15 * SECOND),
+        ("b", 0, 40 * SECOND),
+        ("a", 40 * SECOND - lease_ms, 45 * SECOND),
     ]
+    assert found.outages[1].known_ms - begun == 40 * SECOND
     assert [change.drained for change in found.changes] == ["b"]
 
 

@@ -18,9 +18,8 @@ from penstock.core.errors import InvalidInput, Problem, nearest
 from penstock.core.model.events import Record
 from penstock.core.units import parse_duration_ms
 from penstock.extensions import installed_policies
-from penstock.sim.replay.agreement import Agreement, Decisions, agreement
+from penstock.sim.replay.agreement import Agreement, Decisions, agreement, as_recorded
 from penstock.sim.replay.compare import Result, result_of
-from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.replay import Progress, Ran, replay
 from penstock.sim.replay.variants import Variant, variant
 from penstock.traces.edit import with_nodes
@@ -55,7 +54,7 @@ def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *,
     if not told.trace.jobs:
         raise InvalidInput("the log has no jobs yet", hint="submit some, or name another log with --log")
     changed = _changed(told.trace, wish)
-    physics = Physics(start_ms=told.start_ms, save_ms=told.save_ms)
+    physics = as_recorded(told)
     tried = [_variant(words, changed, wish) for words in wish.policies or ("as_is",)]
     results = []
     decisions = Decisions()

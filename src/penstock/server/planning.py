@@ -15,7 +15,7 @@ from penstock.core.state import Image
 from penstock.server.answers import ApiError
 from penstock.server.backend import Backend
 from penstock.sim.replay.dryrun import dry_run
-from penstock.sim.replay.outlook import LearnedLength
+from penstock.sim.replay.outlook import learned_lengths
 
 WAITING_MAX = 8
 """Dry runs asked for at once; they are worked out one after the other."""
@@ -55,7 +55,7 @@ class DryRuns:
             image,
             request,
             now_ms,
-            LearnedLength(self._predictor, now_ms),
+            learned_lengths(self._predictor),
             finished=self._outcomes(request, [job.id for job in image.jobs]),
             policies=backend.service.policies,
             enough=lambda: backend.clock.monotonic_ms() - begun_ms > TIME_MAX_MS,

@@ -58,6 +58,8 @@ class Outage(msgspec.Struct, frozen=True):
     node: NodeName
     from_ms: int
     until_ms: int
+    known_ms: int = 0
+    """When the scheduler knew of it (unix ms); 0: as long after it as the replay says."""
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):

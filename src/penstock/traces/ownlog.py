@@ -55,7 +55,7 @@ class Told(msgspec.Struct, frozen=True):
     trace: Trace
     start_ms: int
     """From allocation until all replicas ran."""
-    save_ms: int
+    leave_ms: int
     """From the order to save and leave until the last replica was gone."""
     stories: dict[JobId, Story]
     """By the jobs' numbers in the log."""
@@ -80,6 +80,9 @@ class _Reading:
         """Since when nodes are away (unix ms)."""
         self.first_ms = self.last_ms = 0
         self._ready: set[NodeName] = set()
+        self._ready_ms: dict[NodeName, int] = {}
+        self._known: dict[NodeName, int] = {}
+        """When it was known that nodes were away that are (unix ms)."""
 
     def take(self, record: ev.Record) -> None:
         event, now_ms = record.event, record.time_ms
@@ -116,14 +119,21 @@ class _Reading:
             case ev.NodeReady():
                 since_ms = self.gone.pop(event.node, now_ms)
                 if since_ms < now_ms:
-                    self.outages.append(Outage(event.node, since_ms, now_ms))
+                    self.outages.append(Outage(event.node, since_ms, now_ms, self._known.pop(event.node, since_ms)))
                 self._ready.add(event.node)
+                self._ready_ms[event.node] = now_ms
             case ev.NodeLost():
-                self.gone.setdefault(event.node, now_ms)
-                self._ready.discard(event.node)
+                self._lost(event.node, now_ms)
             case ev.NodeDrainChanged():
                 drained = Change(now_ms, drained=event.node) if event.draining else Change(now_ms, opened=event.node)
                 self.changes.append(drained)
+
+    def _lost(self, node: NodeName, now_ms: int) -> None:
+        """Note that a node's lease ran out: it had been gone for as long as a lease lasts."""
+        lease_ms = self.config.settings.lease_ttl_ms if self.config is not None else 0
+        self.gone.setdefault(node, max(self._ready_ms.get(node, 0), now_ms - lease_ms))
+        self._known[node] = now_ms
+        self._ready.discard(node)
 
     def _attempt(self, event: ev.AnyEvent, now_ms: int, seq: int) -> None:
         match event:
@@ -147,11 +157,15 @@ class _Reading:
             case _:
                 pass
 
+    def _still_out(self, node: NodeName) -> Outage:
+        since_ms = self.gone[node]
+        return Outage(node, since_ms, 0, self._known.get(node, since_ms))
+
     def told(self, name: str) -> Told:
         ids = {job_id: JobId(place) for place, job_id in enumerate(self.stories, start=1)}
         counts: Counter[str] = Counter()
         jobs = tuple(_job(story, ids, self.last_ms, counts) for story in self.stories.values())
-        outages = [*self.outages, *(Outage(node, since_ms, 0) for node, since_ms in self.gone.items())]
+        outages = [*self.outages, *(self._still_out(node) for node in self.gone)]
         attempts = [attempt for story in self.stories.values() for attempt in story.attempts]
         starts = [a.running_ms - a.allocated_ms for a in attempts if a.running_ms]
         saves = [a.ended_ms - a.stop_ms for a in attempts if a.stop_ms and a.ended_ms and a.outcome == "preempted"]

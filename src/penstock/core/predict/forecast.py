@@ -62,14 +62,14 @@ class Forecaster:
 
     def __init__(self, state: State, history: Iterable[PastRun] = ()) -> None:
         """Start from what runs and waits, and from runs that are over, in any order."""
-        self._predictor = predictor_of(history)
+        self.predictor = predictor_of(history)
         self._fresh: list[JobId] = []
         self._sweep: Iterator[JobId] = iter(())
         self._swept_ms = self._late_ms = 0
         for job in sorted(state.jobs.values(), key=lambda j: j.id):
-            self._predictor.observe_submit(job.id, features_of(job.spec, job.user), job.submitted_ms)
+            self.predictor.observe_submit(job.id, features_of(job.spec, job.user), job.submitted_ms)
             if job.attempt is not None:
-                self._predictor.observe_start(job.id, job.attempt.allocated_ms)
+                self.predictor.observe_start(job.id, job.attempt.allocated_ms)
 
     def observe(self, records: Iterable[ev.Record]) -> None:
         """Take in records of the log."""
@@ -78,15 +78,21 @@ class Forecaster:
             match event:
                 case ev.JobSubmitted():
                     features = features_of(event.spec, event.user)
-                    self._predictor.observe_submit(event.job_id, features, record.time_ms)
+                    self.predictor.observe_submit(event.job_id, features, record.time_ms)
                     self._fresh.append(event.job_id)
                 case ev.AttemptAllocated():
-                    self._predictor.observe_start(event.job_id, record.time_ms)
+                    self.predictor.observe_start(event.job_id, record.time_ms)
                 case ev.AttemptEnded():
-                    by_itself = event.outcome in ("succeeded", "failed")
-                    self._predictor.observe_end(event.job_id, record.time_ms, by_itself=by_itself, final=False)
+                    how = event.outcome
+                    self.predictor.observe_end(
+                        event.job_id,
+                        record.time_ms,
+                        by_itself=how in ("succeeded", "failed"),
+                        final=False,
+                        leaves=how in ("cancelled", "time_limit"),
+                    )
                 case ev.JobFinished():
-                    self._predictor.observe_end(event.job_id, record.time_ms)
+                    self.predictor.observe_end(event.job_id, record.time_ms)
                 case _:
                     pass
 
@@ -117,7 +123,7 @@ class Forecaster:
 
     def _lengths(self, job: Job, now_ms: int) -> tuple[int, int]:
         """Return how long the job is expected to run, and what it hardly exceeds; 0 where no run tells anything."""
-        curve, source = self._predictor.lengths(job.id, features_of(job.spec, job.user), now_ms=now_ms)
+        curve, source = self.predictor.lengths(job.id, features_of(job.spec, job.user), now_ms=now_ms)
         if source not in TELLING:
             return 0, 0
         if job.attempt is None:

@@ -9,8 +9,9 @@ Nothing of a job's own future may reach it. Memory is bounded whatever is observ
 """
 
 import re
-from bisect import insort
-from collections.abc import Hashable, Iterator
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -24,6 +25,8 @@ BURST_GAP_MS = 120_000
 """A submit this soon after the last one like it belongs to the same burst."""
 RUNS_MAX = 64
 """Runs remembered for each group: the latest started."""
+PAST_MAX = 1_024
+"""Lengths remembered for each group: the latest that were over."""
 GROUPS_MAX = 8_192
 """Groups remembered; the one that saw a start longest ago is forgotten first."""
 BURSTS_MAX = 4_096
@@ -94,9 +97,13 @@ class _Observed:
 class _Group:
     """The latest runs of one group, by start, and the curve last made of them."""
 
-    __slots__ = ("curve", "curve_step", "ended", "runs")
+    __slots__ = ("_order", "curve", "curve_step", "ended", "past", "runs")
 
     def __init__(self) -> None:
+        self.past: list[int] = []
+        """How long the latest attempts were held that are over and came to no second one (ms), ascending."""
+        self._order: deque[int] = deque()
+        """The same in the order of their ends."""
         self.runs: list[_Observed] = []
         self.ended = 0
         """How many of them ended."""
@@ -114,6 +121,13 @@ class _Group:
         if not run < self.runs[0]:
             self.ended += run.ended
             self.curve = None
+
+    def keep(self, length_ms: int) -> None:
+        """Remember for how long an attempt was held."""
+        insort(self.past, length_ms)
+        self._order.append(length_ms)
+        if len(self._order) > PAST_MAX:
+            del self.past[bisect_left(self.past, self._order.popleft())]
 
     def lengths(self, now_ms: int) -> Lengths:
         """Return the curve of the runs as of the last whole step before `now_ms`: a function of what was observed."""
@@ -159,11 +173,11 @@ class RuntimePredictor:
         _forget_oldest(self._bursts, BURSTS_MAX)
         self._open[job_id] = _Open(tuple(_levels(features, burst)))
         if len(self._open) > OPEN_MAX:
-            self.observe_end(next(iter(self._open)), at_ms, by_itself=False)
+            self.observe_end(next(iter(self._open)), at_ms, by_itself=False, leaves=False)
 
     def observe_start(self, job_id: JobId, at_ms: int) -> None:
         """Note that an attempt of a job began, and any earlier one is over; an unknown job is passed over."""
-        self.observe_end(job_id, at_ms, by_itself=False, final=False)
+        self.observe_end(job_id, at_ms, by_itself=False, final=False, leaves=False)
         known = self._open.get(job_id)
         if known is None:
             return
@@ -174,12 +188,15 @@ class RuntimePredictor:
             self._groups[key] = group
         _forget_oldest(self._groups, GROUPS_MAX)
 
-    def observe_end(self, job_id: JobId, at_ms: int, *, by_itself: bool = True, final: bool = True) -> None:
+    def observe_end(
+        self, job_id: JobId, at_ms: int, *, by_itself: bool = True, final: bool = True, leaves: bool = True
+    ) -> None:
         """Note that the attempt, and with `final` the job, is over.
 
         Args:
             by_itself: the program ended, well or badly. An attempt that was stopped (preempted, cancelled, its node
                 lost) only shows that the job takes longer than that.
+            leaves: its devices became free for good: it ended, or somebody cancelled it.
         """
         known = self._open.pop(job_id, None) if final else self._open.get(job_id)
         if known is None or known.run is None:
@@ -190,6 +207,8 @@ class RuntimePredictor:
             group = self._groups.get(key)
             if group is not None:
                 group.noted_end(run)
+                if by_itself or leaves:
+                    group.keep(run.length_ms)
 
     def predict_ms(self, job_id: JobId, features: JobFeatures, *, elapsed_ms: int, now_ms: int) -> Prediction:
         """Return how long the run of a job takes in all, given that it has taken `elapsed_ms` (0: it waits)."""
@@ -220,6 +239,13 @@ class RuntimePredictor:
         if features.limit_ms > 0:
             return around(features.limit_ms // 2), "limit"
         return around(UNKNOWN_MS), "none"
+
+    def past(self, job_id: JobId, features: JobFeatures) -> list[tuple[Source, GroupKey, Sequence[int]]]:
+        """Return how long jobs like this one held their places (ms, ascending), from the narrowest group to all."""
+        known = self._open.get(job_id)
+        levels = known.levels if known is not None else _levels(features, None)
+        found = ((source, key, self._groups.get(key)) for source, key in levels)
+        return [(source, key, group.past if group is not None else ()) for source, key, group in found]
 
     def sizes(self) -> dict[str, int]:
         """Return how much is remembered: groups, runs of the largest group, open ends of bursts, open jobs."""

@@ -8,7 +8,13 @@ import msgspec
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.plan import Plan
 from penstock.core.snapshot import Snapshot
-from penstock.traces.ownlog import Story
+from penstock.sim.replay.physics import Physics
+from penstock.traces.ownlog import Story, Told
+
+
+def as_recorded(told: Told) -> Physics:
+    """Return how quickly things are done where a log was recorded."""
+    return Physics(start_ms=told.start_ms, save_ms=told.leave_ms, stop_ms=told.leave_ms)
 
 
 class Start(NamedTuple):

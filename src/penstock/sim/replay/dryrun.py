@@ -14,7 +14,7 @@ from penstock.core.plan import Plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import Image, State
 from penstock.core.units import format_duration
-from penstock.sim.replay.outlook import SAMPLES, DrawLength, Outlook, outlook
+from penstock.sim.replay.outlook import SAMPLES, Lengths, Outlook, outlook
 
 EXPLAINED_MAX = 16
 """Entries of a request that are explained; of more, only when they start is told."""
@@ -24,7 +24,7 @@ def dry_run(
     image: Image,
     request: requests.Submit,
     now_ms: int,
-    length: DrawLength,
+    lengths: Lengths,
     *,
     finished: Mapping[JobId, JobState] | None = None,
     policies: Policies | None = None,
@@ -47,7 +47,7 @@ def dry_run(
     later = [job_id for job_id in reply.job_ids if job_id not in starting]
     seen: Mapping[JobId, Outlook] = {}
     if later:
-        seen = outlook(state.image(), later, now_ms, length, samples=samples, policies=policies, enough=enough)
+        seen = outlook(state.image(), later, now_ms, lengths, samples=samples, policies=policies, enough=enough)
     jobs, at = [], 0
     for number, new in enumerate(request.jobs):
         count = max(1, new.array)

@@ -362,8 +362,12 @@ class Engine:
 
     # Nodes.
 
-    def _node_gone(self, tx: Transaction, name: NodeName, back_ms: int) -> None:
-        """The node is gone with all that ran there, until `back_ms` (0: for good); the scheduler learns of it later."""
+    def _node_gone(self, tx: Transaction, name: NodeName, back_ms: int, known_ms: int) -> None:
+        """The node is gone with all that ran there, until `back_ms` (0: for good); the scheduler learns of it later.
+
+        Args:
+            known_ms: when it does; 0: as long after it as `Physics` says.
+        """
         if name in self._dark or tx.state.nodes[name].state == "lost":
             return
         self._dark.add(name)
@@ -372,7 +376,7 @@ class Engine:
             if not run.halted and not run.leaving:
                 self._keep(self.lives[job_id], run, tx.now_ms, abrupt=True)
             run.halted = True
-        noticed_ms = tx.now_ms + self.physics.noticed_ms
+        noticed_ms = known_ms or tx.now_ms + self.physics.noticed_ms
         self.push(noticed_ms, on.LOST, name)
         if back_ms:
             self.push(max(back_ms, noticed_ms), on.BACK, name)

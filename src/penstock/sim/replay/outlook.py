@@ -7,15 +7,15 @@ is assumed, and said.
 import math
 import random
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 
 import msgspec
 
 from penstock.core.extension import Policies
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
-from penstock.core.predict.forecast import TELLING, features_of
+from penstock.core.predict.forecast import features_of
 from penstock.core.predict.runtime import RuntimePredictor
+from penstock.core.predict.urns import Urns
 from penstock.core.state import Image, State
 from penstock.sim.replay.engine import Engine
 from penstock.sim.replay.physics import Physics
@@ -32,10 +32,10 @@ MOMENTS_MAX = 200_000
 """Moments that are played in all samples together; where there are more, there are fewer samples."""
 
 
-class DrawLength(Protocol):
-    """Draws how long the present (or the next) attempt of a job runs in all (ms), given that it has run `age_ms`."""
-
-    def __call__(self, job: Job, age_ms: int, draw: random.Random) -> int: ...
+LengthOf = Callable[[Job, int], int]
+"""How long the present (or the next) attempt of a job runs in all (ms), given that it has run so long (ms)."""
+Lengths = Callable[[random.Random], LengthOf]
+"""Begins a sample: the lengths that are drawn in it may depend on each other."""
 
 
 class Outlook(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def outlook(
     image: Image,
     wanted: Collection[JobId],
     now_ms: int,
-    length: DrawLength,
+    lengths: Lengths,
     *,
     seed: int = 0,
     samples: int = SAMPLES,
@@ -70,7 +70,7 @@ def outlook(
     started: dict[JobId, list[int]] = {job_id: [] for job_id in wanted}
     played = moments = 0
     while played < samples and (not played or moments < MOMENTS_MAX) and not (played and enough()):
-        moments += _play(image, started, now_ms, length, random.Random(f"{seed}/{played}"), horizon_ms, policies)
+        moments += _play(image, started, now_ms, lengths, random.Random(f"{seed}/{played}"), horizon_ms, policies)
         played += 1
     return {job_id: Outlook(played, tuple(sorted(times))) for job_id, times in started.items()}
 
@@ -79,7 +79,7 @@ def _play(
     image: Image,
     started: dict[JobId, list[int]],
     now_ms: int,
-    length: DrawLength,
+    lengths: Lengths,
     draw: random.Random,
     horizon_ms: int,
     policies: Policies | None,
@@ -87,10 +87,10 @@ def _play(
     """Play one sample until all wanted jobs have started; return how many moments that took."""
     state = State.from_image(image)
     engine = Engine(state, Physics(), knows=None, policies=policies)
+    length, ages = lengths(draw), {i: _age_ms(job, now_ms) for i, job in state.jobs.items()}
+    drawn = {i: length(state.jobs[i], ages[i]) for i in sorted(state.jobs, key=lambda i: (-ages[i], i))}
     for job_id in sorted(state.jobs):
-        job = state.jobs[job_id]
-        age_ms = max(0, now_ms - job.attempt.allocated_ms) if job.attempt is not None else 0
-        engine.adopt(job, Work(max(1, length(job, age_ms, draw)), saves=True))
+        engine.adopt(state.jobs[job_id], Work(max(1, drawn[job_id]), saves=True))
     left = set(started)
     engine.wake(now_ms)
     count = 0
@@ -104,11 +104,21 @@ def _play(
     return count
 
 
-def declared_length(job: Job, age_ms: int, draw: random.Random) -> int:
-    """Draw a length from what the scheduler was told of this job alone.
+def _age_ms(job: Job, now_ms: int) -> int:
+    """Return for how long its attempt has held its places; 0 when it waits."""
+    return max(0, now_ms - job.attempt.allocated_ms) if job.attempt is not None else 0
 
-    What is predicted lies between its expected length and what it hardly exceeds; an estimate of its owner is taken as
-    it is; of a limit jobs use any part (Mu'alem and Feitelson 2001 find estimates spread over all of it).
+
+def declared_lengths(draw: random.Random) -> LengthOf:
+    """Draw lengths from what the scheduler was told of each job alone."""
+    return lambda job, age_ms: _declared_ms(job, age_ms, draw)
+
+
+def _declared_ms(job: Job, age_ms: int, draw: random.Random) -> int:
+    """Draw from what is predicted, or estimated by the owner; of a limit jobs use any part.
+
+    What is predicted lies between its expected length and what it hardly exceeds; an estimate is taken as it is.
+    Source for limits: Mu'alem and Feitelson 2001 find run times spread over all of them.
     """
     limit_ms = job.spec.time_limit_ms
     if job.predicted_ms:
@@ -124,17 +134,16 @@ def declared_length(job: Job, age_ms: int, draw: random.Random) -> int:
     return max(bounded, age_ms + 1)
 
 
-class LearnedLength:
-    """Draws from how long jobs like it ran; where none did, from what was declared."""
+def learned_lengths(predictor: RuntimePredictor) -> Lengths:
+    """Draw from how long jobs like it held their places, siblings together; where none did, from what was declared."""
 
-    def __init__(self, predictor: RuntimePredictor, now_ms: int) -> None:
-        self._predictor, self._now_ms = predictor, now_ms
+    def begin(draw: random.Random) -> LengthOf:
+        urns = Urns(predictor, draw)
 
-    def __call__(self, job: Job, age_ms: int, draw: random.Random) -> int:
-        features = features_of(job.spec, job.user)
-        curve, source = self._predictor.lengths(job.id, features, now_ms=self._now_ms)
-        if source not in TELLING:
-            return declared_length(job, age_ms, draw)
-        found = curve.quantile_ms(draw.randint(1, 999), age_ms)
-        limit_ms = job.spec.time_limit_ms
-        return max(age_ms + 1, min(found, limit_ms) if limit_ms else found)
+        def length(job: Job, age_ms: int) -> int:
+            found = urns.length_ms(job.id, features_of(job.spec, job.user), age_ms)
+            return _declared_ms(job, age_ms, draw) if found is None else found
+
+        return length
+
+    return begin

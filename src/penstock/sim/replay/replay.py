@@ -21,6 +21,7 @@ from penstock.traces.model import Change, Outage, Seen, Trace, TraceJob
 
 Progress = Callable[[int, int], None]
 """Called with how many jobs are over, and of how many."""
+OnMoment = Callable[[Engine, int], None]
 PROGRESS_EVERY = 256
 ORIGIN_MS = 946_684_800_000
 """Where a trace begins that tells only offsets: 2000-01-01 UTC. In the core a time of 0 means that it has not come."""
@@ -53,6 +54,7 @@ def replay(
     on_progress: Progress | None = None,
     on_plan: OnPlan | None = None,
     on_records: OnRecords | None = None,
+    on_moment: OnMoment | None = None,
 ) -> Ran:
     """Return what becomes of the jobs of `trace` on its nodes.
 
@@ -60,6 +62,7 @@ def replay(
         config: queues and rules instead of the trace's own.
         seed: of node failures, where `physics` has any.
         on_plan, on_records: see every cycle, and every event.
+        on_moment: sees the engine after everything has happened that does at one time.
     """
     trace = from_origin(trace)
     begun_ms = _first_ms(trace)
@@ -70,7 +73,9 @@ def replay(
     span_ms = trace.jobs[-1].submit_ms - begun_ms if trace.jobs else 0
     engine.meter.sample_every_ms = max(1, span_ms // SAMPLES)
     _plan_ahead(engine, trace, seed, begun_ms)
-    for count, _ in enumerate(engine.run(trace.jobs)):
+    for count, now_ms in enumerate(engine.run(trace.jobs)):
+        if on_moment is not None:
+            on_moment(engine, now_ms)
         if on_progress is not None and count % PROGRESS_EVERY == 0:
             on_progress(state.finished_ok + state.finished_bad, len(trace.jobs))
     if on_progress is not None:
@@ -98,10 +103,14 @@ def from_origin(trace: Trace) -> Trace:
         trace,
         jobs=tuple(_later(job) for job in trace.jobs),
         outages=tuple(
-            Outage(o.node, o.from_ms + ORIGIN_MS, o.until_ms + ORIGIN_MS if o.until_ms else 0) for o in trace.outages
+            Outage(o.node, o.from_ms + ORIGIN_MS, _shifted(o.until_ms), _shifted(o.known_ms)) for o in trace.outages
         ),
         changes=tuple(replace(change, at_ms=change.at_ms + ORIGIN_MS) for change in trace.changes),
     )
+
+
+def _shifted(at_ms: int) -> int:
+    return at_ms + ORIGIN_MS if at_ms else 0
 
 
 def _later(job: TraceJob) -> TraceJob:
@@ -133,7 +142,7 @@ def _open(trace: Trace, state: State, config: ClusterConfig, begun_ms: int, on_r
 def _plan_ahead(engine: Engine, trace: Trace, seed: int, begun_ms: int) -> None:
     """Put on the agenda what comes from outside: outages, what operators do, and nodes that fail by chance."""
     for outage in trace.outages:
-        engine.push(outage.from_ms, on.GONE, outage.node, outage.until_ms)
+        engine.push(outage.from_ms, on.GONE, outage.node, outage.until_ms, outage.known_ms)
     for change in trace.changes:
         engine.push(change.at_ms, on.CHANGED, *_events_of(change))
     physics = engine.physics
@@ -143,7 +152,7 @@ def _plan_ahead(engine: Engine, trace: Trace, seed: int, begun_ms: int) -> None:
             draw = random.Random(f"{seed}/{number}")
             at_ms = begun_ms
             while (at_ms := at_ms + round(draw.expovariate(1 / physics.node_mtbf_ms))) < last_ms:
-                engine.push(at_ms, on.GONE, spec.name, at_ms + physics.node_repair_ms)
+                engine.push(at_ms, on.GONE, spec.name, at_ms + physics.node_repair_ms, 0)
                 at_ms += physics.node_repair_ms
 
 
