@@ -94,6 +94,38 @@ def test_nodes_hang_where_the_levels_of_the_topology_say(sample):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("levels", "place"),
+    [("block", ("", "b1")), ("block rack", ("b1", "r1")), ("block rack kubernetes.io/hostname", ("b1", "r1")),
+    ("block kubernetes.io/hostname", ("", "b1")), ("zone block rack", ("b1", "r1")), ("", ("", ""))],
+)  # fmt: skip
+def test_the_lowest_level_is_the_node_only_where_it_is_its_host_name(tmp_path, levels, place):
+    labels = ", ".join(f"{{nodeLabel: {label}}}" for label in levels.split())
+    text = f"apiVersion: kueue.x-k8s.io/v1beta1\nkind: Topology\nmetadata: {{name: t}}\nspec: {{levels: [{labels}]}}\n"
+    text += "---\napiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {block: b1, rack: r1, zone: z1}}\n"
+    (node,) = kueue_of(tmp_path, text).nodes
+    assert (node.rack, node.switch) == place
+
+
+def test_what_keeps_jobs_off_a_node_is_not_mapped(tmp_path):
+    text = (
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n}\nspec: {unschedulable: true, taints: [{key: a}], podCIDR: x}\n"
+    )
+    found = kueue_of(tmp_path, text)
+    assert outcomes(found, "spec.unschedulable") == [(4, "true", "not mapped")]
+    assert outcomes(found, "spec.taints") == [(4, "[1]", "not mapped")]
+    assert outcomes(found, "spec.podCIDR") == []
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(10_000, "say `priority: 10000`"), (1_000_000, "from 0 to 10000 that"), (-1, "from 0 to 10000 that")],
+)
+def test_a_priority_that_no_job_may_say_is_not_advised(tmp_path, value, said):
+    text = f"apiVersion: kueue.x-k8s.io/v1beta1\nkind: WorkloadPriorityClass\nmetadata: {{name: c}}\nvalue: {value}\n"
+    assert said in note(kueue_of(tmp_path, text), "value")
+
+
 def test_the_report_gives_line_key_value_and_outcome(sample):
     quota = "spec.resourceGroups[0].flavors[0].resources[2]"
     assert outcomes(sample, f"{quota}.lendingLimit") == [(35, "12", "mapped")]
@@ -161,6 +193,7 @@ GROUP = "{{resourceGroups: [{{coveredResources: [cpu], flavors: [{{name: f, reso
         (a_queue(GROUP.format("{name: cpu, nominalQuota: 1, lendingLimit: 1}")), "lendingLimit", "without a cohort"),
         (a_queue("{}") + "---\n" + a_queue("{}"), "name", "each queue once"),
         (a_queue("{}").replace("{name: q}", "{}"), "metadata.name", "a ClusterQueue with a name"),
+        (a_queue("{}").replace("spec:", "specs:"), "specs", "a field that exists"),
         ("a: 1\n", "kind", "a kind, such as ClusterQueue"),
         ("- 1\n", "", "a mapping with apiVersion and kind"),
         (a_queue("{parentName: d}", "c").replace("ClusterQueue", "Cohort") + "---\n"

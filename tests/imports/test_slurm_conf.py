@@ -18,7 +18,7 @@ def test_keys_have_any_case_and_values_quotes(tmp_path):
 
 
 def test_comments_end_lines_and_backslashes_join_them(tmp_path):
-    text = "# NodeName=x\nNodeName=n[1-2] \\\n  CPUs=3 \\\n  RealMemory=7 # CPUs=9\n"
+    text = "# NodeName=x\nNodeName=n[1-2] \\\n  CPUs=3 \\ \t\r\n  RealMemory=7 # CPUs=9\n"
     found = slurm_of(tmp_path, text)
     assert [n.capacity for n in found.nodes] == [Resources(3000, 7 * 2**20)] * 2
     assert outcomes(found, "CPUs") == [(2, "3", "mapped")]
@@ -131,6 +131,11 @@ def test_partitions_name_node_sets_and_what_they_miss_is_said(tmp_path):
     found = slurm_of(tmp_path, text)
     assert [n.pool for n in found.nodes] == ["default", "default", "no-partition"]
     assert (4, "bigs,x[1-2]", "approximated") in outcomes(found, "Nodes")
+
+
+def test_whole_nodes_for_each_job_are_not_mapped(tmp_path):
+    found = slurm_of(tmp_path, "PartitionName=p OverSubscribe=EXCLUSIVE\nPartitionName=q OverSubscribe=NO\n")
+    assert outcomes(found, "OverSubscribe") == [(1, "EXCLUSIVE", "not mapped"), (2, "NO", "approximated")]
 
 
 def test_without_accounts_each_partition_is_a_queue(tmp_path):

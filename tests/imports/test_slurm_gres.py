@@ -72,6 +72,18 @@ def test_mig_instances_become_whole_devices_that_may_be_cut(tmp_path):
     ]  # fmt: skip
 
 
+def test_whole_devices_stand_before_those_that_are_cut(tmp_path):
+    found = slurm_of(tmp_path, "NodeName=n1 Gres=gpu:1g.10gb:7,gpu:h100:1\n")
+    (node,) = found.nodes
+    assert [(d.index, d.model, d.mig) for d in node.devices] == [(0, "h100", False), (1, "a100", True)]
+    assert (1, "gpu: 7 MIG instances", "approximated") in outcomes(found, "Gres")
+
+
+def test_detection_that_is_off_for_a_node_is_said_once(tmp_path):
+    found = slurm_of(tmp_path, "NodeName=n1 Gres=gpu:1\n", gres="NodeName=n1 AutoDetect=off\n")
+    assert outcomes(found, "NodeName")[1:] == [(1, "n1", "mapped")]
+
+
 def test_mig_instances_that_are_only_counted_are_put_together_by_slices(tmp_path):
     found = devices(tmp_path, "gpu:h100_1g.10gb:10")
     assert [(d.model, d.memory_bytes // GIB, d.capability, d.mig) for d in found] == [("h100", 80, (9, 0), True)] * 2

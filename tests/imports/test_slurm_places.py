@@ -57,6 +57,35 @@ def test_accounts_hang_where_the_last_parent_line_says(tmp_path):
     assert note(found, "weight").startswith("the least")
 
 
+def test_no_more_jobs_run_than_may_be_submitted(tmp_path):
+    dump = "Cluster - 'c'\nAccount - 'shut':GrpSubmitJobs=0\nAccount - 'b':GrpJobs=9:GrpSubmitJobs=5\n"
+    found = slurm_of(tmp_path, dump=dump)
+    assert [(queue(found, name).max, queue(found, name).max_waiting) for name in ("shut", "b")] == [
+        ((("jobs", 0),), 1), ((("jobs", 5),), 5),
+    ]  # fmt: skip
+
+
+def test_limits_of_devices_are_of_the_model_as_nodes_spell_it(tmp_path):
+    dump = "Cluster - 'c'\nAccount - 'a':GrpTRES=gres/gpu:a100=8,gres/gpu:t4=1\n"
+    found = slurm_of(tmp_path, "NodeName=n1 Gres=gpu:A100:4\n", dump=dump)
+    assert queue(found, "a").max == (("devices:A100", 8_000), ("devices:t4", 1_000))
+
+
+def test_an_option_that_only_dumps_spell_so_is_known(tmp_path):
+    found = slurm_of(tmp_path, dump="Cluster - 'c'\nAccount - 'a':MinPrioThresh=30\n")
+    assert outcomes(found, "MinPrioThresh") == [(2, "30", "not mapped")]
+
+
+def test_priorities_are_made_smaller_until_a_job_may_say_them(tmp_path):
+    conf = "PriorityType=priority/multifactor\nPriorityWeightQOS=500000\nPriorityWeightAge=100000\n"
+    found = slurm_of(tmp_path, conf, qos="Name|Priority\nhigh|1000\nlow|100\n")
+    assert [note(found, f"QOS {name} Priority").partition(":")[2][:7] for name in ("high", "low")] == [
+        " 10000`", " 1000`:",
+    ]  # fmt: skip
+    assert found.config.settings.wait_bonus_max == 2_000
+    assert outcomes(found, "PriorityWeightAge") == [(3, "100000", "approximated")]
+
+
 def test_old_limits_of_cpus_and_memory_are_maxima(tmp_path):
     found = slurm_of(tmp_path, dump="Cluster - 'c'\nAccount - 'a':GrpCPUs=10:GrpMemory=2048\n")
     assert queue(found, "a").max == (("cpus", 10_000), ("memory", 2 * 2**30))

@@ -72,6 +72,24 @@ def test_a_bare_configuration_is_read_too(tmp_path):
     assert (queue(found, "q").preemption, queue(found, "q").policy) == ("lower_priority", "fifo")
 
 
+def test_configurations_of_volcanos_other_parts_are_reported_and_not_read(tmp_path):
+    conf = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\ndata:\n  volcano-admission.conf: 'resourceGroups: []'\n"
+    )
+    scheduler = conf.replace("admission.conf: 'resourceGroups: []'", "scheduler.conf: 'actions: reclaim'")
+    found = volcano_of(tmp_path, "---\n".join([conf, scheduler, a_queue("{}")]))
+    assert queue(found, "q").preemption == "reclaim"
+    assert outcomes(found, "data.volcano-admission.conf") == [(5, "resourceGroups: []", "not mapped")]
+
+
+@pytest.mark.parametrize(("plugin", "guaranteed"), [("proportion", ()), ("capacity", (("devices", 4_000),))])
+def test_what_is_deserved_counts_with_the_plugin_capacity_only(tmp_path, plugin, guaranteed):
+    spec = a_queue("{deserved: {nvidia.com/gpu: 4}}")
+    found = volcano_of(tmp_path, f"tiers: [{{plugins: [{{name: {plugin}}}]}}]\n---\n{spec}")
+    assert queue(found, "q").guaranteed == guaranteed
+    assert bool(outcomes(found, "spec.deserved")) == (plugin == "proportion")
+
+
 def test_jobs_are_not_imported_and_priority_classes_are_numbers(sample):
     assert outcomes(sample, "kind") == [(35, "PodGroup", "not mapped")]
     assert note(sample, "value") == "jobs of class 'high' say `priority: 1000`"

@@ -66,6 +66,14 @@ def test_the_report_gives_lines_inside_the_config_map(sample):
     assert outcomes(sample, "data.service.schedulingInterval") == [(5, "1s", "not mapped")]
 
 
+def test_every_property_has_an_entry(tmp_path):
+    queues = "          - {name: a, properties: {quota.preemption.delay: 30s, my.own: x}}\n"
+    found = yunikorn_of(tmp_path, queues)
+    assert [e.outcome for e in found.report if ".properties." in e.key] == ["not mapped", "not mapped"]
+    with pytest.raises(ImportFault, match="a field that exists"):
+        yunikorn_of(tmp_path, "          - {name: a, properties: {application.sort.polcy: fair}}\n")
+
+
 def test_partition_wide_preemption_can_be_switched_off(tmp_path):
     text = "partitions: [{name: default, preemption: {enabled: false}, queues: [{name: a}]}]"
     assert queue(yunikorn.read([write(tmp_path, "y", text)]), "a").preemption == "never"

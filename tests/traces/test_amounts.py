@@ -78,11 +78,15 @@ def test_trackable_resources_and_generic_ones():
     assert tres("billing=8,cpu=8,gres/gpu=2,gres/gpu:a100=2,mem=64G,node=1") == Tres(8, 64 * GIB, 1, 2, "a100")
     assert tres("cpu=1.5K,gres/gpu:h100=4") == Tres(cpus=1500, gpus=4, model="h100")
     assert tres("") == Tres()
-    assert gres("gpu:a100:2") == (2, "a100")
-    assert gres("gpu:2(S:0-1)") == (2, "")
-    assert gres("PER_NODE:gpu:v100:4,craynetwork:1") == (4, "v100")
-    assert gres("gres:gpu:1") == (1, "")
-    assert gres("0") == (0, "")
+    assert gres("gpu:a100:2", 2) == (2, "a100")
+    assert gres("gpu:2(S:0-1)", 2) == (2, "")
+    assert gres("PER_JOB:gpu:4", 2) == (4, "")
+    assert gres("PER_NODE:gpu:v100:4,craynetwork:1", 2) == (8, "v100")
+    assert gres("PER_JOB:gres:gpu:4 PER_NODE:gres:gpu:t4:1", 3) == (4, "t4")
+    assert gres("PER_TASK:gpu:1", 2) == (2, "")
+    assert gres("gres:gpu:1", 2) == (1, "")
+    assert gres("gpu:a100:1,gpu:h100:2", 1) == (3, "a100")
+    assert gres("0", 1) == gres("NONE", 1) == (0, "")
 
 
 def sacct_ask(tmp_path, **cells: str) -> GangAsk:
@@ -100,9 +104,13 @@ def test_memory_of_a_node_of_a_cpu_and_of_a_job(tmp_path):
     assert sacct_ask(tmp_path, ReqMem="4G", **each).each.host == Resources(4_000, 2 * GIB)
 
 
-def test_generic_resources_are_of_each_node(tmp_path):
-    ask = sacct_ask(tmp_path, ReqGRES="gpu:v100:4", NNodes="3", AllocCPUS="12")
-    assert ask == GangAsk(3, ReplicaAsk(Resources(4_000), DeviceAsk(4, models=("v100",))))
+@pytest.mark.parametrize(
+    ("column", "cell", "count"), [("ReqGRES", "PER_NODE:gpu:v100:4", 4), ("ReqGRES", "gpu:v100:12", 4),
+    ("AllocGRES", "gpu:v100:6", 2), ("ReqGRES", "PER_JOB:gpu:v100:3", 1)],
+)  # fmt: skip
+def test_generic_resources_are_of_the_job_unless_they_say_of_each_node(tmp_path, column, cell, count):
+    ask = sacct_ask(tmp_path, **{column: cell}, NNodes="3", AllocCPUS="12")
+    assert ask == GangAsk(3, ReplicaAsk(Resources(4_000), DeviceAsk(count, models=("v100",))))
 
 
 def test_devices_that_do_not_divide_give_the_first_nodes_one_more(tmp_path):

@@ -57,7 +57,16 @@ def written(tmp_path: Path, content: str | bytes, name: str = "given.csv") -> Pa
         ("csv", "submit,run,scaling\n0,5,2=1;1=2\n", 2, "scaling", "2=1;1=2", "sizes in ascending order"),
         ("csv", "submit,run,spec\n0,5,{}\n", 2, "spec", "Object missing", "JSON of a JobSpec"),
         ("csv", "# nodes=2 device=8\nsubmit,run\n0,5\n", 1, "", "device=8", "once each"),
-        ("csv", "# nodes=99999999\nsubmit,run\n0,5\n", 1, "", "99999999", "numbers such as"),
+        ("csv", "# nodes=99999999\nsubmit,run\n0,5\n", 1, "", "nodes=99999999", "numbers such as"),
+        ("csv", "# one\n\n\n# nodes=two\nsubmit,run\n0,5\n", 4, "", "nodes=two", "numbers such as"),
+        (
+            "csv",
+            '# note: "n"\n' * 1001 + "submit,run\n0,5\n",
+            1001,
+            "",
+            "more",
+            "at most 100000 nodes, 1000000 outages",
+        ),
         ("csv", "# node: {}\nsubmit,run\n0,5\n", 1, "", "Object missing", "JSON of a NodeSpec"),
     ],
 )

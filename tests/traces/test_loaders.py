@@ -91,6 +91,14 @@ def test_helios_original_takes_the_cluster_from_the_folder():
     assert "2 shapes" in note(trace, "more CPUs")
 
 
+def test_a_job_without_an_end_had_not_ended_and_one_without_a_start_never_started(tmp_path):
+    head = "job_id,user,gpu_num,cpu_num,vc,state,submit_time,start_time,end_time,duration\n"
+    rows = ["1,u,1,1,v,COMPLETED,0,5,None,9\n", "2,u,1,1,v,CANCELLED,0,None,7,9\n", "3,u,1,1,v,COMPLETED,0,5,7,2\n"]
+    (tmp_path / "cluster_log.csv").write_text(head + "".join(rows))
+    trace = load(tmp_path / "cluster_log.csv")
+    assert (note(trace, "had not ended")[:2], note(trace, "never started")[:2]) == ("1 ", "1 ")
+
+
 def test_philly_list_with_guarantees_of_virtual_clusters():
     trace = load(SAMPLES / "philly" / "philly_jobs.csv")
     jobs = named(trace)

@@ -5,7 +5,7 @@ Penstock's `guaranteed`, `max` and `lend` mean the same. Source: https://kueue.s
 types v1beta1 and v1beta2, https://kueue.sigs.k8s.io/docs/reference/kueue.v1beta2/
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from penstock.imports.toconfig import to_config
 
 GROUP = "kueue.x-k8s.io"
 CONFIG_GROUP = "config.kueue.x-k8s.io"
+HOST_LABEL = "kubernetes.io/hostname"
 MODEL_LABELS = (
     "nvidia.com/gpu.product",
     "cloud.google.com/gke-accelerator",
@@ -282,7 +283,7 @@ def _topology(reading: _Reading, one: Object) -> None:
     labels = []
     for level in spec.items("levels"):
         labels.append((level.required("nodeLabel"), level))
-    for field, (label, level) in zip(_level_names(len(labels)), labels, strict=True):
+    for field, (label, level) in zip(_level_names([label for label, _ in labels]), labels, strict=True):
         if field:
             reading.levels.append(Level(label, field))
             level.mapped("nodeLabel", f"`{field}` of nodes that carry the label")
@@ -292,10 +293,10 @@ def _topology(reading: _Reading, one: Object) -> None:
     spec.done()
 
 
-def _level_names(count: int) -> list[str]:
-    """Return what each level, from the widest to the narrowest, is: the last is the node itself."""
-    names = ["rack", "switch", "name"]
-    return [""] * max(0, count - 3) + (names[3 - count :] if count < 3 else names)
+def _level_names(labels: Sequence[str]) -> list[str]:
+    """Return what each level, from the widest to the narrowest, is; the last may be the node itself."""
+    names = ["rack", "switch", *(["name"] if labels[-1:] == [HOST_LABEL] else [])]
+    return [*[""] * len(labels), *names][len(names) :]
 
 
 def _configuration(reading: _Reading, one: Object) -> None:

@@ -13,6 +13,8 @@ from penstock.imports.reading import FILES_MAX, read_text
 from penstock.imports.report import Report
 
 OBJECTS_MAX = 20_000
+PRIORITY_MAX = 10_000
+"""The highest priority that a job of Penstock may say."""
 EMBEDDED_MAX = 16
 """Configurations inside ConfigMaps."""
 CHARACTERS_MAX = 64 * 2**20
@@ -52,9 +54,10 @@ class Object:
         return self.name
 
     def spec(self) -> Fields:
-        """Return the fields of `spec`; an object without one has none."""
+        """Return the fields of `spec`; an object without one has none. Raises: ImportFault for slips beside it."""
         found = self.top.inner("spec")
         self.top.skip("status")
+        self.top.done()
         return found or Fields(Table(self.place, ()), "spec", self.top.report)
 
 
@@ -200,7 +203,10 @@ def embedded(things: Iterable[Object], ending: str) -> list[Value]:
 def priority_class(one: Object) -> None:
     """Report a PriorityClass: Penstock's jobs say a number."""
     value = one.top.integer("value", 0, low=-(2**31), high=2**31 - 1)
-    one.top.approximated("value", f"jobs of class '{one.named()}' say `priority: {value}`")
+    how = f"jobs of class '{one.named()}' say `priority: {value}`"
+    if not 0 <= value <= PRIORITY_MAX:
+        how = f"jobs of class '{one.named()}' say a `priority` from 0 to {PRIORITY_MAX} that keeps the order of classes"
+    one.top.approximated("value", how)
     one.top.lost("description", "Penstock has no named classes beside low, medium and high")
     one.top.lost("globalDefault", "a job that says nothing has priority medium (500)")
     one.top.lost("preemptionPolicy", "whether a job may preempt is a rule of its queue")

@@ -49,6 +49,9 @@ def read_nodes(things: Sequence[Object], levels: Sequence[Level], report: Report
 
 def _node(one: Object, levels: Sequence[Level], report: Report) -> NodeSpec:
     """Return a node with what it may hand out (`allocatable`, else `capacity`), its labels and its place."""
+    spec = one.spec()
+    spec.lost("unschedulable", "a state, not a configuration: `penstock drain NODE` closes a node")
+    spec.lost("taints", "Penstock has no taints; keep such nodes in a pool of their own")
     status = one.top.inner("status")
     amounts = (status.inner("allocatable") or status.inner("capacity")) if status else None
     labels = text_pairs(one.metadata.inner("labels")) if one.metadata else ()

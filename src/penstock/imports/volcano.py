@@ -27,6 +27,8 @@ from penstock.imports.toconfig import to_config
 
 GROUP = "scheduling.volcano.sh"
 ROOT = "root"
+SETTINGS_ENDING = "scheduler.conf"
+"""Of the key in a ConfigMap; Volcano's other parts have a `volcano-admission.conf` and more of their own."""
 WEIGHT_MAX = 2**31 - 1
 DEFAULT_ACTIONS = ("enqueue", "allocate", "backfill")
 DEFAULT_PLUGINS = ("priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder")
@@ -55,6 +57,11 @@ class Scheduler:
         self.plugins: tuple[str, ...] = DEFAULT_PLUGINS
 
     @property
+    def knows_deserved(self) -> bool:
+        """Whether `deserved` counts: only the plugin capacity looks at it. Without a configuration it does."""
+        return self.plugins is DEFAULT_PLUGINS or "capacity" in self.plugins
+
+    @property
     def preemption(self) -> PreemptionRule:
         if "preempt" in self.actions:
             return "lower_priority"
@@ -71,7 +78,7 @@ def read(paths: Iterable[Path]) -> Imported:
     found = read_documents(paths)
     settings = [value for value in found if _is_settings(value)]
     things = objects([value for value in found if not _is_settings(value)], report)
-    settings += embedded(things, ".conf")
+    settings += embedded(things, SETTINGS_ENDING)
     scheduler = _scheduler(settings, report)
     queues = [queue for one in things for queue in _object(one, scheduler, report)]
     capacity = "capacity" in scheduler.plugins
@@ -141,7 +148,9 @@ def _queue(one: Object, scheduler: Scheduler) -> list[SourceQueue]:
     if name == ROOT:
         _root(spec)
         return []
-    amounts = _amounts(spec)
+    if not scheduler.knows_deserved:
+        spec.lost("deserved", "in Volcano, too, only the plugin capacity looks at it, and that is not on")
+    amounts = _amounts(spec, deserves=scheduler.knows_deserved)
     parent = spec.text("parent")
     spec.mapped("parent", f"parent of queue '{name}'")
     weight = spec.integer("weight", 1, low=0, high=WEIGHT_MAX)
@@ -178,7 +187,7 @@ def _root(spec: Fields) -> None:
         spec.lost(key, "Penstock's root is always there and has no quotas: what there is follows from the nodes")
 
 
-def _amounts(spec: Fields) -> list[Amount]:
+def _amounts(spec: Fields, *, deserves: bool) -> list[Amount]:
     """Return per resource: promised the larger of guarantee and deserved, lent what is above the guarantee, max."""
     kept: dict[QueueResource, int] = {}
     deserved: dict[QueueResource, int] = {}
@@ -187,7 +196,8 @@ def _amounts(spec: Fields) -> list[Amount]:
     if guarantee is not None:
         resource_list(guarantee, "resource", "guaranteed and not lent", lambda a: _add(kept, a))
         guarantee.done()
-    resource_list(spec, "deserved", "guaranteed", lambda a: _add(deserved, a))
+    if deserves:
+        resource_list(spec, "deserved", "guaranteed", lambda a: _add(deserved, a))
     resource_list(spec, "capability", "max", lambda a: _add(limits, a))
     found = []
     for resource in sorted({*kept, *deserved, *limits}):

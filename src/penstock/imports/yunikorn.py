@@ -212,13 +212,12 @@ def _properties(fields: Fields, inherited: Properties) -> Properties:
     inner = fields.inner("properties")
     if inner is None:
         return found
-    for key in inner.names():
-        found[key] = inner.text(key)
     for key, words in _WORDS.items():
-        inner.word(key, words, words[0])
+        if inner.has(key):
+            found[key] = inner.word(key, words, words[0])
     _say_sort(inner, found)
     _say_preemption(inner, found)
-    if found.get("priority.offset", "0") == "0":
+    if inner.text("priority.offset", "0") == "0":
         inner.mapped("priority.offset", "no offset")
     else:
         inner.lost("priority.offset", "queues have no priorities in Penstock: add the offset to the jobs' own")
@@ -227,6 +226,7 @@ def _properties(fields: Fields, inherited: Properties) -> Properties:
     else:
         inner.lost("priority.policy", "priorities are not fenced: they count beyond the queue in preemption")
     inner.lost("preemption.delay", "a job waits for no delay before others are asked to leave")
+    inner.lost("quota.preemption.delay", "YuniKorn's own setting")
     inner.done()
     return found
 

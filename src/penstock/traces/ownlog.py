@@ -101,7 +101,13 @@ class _Reading:
             case ev.JobFinished():
                 story = self.stories[event.job_id]
                 story.ended_ms, story.state = now_ms, event.state
-            case ev.RunTimesPredicted() | ev.LeaderElected() | ev.JobCancelRequested() | ev.JobRequeued():
+            case (
+                ev.RunTimesPredicted()
+                | ev.StartsEstimated()
+                | ev.LeaderElected()
+                | ev.JobCancelRequested()
+                | ev.JobRequeued()
+            ):
                 pass
             case _:
                 self._attempt(event, now_ms, record.seq)

@@ -64,7 +64,8 @@ def read(files: SlurmFiles) -> Imported:
     if files.topology:
         place_nodes(read_lines(files.topology, TOPOLOGY_KEYS), nodes, hosts, report)
     pools, pool_of = to_pools(partitions, nodes, report, placement=scheduling.placement, backfill=scheduling.backfill)
-    accounts = Accounts(scheduling, report)
+    models = sorted({device.model for found in set(devices.values()) for device in found})
+    accounts = Accounts(scheduling, models, report)
     accounts.read(_associations(files))
     if files.qos:
         read_qos(files.qos, scheduling, report)

@@ -15,7 +15,7 @@ from penstock.imports.names import Names
 from penstock.imports.report import Place, Report
 from penstock.imports.slurm.dump import Association
 from penstock.imports.slurm.listing import QOS_MAX, read_table
-from penstock.imports.slurm.settings import Scheduling
+from penstock.imports.slurm.settings import PRIORITY_MAX, Scheduling
 from penstock.imports.slurm.tres import read_tres
 
 ROOT = "root"
@@ -50,8 +50,10 @@ _USER_WHY = {
 class Accounts:
     """Tenants, queues and device models, read of associations."""
 
-    def __init__(self, scheduling: Scheduling, report: Report) -> None:
+    def __init__(self, scheduling: Scheduling, models: Iterable[str], report: Report) -> None:
+        """Take the models of the nodes' devices: limits may spell them otherwise, for Slurm knows no case there."""
         self._scheduling, self._report = scheduling, report
+        self._spelt = {model.lower(): model for model in models}
         self.queues: list[SourceQueue] = []
         self.tenants: list[Tenant] = []
         self.models: dict[str, Flavour] = {}
@@ -86,9 +88,9 @@ class Accounts:
         if has_queues and has_users:
             how = "it has jobs of its own and queues below it; its own count as one beside these"
             self._report.approximated(found.place, "Account", name, how)
-        amounts = self._amounts(found)
-        weight = self._weight(found)
         max_waiting = self._number(found, "GrpSubmitJobs")
+        amounts = self._amounts(found, max_waiting)
+        weight = self._weight(found)
         said = ("Description", "Fairshare", "Shares", "Parent", "GrpTRES", "GrpJobs", "GrpSubmitJobs", *_OLD_LIMITS)
         for field in found.options:
             if field.key == "Description":
@@ -133,22 +135,25 @@ class Accounts:
         if not text.isascii() or not text.isdecimal() or len(text) > 10 or int(text) > JOBS_MAX:
             raise found.place.fault(key, text, f"a whole number up to {JOBS_MAX}, or -1")
         if key == "GrpSubmitJobs":
-            how = "max_waiting; in Slurm running jobs count in it, too"
+            how = "max_waiting and max jobs, each by itself; in Slurm waiting and running jobs count together"
             self._report.approximated(found.place, key, text, how)
         return int(text)
 
-    def _amounts(self, found: Association) -> list[Amount]:
+    def _amounts(self, found: Association, submitted: int | None) -> list[Amount]:
+        """Return the maxima; no more jobs run than may be `submitted`."""
         amounts: list[Amount] = []
         jobs = self._number(found, "GrpJobs")
         if jobs is not None:
             self._report.mapped(found.place, "GrpJobs", found.get("GrpJobs"), "max jobs")
-            amounts.append(Amount("jobs", max=jobs))
+        limits = [limit for limit in (jobs, submitted) if limit is not None]
+        if limits:
+            amounts.append(Amount("jobs", max=min(limits)))
         text = found.get("GrpTRES") or _old_limits(found)
         if not text:
             return amounts
         tres = read_tres(found.place, "GrpTRES", text)
         for model in tres.models:
-            self.models.setdefault(model, Flavour(model, model))
+            self.models.setdefault(model, Flavour(model, self._spelt.get(model, model)))
         if tres.rest:
             how = f"max; without {', '.join(tres.rest)}: Penstock has quotas of devices, cpus, memory and jobs"
             self._report.approximated(found.place, "GrpTRES", text, how)
@@ -179,10 +184,12 @@ def read_qos(path: Path, scheduling: Scheduling, report: Report) -> None:
     rows = read_table(path, "Name", rows_max=QOS_MAX)
     priorities = [_priority(place, row.get("Priority", "")) for place, row in rows]
     most = max(priorities, default=0)
+    weight = min(scheduling.qos_weight, PRIORITY_MAX)
+    said = "PriorityWeightQOS" if weight == scheduling.qos_weight else f"{weight} points, the most there are,"
     for (place, row), priority in zip(rows, priorities, strict=True):
         name = row["Name"]
-        points = scheduling.qos_weight * priority // most if most else 0
-        how = f"its jobs say `priority: {points}`: PriorityWeightQOS × {priority} ÷ {most}"
+        points = weight * priority // most if most else 0
+        how = f"its jobs say `priority: {points}`: {said} × {priority} ÷ {most}"
         report.approximated(place, f"QOS {name} Priority", str(priority), how)
         for key, cell in row.items():
             if cell and key not in ("Name", "Priority"):

@@ -24,7 +24,7 @@ OPTIONS = (
     " Federation Features Flags FedState GrpCPUMins GrpCPURunMins GrpCPUs GrpJobs GrpJobsAccrue GrpMemory GrpNodes"
     " GrpSubmitJobs GrpTRES GrpTRESMins GrpTRESRunMins GrpWall ID MaxCPUMinsPerJob MaxCPUsPerJob MaxJobs MaxJobsAccrue"
     " MaxNodesPerJob MaxSubmitJobs MaxTRESMins MaxTRESMinsPerJob MaxTRESPerJob MaxTRESPerNode MaxTRESRunMins"
-    " MaxWallDurationPerJob MinPrioThreshold Organization Parent Partition Priority QOS Shares WCKeys"
+    " MaxWallDurationPerJob MinPrioThresh MinPrioThreshold Organization Parent Partition Priority QOS Shares WCKeys"
 )
 """Options of a line, as Slurm writes or reads them."""
 _SPELLING = {word.lower(): word for word in OPTIONS.split()}

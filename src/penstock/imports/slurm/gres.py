@@ -15,7 +15,7 @@ from penstock.imports.quantities import slurm_count
 from penstock.imports.report import Report
 from penstock.imports.slurm.hosts import Hosts
 from penstock.imports.slurm.lines import Line
-from penstock.imports.slurm.migtypes import whole_devices
+from penstock.imports.slurm.migtypes import is_instance, whole_devices
 from penstock.imports.slurm.nodes import Draft
 
 DEVICES_TOTAL_MAX = 200_000
@@ -56,8 +56,8 @@ class GresConf:
     def _take(self, line: Line) -> None:
         names, name = line.get("NodeName"), (line.get("Name") or "").lower()
         vendor = self._say_detection(line, names)
-        if names is None and not name:
-            self.detected_by = vendor
+        if not name and line.get("AutoDetect") is not None:
+            self.detected_by = vendor if names is None else self.detected_by
             return
         if name == GPU:
             nodes = () if names is None else self._hosts.expand(line.place, "NodeName", names)
@@ -139,17 +139,18 @@ class GresConf:
         total = sum(piece.count for piece in pieces)
         if total > DEVICES_PER_NODE_MAX:
             raise node.place.fault("Gres", total, f"at most {DEVICES_PER_NODE_MAX} GPUs in a node")
-        partitioned = whole_devices([(piece.kind, piece.count, piece.cards) for piece in pieces])
-        if partitioned is not None:
+        instances = [(piece.kind, piece.count, piece.cards) for piece in pieces if is_instance(piece.kind)]
+        partitioned = whole_devices(instances) if instances else ()
+        if partitioned:
             how = f"{len(partitioned)} device(s) with MIG allowed: Penstock cuts them itself, as jobs ask"
-            self._report.approximated(node.place, "Gres", f"gpu: {total} MIG instances", how)
-            return partitioned
+            count = sum(count for _, count, _ in instances)
+            self._report.approximated(node.place, "Gres", f"gpu: {count} MIG instances", how)
         found: list[Device] = []
         for piece in pieces:
-            for number in range(piece.count):
+            for number in range(0 if is_instance(piece.kind) else piece.count):
                 found.append(_device(len(found), piece, number, total))
         self._say_models(node, found)
-        return tuple(found)
+        return (*found, *(msgspec.structs.replace(d, index=d.index + len(found)) for d in partitioned))
 
     def _say_models(self, node: Draft, devices: Sequence[Device]) -> None:
         for model in sorted({device.model for device in devices}):

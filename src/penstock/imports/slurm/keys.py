@@ -26,7 +26,8 @@ _WHY: dict[str, str] = {
     " SlurmctldSyslogDebug SlurmctldTimeout SlurmdDebug SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort"
     " SlurmdSpoolDir SlurmdSyslogDebug SlurmdTimeout SlurmdUser SlurmSchedLogFile SlurmSchedLogLevel SlurmUser"
     " StateSaveLocation TCPTimeout TmpFS TreeWidth MetricsType MetricsParameters HttpParserType UrlParserType"
-    " DataParserParameters PMIxServer CgroupPlugin",
+    " MetricsAuthUsers DataParserParameters PMIxServer CgroupPlugin SlurmctldHttpAuthParameters"
+    " SlurmdHttpAuthParameters",
     ACCOUNTS: "AccountingStorageTRES AccountingStorageExternalHost AccountingStorageHost"
     " AccountingStorageBackupHost AccountingStorageLoc AccountingStorageParameters AccountingStoragePass"
     " AccountingStoragePort AccountingStorageType AccountingStorageUser AccountingStoreFlags AccountingStoreJobComment"
@@ -37,9 +38,9 @@ _WHY: dict[str, str] = {
     " CertmgrType MCSParameters MCSPlugin UsePAM DisableRootJobs",
     HOOKS: "BcastExclude BcastParameters BurstBufferParameters BurstBufferType CliFilterPlugins CliFilterParameters"
     " Epilog EpilogMsgTime EpilogSlurmctld EpilogTimeout HealthCheckInterval HealthCheckNodeState HealthCheckProgram"
-    " JobSubmitPlugins MailProg PrEpParameters PrEpPlugins Prolog PrologEpilogTimeout PrologFlags PrologSlurmctld"
-    " PrologTimeout RebootProgram ResvEpilog ResvProlog SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg SrunEpilog"
-    " SrunProlog TaskEpilog TaskProlog UnkillableStepProgram UnkillableStepTimeout NodeFeaturesPlugins"
+    " HealthCheckTimeout JobSubmitPlugins MailProg PrEpParameters PrEpPlugins Prolog PrologEpilogTimeout PrologFlags"
+    " PrologSlurmctld PrologTimeout RebootProgram ResvEpilog ResvProlog SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg"
+    " SrunEpilog SrunProlog TaskEpilog TaskProlog UnkillableStepProgram UnkillableStepTimeout NodeFeaturesPlugins"
     " PrioritySiteFactorParameters PrioritySiteFactorPlugin",
     POWER: "PowerParameters PowerPlugin ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout SuspendExcNodes"
     " SuspendExcParts SuspendExcStates SuspendProgram SuspendRate SuspendTime SuspendTimeout",
@@ -50,7 +51,7 @@ _WHY: dict[str, str] = {
     " SrunPortRange SwitchParameters SwitchType TaskPlugin TaskPluginParam VSizeFactor WaitTime X11Parameters"
     " DependencyParameters",
     LIMITS: "DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode EnforcePartLimits MaxArraySize MaxBatchRequeue"
-    " MaxMemPerCPU MaxMemPerNode MaxStepCount MaxTasksPerNode OverTimeLimit Licenses ResvOverRun",
+    " MaxMemPerCPU MaxMemPerNode MaxStepCount MaxTasksPerNode OverTimeLimit Licenses LicenseParameters ResvOverRun",
     COLLECT: "AcctGatherEnergyType AcctGatherFilesystemType AcctGatherInfinibandType AcctGatherInterconnectType"
     " AcctGatherNodeFreq AcctGatherProfileType ExtSensorsFreq ExtSensorsType JobAcctGatherFrequency"
     " JobAcctGatherParams JobAcctGatherType",
@@ -72,14 +73,15 @@ SCHEDULING = (
 NODE = (
     "NodeName BcastAddr Boards CoreSpecCount CoresPerSocket CPUs CPUSpecList CpuBind Feature Features Gres MemSpecLimit"
     " NodeAddr NodeHostname Port Procs RealMemory Reason RestrictedCoresPerGPU Sockets SocketsPerBoard State"
-    " ThreadsPerCore TmpDisk TRESWeights Weight Parameters Topology"
+    " ThreadsPerCore TmpDisk TRESWeights Weight Parameters Topology AutoResume GresConf SuspendTime"
 )
 PARTITION = (
     "PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Alternate CpuBind Default DefaultTime DefCpuPerGPU"
     " DefMemPerCPU DefMemPerGPU DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveTopo ExclusiveUser"
-    " GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime MinNodes Nodes"
-    " OverSubscribe OverTimeLimit PowerDownOnIdle PreemptMode Priority PriorityJobFactor PriorityTier QOS ReqResv"
-    " ResumeTimeout RootOnly SelectTypeParameters Shared State SuspendTime SuspendTimeout Topology TRESBillingWeights"
+    " Exclusive GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime"
+    " MinNodes Nodes OverSubscribe OverTimeLimit PowerDownOnIdle PreemptMode Priority PriorityJobFactor PriorityTier"
+    " QOS ReqResv ResumeTimeout RootOnly SelectTypeParameters Shared State SuspendTime SuspendTimeout Topology"
+    " TRESBillingWeights"
 )
 FRONTEND = "FrontendName AllowGroups AllowUsers DenyGroups DenyUsers FrontendAddr Port Reason State"
 GRES = "NodeName Name Type File MultipleFiles Count Cores CPUs Links Flags AutoDetect"

@@ -1,8 +1,8 @@
 """The lines of slurm.conf, gres.conf and topology.conf: keys and values with their places, includes followed.
 
 Grammar as in Slurm's parse_config.c: `Key=Value` pairs divided by blanks, keys in any case, values with blanks in
-double quotes, `#` begins a comment unless a backslash is before it, a backslash at the end joins the next line,
-`Include FILE` reads another file. Source: https://slurm.schedmd.com/slurm.conf.html
+double quotes, `#` begins a comment unless a backslash is before it, a backslash at the end (blanks may follow) joins
+the next line, `Include FILE` reads another file. Source: https://slurm.schedmd.com/slurm.conf.html
 """
 
 import re
@@ -111,9 +111,9 @@ def _logical(text: str, file: str, reading: _Reading) -> Iterator[tuple[Place, s
         reading.lines += 1
         if reading.lines > LINES_MAX:
             raise Place(file, number).fault("", "", f"at most {LINES_MAX} lines")
-        line = raw.rstrip("\r")
+        line = raw.rstrip()
         first = first or number
-        if line.endswith("\\") and not line.endswith("\\\\"):
+        if (len(line) - len(line.rstrip("\\"))) % 2:
             waiting += line[:-1]
         else:
             whole = waiting + line

@@ -14,15 +14,18 @@ from penstock.imports.devicenames import known_of, plain_model
 _PROFILE = re.compile(r"(?:(?P<model>.+)[_-])?(?P<profile>(?P<slices>[1-7])g\.[0-9]{1,3}gb(?:\+me)?)", re.IGNORECASE)
 
 
-def whole_devices(pieces: Sequence[tuple[str, int, tuple[str, ...]]]) -> tuple[Device, ...] | None:
-    """Return the devices on which instances lie, or None when the pieces are no instances.
+def is_instance(kind: str) -> bool:
+    """Return whether a type is a MIG profile, with or without the model before it."""
+    return _PROFILE.fullmatch(kind) is not None
+
+
+def whole_devices(pieces: Sequence[tuple[str, int, tuple[str, ...]]]) -> tuple[Device, ...]:
+    """Return the devices on which instances lie.
 
     Args:
-        pieces: type, count and device files of each. A type is a profile, with or without the model before it.
+        pieces: type, count and device files of each; types are those of instances.
     """
     matches = [_PROFILE.fullmatch(kind) for kind, _, _ in pieces]
-    if not pieces or None in matches:
-        return None
     profiles = {match["profile"].lower() for match in matches if match}
     named = next((match["model"] for match in matches if match and match["model"]), "")
     cards = {card for _, _, files in pieces for card in files}

@@ -28,6 +28,7 @@ LABEL_PREFIX = "partition."
 DESCRIPTION_NAMES_MAX = 20
 _TRUE = ("YES", "TRUE", "UP", "1")
 _QUOTA_WHY = "a limit per job; Penstock has none: jobs say what they need"
+_WHOLE_WHY = "jobs share nodes; a job that wants a whole one asks for all of it"
 _WHO_WHY = "who may use which nodes is not part of the cluster file"
 _PRIORITY_WHY = "pools have no priority; give such jobs a higher `priority`"
 _WHY: dict[str, str] = {
@@ -38,6 +39,7 @@ _WHY: dict[str, str] = {
     "the grace before a stop is the job's own: `grace`": "GraceTime",
     "nodes are shared between users; a reservation keeps nodes for a tenant": "ExclusiveUser",
     "switches and racks are shared between jobs": "ExclusiveTopo",
+    _WHOLE_WHY: "Exclusive",
     "all pools are seen by everybody": "Hidden",
     "a job says its pool": "Alternate",
     "reservations are for tenants, in the cluster file": "ReqResv",
@@ -183,6 +185,8 @@ def _say_field(place: Place, field: Field, report: Report) -> None:
         report.mapped(place, field.key, field.value, note)
     elif field.key == "State":
         _say_state(place, field, report)
+    elif field.key in _SHARING and field.value.upper() == "EXCLUSIVE":
+        report.lost(place, field.key, field.value, _WHOLE_WHY)
     elif field.key in _SHARING:
         report.approximated(place, field.key, field.value, _SHARING_HOW)
     else:

@@ -17,6 +17,8 @@ from penstock.imports.slurm.keys import IGNORED
 from penstock.imports.slurm.lines import Line
 
 WEIGHT_MAX = 2**32
+PRIORITY_MAX = 10_000
+"""The highest priority that a job of Penstock may say."""
 DAY_MS = 86_400_000
 DEFAULT_HALF_LIFE_MS = 7 * DAY_MS
 DEFAULT_AGE_MS = 7 * DAY_MS
@@ -42,7 +44,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     placement: PlacementPolicy
     backfill: BackfillRule
     qos_weight: int
-    """Points of priority that the highest quality of service gives."""
+    """Points of priority that the highest quality of service gives, as Slurm has it: may be above `PRIORITY_MAX`."""
 
 
 def read_scheduling(lines: Iterable[Line], report: Report) -> Scheduling:
@@ -170,14 +172,18 @@ class _Reader:
         if "PriorityDecayHalfLife" not in self._given:
             note = "fair_share_half_life 7d: Slurm's default"
             self._report.mapped(self._anywhere(), "PriorityDecayHalfLife", "7-0 (default)", note)
-        age = self.weight("Age")
+        age, qos = self.weight("Age"), self.weight("QOS")
+        if qos > PRIORITY_MAX:
+            age = age * PRIORITY_MAX // qos
+            how = f"wait_bonus_max {age}: made smaller as PriorityWeightQOS is, of which {PRIORITY_MAX} points are left"
+            self._approximated("PriorityWeightAge", how)
         self._mapped("PriorityWeightAge", "wait_bonus_max: points that a job gains by waiting")
         self._mapped("PriorityMaxAge", "wait_bonus_horizon")
         small = self.flag("PriorityFavorSmall")
         size = "not by size" if small else "larger jobs are not preferred"
         self._lost("PriorityWeightJobSize", f"size_penalty_per_device 0: {size}; set it to prefer small jobs")
         self._lost("PriorityFavorSmall", "see PriorityWeightJobSize")
-        how = "jobs say `priority` as a number: see the entries of each QOS"
+        how = f"jobs say `priority` as a number up to {PRIORITY_MAX}: see the entries of each QOS"
         self._approximated("PriorityWeightQOS", how)
         for factor in ("Assoc", "Partition"):
             self._lost(f"PriorityWeight{factor}", "jobs say `priority` themselves; accounts and pools add nothing")

@@ -74,8 +74,8 @@ def _hang(line: Line, nodes: dict[str, Draft], hosts: Hosts, report: Report, fie
 
 def _say_higher(above: dict[str, str], nodes: dict[str, Draft], lines: Iterable[Line], report: Report) -> None:
     """Report levels above the rack: Penstock knows switch and rack only."""
-    racks = {node.rack for node in nodes.values() if node.rack}
+    higher = {above.get(node.rack, "") for node in nodes.values()}
     for line in lines:
-        if line.kind == "SwitchName" and any(above.get(rack) == line.fields[0].value for rack in racks):
+        if line.kind == "SwitchName" and line.fields[0].value in higher:
             why = "a third level; Penstock knows switch and rack"
             report.lost(line.place, "SwitchName", line.fields[0].value, why)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.resources import Resources
-from penstock.traces.loaders.build import ENDINGS, NO_LENGTH, NO_START, Builder
+from penstock.traces.loaders.build import ENDINGS, NO_END, NO_LENGTH, NO_START, Builder
 from penstock.traces.loaders.shapes import CLIPPED, DEVICES_MAX, clipped, gang
 from penstock.traces.loaders.table import Table
 from penstock.traces.model import Seen
@@ -33,7 +33,7 @@ def read_rows(
         ends = ENDINGS[table.word(row, state, ENDINGS)]
         asked = (table.whole(row, gpu, high=DEVICES_MAX), table.whole(row, cpu, high=CPUS_MAX), row[word])
         if row[start] in NEVER or row[end] in NEVER:
-            builder.count(NO_START)
+            builder.count(NO_START if row[start] in NEVER else NO_END)
             continue
         run_ms = table.length_ms(row, duration)
         seen = Seen(table.moment_ms(row, start), table.moment_ms(row, end))

@@ -5,7 +5,7 @@ For people: `# nodes=16 devices=8 model=V100 cpus=64 memory=512GiB`, once for ea
 lines that begin with `#+ `. Other comments are comments.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ OUTAGES_MAX = 1_000_000
 NOTES_MAX = 1_000
 KINDS_OF_NODES_MAX = 1_000
 CPUS_MAX = 100_000
+MEMORY_MAX_BYTES = 2**60
 MORE = "#+ "
 
 Anything = TypeVar("Anything")
@@ -43,8 +44,8 @@ class Head(msgspec.Struct):
     notes: tuple[str, ...] = ()
 
 
-def read_head(path: Path, comments: list[str]) -> Head:
-    """Return what the comments say. Raises: TraceError with the line of what cannot be read."""
+def read_head(path: Path, comments: list[tuple[int, str]]) -> Head:
+    """Return what the comments say, each with its line. Raises: TraceError with the line of what cannot be read."""
     head = Head()
     nodes: list[NodeSpec] = []
     outages: list[Outage] = []
@@ -71,18 +72,19 @@ def read_head(path: Path, comments: list[str]) -> Head:
         else:
             notes.append(_decoded(path, line, value, str))
         if max(len(nodes) - NODES_MAX, len(outages) + len(changes) - OUTAGES_MAX, len(notes) - NOTES_MAX) > 0:
-            raise TraceError(str(path), line=line, found="more", expected=f"at most {NODES_MAX} nodes")
+            expected = f"at most {NODES_MAX} nodes, {OUTAGES_MAX} outages and changes, {NOTES_MAX} notes"
+            raise TraceError(str(path), line=line, found="more", expected=expected)
     _check_nodes(path, nodes, outages)
     head.nodes, head.notes = tuple(nodes), tuple(notes)
     head.outages, head.changes = tuple(outages), tuple(changes)
     return head
 
 
-def _joined(comments: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield each comment with its line (comments may stand among empty lines: then lines are a little low)."""
+def _joined(comments: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield each comment with the line in which it begins."""
     parts: list[str] = []
     first = 1
-    for line, text in enumerate(comments, 1):
+    for line, text in comments:
         if text.startswith(MORE) and parts:
             parts.append(text.removeprefix(MORE))
             continue
@@ -110,21 +112,28 @@ def _kind_of_nodes(path: Path, line: int, text: str, number: int) -> tuple[NodeS
             expected = "once each: " + ", ".join(f"{known}=" for known in WORDS)
             raise TraceError(str(path), line=line, found=part, expected=expected, hint=nearest(word, WORDS))
         said[word] = value
-    try:
-        count = _within(whole_number(said["nodes"]), 1, NODES_MAX)
-        devices = _within(whole_number(said.get("devices", "0")), 0, WIDTH_MAX)
-        cpus = _within(whole_number(said["cpus"]), 0, CPUS_MAX) if "cpus" in said else PLAIN_CPU_MILLI // 1000
-        memory = _within(parse_size_bytes(said.get("memory", "0")), 0, 2**60)
-    except ValueError as problem:
-        expected = "numbers such as nodes=16 devices=8 model=V100 cpus=64 memory=512GiB"
-        raise TraceError(str(path), line=line, found=str(problem), expected=expected) from None
+    amounts = {"devices": 0, "cpus": PLAIN_CPU_MILLI // 1000, "memory": 0}
+    for word, (read, low, high) in _AMOUNTS.items():
+        try:
+            amounts[word] = _within(read(said[word]), low, high) if word in said else amounts[word]
+        except ValueError:
+            expected = "numbers such as nodes=16 devices=8 model=V100 cpus=64 memory=512GiB"
+            raise TraceError(str(path), line=line, found=f"{word}={said[word]}", expected=expected) from None
     if number > KINDS_OF_NODES_MAX:
         raise TraceError(str(path), line=line, found="more", expected=f"at most {KINDS_OF_NODES_MAX} kinds of nodes")
     prefix = f"n{number - 1}-" if number > 1 else "n"
-    capacity = Resources(1000 * cpus, memory)
-    return equal_nodes(
-        count, devices=devices, model=said.get("model", "")[:MODEL_MAX], capacity=capacity, prefix=prefix
-    )
+    capacity = Resources(1000 * amounts["cpus"], amounts["memory"])
+    model = said.get("model", "")[:MODEL_MAX]
+    return equal_nodes(amounts["nodes"], devices=amounts["devices"], model=model, capacity=capacity, prefix=prefix)
+
+
+_AMOUNTS: dict[str, tuple[Callable[[str], int], int, int]] = {
+    "nodes": (whole_number, 1, NODES_MAX),
+    "devices": (whole_number, 0, WIDTH_MAX),
+    "cpus": (whole_number, 0, CPUS_MAX),
+    "memory": (parse_size_bytes, 0, MEMORY_MAX_BYTES),
+}
+"""How amounts of a kind of nodes are read, and within which bounds."""
 
 
 def _within(value: int, low: int, high: int) -> int:

@@ -13,7 +13,7 @@ from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec
 from penstock.traces.loaders.build import ENDINGS, JOBS_MAX, NO_END, NO_LENGTH, NO_START, Builder
 from penstock.traces.loaders.guess import nodes_at_peak
 from penstock.traces.loaders.shapes import NODES_MAX
-from penstock.traces.loaders.slurm_amounts import ask_of, length_ms, limit_ms
+from penstock.traces.loaders.slurm_amounts import Key, ask_of, length_ms, limit_ms
 from penstock.traces.loaders.table import Row, Table
 from penstock.traces.model import Ending, Seen, Trace
 
@@ -25,7 +25,11 @@ COMPONENTS_MAX = 64
 SHAPE_COLUMNS = (
     "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "NNodes", "AllocNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqMem"
 )  # fmt: skip
-OTHER_COLUMNS = ("Timelimit", "TimelimitRaw", "User", "Account", "Partition", "QOS", "State", "Priority")
+SHARES = ("shard", "mps")
+"""Generic resources that are parts of devices."""
+OTHER_COLUMNS = (
+    "Timelimit", "TimelimitRaw", "Cluster", "User", "Account", "Partition", "QOS", "State", "Priority"
+)  # fmt: skip
 ENDED: dict[str, Ending] = {
     **ENDINGS,
     "SPECIAL_EXIT": "failed",
@@ -36,13 +40,17 @@ FOLLOWED = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING"})
 LIVE = frozenset({
     "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT", "STOPPED"
 })  # fmt: skip
+CUT_OFF = frozenset({"PREEMPTED", "NODE_FAIL"})
+"""Such a run may be followed by another of the same job (`sacct -D`); where none follows, it was the last."""
 UNKNOWN = frozenset({"", "Unknown", "None", "N/A"})
 STEPS = "rows left out: they are steps of jobs"
 REQUEUED = "rows left out: the job was put back or resized, the run that followed is a row of its own"
+OVER_LIMIT = "jobs succeeded after more time than their limit: it is raised to what they ran"
+SHARED = "jobs had parts of devices (gres/shard, gres/mps), which are not kept: they count as jobs without devices"
 
 
 class Run(NamedTuple):
-    """One row that can be used; `keys` has the cells that say the shape, one tuple for each component of a job."""
+    """One row that can be used, with the further components of its job."""
 
     name: str
     submit_ms: int
@@ -50,7 +58,11 @@ class Run(NamedTuple):
     end_ms: int
     run_ms: int
     ends: Ending
-    keys: list[tuple[str, ...]]
+    cut_off: bool
+    parts: tuple[str, ...]
+    """Numbers of its components; one empty text where the job has none."""
+    keys: tuple[Key, ...]
+    """Of each the cells that say its shape."""
     limit_ms: int
     priority: int
     user: str
@@ -70,7 +82,7 @@ def read(path: Path) -> Trace:
     top = max((run.priority for run in runs), default=0)
     for run in runs:
         priority = run.priority if top <= PRIORITY_MAX else run.priority * PRIORITY_MAX // top
-        key = (tuple(run.keys), run.limit_ms, priority, run.words)
+        key = (run.keys, run.limit_ms, priority, run.words)
         spec = builder.spec(key, sheet.request, run, priority)
         seen = Seen(run.start_ms, run.end_ms)
         builder.add(run.name, run.submit_ms, spec, builder.work(run.run_ms, run.ends), run.user, seen)
@@ -100,31 +112,36 @@ class _Sheet:
         self._shape = [self._table.optional(name) for name in SHAPE_COLUMNS]
         self._at = {name: self._table.optional(name) for name in OTHER_COLUMNS}
         self._limits: dict[str, int] = {}
-        self._asks: dict[tuple[str, ...], GangAsk] = {}
+        self._asks: dict[Key, GangAsk] = {}
 
     def has(self, column: str) -> bool:
         """Return whether the source has one of `OTHER_COLUMNS`."""
         return self._at[column] >= 0
 
     def runs(self) -> list[Run]:
-        """Return the rows that can be used; components of one job are joined to its first."""
+        """Return of each job the last run that can be used; its components are joined to the first of them."""
         found: list[Run] = []
-        first: dict[str, Run] = {}
+        at_of: dict[tuple[str, str], int] = {}  # where those are that a later row may join or follow
         for row in self._table.rows():
             run = self._run(row)
             if run is None:
                 continue
-            base, joined, _ = run.name.partition("+")
-            if joined and base in first:
-                if len(first[base].keys) >= COMPONENTS_MAX:
+            key = (self._cell(row, "Cluster"), run.name)
+            at = at_of.get(key)
+            if at is not None and run.parts[0] not in found[at].parts:
+                first = found[at]
+                if len(first.parts) >= COMPONENTS_MAX:
                     raise self._table.wrong(row, self._job, f"at most {COMPONENTS_MAX} components of a job")
-                first[base].keys.extend(run.keys)
-                continue
-            if joined:
-                first[base] = run = run._replace(name=base)
-            found.append(run)
-            if len(found) > JOBS_MAX:
-                raise self._table.fault("", "more", f"at most {JOBS_MAX} jobs")
+                found[at] = first._replace(parts=first.parts + run.parts, keys=first.keys + run.keys)
+            elif at is not None and found[at].cut_off:
+                self._builder.count(REQUEUED)
+                found[at] = run
+            else:
+                if run.cut_off or run.parts[0]:
+                    at_of[key] = len(found)
+                found.append(run)
+                if len(found) > JOBS_MAX:
+                    raise self._table.fault("", "more", f"at most {JOBS_MAX} jobs")
         return found
 
     def _run(self, row: Row) -> Run | None:
@@ -141,16 +158,21 @@ class _Sheet:
         if run_ms <= 0:
             self._builder.count(NO_LENGTH)
             return None
+        limit_ms = self._limit(row)
+        if ends == "succeeded" and 0 < limit_ms < run_ms:  # Slurm looks at limits now and then, and may grant more
+            self._builder.count(OVER_LIMIT)
+            limit_ms = run_ms
+        base, _, part = name.partition("+")
         return Run(
-            name, submit_ms, start_ms, start_ms + run_ms, run_ms, ends, [self._key(row)], self._limit(row),
-            self._priority(row), self._cell(row, "User"),
+            base, submit_ms, start_ms, end_ms, run_ms, ends, self._state(row) in CUT_OFF, (part,), (self._key(row),),
+            limit_ms, self._priority(row), self._cell(row, "User"),
             (self._cell(row, "Account"), self._cell(row, "Partition"), self._cell(row, "QOS")),
         )  # fmt: skip
 
     def _ending(self, row: Row) -> Ending | None:
         """Return how the job ended; None, counted, when it has not started or not ended."""
         started, ended = row[self._start] not in UNKNOWN, row[self._end] not in UNKNOWN
-        word = self._cell(row, "State").split(" ")[0] or "COMPLETED"
+        word = self._state(row)
         if word in FOLLOWED:
             self._builder.count(REQUEUED)
         elif word not in ENDED and word not in LIVE:
@@ -164,14 +186,20 @@ class _Sheet:
             return ENDED[word]
         return None
 
+    def _state(self, row: Row) -> str:
+        """Return the word of the state, without who cancelled it."""
+        return self._cell(row, "State").split(" ")[0] or "COMPLETED"
+
     def _cell(self, row: Row, column: str) -> str:
         at = self._at[column]
         return row[at] if at >= 0 else ""
 
-    def _key(self, row: Row) -> tuple[str, ...]:
+    def _key(self, row: Row) -> Key:
         key = tuple(row[at] if at >= 0 else "" for at in self._shape)
         if key not in self._asks:
             self._asks[key] = ask_of(self._table, key)
+        if not self._asks[key].device_milli and any(word in cell for cell in key[:4] for word in SHARES):
+            self._builder.count(SHARED)
         return key
 
     def _length(self, row: Row) -> int:
@@ -198,11 +226,10 @@ class _Sheet:
 
     def request(self, run: Run, priority: int) -> JobSpec:
         """Return the spec of a run: its components are groups of one gang."""
-        ask = self._asks[run.keys[0]]
-        for key in run.keys[1:]:
-            part = self._asks[key]
-            more = (GroupAsk(part.replicas, part.each), *part.others)
-            ask = msgspec.structs.replace(ask, others=(*ask.others, *more))
+        ask, *more = (self._asks[key] for key in run.keys)
+        for part in more:
+            groups = (GroupAsk(part.replicas, part.each), *part.others)
+            ask = msgspec.structs.replace(ask, others=(*ask.others, *groups))
         account, partition, quality = run.words
         return self._builder.request(
             ask, partition, account, priority=priority, time_limit_ms=run.limit_ms, label=("qos", quality)

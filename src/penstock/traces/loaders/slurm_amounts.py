@@ -93,20 +93,36 @@ def tres(text: str) -> Tres:
     return Tres(cpus, memory, nodes, gpus or of_models, model)
 
 
-def gres(text: str) -> tuple[int, str]:
-    """Return GPUs of a node and their model for `gpu:a100:2`, `gpu:2` or `PER_NODE:gpu:2`. Raises: ValueError."""
-    total, model = 0, ""
-    for item in text.split(","):
-        parts = item.partition("(")[0].replace("gres/", "").split(":")
-        while parts and parts[0] in ("gres", "PER_NODE", "PER_JOB"):
-            parts = parts[1:]
-        if not parts or parts[0] != "gpu":
-            continue
-        counted = len(parts) > 1 and parts[-1].isdigit()
-        total += _count(parts[-1], WIDTH_MAX) if counted else 1
-        named = parts[1:-1] if counted else parts[1:]
-        model = model or ":".join(named)
-    return total, model
+def gres(text: str, nodes: int) -> tuple[int, str]:
+    """Return GPUs of a whole job on so many nodes, and their model, for what AllocGRES and ReqGRES say.
+
+    `gpu:a100:8` is of the job, as is `PER_JOB:gpu:8`; `PER_NODE:gpu:2` is of each node. How many tasks and sockets
+    there are is not told: `PER_TASK` and `PER_SOCKET` count once a node. Of several, divided by blanks, the largest
+    counts: they speak of the same devices. Raises: ValueError.
+    Source: `_fill_in_gres_fields` and `_build_tres_str` in Slurm's node_scheduler.c.
+    """
+    most, model = 0, ""
+    for words in text.split():
+        prefix = words.partition(":")[0]
+        total = 0
+        for item in words.removeprefix(f"{prefix}:" if prefix.startswith("PER_") else "").split(","):
+            count, named = _gpus(item)
+            total += count
+            model = model or named
+        most = max(most, total * nodes if prefix.startswith("PER_") and prefix != "PER_JOB" else total)
+    return most, model
+
+
+def _gpus(item: str) -> tuple[int, str]:
+    """Return the number and model of `gpu:a100:2`, `gpu:2` or `gpu`; 0 for another resource. Raises: ValueError."""
+    parts = item.partition("(")[0].replace("gres/", "").split(":")
+    if parts[0] == "gres":
+        parts = parts[1:]
+    if not parts or parts[0] != "gpu":
+        return 0, ""
+    counted = len(parts) > 1 and parts[-1].isdigit()
+    count = _count(parts[-1], REPLICAS_MAX * WIDTH_MAX) if counted else 1
+    return count, ":".join(parts[1:-1] if counted else parts[1:])
 
 
 def ask_of(table: Table, key: Key) -> GangAsk:
@@ -129,8 +145,7 @@ def _ask(key: Key) -> GangAsk:
     cpus = known.cpus or _first(CPUS_MAX, cpus_of, ncpus, cpus_asked)
     gpus, model = known.gpus, known.model
     if not gpus and (allocated_gres or requested_gres):
-        each, model = gres(allocated_gres or requested_gres)
-        gpus = each * nodes
+        gpus, model = gres(allocated_gres or requested_gres, nodes)
     memory_bytes = known.memory_bytes or _memory(memory, nodes, cpus)
     if -(-gpus // nodes) > WIDTH_MAX:
         raise ValueError(gpus)

@@ -5,6 +5,7 @@ Source of the format: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.core.amounts import TIME_MAX_MS
 from penstock.core.askfields import REPLICAS_MAX
@@ -28,7 +29,20 @@ PROCESSORS_MAX = 10_000_000
 HEADER_WORDS = ("MaxNodes", "MaxProcs", "UnixStartTime")
 HEADER_WORD_MAX = 2**40
 
-Numbers = list[int]
+
+class Entry(NamedTuple):
+    """What is used of a row; -1 is not known."""
+
+    number: int
+    submit_ms: int
+    wait_ms: int
+    run_ms: int
+    processors: int
+    limit_ms: int
+    status: int
+    user: int
+    group: int
+    queue: int
 
 
 def read(path: Path) -> Trace:
@@ -38,35 +52,35 @@ def read(path: Path) -> Trace:
     Raises: TraceError.
     """
     builder, head = Builder(path), dict[str, int]()
-    rows: list[Numbers] = []
-    for row in _rows(path, head):
-        if _usable(row, builder):
-            rows.append(row)
-        if len(rows) > JOBS_MAX:
+    entries: list[Entry] = []
+    for entry in _entries(path, head):
+        if _usable(entry, builder):
+            entries.append(entry)
+        if len(entries) > JOBS_MAX:
             raise builder.fault(f"at most {JOBS_MAX} jobs", "more")
-    most = max((_count(row) for row in rows), default=1)
+    most = max((entry.processors for entry in entries), default=1)
     nodes, width = _cluster(head, most, builder)
     start_ms = 1000 * head.get("UnixStartTime", 0)
     limits_raised = 0
-    for row in rows:
-        run_ms, limit_ms = row[3], max(0, row[8])
+    for entry in entries:
+        run_ms, limit_ms = entry.run_ms, max(0, entry.limit_ms)
         raised = 0 < limit_ms < run_ms
         limits_raised += raised
-        key = (_count(row), row[14], row[12], run_ms if raised else limit_ms)
+        key = (entry.processors, entry.queue, entry.group, run_ms if raised else limit_ms)
         spec = builder.spec(key, _request, builder, key, width)
-        submit_ms = start_ms + row[1]
-        started_ms = submit_ms + row[2]
-        seen = Seen(started_ms, started_ms + run_ms) if row[2] >= 0 else None
-        user = f"user-{row[11]}" if row[11] >= 0 else ""
-        builder.add(str(row[0]), submit_ms, spec, builder.work(run_ms, STATUS[row[10]]), user, seen)
+        submit_ms = start_ms + entry.submit_ms
+        started_ms = submit_ms + entry.wait_ms
+        seen = Seen(started_ms, started_ms + run_ms) if entry.wait_ms >= 0 else None
+        user = f"user-{entry.user}" if entry.user >= 0 else ""
+        builder.add(str(entry.number), submit_ms, spec, builder.work(run_ms, STATUS[entry.status]), user, seen)
     if limits_raised:
         builder.note(f"{limits_raised} jobs ran longer than they asked for: their limit is raised to what they ran")
     builder.note("memory, executables, partitions and preceding jobs of the source are not used")
     return builder.trace(equal_nodes(nodes, devices=0, capacity=Resources(1000 * width)))
 
 
-def _rows(path: Path, head: dict[str, int]) -> Iterator[Numbers]:
-    """Yield the 18 numbers of each job (times in ms); `head` gets the numbers of the header comments."""
+def _entries(path: Path, head: dict[str, int]) -> Iterator[Entry]:
+    """Yield the jobs; `head` gets the numbers of the header comments."""
     line = 0
     for lines in lines_by_block(path):
         for text in lines:
@@ -80,7 +94,7 @@ def _rows(path: Path, head: dict[str, int]) -> Iterator[Numbers]:
             if len(fields) != len(FIELDS):
                 expected = f"the {len(FIELDS)} fields of a job, separated by spaces"
                 raise TraceError(str(path), line=line, found=f"{len(fields)} fields", expected=expected)
-            yield _numbers(path, line, fields)
+            yield _entry(path, line, fields)
 
 
 def _comment(text: str, head: dict[str, int]) -> None:
@@ -92,8 +106,8 @@ def _comment(text: str, head: dict[str, int]) -> None:
         head.setdefault(word, int(digits[0]))
 
 
-def _numbers(path: Path, line: int, fields: list[str]) -> Numbers:
-    row: Numbers = []
+def _entry(path: Path, line: int, fields: list[str]) -> Entry:
+    row: list[int] = []
     for at, text in enumerate(fields):
         try:
             value = int(text) if text.isascii() and len(text) < 16 and "_" not in text else None
@@ -105,16 +119,16 @@ def _numbers(path: Path, line: int, fields: list[str]) -> Numbers:
     for at, low, high in ((1, 0, TIME_MAX_MS // 1000), (2, -1, RUN_MAX_MS // 1000), (3, -1, RUN_MAX_MS // 1000)):
         if not low <= row[at] <= high:
             raise _wrong(path, line, at, fields[at], f"a number of seconds from {low}")
-        row[at] *= 1000 if row[at] >= 0 else 1
     if not -1 <= row[8] <= RUN_MAX_MS // 1000:
         raise _wrong(path, line, 8, fields[8], "a number of seconds, or -1")
-    row[8] *= 1000 if row[8] >= 0 else 1
     for at in (4, 7):
         if not -1 <= row[at] <= PROCESSORS_MAX:
             raise _wrong(path, line, at, fields[at], f"a number of processors up to {PROCESSORS_MAX}, or -1")
     if row[10] not in STATUS and row[10] not in PARTIAL:
         raise _wrong(path, line, 10, fields[10], "a status from -1 to 5")
-    return row
+    submit_ms, wait_ms, run_ms, limit_ms = (1000 * row[at] if row[at] >= 0 else -1 for at in (1, 2, 3, 8))
+    processors = row[4] if row[4] > 0 else row[7]
+    return Entry(row[0], submit_ms, wait_ms, run_ms, processors, limit_ms, row[10], row[11], row[12], row[14])
 
 
 def _fraction(path: Path, line: int, at: int, text: str) -> int:
@@ -132,18 +146,14 @@ def _wrong(path: Path, line: int, at: int, found: str, expected: str) -> TraceEr
     return TraceError(str(path), line=line, column=f"{at + 1} ({FIELDS[at]})", found=found, expected=expected)
 
 
-def _count(row: Numbers) -> int:
-    return row[4] if row[4] > 0 else row[7]
-
-
-def _usable(row: Numbers, builder: Builder) -> bool:
-    if row[10] in PARTIAL:
+def _usable(entry: Entry, builder: Builder) -> bool:
+    if entry.status in PARTIAL:
         builder.count("rows left out: they are parts of a job whose sum is a row of its own (status 2 to 4)")
-    elif row[3] < 0:
+    elif entry.run_ms < 0:
         builder.count(NO_START)
-    elif row[3] == 0:
+    elif entry.run_ms == 0:
         builder.count(NO_LENGTH)
-    elif _count(row) <= 0:
+    elif entry.processors <= 0:
         builder.count("jobs left out: neither allocated nor requested processors are told")
     else:
         return True

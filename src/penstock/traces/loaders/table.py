@@ -28,12 +28,13 @@ class Table:
     """
 
     def __init__(self, path: Path, *, separator: str = ",", comment: str = "") -> None:
-        """Read up to the header. Lines before it that start with `comment` are kept in `comments`.
+        """Read up to the header. Lines before it that start with `comment` are kept in `comments`, with their number.
 
         A line break within quotes is refused: line numbers stay true, and a lost quote swallows nothing.
         Raises: TraceError when there is no header, or it names a column twice.
         """
-        self.path, self.line, self.comments = path, 0, list[str]()
+        self.path, self.line = path, 0
+        self.comments: list[tuple[int, str]] = []
         self._separator = separator
         self._quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
         self._blocks = lines_by_block(path)
@@ -53,7 +54,7 @@ class Table:
             for at, line in enumerate(lines):
                 self.line += 1
                 if comment and line.startswith(comment):
-                    self.comments.append(line)
+                    self.comments.append((self.line, line))
                     size += len(line)
                 elif line.strip():
                     self._rest = lines[at + 1 :]
@@ -106,7 +107,8 @@ class Table:
         if self._trailing and len(row) == width + 1 and not row[-1]:
             row.pop()
             return True
-        raise self.fault("", f"{len(row)} fields", f"{width} fields, as the header has")
+        hint = "leave out columns of free text, such as JobName: one may hold the separator" if self._quoting else ""
+        raise self.fault("", f"{len(row)} fields", f"{width} fields, as the header has", hint)
 
     def _parsed(self, lines: list[str], first: int) -> list[Row]:
         try:
