@@ -38,6 +38,7 @@ from penstock.extensions import installed_policies
 from penstock.server.app import create_app
 from penstock.server.auth import Tokens, ensure_agent_token, write_private
 from penstock.server.backend import Backend, deliver_on
+from penstock.server.foresight import Foresight
 from penstock.store.sqlite import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -162,16 +163,19 @@ class _Running:
             self._name,
         )
         self._backend.durable_seq = self._controller.state.seq
+        self._foresight = Foresight(self._backend)
         agent_port = await self._engine.start("127.0.0.1")
         listener = _listen(self._options.host, self._options.port)
         collector.settle()
         self._service.start()
         self._announce(listener.getsockname()[1], agent_port)
-        keeper = asyncio.create_task(self._keep_agents())
+        keepers = [asyncio.create_task(self._keep_agents()), asyncio.create_task(self._foresight.keep())]
         try:
             await self._http(listener)
         finally:
-            keeper.cancel()
+            for keeper in keepers:
+                keeper.cancel()
+            self._foresight.close()
             self._engine.stop()
             await asyncio.to_thread(self._service.stop)
             self._data.server_info.unlink(missing_ok=True)
@@ -179,7 +183,7 @@ class _Running:
 
     async def _http(self, listener: socket.socket) -> None:
         config = uvicorn.Config(
-            create_app(self._backend),
+            create_app(self._backend, self._foresight),
             log_level="warning",
             access_log=False,
             lifespan="off",

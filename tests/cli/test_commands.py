@@ -10,20 +10,8 @@ from tests.server.harness import Jobs, until
 
 COMMANDS = (
     *("up", "down", "run", "submit", "plan", "ps", "show", "logs", "explain", "cancel", "checkpoint"),
-    *(
-        "nodes",
-        "drain",
-        "queue",
-        "alerts",
-        "defrag",
-        "report",
-        "sim",
-        "capacity",
-        "whatif",
-        "audit",
-        "import",
-        "schema",
-    ),
+    *("nodes", "drain", "queue", "alerts", "defrag", "report", "schema"),
+    *("sim", "capacity", "whatif", "eta", "audit", "import"),
 )
 
 

@@ -56,6 +56,32 @@ class PlannedJob(msgspec.Struct, frozen=True):
     explanation: Explanation | None = None
 
 
+class EtaView(msgspec.Struct, frozen=True):
+    """When one waiting job starts: 1, 5 and 9 of 10 starts should come before these times; 0 where nobody can tell."""
+
+    id: int
+    name: str
+    tenant: str
+    queue: str
+    user: str
+    submitted_ms: int
+    early_ms: int
+    likely_ms: int
+    late_ms: int
+
+
+class EtaList(msgspec.Struct, frozen=True):
+    """When waiting jobs start, if nobody submits what comes before them."""
+
+    made_ms: int
+    """The state of this time was played on."""
+    samples: int
+    """So many times; 0 when it was too big to be played once in time."""
+    untold: int
+    """Waiting jobs beyond those that are listed."""
+    jobs: list[EtaView]
+
+
 class PlanAnswer(msgspec.Struct, frozen=True):
     """What a request would lead to. Nothing was submitted."""
 

@@ -362,6 +362,22 @@ def whatif(
 
 
 @app.command()
+def eta(
+    jobs: Annotated[list[int] | None, typer.Argument(help="Numbers of waiting jobs; none: all of them.")] = None,
+    calibration: Annotated[bool, typer.Option("--calibration", help="How right such estimates were.")] = False,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say when waiting jobs start: an interval that holds 8 of 10 starts."""
+    from penstock.cli import eta as work
+
+    if calibration:
+        work.show_calibration(data, as_json=json)
+    else:
+        work.show_etas(jobs or (), data, as_json=json)
+
+
+@app.command()
 def audit(
     job: Annotated[int | None, typer.Argument(help="Number of a job; none: every decision of the log.")] = None,
     data: DataOption = None,

@@ -14,6 +14,7 @@ from penstock.api import types as api
 from penstock.core.errors import PenstockError
 from penstock.core.explain import Explanation
 from penstock.core.model.events import Record
+from penstock.core.predict.calibration import Score
 from penstock.core.stuck import Alert
 
 T = TypeVar("T")
@@ -76,6 +77,15 @@ class Client:
     def plan(self, request: Any) -> api.PlanAnswer:
         """Return what a submit of `request` would lead to; nothing is submitted."""
         return self._call("POST", "/plan", api.PlanAnswer, body=request)
+
+    def etas(self, max_age_ms: int | None = None) -> api.EtaList:
+        """Return when waiting jobs start, as of at most so long ago."""
+        query = {} if max_age_ms is None else {"max_age": max_age_ms}
+        return self._call("GET", "/eta", api.EtaList, query=query)
+
+    def eta_calibration(self) -> Score:
+        """Return how right the estimates were that have come true."""
+        return self._call("GET", "/eta/calibration", Score)
 
     def jobs(self, **query: Any) -> api.JobList:
         return self._call("GET", "/jobs", api.JobList, query=query)

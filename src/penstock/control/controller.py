@@ -198,6 +198,8 @@ class Controller:
                 return msg.PlanCommitted(orders.apply_plan(tx, request.plan))
             case msg.TakeImage():
                 return msg.ImageTaken(self.state.image())
+            case msg.NoteEstimates():
+                return msg.Done(requests.note_estimates(tx, request.made_ms, request.estimates))
             case _:
                 assert_never(request)
 

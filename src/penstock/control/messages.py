@@ -6,6 +6,7 @@ from penstock.core.lifecycle.orders import Order
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
 from penstock.core.plan import Plan
 from penstock.core.state import Image
@@ -55,7 +56,26 @@ class TakeImage(msgspec.Struct, frozen=True):
     """Give a copy of the whole state, as it is between two commits."""
 
 
-Request = Submit | Cancel | AskCheckpoint | Drain | Configure | Hello | NodeReport | TimePassed | CommitPlan | TakeImage
+class NoteEstimates(msgspec.Struct, frozen=True):
+    """Keep in the log what was said of when waiting jobs start."""
+
+    made_ms: int
+    estimates: tuple[StartEstimate, ...]
+
+
+Request = (
+    Submit
+    | Cancel
+    | AskCheckpoint
+    | Drain
+    | Configure
+    | Hello
+    | NodeReport
+    | TimePassed
+    | CommitPlan
+    | TakeImage
+    | NoteEstimates
+)
 
 
 class Done(msgspec.Struct, frozen=True):

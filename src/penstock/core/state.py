@@ -137,6 +137,8 @@ class State:
             case ev.JobResumed():
                 job = self.jobs[event.job_id]
                 self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
+            case ev.StartsEstimated():
+                pass
             case ev.RunTimesPredicted():
                 self._run_times_predicted(event)
             case ev.JobCancelRequested():

@@ -23,14 +23,15 @@ from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
 from penstock.core.model.jobs import Job
+from penstock.core.predict.calibration import Score
 from penstock.core.snapshot import take_snapshot
 from penstock.core.stuck import alerts
 from penstock.server import views
 from penstock.server.answers import ApiError, answer, problem
 from penstock.server.auth import Principal
 from penstock.server.backend import Backend
+from penstock.server.foresight import Foresight
 from penstock.server.openapi import describe, returns
-from penstock.server.planning import DryRuns
 
 BODY_MAX_BYTES = 64 * 2**20
 LOG_READ_MAX_BYTES = 1 << 20
@@ -50,7 +51,7 @@ _bearer = HTTPBearer(auto_error=False)
 _decode_json = msgspec.json.Decoder().decode
 
 
-def create_app(backend: Backend) -> FastAPI:
+def create_app(backend: Backend, foresight: Foresight) -> FastAPI:
     """Return the application; it owns nothing and ends nothing."""
     app = FastAPI(
         title="Penstock", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json"
@@ -68,6 +69,7 @@ def create_app(backend: Backend) -> FastAPI:
     _job_routes(app, backend, caller)
     _cluster_routes(app, backend, caller)
     _scheduling_routes(app, backend, caller)
+    _foresight_routes(app, foresight, caller)
     _event_routes(app, backend, caller)
     describe(app)
     return app
@@ -161,19 +163,6 @@ def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _
         assert isinstance(reply, Submitted)
         refs = views.job_refs(backend.state, backend.reader, reply.job_ids)
         return answer(api.SubmitAnswer(refs, reply.repeated), 200 if reply.repeated else 201)
-
-    dry_runs = DryRuns(backend)
-
-    @app.post("/api/v1/plan", **returns(api.PlanAnswer, body="job_request"))
-    async def plan_jobs(request: Request, who: caller) -> Response:
-        """Say what a submit of this request would lead to: when and where jobs start, and who would have to leave."""
-        entries, problems = parse_request(_json(await _body(request)))
-        if problems:
-            raise ApiError("invalid_input", _title(problems), problems=problems)
-        found = await dry_runs.of(Submit(entries, who.user))
-        if isinstance(found, Refusal):
-            raise ApiError(found.code, _title(list(found.problems)), problems=found.problems)
-        return answer(found)
 
     @app.get("/api/v1/jobs", **returns(api.JobList))
     async def list_jobs(
@@ -374,6 +363,32 @@ def _scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         if last is None:
             raise ApiError("not_found", "no cycle was planned yet", hint="come back in a moment")
         return answer(views.cycle_view(last, backend.state.config.candidates))
+
+
+def _foresight_routes(app: FastAPI, foresight: Foresight, caller: Any) -> None:
+    @app.post("/api/v1/plan", **returns(api.PlanAnswer, body="job_request"))
+    async def plan_jobs(request: Request, who: caller) -> Response:
+        """Say what a submit of this request would lead to: when and where jobs start, and who would have to leave."""
+        entries, problems = parse_request(_json(await _body(request)))
+        if problems:
+            raise ApiError("invalid_input", _title(problems), problems=problems)
+        found = await foresight.plan(Submit(entries, who.user))
+        if isinstance(found, Refusal):
+            raise ApiError(found.code, _title(list(found.problems)), problems=found.problems)
+        return answer(found)
+
+    @app.get("/api/v1/eta", **returns(api.EtaList))
+    async def list_etas(
+        who: caller,
+        max_age: Annotated[int, Query(ge=0, le=86_400_000, description="worked out anew when older (ms)")] = 10_000,
+    ) -> Response:
+        """Say when waiting jobs start: an interval, corrected by how right such estimates were."""
+        return answer(await foresight.look(max_age))
+
+    @app.get("/api/v1/eta/calibration", **returns(Score))
+    async def show_calibration(who: caller) -> Response:
+        """Say how right the estimates were that have come true."""
+        return answer(await foresight.score())
 
 
 def _event_routes(app: FastAPI, backend: Backend, caller: Any) -> None:

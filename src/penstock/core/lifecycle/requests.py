@@ -1,6 +1,6 @@
 """Decisions about what people ask for: submit, cancel, drain. A refusal is a value and leaves nothing behind."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -9,11 +9,13 @@ from penstock.core.errors import Problem, nearest
 from penstock.core.lifecycle.ending import dependency_met, finish, unmet_text
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import (
     AttemptStopRequested,
     JobCancelRequested,
     JobSubmitted,
     NodeDrainChanged,
+    StartsEstimated,
 )
 from penstock.core.model.ids import JobId, NodeName, QueueName, UserName
 from penstock.core.model.jobs import Dependency, DependencyKind, GangAsk, JobSpec, JobState, RequestClass
@@ -251,6 +253,15 @@ def cancel(tx: Transaction, job_id: JobId, by: UserName, reason: str = "") -> bo
     elif job.attempt.stop is None or job.attempt.stop.reason != "cancelled":
         tx.emit(AttemptStopRequested(job_id, job.attempt.number, "cancelled", job.spec.grace_ms))
     return True
+
+
+def note_estimates(tx: Transaction, made_ms: int, estimates: Sequence[StartEstimate]) -> bool:
+    """Note what was said of jobs that still wait; return whether there are any."""
+    jobs = tx.state.jobs
+    kept = tuple(e for e in estimates if e.job_id in jobs and jobs[e.job_id].state == "waiting")
+    if kept:
+        tx.emit(StartsEstimated(made_ms, kept))
+    return bool(kept)
 
 
 def may_ask_checkpoint(state: State, job_id: JobId) -> Problem | None:

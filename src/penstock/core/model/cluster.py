@@ -123,6 +123,9 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     jobs of their pool, too; 0 looks at single jobs only."""
     predict_run_times: bool = False
     """Expect jobs to run as long as those like them did; what a job declares is a bound."""
+    estimate_starts_every_ms: int = 60_000
+    """The server works out when waiting jobs start this often, and notes some of it, to learn how right it was; 0 does
+    so only when it is asked."""
     lease_ttl_ms: int = 30_000
     """The server counts a node as lost after this long without a heartbeat."""
     lease_margin_ms: int = 8_000

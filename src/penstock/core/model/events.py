@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
 
@@ -75,6 +76,14 @@ class RunTimesPredicted(Event, tag=True, frozen=True, omit_defaults=True):
 
     times: tuple[tuple[JobId, int, int], ...]
     """Job, expected length, length hardly exceeded (ms)."""
+
+
+class StartsEstimated(Event, tag=True, frozen=True, omit_defaults=True):
+    """What was said of when these waiting jobs start; nothing is decided by it."""
+
+    made_ms: int
+    """The state of this time was played on (unix ms)."""
+    estimates: tuple[StartEstimate, ...]
 
 
 class JobCancelRequested(Event, tag=True, frozen=True, omit_defaults=True):
@@ -179,6 +188,7 @@ AnyEvent = (
     | NodeDrainChanged
     | JobSubmitted
     | RunTimesPredicted
+    | StartsEstimated
     | JobCancelRequested
     | AttemptAllocated
     | ReplicaStarted

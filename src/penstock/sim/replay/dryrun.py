@@ -101,6 +101,8 @@ def _text(found: Outlook | None, now_ms: int) -> str:
     if found is None:
         return "starts now"
     half, most = found.quantile_ms(0.5), found.quantile_ms(0.9)
+    if not found.samples:
+        return "waits; for how long could not be worked out in time"
     if not found.starts_ms:
         return "cannot be told to start within 30 days"
     if not half:

@@ -15,10 +15,10 @@ from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.predict.forecast import features_of
 from penstock.core.predict.runtime import RuntimePredictor
-from penstock.core.predict.urns import Urns
 from penstock.core.state import Image, State
 from penstock.sim.replay.engine import Engine
 from penstock.sim.replay.physics import Physics
+from penstock.sim.replay.urns import Urns
 from penstock.traces.model import Work
 
 SAMPLES = 50
@@ -65,43 +65,55 @@ def outlook(
     """Return the outlook of waiting jobs, if nobody submits anything else.
 
     Args:
-        enough: asked after each sample; whoever is in a hurry ends with fewer.
+        enough: asked all the time; whoever is in a hurry gets fewer samples, or none.
     """
     started: dict[JobId, list[int]] = {job_id: [] for job_id in wanted}
     played = moments = 0
-    while played < samples and (not played or moments < MOMENTS_MAX) and not (played and enough()):
-        moments += _play(image, started, now_ms, lengths, random.Random(f"{seed}/{played}"), horizon_ms, policies)
+    while played < samples and (not played or moments < MOMENTS_MAX) and not enough():
+        draw = random.Random(f"{seed}/{played}")
+        found, count = _play(image, set(wanted), now_ms, lengths, draw, horizon_ms, policies, enough)
+        moments += count
+        if found is None:
+            break
+        for job_id, at_ms in found.items():
+            started[job_id].append(at_ms)
         played += 1
     return {job_id: Outlook(played, tuple(sorted(times))) for job_id, times in started.items()}
 
 
 def _play(
     image: Image,
-    started: dict[JobId, list[int]],
+    left: set[JobId],
     now_ms: int,
     lengths: Lengths,
     draw: random.Random,
     horizon_ms: int,
     policies: Policies | None,
-) -> int:
-    """Play one sample until all wanted jobs have started; return how many moments that took."""
+    enough: Callable[[], bool],
+) -> tuple[dict[JobId, int] | None, int]:
+    """Play one sample until all that are `left` have started; return when each did, and how many moments that took.
+
+    A sample that is broken off because it is `enough` tells nothing: who started first would count too much.
+    """
     state = State.from_image(image)
     engine = Engine(state, Physics(), knows=None, policies=policies)
     length, ages = lengths(draw), {i: _age_ms(job, now_ms) for i, job in state.jobs.items()}
     drawn = {i: length(state.jobs[i], ages[i]) for i in sorted(state.jobs, key=lambda i: (-ages[i], i))}
     for job_id in sorted(state.jobs):
         engine.adopt(state.jobs[job_id], Work(max(1, drawn[job_id]), saves=True))
-    left = set(started)
     engine.wake(now_ms)
+    found: dict[JobId, int] = {}
     count = 0
     for moment_ms in engine.run((), now_ms + horizon_ms):
         count += 1
         for job_id in [i for i in left if engine.lives[i].attempts]:
             left.discard(job_id)
-            started[job_id].append(moment_ms)
+            found[job_id] = moment_ms
         if not left or count > MOMENTS_MAX:
             break
-    return count
+        if enough():
+            return None, count
+    return found, count
 
 
 def _age_ms(job: Job, now_ms: int) -> int:

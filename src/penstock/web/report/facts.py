@@ -101,7 +101,13 @@ def gather(records: Iterable[ev.Record]) -> Facts:
                 facts.jobs[event.job_id] = JobFacts(event, record.time_ms, record.time_ms)
             case ev.JobRequeued() | ev.JobFinished():
                 _job_event(facts.jobs[event.job_id], event, record.time_ms)
-            case ev.LeaderElected() | ev.ConfigChanged() | ev.JobCancelRequested() | ev.RunTimesPredicted():
+            case (
+                ev.LeaderElected()
+                | ev.ConfigChanged()
+                | ev.JobCancelRequested()
+                | ev.RunTimesPredicted()
+                | ev.StartsEstimated()
+            ):
                 pass
             case _:
                 _attempt_event(facts.jobs[event.job_id], event, record.time_ms)

@@ -1,0 +1,84 @@
+"""`penstock eta`: when waiting jobs start, and how right such estimates were."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import typer
+
+from penstock.api import types as api
+from penstock.cli.options import client_of
+from penstock.cli.output import console, plain, print_json, table
+from penstock.core.errors import InvalidInput
+from penstock.core.predict.calibration import Bucket, Score
+from penstock.core.units import format_duration
+
+EXPECTED = (10, 40, 40, 10)
+"""Of a hundred starts, how many should come before the early time, between early and likely, and so on."""
+PARTS = ("before early", "early to likely", "likely to late", "after late")
+BAR_WIDTH = 40
+UNTOLD = "cannot be told"
+
+
+def show_etas(jobs: Collection[int], data: Path | None, *, as_json: bool) -> None:
+    found = client_of(data).etas()
+    known = {job.id for job in found.jobs}
+    missing = [job for job in jobs if job not in known]
+    if missing:
+        raise InvalidInput(f"job {missing[0]} does not wait, or is none", hint="penstock show says what it does")
+    chosen = [job for job in found.jobs if not jobs or job.id in jobs]
+    if as_json:
+        print_json(api.EtaList(found.made_ms, found.samples, found.untold, chosen))
+        return
+    if not chosen:
+        typer.echo("no job waits")
+        return
+    ordered = sorted(chosen, key=lambda j: (not j.likely_ms, j.likely_ms, j.id))
+    rows = [_row(job, found.made_ms) for job in ordered]
+    console().print(table(("job", "name", "queue", "waited", "starts in", "8 of 10 starts"), rows, right=("job",)))
+    if found.untold:
+        typer.echo(f"and {found.untold:,} more that were submitted later")
+    if not found.samples:
+        typer.echo("the state is too big to be played on in time")
+
+
+def _row(job: api.EtaView, now_ms: int) -> tuple[str, ...]:
+    waited = format_duration(max(0, now_ms - job.submitted_ms))
+    if not job.likely_ms:
+        return str(job.id), plain(job.name), plain(job.queue), waited, UNTOLD, ""
+    early, likely = (format_duration(max(0, at - now_ms)) for at in (job.early_ms, job.likely_ms))
+    late = format_duration(max(0, job.late_ms - now_ms)) if job.late_ms else "never told"
+    return str(job.id), plain(job.name), plain(job.queue), waited, likely, f"{early} to {late}"
+
+
+def show_calibration(data: Path | None, *, as_json: bool) -> None:
+    score = client_of(data).eta_calibration()
+    if as_json:
+        print_json(score)
+        return
+    _print_score(score)
+
+
+def _print_score(score: Score) -> None:
+    overall = score.overall
+    if not overall.count:
+        typer.echo(f"no estimate has come true yet; {score.open:,} are open")
+        return
+    held = score.held_permille / 10
+    typer.echo(f"{held:.1f} % of {overall.count:,} starts came in their interval; 80 % should. {score.open:,} are open")
+    for name, count, expected in zip(PARTS, overall.parts, EXPECTED, strict=True):
+        share = 100 * count / overall.count
+        bar = "#" * round(share * BAR_WIDTH / 100)
+        typer.echo(f"  {name:>15}  {share:5.1f} % (of {expected:2} %)  {bar}")
+    rows = [_bucket_row(bucket, least) for bucket, least in _with_least(score.buckets) if bucket.count]
+    columns = ("likely within", "estimates", "in the interval", "off by (median)")
+    console().print(table(columns, rows, right=columns[1:]))
+
+
+def _with_least(buckets: tuple[Bucket, ...]) -> list[tuple[Bucket, int]]:
+    return list(zip(buckets, (0, *(b.within_ms for b in buckets)), strict=False))
+
+
+def _bucket_row(bucket: Bucket, least_ms: int) -> tuple[str, ...]:
+    within = format_duration(bucket.within_ms) if bucket.within_ms else f"more than {format_duration(least_ms)}"
+    held = 100 * (bucket.parts[1] + bucket.parts[2]) / bucket.count
+    return within, f"{bucket.count:,}", f"{held:.0f} %", format_duration(bucket.error_ms)

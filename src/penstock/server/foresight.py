@@ -1,0 +1,189 @@
+"""What is ahead of waiting jobs and of requests: worked out beside the server, on copies of the state.
+
+Now and then, and whenever somebody asks, the state is played on; what that says of each waiting job's start is
+corrected by how right such estimates have been, and told. Some of it is noted in the log, so that it can be held
+against what comes true.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
+
+from penstock.api import types as api
+from penstock.control import messages as msg
+from penstock.control.controller import HISTORY_JOBS, past_run
+from penstock.core.lifecycle.requests import Refusal, Submit
+from penstock.core.model.estimates import StartEstimate
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job, JobState
+from penstock.core.predict.calibration import Calibration, Score
+from penstock.core.predict.forecast import PastRun
+from penstock.core.state import Image
+from penstock.server.answers import ApiError
+from penstock.server.backend import Backend
+from penstock.server.seer import Seer
+from penstock.sim.replay.foresee import Planned, Started, WhatIfSubmitted, WhenStart
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX = 8
+"""Questions asked at once; they are worked out one after the other."""
+BUDGET_MS = 5_000
+"""After this long no further sample is played."""
+HISTORY_KEPT_MS = 60_000
+WANTED_MAX = 2_000
+"""Waiting jobs whose start is told at once: the first submitted."""
+NOTED_EVERY_MS = 600_000
+"""What is said of a job is noted in the log once, and again after this long, and half the time that it had waited."""
+LOOKED_BACK_RECORDS = 200_000
+"""Records of the log in which a server that starts looks for estimates that came true."""
+BATCH = 10_000
+IDLE_S = 1.0
+
+
+class Foresight:
+    """One question at a time goes to the process that plays states on."""
+
+    def __init__(self, backend: Backend, seer: Seer | None = None) -> None:
+        self._backend, self._seer = backend, seer or Seer()
+        self._turn, self._waiting = asyncio.Lock(), 0
+        self._history: tuple[PastRun, ...] = ()
+        self._learned_ms = -HISTORY_KEPT_MS
+        self._calibration = Calibration()
+        self._seen_seq = -1
+        self._noted: dict[JobId, int] = {}
+        """When what was said of a waiting job was last noted (unix ms)."""
+        self._last = api.EtaList(0, 0, 0, [])
+        self._last_seq = -1
+
+    async def keep(self) -> None:
+        """Look ahead now and then, as long as jobs wait; ends when it is cancelled."""
+        backend = self._backend
+        while True:
+            every_ms = backend.state.config.settings.estimate_starts_every_ms
+            await asyncio.sleep(max(IDLE_S, every_ms / 1000) if every_ms else IDLE_S)
+            if not every_ms or not backend.state.derived.pending or backend.durable_seq == self._last_seq:
+                continue
+            try:
+                await self.look(every_ms // 2)
+            except ApiError as error:
+                log.warning("no estimates of starts", extra={"error": error.details.title})
+
+    def close(self) -> None:
+        self._seer.close()
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        """Wait until nobody else's question is being worked out. Raises: ApiError when too many wait."""
+        if self._waiting >= WAITING_MAX:
+            raise ApiError("overloaded", "too many questions about what is ahead", hint="come back in a moment")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._waiting -= 1
+
+    async def plan(self, request: Submit) -> api.PlanAnswer | Refusal:
+        """Return what `request` would lead to, or why it would be refused. Raises: ApiError when too many ask."""
+        async with self._in_turn():
+            image = await self._image()
+            return await asyncio.to_thread(self._plan, image, request)
+
+    async def look(self, max_age_ms: int) -> api.EtaList:
+        """Return when waiting jobs start, as of at most so long ago; jobs that have just come are never left out.
+
+        Raises: ApiError when too many ask.
+        """
+        async with self._in_turn():
+            age_ms = self._backend.clock.unix_ms() - self._last.made_ms
+            waiting = {job.id for job in self._backend.live_jobs() if job.state == "waiting"}
+            listed = {job.id for job in self._last.jobs}
+            if age_ms > max_age_ms or (not self._last.untold and not waiting <= listed):
+                await self._look_now()
+            return replace(self._last, jobs=[job for job in self._last.jobs if job.id in waiting])
+
+    async def score(self) -> Score:
+        """Return how right the latest estimates were."""
+        async with self._in_turn():
+            await asyncio.to_thread(self._catch_up)
+            return self._calibration.score()
+
+    async def _image(self) -> Image:
+        reply = await self._backend.ask(msg.TakeImage())
+        assert isinstance(reply, msg.ImageTaken)
+        return reply.image
+
+    async def _look_now(self) -> None:
+        image, now_ms = await self._image(), self._backend.clock.unix_ms()
+        waiting = sorted((job for job in image.jobs if job.state == "waiting"), key=lambda j: j.submit_seq)
+        wanted = tuple(job.id for job in waiting[:WANTED_MAX])
+        samples, estimates = await asyncio.to_thread(self._estimates, image, wanted, now_ms)
+        by_id = {job.id: job for job in waiting}
+        shown = [_view(one, by_id[one.job_id]) for one in estimates]
+        self._last = api.EtaList(now_ms, samples, len(waiting) - len(wanted), shown)
+        self._last_seq = image.seq
+        due = tuple(one for one in estimates if samples and self._due(by_id[one.job_id], now_ms))
+        if due:
+            await self._backend.ask(msg.NoteEstimates(now_ms, due))
+            self._last_seq = self._backend.durable_seq
+        self._noted = {i: at for i, at in self._noted.items() if i in by_id} | {one.job_id: now_ms for one in due}
+
+    def _due(self, job: Job, now_ms: int) -> bool:
+        """Return whether what is said of a job is to be noted: a handful of times, however long it waits."""
+        noted_ms = self._noted.get(job.id)
+        if noted_ms is None:
+            return True
+        return now_ms - noted_ms >= max(NOTED_EVERY_MS, (noted_ms - job.submitted_ms) // 2)
+
+    # In a thread.
+
+    def _estimates(self, image: Image, wanted: tuple[JobId, ...], now_ms: int) -> tuple[int, list[StartEstimate]]:
+        """Return how many samples were played, and what is to be said of each job."""
+        if not wanted:
+            return 0, []
+        self._catch_up()
+        reply = self._seer.ask(WhenStart(image, self._past(), now_ms, BUDGET_MS, wanted, seed=now_ms))
+        assert isinstance(reply, Started)
+        corrected = self._calibration.corrected
+        return reply.samples, [StartEstimate(i, corrected(t, now_ms), t) for i, t in reply.times.items()]
+
+    def _plan(self, image: Image, request: Submit) -> api.PlanAnswer | Refusal:
+        now_ms = self._backend.clock.unix_ms()
+        outcomes = self._outcomes(request, [job.id for job in image.jobs])
+        reply = self._seer.ask(WhatIfSubmitted(image, self._past(), now_ms, BUDGET_MS, request, outcomes))
+        assert isinstance(reply, Planned)
+        found = reply.refusal or reply.plan
+        assert found is not None
+        return found
+
+    def _past(self) -> tuple[PastRun, ...]:
+        """Return finished jobs to learn from, looked up once a minute at most."""
+        now_ms = self._backend.clock.monotonic_ms()
+        if now_ms - self._learned_ms >= HISTORY_KEPT_MS:
+            finished = self._backend.reader.finished_jobs(HISTORY_JOBS)
+            self._history, self._learned_ms = tuple(map(past_run, reversed(finished))), now_ms
+        return self._history
+
+    def _catch_up(self) -> None:
+        """Take in what has come true since the last look."""
+        reader = self._backend.reader
+        if self._seen_seq < 0:
+            self._seen_seq = max(0, self._backend.durable_seq - LOOKED_BACK_RECORDS)
+        while records := reader.records(self._seen_seq, BATCH):
+            self._calibration.observe(records)
+            self._seen_seq = records[-1].seq
+
+    def _outcomes(self, request: Submit, live: Sequence[JobId]) -> dict[JobId, JobState]:
+        """Look up how dependencies ended that have left the state."""
+        wanted = {d.job_id for new in request.jobs for d in new.spec.after} - set(live)
+        found = {job_id: self._backend.reader.finished_job(job_id) for job_id in sorted(wanted)}
+        return {job_id: job.state for job_id, job in found.items() if job is not None}
+
+
+def _view(estimate: StartEstimate, job: Job) -> api.EtaView:
+    spec = job.spec
+    return api.EtaView(job.id, spec.name, spec.tenant, spec.queue, job.user, job.submitted_ms, *estimate.given)

@@ -1,0 +1,152 @@
+"""A process that plays states on for a server, so that the server goes on answering meanwhile.
+
+It reads questions from its standard input and writes answers to its standard output, each as MessagePack behind its
+length (8 bytes, big-endian). It ends when its input does: whoever asked is gone then, however that came about.
+"""
+
+import os
+import sys
+import time
+from typing import BinaryIO
+
+import msgspec
+
+from penstock.api import types as api
+from penstock.core.lifecycle.requests import Refusal, Submit
+from penstock.core.model.estimates import Times
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import JobState
+from penstock.core.predict.forecast import Forecaster, PastRun
+from penstock.core.state import Image, State
+from penstock.extensions import installed_policies
+from penstock.sim.replay.dryrun import dry_run
+from penstock.sim.replay.outlook import Lengths, Outlook, learned_lengths, outlook
+
+NICENESS = 10
+QUANTILES = (0.1, 0.5, 0.9)
+
+
+class WhenStart(msgspec.Struct, frozen=True, tag=True):
+    """When do these waiting jobs start, if nobody submits anything else?"""
+
+    image: Image
+    history: tuple[PastRun, ...]
+    now_ms: int
+    budget_ms: int
+    """No further sample is begun after this long."""
+    wanted: tuple[JobId, ...]
+    seed: int = 0
+
+
+class WhatIfSubmitted(msgspec.Struct, frozen=True, tag=True):
+    """What would become of the jobs of this request?"""
+
+    image: Image
+    history: tuple[PastRun, ...]
+    now_ms: int
+    budget_ms: int
+    request: Submit
+    outcomes: dict[JobId, JobState]
+    """How jobs ended that have left the state, where the request depends on them."""
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """When jobs started in so many samples: early, likely, late (unix ms; 0 where not in so many)."""
+
+    samples: int
+    times: dict[JobId, Times]
+
+
+class Planned(msgspec.Struct, frozen=True, tag=True):
+    """What would become of a request, or why it would be refused."""
+
+    plan: api.PlanAnswer | None = None
+    refusal: Refusal | None = None
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The question could not be answered."""
+
+    text: str
+
+
+Question = WhenStart | WhatIfSubmitted
+Answer = Started | Planned | Failed
+
+
+def answer(question: Question) -> Started | Planned:
+    begun_ms = _clock_ms()
+
+    def enough() -> bool:
+        return _clock_ms() - begun_ms > question.budget_ms
+
+    lengths, policies = _lengths(question), installed_policies()
+    if isinstance(question, WhenStart):
+        found = outlook(
+            question.image,
+            question.wanted,
+            question.now_ms,
+            lengths,
+            seed=question.seed,
+            policies=policies,
+            enough=enough,
+        )
+        samples = next((one.samples for one in found.values()), 0)
+        return Started(samples, {job_id: times_of(one) for job_id, one in found.items()})
+    planned = dry_run(
+        question.image,
+        question.request,
+        question.now_ms,
+        lengths,
+        finished=question.outcomes,
+        policies=policies,
+        enough=enough,
+    )
+    return Planned(refusal=planned) if isinstance(planned, Refusal) else Planned(planned)
+
+
+def times_of(found: Outlook) -> Times:
+    early_ms, likely_ms, late_ms = (found.quantile_ms(part) for part in QUANTILES)
+    return early_ms, likely_ms, late_ms
+
+
+def _lengths(question: Question) -> Lengths:
+    """Return lengths learned from what is over and from what runs."""
+    forecaster = Forecaster(State.from_image(question.image), question.history)
+    return learned_lengths(forecaster.predictor)
+
+
+def _clock_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def read_frame(source: BinaryIO) -> bytes | None:
+    """Return the next message, or None when there is none any more."""
+    head = source.read(8)
+    if len(head) < 8:
+        return None
+    size = int.from_bytes(head, "big")
+    body = source.read(size)
+    return body if len(body) == size else None
+
+
+def write_frame(target: BinaryIO, body: bytes) -> None:
+    target.write(len(body).to_bytes(8, "big"))
+    target.write(body)
+    target.flush()
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    questions, answers = msgspec.msgpack.Decoder(Question), msgspec.msgpack.Encoder()
+    while (body := read_frame(sys.stdin.buffer)) is not None:
+        found: Answer
+        try:
+            found = answer(questions.decode(body))
+        except Exception as error:  # noqa: BLE001 - told to whoever asked; the next question may go well
+            found = Failed(f"{type(error).__name__}: {error}")
+        write_frame(sys.stdout.buffer, answers.encode(found))
+
+
+if __name__ == "__main__":
+    main()

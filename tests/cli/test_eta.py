@@ -1,0 +1,47 @@
+"""`penstock eta` against a running server."""
+
+from tests.server.harness import Jobs, until
+
+
+def test_when_waiting_jobs_start(penstock, server):
+    jobs = Jobs(server.client)
+    nodes = server.client.nodes()
+    held = [jobs.submit("sleep 30", devices=len(n.devices), time_limit="1m") for n in nodes]
+    for job in held:
+        jobs.state(job, "running")
+    waiting = int(
+        penstock("submit", "--devices", "1", "--name", "later", "--json", "--", "true").json()["jobs"][0]["id"]
+    )
+    until(lambda: server.client.job(waiting).state == "waiting", "it waits")
+    told = penstock("eta", str(waiting))
+    assert told.code == 0, told.err
+    assert [word in told.out for word in ("later", "8 of 10 starts", " to ")] == [True] * 3
+    (one,) = penstock("eta", "--json").json()["jobs"]
+    assert one["id"] == waiting
+    assert one["likely_ms"] > one["submitted_ms"]
+    for job in held:
+        server.client.cancel(job)
+    jobs.ended(waiting)
+    assert "no job waits" in until(lambda: penstock("eta").out, "nothing waits")
+
+
+def test_a_job_that_does_not_wait(penstock):
+    told = penstock("eta", "4711")
+    assert told.code == 2
+    assert "job 4711 does not wait" in told.err
+
+
+def test_how_right_estimates_were(penstock):
+    assert penstock("eta", "--calibration").code == 0
+    assert penstock("eta", "--calibration", "--json").json()["overall"]["count"] >= 0
+
+
+def test_how_a_calibration_reads(capsys):
+    from penstock.cli.eta import _print_score
+    from tests.core.test_calibration import played
+
+    _print_score(played(400, 0.0, 1.0).score())
+    out = capsys.readouterr().out
+    assert "% of 400 starts came in their interval; 80 % should. 0 are open" in out
+    assert "before early" in out
+    assert "6h" in out

@@ -1,0 +1,116 @@
+"""Estimates of starts are held against what came true, and the next ones are corrected by that."""
+
+import math
+import random
+
+import pytest
+
+from penstock.core.model import events as ev
+from penstock.core.model.estimates import StartEstimate
+from penstock.core.model.ids import AttemptNumber, JobId
+from penstock.core.predict.calibration import WINDOW, Calibration
+
+MINUTE, HOUR = 60_000, 3_600_000
+
+
+def said(time_ms, *estimates):
+    return ev.Record(1, time_ms, ev.StartsEstimated(time_ms, estimates))
+
+
+def started(time_ms, job_id):
+    return ev.Record(1, time_ms, ev.AttemptAllocated(JobId(job_id), AttemptNumber(1), ()))
+
+
+def ended(time_ms, job_id):
+    return ev.Record(1, time_ms, ev.JobFinished(JobId(job_id), "cancelled"))
+
+
+def estimate(job_id, given, sampled=None):
+    return StartEstimate(JobId(job_id), given, sampled or given)
+
+
+def played(count, bias, sureness, seed=0):
+    """Return what a calibration holds after so many jobs, whose samples are off by `bias` and too sure by so much."""
+    r, calibration = random.Random(seed), Calibration()
+    for number in range(1, count + 1):
+        now_ms = number * MINUTE
+        middle, spread = r.uniform(math.log(5 * MINUTE), math.log(20 * HOUR)), r.uniform(0.3, 1.5)
+        sampled = tuple(now_ms + round(math.exp(middle + at * spread)) for at in (-1, 0, 1))
+        given = calibration.corrected(sampled, now_ms)
+        start_ms = now_ms + round(math.exp(middle + bias * spread + r.gauss(0, sureness * spread / 1.2816)))
+        calibration.observe([said(now_ms, estimate(number, given, sampled)), started(start_ms, number)])
+    return calibration
+
+
+@pytest.mark.parametrize(("bias", "sureness"), [(0.0, 1.0), (0.0, 3.0), (0.8, 2.0), (-1.5, 0.5)])
+def test_intervals_come_to_hold_as_many_starts_as_they_say(bias, sureness):
+    parts = [result.part for result in played(2_500, bias, sureness).results][500:]
+    shares = [parts.count(part) / len(parts) for part in range(4)]
+    assert shares == pytest.approx([0.1, 0.4, 0.4, 0.1], abs=0.04)
+
+
+def test_without_correction_they_would_not():
+    calibration = played(800, 0.8, 2.0)
+    sampled = (HOUR, 2 * HOUR, 4 * HOUR)
+    early_ms, likely_ms, late_ms = calibration.corrected(sampled, 0)
+    assert likely_ms > 2.5 * HOUR
+    assert late_ms - early_ms > 2 * (sampled[2] - sampled[0])
+
+
+def test_the_first_estimates_are_wider_than_the_samples():
+    early_ms, likely_ms, late_ms = Calibration().corrected((HOUR, 2 * HOUR, 4 * HOUR), 0)
+    assert early_ms < HOUR
+    assert likely_ms == pytest.approx(2 * HOUR, rel=1e-6)
+    assert late_ms > 4 * HOUR
+
+
+def test_what_cannot_be_told_stays_so():
+    assert Calibration().corrected((HOUR, 0, 0), 0) == (HOUR, 0, 0)
+    assert Calibration().corrected((HOUR, 2 * HOUR, 0), 0)[2] > 2 * HOUR
+
+
+def test_times_are_never_before_they_are_told():
+    now_ms = 10 * HOUR
+    calibration = played(300, -1.5, 3.0)
+    assert all(at >= now_ms for at in calibration.corrected((now_ms, now_ms, now_ms), now_ms))
+
+
+def test_where_a_start_fell():
+    calibration = Calibration()
+    times = (10, 20, 30)
+    for number, at_ms in enumerate((5, 15, 25, 35, 20), start=1):
+        calibration.observe([said(0, estimate(number, times)), started(at_ms, number)])
+    score = calibration.score()
+    assert score.overall.parts == (1, 2, 1, 1)
+    assert (score.overall.count, score.held_permille, score.overall.error_ms) == (5, 600, 5)
+
+
+def test_all_that_was_said_of_a_job_counts_and_what_never_starts_does_not():
+    calibration = Calibration()
+    calibration.observe([said(0, estimate(1, (1, 2, 3)), estimate(2, (1, 2, 3))), said(5, estimate(1, (6, 7, 8)))])
+    assert calibration.score().open == 3
+    calibration.observe([started(7, 1), ended(9, 2)])
+    score = calibration.score()
+    assert (score.overall.count, score.open) == (2, 0)
+    calibration.observe([started(11, 1)])
+    assert calibration.score().overall.count == 2
+
+
+def test_what_was_long_ago_is_forgotten():
+    bad, good = played(WINDOW, 2.0, 1.0), played(WINDOW, 0.0, 1.0)
+    sampled = (HOUR, 2 * HOUR, 4 * HOUR)
+    assert bad.corrected(sampled, 0)[1] > 1.5 * good.corrected(sampled, 0)[1]
+    r = random.Random(3)
+    for number in range(1, 2 * WINDOW):
+        now_ms = number * MINUTE
+        at_ms = now_ms + round(math.exp(math.log(2 * HOUR) + r.gauss(0, 0.5)))
+        told = estimate(number, (0, 0, 0), (now_ms + HOUR, now_ms + 2 * HOUR, now_ms + 4 * HOUR))
+        bad.observe([said(now_ms, told), started(at_ms, number)])
+    assert bad.corrected(sampled, 0)[1] == pytest.approx(2 * HOUR, rel=0.1)
+
+
+def test_by_how_far_ahead():
+    calibration = Calibration()
+    for number, likely_ms in enumerate((MINUTE, 30 * MINUTE, 2 * HOUR, 9 * HOUR, 8 * HOUR), start=1):
+        calibration.observe([said(0, estimate(number, (0, likely_ms, 0))), started(likely_ms, number)])
+    assert [bucket.count for bucket in calibration.score().buckets] == [1, 1, 1, 2]

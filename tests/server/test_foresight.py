@@ -1,0 +1,117 @@
+"""What is ahead, of a real server: estimates of starts, how right they were, and the process that works them out."""
+
+import sys
+
+import pytest
+
+from penstock.core.audit import audit
+from penstock.core.lifecycle.requests import Submit
+from penstock.core.model.ids import UserName
+from penstock.core.state import State
+from penstock.server.answers import ApiError
+from penstock.server.seer import Seer
+from penstock.sim.replay.foresee import WhatIfSubmitted, WhenStart
+from tests.core.builders import World, node
+from tests.server.harness import Jobs, Server, cluster_file, until
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    declared = cluster_file(nodes=1, devices=2, estimate_starts_every="200ms")
+    with Server(tmp_path_factory.mktemp("quick"), declared) as server:
+        yield server
+
+
+def estimates(server):
+    records = server.client.all_events()
+    return [(r.event.made_ms, e) for r in records if hasattr(r.event, "estimates") for e in r.event.estimates]
+
+
+def test_waiting_jobs_are_told_when_they_start(quick):
+    jobs = Jobs(quick.client)
+    holder = jobs.submit("sleep 60", devices=2, time_limit="2m")
+    waiting = [jobs.submit("true", devices=2) for _ in range(3)]
+    told = until(lambda: [e for e in quick.client.etas(0).jobs if e.id in waiting and e.likely_ms], "an estimate")
+    assert {e.id for e in told} <= set(waiting)
+    assert all(e.early_ms <= e.likely_ms <= e.late_ms for e in told)
+    until(lambda: {e.job_id for _, e in estimates(quick)} >= set(waiting), "estimates in the log")
+    quick.client.cancel(holder)
+    for job in (holder, *waiting):
+        jobs.ended(job)
+    assert not quick.client.etas(0).jobs
+    score = quick.client.eta_calibration()
+    assert score.overall.count >= 3
+    assert sum(score.overall.parts) == score.overall.count
+
+
+def test_a_log_with_estimates_is_decided_again_as_it_was(quick):
+    records = list(quick.client.all_events())
+    assert estimates(quick)
+    assert all(ruling.lawful for ruling in audit(records))
+
+
+def asked(world, *wanted):
+    return WhenStart(world.state.image(), (), world.now, 5_000, tuple(wanted))
+
+
+def waiting_world():
+    world = World(node("a", 2))
+    world.run(world.submit(2, time_limit_ms=60_000))
+    return world, world.submit(2)
+
+
+def test_the_process_answers_and_ends_with_who_asked():
+    world, job = waiting_world()
+    seer = Seer()
+    try:
+        found = seer.ask(asked(world, job))
+        assert found.samples == 50
+        assert world.now < found.times[job][1] <= world.now + 60_000
+        request = Submit((), UserName("ann"))
+        assert seer.ask(WhatIfSubmitted(world.state.image(), (), world.now, 5_000, request, {})).plan.jobs == []
+    finally:
+        process = seer._process
+        seer.close()
+    assert process.poll() is not None
+    with pytest.raises(ApiError, match="the server is ending"):
+        seer.ask(asked(world, job))
+
+
+def test_a_process_that_dies_is_said_and_started_anew():
+    world, job = waiting_world()
+    seer = Seer()
+    seer.ask(asked(world, job))
+    seer._process.kill()
+    with pytest.raises(ApiError, match="the process that looks ahead died"):
+        seer.ask(asked(world, job))
+    assert seer.ask(asked(world, job)).samples == 50
+    seer.close()
+
+
+def test_a_process_that_never_lives_is_said():
+    world, job = waiting_world()
+    with pytest.raises(ApiError, match="died"):
+        Seer((sys.executable, "-c", "pass")).ask(asked(world, job))
+
+
+def test_a_question_that_fails_is_said_and_the_next_is_answered():
+    world, job = waiting_world()
+    seer = Seer()
+    with pytest.raises(ApiError, match="cannot be worked out: KeyError"):
+        seer.ask(asked(world, job + 1_000))
+    assert seer.ask(asked(world, job)).samples == 50
+    seer.close()
+
+
+def test_no_time_gives_no_sample():
+    world, job = waiting_world()
+    seer = Seer()
+    found = seer.ask(WhenStart(world.state.image(), (), world.now, -1, (job,)))
+    assert (found.samples, found.times[job]) == (0, (0, 0, 0))
+    seer.close()
+
+
+def test_an_empty_state_has_nothing_ahead():
+    seer = Seer()
+    assert seer.ask(WhenStart(State().image(), (), 1, 1_000, ())).times == {}
+    seer.close()
