@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 import numpy
-from scipy.interpolate import LinearNDInterpolator
+from scipy.interpolate import LinearNDInterpolator  # type: ignore[import-untyped]
 
 from penstock.core.elastic.goodput import BatchRange, GoodputModel, GradientNoise, StepModel, StepReport, fit_step_model
 
@@ -24,7 +24,9 @@ EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 8
 LOCAL_MAX = {"yolov3": 8}
 FIXED_BATCH = {"ncf": 32_768}
 """The published runs of Pollux pin this application to one device and its largest batch."""
-ROUNDS_MAX = 20_000
+TIME_MAX_S = 1_200_000
+LEVEL_DEVICE_S = 16 * 3600
+"""Attained service at which a job comes into the second queue of Tiresias."""
 Placement = tuple[int, ...]
 
 
@@ -135,6 +137,12 @@ def workload(folder: Path, number: int) -> list[Asked]:
     ]
 
 
+def published(folder: Path) -> dict[tuple[str, int], float]:
+    """Return the authors' mean completion times (s) by (setting, workload)."""
+    table = rows(folder / "published_avg_jct.csv.gz")
+    return {(row["setting"], int(row["workload"].split("-")[1])): float(row["avg_jct_s"]) for row in table}
+
+
 class Seen(msgspec.Struct, frozen=True):
     """All that a policy gets to know of a job: what it was submitted with, what it holds, what it has reported."""
 
@@ -152,8 +160,9 @@ class Seen(msgspec.Struct, frozen=True):
 class Training:
     """A job in the simulated cluster: its true progress, and what it has reported so far."""
 
-    def __init__(self, number: int, asked: Asked, profile: Profile, *, tuned: bool) -> None:
+    def __init__(self, number: int, asked: Asked, profile: Profile, *, tuned: bool, consolidated: bool = False) -> None:
         self.number, self.asked, self.profile = number, asked, profile
+        self._consolidated = consolidated
         fixed = asked.batch if tuned else FIXED_BATCH.get(asked.application, 0)
         self.batches = msgspec.structs.replace(profile.batches, fixed=fixed)
         self.nodes: tuple[int, ...] = ()
@@ -188,6 +197,8 @@ class Training:
 
     def reallocate(self, nodes: tuple[int, ...]) -> None:
         self.nodes = nodes
+        if self._consolidated:
+            nodes = tuple(i // DEVICES for i in range(len(nodes)))
         counts: list[int] = []
         for i, node in enumerate(nodes):
             if i and node == nodes[i - 1]:
@@ -283,18 +294,31 @@ class Outcome(msgspec.Struct):
 
 
 def simulate(
-    asked: list[Asked], profiles: dict[str, Profile], policy: Policy, *, tuned: bool, fairness: bool = False
+    asked: list[Asked],
+    profiles: dict[str, Profile],
+    policy: Policy,
+    *,
+    tuned: bool,
+    fairness: bool = False,
+    round_s: int = ROUND_S,
+    consolidated: bool = False,
 ) -> Outcome:
-    """Run all jobs to their end, one decision every 60 s."""
-    jobs = [Training(i, a, profiles[a.application], tuned=tuned) for i, a in enumerate(asked)]
+    """Run all jobs to their end, one decision a round.
+
+    Args:
+        consolidated: jobs are as fast as on whole nodes, wherever they are.
+    """
+    jobs = [
+        Training(i, a, profiles[a.application], tuned=tuned, consolidated=consolidated) for i, a in enumerate(asked)
+    ]
     crowd: dict[int, list[int]] = {job.number: [] for job in jobs}
     now = rounds = 0
     while any(job.done_s is None for job in jobs):
         for job in jobs:
-            job.step(ROUND_S)
-        now += ROUND_S
+            job.step(round_s)
+        now += round_s
         rounds += 1
-        if rounds > ROUNDS_MAX:
+        if now > TIME_MAX_S:
             raise RuntimeError(f"{sum(job.done_s is None for job in jobs)} jobs do not end")
         live = [job for job in jobs if job.done_s is None and job.asked.time_s <= now]
         if live:
@@ -335,43 +359,33 @@ def _alone(job: Training, share: int) -> float:
     return waited + alone.done_s
 
 
-class Tiresias:
-    """Published baseline: attained service in two queues, the user's size and batch, spread placement (NSDI 2019)."""
+class Attained:
+    """Least attained service first, with the user's size and batch, on spread places.
 
-    def __init__(self) -> None:
-        self._queues: tuple[list[int], list[int]] = ([], [])
-        self._running: dict[int, bool] = {}
-        self._checked: dict[int, int] = {}
-        self._executed: dict[int, int] = {}
+    As it is, Tiresias with the rules of the published runs (NSDI 2019): two queues, and whoever comes first in order
+    takes the place of whoever comes later. The options make these the rules of the product's queue policy.
+    """
+
+    def __init__(self, *, levels_double: bool = False, lower_level_only: bool = False) -> None:
+        self._level_max = 64 if levels_double else 1
+        self._lower_level_only = lower_level_only
 
     def decide(self, jobs: list[Seen], now_s: int) -> dict[int, tuple[int, ...]]:
-        live = {job.number: job for job in jobs}
-        for queue in self._queues:
-            queue[:] = [number for number in queue if number in live]
-        for number, job in live.items():
-            if number not in self._running:
-                self._running[number], self._checked[number], self._executed[number] = False, 0, 0
-                self._queues[0].append(number)
-            passed, self._checked[number] = now_s - self._checked[number], now_s
-            if self._running[number]:
-                self._executed[number] += passed
-                if number in self._queues[0] and self._executed[number] * job.asked_replicas >= 16 * 3600:
-                    self._queues[0].remove(number)
-                    self._queues[1].append(number)
         left, kept = NODES * DEVICES, {}
-        for number in (*self._queues[0], *self._queues[1]):
-            self._running[number] = live[number].asked_replicas <= left
-            if self._running[number]:
-                left -= live[number].asked_replicas
-                kept[number] = live[number].nodes
+        for job in sorted(jobs, key=self._order):
+            if job.asked_replicas <= left:
+                left -= job.asked_replicas
+                kept[job.number] = job.nodes
         free = [DEVICES] * NODES
         for nodes in kept.values():
             for node in nodes:
                 free[node] -= 1
-        for number, nodes in kept.items():
-            if not nodes:
-                kept[number] = _spread(live[number].asked_replicas, free)
-        return kept
+        asked = {job.number: job.asked_replicas for job in jobs}
+        return {number: nodes or _spread(asked[number], free) for number, nodes in kept.items()}
+
+    def _order(self, job: Seen) -> tuple[int, bool, int]:
+        level = (int(job.service_s) // LEVEL_DEVICE_S).bit_length()
+        return min(level, self._level_max), self._lower_level_only and not job.nodes, job.number
 
 
 def _spread(replicas: int, free: list[int]) -> tuple[int, ...]:

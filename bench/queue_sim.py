@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+HELIOS = "helios/venus_2020-09_gpu_jobs.csv.gz"
 Places = tuple[tuple[int, int], ...]
 """Node and devices there, for each node of a job."""
 
@@ -70,11 +71,15 @@ class Pool:
             for free in range(rest, self.width + 1):
                 mask = self._with_free[free] & ~barred
                 if mask:
-                    places.append(((mask & -mask).bit_length() - 1, rest))
+                    places.append((self.choose(mask), rest))
                     break
             else:
                 return None
         return tuple(places)
+
+    def choose(self, among: int) -> int:
+        """Return which of the nodes of this mask, all equally tight, a job takes: the lowest."""
+        return (among & -among).bit_length() - 1
 
     def take(self, job: Job, places: Places) -> None:
         job.places = places
@@ -165,8 +170,7 @@ def load_helios() -> list[Job]:
     root = os.environ.get("PENSTOCK_TRACES")
     if not root:
         raise SystemExit("PENSTOCK_TRACES is not set: it names the folder that holds helios/")
-    path = Path(root) / "helios" / "venus_2020-09_gpu_jobs.csv.gz"
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+    with gzip.open(Path(root) / HELIOS, "rt", encoding="utf-8", newline="") as file:
         return [
             Job(int(row["job_id"]), int(row["arrival_s"]), int(row["service_sec"]), int(row["gpu_count"]))
             for row in csv.DictReader(file)

@@ -9,15 +9,18 @@ times. Needs the trace: the environment variable PENSTOCK_TRACES names a folder 
 
 import argparse
 import math
+import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
-from bench.core_replay import Work
 from bench.core_replay import replay as replay_core
 from bench.harness import result
-from bench.queue_sim import Job, Ordered, Policy, Pool, fresh, load_helios, replay
+from bench.queue_sim import HELIOS, Job, Ordered, Policy, Pool, fresh, load_helios, replay
 from penstock.core.model import cluster
 from penstock.core.model.ids import PoolName, QueueName
+from penstock.traces import load
+from penstock.traces.edit import with_nodes
 
 NODES = 90
 JCT_LIMIT_S, QUEUE_P99_LIMIT_S = 11_500, 60_000
@@ -33,7 +36,7 @@ def config(*, oracle: bool) -> cluster.ClusterConfig:
             starts_per_cycle_max=100_000,
             starvation_after_ms=7 * DAY_MS,
             starvation_ratio=0 if oracle else 100,
-            predict_run_times=True,
+            predict_run_times=not oracle,
         ),
     )
 
@@ -67,12 +70,12 @@ def main() -> None:
         references["FIFO, the head blocks"] = Ordered(lambda job: job.arrival_s, blocks=True)
     noted = {name: run(jobs, policy, given.nodes) for name, policy in references.items()}
     best = next(iter(noted))
-    work = [Work(job.arrival_s, job.devices, job.service_s) for job in jobs]
+    trace = with_nodes(load(Path(os.environ["PENSTOCK_TRACES"], HELIOS)), str(given.nodes))
     if given.oracle:
-        known = replay_core(work, given.nodes, config(oracle=True), "run times", "true run times")
+        known = replay_core(trace, config(oracle=True), "true", "true run times")
         result("helios_oracle_mean_jct_s", known.mean_jct_s, "s", "lower", None, _reference(best, noted, 0))
         result("helios_oracle_p99_queue_s", known.p99_queue_s, "s", "lower", None, _reference(best, noted, 1))
-    found = replay_core(work, given.nodes, config(oracle=False), "like jobs", "predicted run times")
+    found = replay_core(trace, config(oracle=False), "learned", "predicted run times")
     result("helios_mean_jct_s", found.mean_jct_s, "s", "lower", JCT_LIMIT_S, _reference(best, noted, 0))
     result("helios_p99_queue_s", found.p99_queue_s, "s", "lower", QUEUE_P99_LIMIT_S, _reference(best, noted, 1))
     result("helios_events_per_cpu_s", found.events / found.cpu_s, "events/s", "higher", None)

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from bench.harness import result
-from bench.queue_sim import Ordered, Pool, fresh, load_helios
+from bench.queue_sim import HELIOS, Ordered, Pool, fresh, load_helios
 from bench.queue_sim import replay as replay_light
 
-HELIOS, PHILLY = "helios/venus_2020-09_gpu_jobs.csv.gz", "philly/philly_jobs.csv.gz"
+PHILLY = "philly/philly_jobs.csv.gz"
 HELIOS_LIMIT_S, PHILLY_LIMIT_S, RSS_LIMIT_MB = 3.0, 10.0, 1024
 CONGESTED_NODES = 90
 
