@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 
 from penstock.core.backfill import Booking, Opening, Release, earliest, earliest_beside, held_places
 from penstock.core.model.ids import JobId, PoolName
@@ -90,7 +91,7 @@ class Ahead:
             self._blocked.setdefault(pool, []).append((job, key, prepared))
             self.revision += 1
             return
-        opening = earliest(prepared, self._cluster, [*self._releases(pool), *self._unknown(pool)])
+        opening = earliest(prepared, self._cluster, chain(self._releases(pool), self._unknown(pool)))
         if opening is not None:
             known = opening.start_ms < FOREVER_MS
             self._keep(job, opening, opening.start_ms if known else self._now_ms)

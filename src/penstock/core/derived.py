@@ -5,6 +5,7 @@ has been given are copied before they change next, so that taking a snapshot cos
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -390,12 +391,10 @@ def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) ->
     if wanted is None or node is None or not held:
         return _NOTHING
     devices, milli = node.spec.devices, wanted.milli // len(held)
-    models: dict[str, int] = {}
-    for index in held:
-        if index < len(devices):
-            model = devices[index].model
-            models[model] = models.get(model, 0) + milli
-    return Charge(models=tuple(sorted(models.items())))
+    given = [devices[index].model for index in held if index < len(devices)]
+    if len(set(given)) == 1:  # nearly always
+        return Charge(models=((given[0], milli * len(given)),))
+    return Charge(models=tuple(sorted((model, milli * count) for model, count in Counter(given).items())))
 
 
 def expected_end_ms(job: Job) -> int:

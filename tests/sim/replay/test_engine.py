@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core import invariants
+from penstock.core.extension import registry
 from penstock.core.model.cluster import Pool, Queue
+from penstock.core.model.events import RunTimesPredicted
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.state import State, fold
@@ -254,3 +256,24 @@ def test_elastic_jobs_do_not_take_turns_for_ever(asked):
 def test_two_that_preempt_each_other_never_stop_time(saves):
     jobs = [job(i, 30, 4, saves=saves, priority=100 + 100 * (i % 9)) for i in range(12)]
     assert all(life.state == "succeeded" for life in ran(trace(*jobs)).lives)
+
+
+def test_an_oracle_is_not_overruled_by_what_is_learned():
+    jobs = [job(10 * i, 60 if i < 15 else 5_000) for i in range(20)]
+    records = []
+    ran(trace(*jobs, rules=config(predict_run_times=True)), knows="true", on_records=records.extend)
+    told = [entry for r in records if isinstance(r.event, RunTimesPredicted) for entry in r.event.times]
+    assert [length_ms for _, length_ms, _ in told] == [job.work.run_ms for job in jobs]
+
+
+def test_a_third_party_orders_jobs_that_are_alike_in_all_we_know():
+    class LastFirst:
+        name = "last_first"
+
+        def order_key(self, job, now_ms, settings):
+            return (-job.id,)
+
+    rules = config(queues=(Queue("default", policy="ext:last_first"),))
+    jobs = (job(0, 60, 4), job(1, 60, 4), job(2, 60, 4), job(3, 60, 4))
+    found = ran(trace(*jobs, rules=rules), policies=registry([LastFirst()]))
+    assert [start for start, _ in times(found)] == [0, 180, 120, 60]

@@ -23,9 +23,9 @@ from penstock.core.model.ids import JobId
 
 WINDOW = 1_000
 """Estimates that came true of which the latest are looked at."""
-GRAIN_MS = 60_000
+GRAIN_MS = 10_000
 """Times are compared in proportion to how far away they are, and not finer than this."""
-SPREAD_MIN = 0.2
+SPREAD_MIN = 0.5
 """Samples that all say the same are not believed to be surer than this (natural logarithm)."""
 TARGETS = (0.1, 0.5, 0.9)
 PRIOR = (-1.8, 0.0, 1.8)

@@ -214,7 +214,8 @@ class Engine:
             if react is not None:
                 react(tx, records[at].event)
             at += 1
-        if self._knows == "learned" or (self._knows is not None and self.state.config.settings.predict_run_times):
+        learns = self._knows == "declared" and self.state.config.settings.predict_run_times
+        if learns or self._knows == "learned":
             if self._forecaster is None:
                 self._forecaster = Forecaster(self.state)
             else:
@@ -234,7 +235,7 @@ class Engine:
             snapshot = take_snapshot(self.state)
             proposed = self._chooser.plan(snapshot, now_ms)
             tx = Transaction(self.state, now_ms)
-            plan = self.last_plan = apply_plan(tx, proposed)
+            plan = self.last_plan = apply_plan(tx, proposed, fresh=True)
             if self._on_plan is not None:
                 self._on_plan(snapshot, plan, now_ms)
             self._settle(tx)
