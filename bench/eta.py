@@ -1,4 +1,4 @@
-"""How right estimates of starts are, on a trace: a replay in which at random moments waiting jobs are told when they start.
+"""How right estimates of starts are: a replay in which, at random moments, waiting jobs are told when they start.
 
 The estimates are those of `penstock eta`: the state is played on with lengths drawn from what had ended by then, and
 what came true so far corrects what is said next. Nothing of the trace's future is known, and nothing was fitted to this
