@@ -9,6 +9,7 @@ from penstock.core.lifecycle.requests import Submit
 from penstock.core.model.ids import UserName
 from penstock.core.state import State
 from penstock.server.answers import ApiError
+from penstock.server.foresight import noted_again_ms
 from penstock.server.seer import Seer
 from penstock.sim.replay.foresee import WhatIfSubmitted, WhenStart
 from tests.core.builders import World, node
@@ -115,3 +116,11 @@ def test_an_empty_state_has_nothing_ahead():
     seer = Seer()
     assert seer.ask(WhenStart(State().image(), (), 1, 1_000, ())).times == {}
     seer.close()
+
+
+def test_what_is_said_is_noted_more_seldom_the_longer_a_job_waits():
+    minute, noted = 60_000, [0]
+    while noted[-1] < 14 * 24 * 60 * minute:
+        noted.append(noted_again_ms(noted[-1], 0))
+    assert noted[1:3] == [10 * minute, 20 * minute]
+    assert len(noted) < 25

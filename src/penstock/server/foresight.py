@@ -38,6 +38,8 @@ WANTED_MAX = 2_000
 """Waiting jobs whose start is told at once: the first submitted."""
 NOTED_EVERY_MS = 600_000
 """What is said of a job is noted in the log once, and again after this long, and half the time that it had waited."""
+JOBS_MAX = 20_000
+"""A state of more live jobs cannot be played in time: it is not even handed over."""
 LOOKED_BACK_RECORDS = 200_000
 """Records of the log in which a server that starts looks for estimates that came true."""
 BATCH = 10_000
@@ -65,7 +67,10 @@ class Foresight:
         while True:
             every_ms = backend.state.config.settings.estimate_starts_every_ms
             await asyncio.sleep(max(IDLE_S, every_ms / 1000) if every_ms else IDLE_S)
-            if not every_ms or not backend.state.derived.pending or backend.durable_seq == self._last_seq:
+            state = backend.state
+            if not every_ms or not state.derived.pending or len(state.jobs) > JOBS_MAX:
+                continue
+            if backend.durable_seq == self._last_seq:
                 continue
             try:
                 await self.look(every_ms // 2)
@@ -120,24 +125,21 @@ class Foresight:
     async def _look_now(self) -> None:
         image, now_ms = await self._image(), self._backend.clock.unix_ms()
         waiting = sorted((job for job in image.jobs if job.state == "waiting"), key=lambda j: j.submit_seq)
-        wanted = tuple(job.id for job in waiting[:WANTED_MAX])
+        wanted = tuple(job.id for job in waiting[:WANTED_MAX]) if len(image.jobs) <= JOBS_MAX else ()
         samples, estimates = await asyncio.to_thread(self._estimates, image, wanted, now_ms)
         by_id = {job.id: job for job in waiting}
         shown = [_view(one, by_id[one.job_id]) for one in estimates]
         self._last = api.EtaList(now_ms, samples, len(waiting) - len(wanted), shown)
         self._last_seq = image.seq
-        due = tuple(one for one in estimates if samples and self._due(by_id[one.job_id], now_ms))
+        due = tuple(one for one in estimates if samples and self._is_due(by_id[one.job_id], now_ms))
         if due:
             await self._backend.ask(msg.NoteEstimates(now_ms, due))
             self._last_seq = self._backend.durable_seq
         self._noted = {i: at for i, at in self._noted.items() if i in by_id} | {one.job_id: now_ms for one in due}
 
-    def _due(self, job: Job, now_ms: int) -> bool:
-        """Return whether what is said of a job is to be noted: a handful of times, however long it waits."""
+    def _is_due(self, job: Job, now_ms: int) -> bool:
         noted_ms = self._noted.get(job.id)
-        if noted_ms is None:
-            return True
-        return now_ms - noted_ms >= max(NOTED_EVERY_MS, (noted_ms - job.submitted_ms) // 2)
+        return noted_ms is None or now_ms >= noted_again_ms(noted_ms, job.submitted_ms)
 
     # In a thread.
 
@@ -182,6 +184,11 @@ class Foresight:
         wanted = {d.job_id for new in request.jobs for d in new.spec.after} - set(live)
         found = {job_id: self._backend.reader.finished_job(job_id) for job_id in sorted(wanted)}
         return {job_id: job.state for job_id, job in found.items() if job is not None}
+
+
+def noted_again_ms(noted_ms: int, submitted_ms: int) -> int:
+    """Return when what is said of a job is noted again: a handful of times, however long it waits."""
+    return noted_ms + max(NOTED_EVERY_MS, (noted_ms - submitted_ms) // 2)
 
 
 def _view(estimate: StartEstimate, job: Job) -> api.EtaView:
