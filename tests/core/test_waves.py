@@ -49,6 +49,19 @@ def test_waves_happen(bounds, monkeypatch):
     assert sizes == [16, 8, 4]  # half of what is free each time: more might not fit as they stand
 
 
+def test_jobs_without_devices_make_no_wave_where_few_of_them_fit(bounds, monkeypatch):
+    """Their devices are always free, so to speak: what hosts have left decides how many go into a wave."""
+    w = World(node("a", 4, cpus=16), node("b", 4, cpus=16))
+    w.run(*(w.submit(0, cpus=2) for _ in range(10)))
+    for _ in range(30):
+        w.submit(0, cpus=2)
+    sizes, real = [], waves._place
+    monkeypatch.setattr(waves, "_place", lambda board, wave: sizes.append(len(wave)) or real(board, wave))
+    bounds(2)
+    assert len(plan(w.snapshot(), w.now).starts) == 6
+    assert sizes == [3]
+
+
 def crowded(rnd, uniform):
     """Return a world with far more room than one job needs, and jobs of many classes."""
     nodes = [node(f"n{i}", 8, cpus=64) for i in range(6)]

@@ -43,6 +43,7 @@ def start_waves(board: Board) -> None:
 def _next_wave(board: Board, size: int) -> Wave:
     room = min(size, board.settings.starts_per_cycle_max - len(board.starts))
     budget = {pool: milli // 2 for pool, milli in board.cluster.free_milli.items()}
+    slots: dict[ClassId, int] = {}
     wave: Wave = []
     order, block = board.order, board.tree.block
     while len(wave) < room and (cursor := order.peek()) is not None:
@@ -56,10 +57,29 @@ def _next_wave(board: Board, size: int) -> Wave:
             cursor.plain = _is_plain(board, cursor.key)
         if left < 0 or not cursor.plain or block(cursor.leaf, order.demand(cursor)) is not None:
             break
+        if not cursor.milli and not _one_less(board, cursor, slots, room):
+            break
         budget[pool] = left
         wave.append((cursor, cursor.at, job))
         order.started(cursor)
     return wave
+
+
+def _one_less(board: Board, cursor: Cursor, slots: dict[ClassId, int], most: int) -> bool:
+    """Take one of the slots that nodes have for jobs without devices of one class, half of them; False: none is left.
+
+    Free devices say nothing of how many such jobs fit.
+    """
+    left = slots.get(cursor.class_id)
+    if left is None:
+        prepared = board.shapes(cursor.class_id, cursor.key)[0]
+        cluster, view, replicas = prepared.cluster, prepared.view, prepared.gang.replica_total
+        found = 0
+        for state in cluster.fitting_states(cluster.view(view.need, 1)):
+            found += cluster.count(state) * view.capacity(cluster.table, state, most)
+        left = found // replicas // 2
+    slots[cursor.class_id] = left - 1
+    return left > 0
 
 
 def _is_plain(board: Board, key: RequestClass) -> bool:

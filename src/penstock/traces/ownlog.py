@@ -5,7 +5,7 @@ last. What had not ended is as long as it has run so far, and said.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median_low
 
 import msgspec
@@ -16,6 +16,8 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.ids import JobId, NodeName, UserName
 from penstock.core.model.jobs import Dependency, JobSpec, Outcome
 from penstock.traces.model import Change, Ending, Outage, Seen, Trace, TraceJob, Work
+
+TIMES_KEPT = 100_000
 
 
 class Attempt(msgspec.Struct):
@@ -50,9 +52,11 @@ class Story(msgspec.Struct):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A log as a trace, and how quickly things were done (ms, medians)."""
+    """A log as a trace, and how quickly things were done (ms)."""
 
     trace: Trace
+    decide_ms: int
+    """From the last record that a plan knew until its decisions were in the log."""
     start_ms: int
     """From allocation until all replicas ran."""
     leave_ms: int
@@ -79,6 +83,9 @@ class _Reading:
         self.gone: dict[NodeName, int] = {}
         """Since when nodes are away (unix ms)."""
         self.first_ms = self.last_ms = 0
+        self._times: dict[int, int] = {}
+        """Of the latest records, by number: what plans were made on lies shortly before them."""
+        self._decides: list[int] = []
         self._ready: set[NodeName] = set()
         self._ready_ms: dict[NodeName, int] = {}
         self._known: dict[NodeName, int] = {}
@@ -88,6 +95,8 @@ class _Reading:
         event, now_ms = record.event, record.time_ms
         self.first_ms = self.first_ms or now_ms
         self.last_ms = now_ms
+        self._times[record.seq] = now_ms
+        self._times.pop(record.seq - TIMES_KEPT, None)
         match event:
             case ev.JobSubmitted():
                 self.stories[event.job_id] = Story(event.job_id, event.spec, event.user, now_ms, [])
@@ -146,6 +155,8 @@ class _Reading:
             case ev.AttemptAllocated():
                 nodes = tuple(dict.fromkeys(place.node for place in event.places))
                 story = self.stories[event.job_id]
+                if event.basis:
+                    self._decides.append(now_ms - self._times.get(event.basis, now_ms))
                 story.attempts.append(Attempt(event.attempt, seq, now_ms, nodes, len(event.places)))
             case ev.ReplicaStarted():
                 attempt = self.stories[event.job_id].attempts[-1]
@@ -184,7 +195,13 @@ class _Reading:
             tuple(self.changes),
             tuple(f"{count} {what}" for what, count in sorted(counts.items())),
         )
-        return Told(trace, median_low(starts) if starts else 0, median_low(saves) if saves else 0, self.stories)
+        mean_ms = sum(starts) // len(starts) if starts else 0
+        return Told(trace, _middle(self._decides), mean_ms, _middle(saves), self.stories)
+
+
+def _middle(lasted_ms: Sequence[int]) -> int:
+    """Return the median: what time alone called for, and who was on a node that was dying, took for ever."""
+    return median_low(lasted_ms) if lasted_ms else 0
 
 
 def _job(story: Story, ids: dict[JobId, JobId], last_ms: int, counts: Counter[str]) -> TraceJob:

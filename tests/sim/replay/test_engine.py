@@ -26,6 +26,11 @@ def test_a_job_takes_its_run_time():
     assert times(ran(trace(job(5, 60)))) == [(5, 65)]
 
 
+def test_a_decision_takes_its_time():
+    jobs = (job(0, 60, 4), job(10, 30, 4), job(11, 20, 4))
+    assert times(ran(trace(*jobs), decide_ms=2 * SECOND)) == [(2, 62), (64, 94), (96, 116)]
+
+
 def test_who_does_not_fit_waits_for_an_end():
     assert times(ran(trace(job(0, 60, 3), job(1, 30, 3), job(2, 10, 1)))) == [(0, 60), (60, 90), (2, 12)]
 

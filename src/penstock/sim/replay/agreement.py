@@ -14,7 +14,7 @@ from penstock.traces.ownlog import Story, Told
 
 def as_recorded(told: Told) -> Physics:
     """Return how quickly things are done where a log was recorded."""
-    return Physics(start_ms=told.start_ms, save_ms=told.leave_ms, stop_ms=told.leave_ms)
+    return Physics(decide_ms=told.decide_ms, start_ms=told.start_ms, save_ms=told.leave_ms, stop_ms=told.leave_ms)
 
 
 class Start(NamedTuple):

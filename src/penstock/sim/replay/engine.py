@@ -78,6 +78,8 @@ class Engine:
         self._dark: set[NodeName] = set()
         self._lives_of_nodes: dict[NodeName, int] = {}
         self._wants = True
+        self._decides_ms = 0
+        """When the decisions of the cycle that is under way are committed; 0: none is."""
         self._same_time = 0
         self._not_before_ms = 0
         self._looks_at_ms = 0
@@ -143,12 +145,24 @@ class Engine:
                 self._submit(tx, job)
                 job = next(coming, None)
             self._settle(tx)
-            if self._wants and now_ms >= self._not_before_ms:
+            if self._wants and now_ms >= self._not_before_ms and self._decided(now_ms):
                 if self.state.derived.pending or self.state.derived.elastic:
                     self._cycle(now_ms)
                 else:  # a cycle would decide nothing
                     self._wants, self.last_plan = False, None
             yield now_ms
+
+    def _decided(self, now_ms: int) -> bool:
+        """Return whether a cycle's decisions are there by now; begin one if none is under way."""
+        if not self.physics.decide_ms:
+            return True
+        if not self._decides_ms:
+            self._decides_ms = now_ms + self.physics.decide_ms
+            self.push(self._decides_ms, on.TIME)
+        if now_ms < self._decides_ms:
+            return False
+        self._decides_ms = 0
+        return True
 
     def _time_moves(self, now_ms: int) -> None:
         """Count moments of one time. Raises: ReplayStuck when there are too many."""
@@ -242,11 +256,14 @@ class Engine:
             if plan.pause_ms:
                 self._not_before_ms = now_ms + plan.pause_ms
                 break
-            if not self._wants and plan.again_ms != now_ms:
+            if self.physics.decide_ms or (not self._wants and plan.again_ms != now_ms):
                 break
         else:
             raise ReplayStuck(f"{CYCLES_PER_MOMENT_MAX} cycles at {now_ms} and still something to decide")
-        look_ms = self._not_before_ms if self._wants else plan.again_ms
+        if self._wants or plan.again_ms == now_ms:
+            look_ms = max(self._not_before_ms, now_ms + self.physics.decide_ms)
+        else:
+            look_ms = plan.again_ms
         if look_ms and (not self._looks_at_ms or look_ms < self._looks_at_ms):
             self._looks_at_ms = look_ms
             self.push(look_ms, on.TIME)

@@ -16,6 +16,8 @@ FULL_SPEED_MILLI = 1000
 class Physics(msgspec.Struct, frozen=True):
     """Durations in milliseconds; with the defaults everything is instant and nothing breaks."""
 
+    decide_ms: int = 0
+    """From what calls for a cycle until its decisions are committed."""
     start_ms: int = 0
     """From the allocation until every replica runs."""
     save_ms: int = 0
