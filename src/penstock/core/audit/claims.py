@@ -101,12 +101,10 @@ class _Case:
 
     def preemptible(self) -> Answer:
         if self.event.rule in ("shrink", "grow"):
-            return (
-                self.victim.spec.ask.elastic,
-                "it is elastic" if self.victim.spec.ask.elastic else "it is not elastic",
-            )
+            elastic = self.victim.spec.ask.elastic
+            return elastic, "it is elastic" if elastic else "it is not elastic"
         allowed = self.victim.spec.preemptible
-        return allowed, "it may be preemptible" if allowed else "it is not preemptible"
+        return allowed, "it is preemptible" if allowed else "it is not preemptible"
 
     def ran_enough(self) -> Answer:
         attempt, rule = self.victim.attempt, self.tree.rules.get(self.victim.spec.queue)
