@@ -217,3 +217,16 @@ def test_the_largest_node_bounds_replicas_that_have_to_share_one():
     assert place_gang(ask(4, topology="node"), World(*wide).free()).replicas_possible == 0
     assert place_gang(ask(4, topology="rack"), World(*wide).free()).replicas_possible == 0
     assert place_gang(ask(1, 6, memory_gib=2), World(*wide).free()).replicas_possible == 4
+
+
+def test_a_cluster_that_lives_long_remembers_no_more():
+    """Nodes come into the same few states again and again: what is kept of that does not grow with time."""
+    w = World(*(node(f"n{i}", 4) for i in range(6)))
+    free = w.free()
+    whole = [free.free_of(i) for i in range(6)]
+    for turn in range(500):
+        at = turn % 6
+        free.change(at, whole[at].take(ask(1).each, (0,), ()))
+        free.change(at, whole[at])
+    assert free.nodes_in(free.state_of[0]) == [0, 1, 2, 3, 4, 5]
+    assert sum(len(bucket) for bucket in free._buckets.values()) < 100

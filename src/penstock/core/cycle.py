@@ -160,7 +160,7 @@ class Cycle:
             ready = (j for j in jobs if j.not_before_ms <= self._now_ms and j.id not in self._board.handled)
             pool = key.ask.pool
             for rank, job in self._starving(ready, len(jobs)):
-                if self._board.may_start(job, key) and (pool not in most or (*rank, job.id) < most[pool][0]):
+                if (pool not in most or (*rank, job.id) < most[pool][0]) and self._board.may_start(job, key):
                     most[pool] = ((*rank, job.id), job, class_id, key)
         for pool in sorted(most):
             _, job, class_id, key = most[pool]

@@ -25,6 +25,8 @@ from penstock.core.place.table import StateTable
 LOG_MAX = 1_000_000
 """Entries of the log of states that came into use, after which views start anew."""
 CHAIN_MAX = 16
+STALE_MIN = 16
+"""A bucket may hold so many entries of nodes that have left it, and as many as there are nodes in it."""
 _GONE = -1
 Mark = tuple[int, int, int]
 """A point of the journal, the random choices made up to it, and the version there."""
@@ -267,6 +269,8 @@ class FreeCluster:
                 self._buckets[state] = [node]
             else:
                 heapq.heappush(bucket, node)
+                if len(bucket) > STALE_MIN + 2 * counts[state]:
+                    self._buckets[state] = self.nodes_in(state)
             self._gain(state, self.table.free_milli[state])
             if counts[state] == 1:
                 self._came_into_use(state)
