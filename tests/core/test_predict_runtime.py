@@ -32,6 +32,16 @@ def said(predictor, features, *, elapsed_ms=0, now_ms=1000 * HOUR, job_id=10**9)
     return predictor.predict_ms(job_id, features, elapsed_ms=elapsed_ms, now_ms=now_ms)
 
 
+def test_where_nobody_is_named_the_queue_tells_more_than_the_size_alone():
+    predictor = RuntimePredictor()
+    ran(predictor, [HOUR] * 8, job(queue="long"))
+    ran(predictor, [MINUTE] * 8, job(queue="short"), first_id=100, begin_ms=100 * HOUR)
+    found = [said(predictor, job(queue=queue)) for queue in ("long", "short", "new")]
+    assert [(f.median_ms, f.source) for f in found[:2]] == [(HOUR, "queue"), (MINUTE, "queue")]
+    assert found[2].source == "shape"
+    assert said(predictor, job(queue="long", estimate_ms=5 * HOUR)).source == "declared"
+
+
 # The curve.
 
 

@@ -29,7 +29,7 @@ OVERTIME_SHARE = 20
 """A running job is expected to go on for at least this part of the time it has run."""
 MOVED_SHARE = 8
 """An expected end is told when it moved by more than this part of the time left."""
-TELLING = frozenset({"burst", "user_name", "user_shape", "name", "shape", "all"})
+TELLING = frozenset({"burst", "user_name", "user_shape", "name", "queue", "shape", "all"})
 """Sources that rest on runs. Where there are none, what the job declared stands."""
 
 

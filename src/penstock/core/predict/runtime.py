@@ -19,7 +19,7 @@ import msgspec
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
 from penstock.core.predict.lengths import Lengths, Run, around, lengths_of
 
-Source = Literal["burst", "user_name", "user_shape", "declared", "name", "shape", "all", "limit", "none"]
+Source = Literal["burst", "user_name", "user_shape", "declared", "name", "queue", "shape", "all", "limit", "none"]
 
 BURST_GAP_MS = 120_000
 """A submit this soon after the last one like it belongs to the same burst."""
@@ -42,7 +42,7 @@ AGE_STEP_MS = 60_000
 UNKNOWN_MS = 3_600_000
 """What is said of the length of the very first job."""
 
-_WIDE: tuple[Source, ...] = ("name", "shape", "all")
+_WIDE: tuple[Source, ...] = ("name", "queue", "shape", "all")
 """Groups that tell less of a job than what its owner declared."""
 _DIGITS = re.compile(r"[0-9]+")
 
@@ -274,6 +274,8 @@ def _levels(features: JobFeatures, burst: int | None) -> Iterator[tuple[Source, 
         yield "user_shape", ("user_shape", *owner, features.devices)
     if stem:
         yield "name", ("name", stem)
+    if features.queue:
+        yield "queue", ("queue", features.queue, features.devices)
     yield "shape", ("shape", features.devices)
     yield "all", ("all",)
 

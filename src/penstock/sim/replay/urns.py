@@ -15,7 +15,15 @@ from collections.abc import Sequence
 from penstock.core.model.ids import JobId
 from penstock.core.predict.runtime import GroupKey, JobFeatures, RuntimePredictor, Source
 
-TRUST: dict[Source, float] = {"burst": 1.0, "user_name": 1.0, "user_shape": 4.0, "name": 4.0, "shape": 8.0, "all": 1.0}
+TRUST: dict[Source, float] = {
+    "burst": 1.0,
+    "user_name": 1.0,
+    "user_shape": 4.0,
+    "name": 4.0,
+    "queue": 8.0,
+    "shape": 8.0,
+    "all": 1.0,
+}
 """As many lengths a group must have seen to be trusted as much as the next wider one."""
 LEAST_MS, TAIL = 60_000, 0.5
 """Beyond all that was seen lengths follow a Pareto tail of this exponent."""
