@@ -43,6 +43,7 @@ JOBS_MAX = 20_000
 LOOKED_BACK_RECORDS = 200_000
 """Records of the log in which a server that starts looks for estimates that came true."""
 BATCH = 10_000
+MISSES_MAX = 6
 IDLE_S = 1.0
 
 
@@ -60,13 +61,15 @@ class Foresight:
         """When what was said of a waiting job was last noted (unix ms)."""
         self._last = api.EtaList(0, 0, 0, [])
         self._last_seq = -1
+        self._misses = 0
+        """Looks in a row that were not done in time: each doubles the time until the next."""
 
     async def keep(self) -> None:
         """Look ahead now and then, as long as jobs wait; ends when it is cancelled."""
         backend = self._backend
         while True:
             every_ms = backend.state.config.settings.estimate_starts_every_ms
-            await asyncio.sleep(max(IDLE_S, every_ms / 1000) if every_ms else IDLE_S)
+            await asyncio.sleep(max(IDLE_S, every_ms * 2**self._misses / 1000))
             state = backend.state
             if not every_ms or not state.derived.pending or len(state.jobs) > JOBS_MAX:
                 continue
@@ -131,6 +134,7 @@ class Foresight:
         shown = [_view(one, by_id[one.job_id]) for one in estimates]
         self._last = api.EtaList(now_ms, samples, len(waiting) - len(wanted), shown)
         self._last_seq = image.seq
+        self._misses = 0 if samples or not wanted else min(MISSES_MAX, self._misses + 1)
         due = tuple(one for one in estimates if samples and self._is_due(by_id[one.job_id], now_ms))
         if due:
             await self._backend.ask(msg.NoteEstimates(now_ms, due))
