@@ -186,3 +186,12 @@ def test_decisions_are_told_with_time_and_basis():
     assert (start.decided_ms, start.time_ms) == (ORIGIN_MS + 5 * SECOND,) * 2
     assert start.basis == start.seq - 1
     assert msgspec.json.decode(msgspec.json.encode(start))["same"] is True
+
+
+def test_who_would_have_left_instead_is_told_with_the_cost():
+    low = (job(0, 1000, 4, priority=100, saves=True), job(60, 1000, 4, priority=100, saves=True))
+    records = told(*low, job(300, 60, 2, priority=900), nodes=(node("a", 4), node("b", 4)))
+    (stop,) = [r for r in audit(records, 2) if r.kind == "stop"]
+    assert checks(stop)["needed"].text == (
+        "left alone: job 1 would leave instead, which costs 27m 28s of device time; this costs 23m 28s"
+    )

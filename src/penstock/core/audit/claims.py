@@ -17,6 +17,7 @@ from penstock.core.room.lawful import Claimant, attained_device_ms
 from penstock.core.room.maker import GONE
 from penstock.core.snapshot import Snapshot
 from penstock.core.stuck import listed
+from penstock.core.units import format_duration
 
 _DEVICES = 0
 PlanAgain = Callable[[Snapshot, int], Plan]
@@ -197,11 +198,10 @@ class _Case:
         instead = [p for p in plan.preemptions if p.beneficiary == other]
         if not instead:
             return True, f"left alone: job {other} goes on waiting"
-        now, then = (exact_duration(sum(p.cost for p in some)) for some in (self._asked(), instead))
-        text = (
-            f"left alone: {listed(p.victim for p in instead)} would leave instead, which costs {then} of device time; "
-        )
-        return True, text + f"this costs {now}"
+        now, then = (format_duration(sum(p.cost for p in some)) for some in (self._asked(), instead))
+        who = f"job{'s' if len(instead) > 1 else ''} {listed(p.victim for p in instead)}"
+        text = f"left alone: {who} would leave instead, which costs {then} of device time; this costs {now}"
+        return True, text
 
     def _asked(self) -> list[Preemption]:
         return [p for p in self.plan.preemptions if p.beneficiary == self.beneficiary.id]
