@@ -102,7 +102,7 @@ def compared(records: list[ev.Record]) -> tuple[int, int, int, Agreement]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--jobs", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=120)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     decided = same = in_order = starts = alike = 0
