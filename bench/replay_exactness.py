@@ -14,11 +14,9 @@ bench/replay_tiresias.py. Needs the traces: PENSTOCK_TRACES names their folder.
 """
 
 import argparse
-import heapq
 import os
 import random
-from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -151,40 +149,6 @@ def _devices(free: int, count: int) -> int:
     return sum(1 << (WIDTH - 1 - i) for i in chosen[:count])
 
 
-class ByClass:
-    """The order of the core when it knows lengths in steps: among jobs of one size and step the older goes first."""
-
-    def __init__(self, key: Callable[[Job], int], *, blocks: bool) -> None:
-        self._key, self._blocks = key, blocks
-        self._classes: dict[tuple[int, int], list[Job]] = {}
-
-    def submitted(self, job: Job, now_s: int) -> None:
-        insort(self._classes.setdefault(self._class(job), []), job, key=lambda one: one.id)
-
-    def started(self, job: Job, now_s: int) -> None:
-        self._classes[self._class(job)].remove(job)
-
-    def ended(self, job: Job, now_s: int) -> None:
-        pass
-
-    def start_now(self, pool: Pool, now_s: int) -> Iterator[tuple[Job, Places]]:
-        heads = [(self._key(jobs[0]), jobs[0].id, jobs) for jobs in self._classes.values() if jobs]
-        heapq.heapify(heads)
-        while heads:
-            jobs = heapq.heappop(heads)[2]
-            places = pool.fit(jobs[0].devices)
-            if places is not None:
-                yield jobs[0], places
-                if jobs:
-                    heapq.heappush(heads, (self._key(jobs[0]), jobs[0].id, jobs))
-            elif self._blocks:
-                return
-
-    @staticmethod
-    def _class(job: Job) -> tuple[int, int]:
-        return job.devices, length_step(1000 * job.service_s)
-
-
 def alike(trace: Trace) -> Trace:
     """Return the trace on nodes of one device each, of which jobs take eighths: what is free there is a number."""
 
@@ -271,10 +235,9 @@ class Setting(NamedTuple):
 
     def stepped_policy(self) -> Policy:
         """Return the same as far as a policy goes that knows lengths in steps."""
-        blocks = self.backfill == "strict"
-        if self.rule == "device_time":
-            return Ordered(lambda job: length_step(1000 * job.service_s * job.devices), blocks=blocks)
-        return ByClass(RULES[self.rule].key, blocks=blocks)
+        if self.rule != "device_time":
+            return self.light_policy()
+        return Ordered(lambda job: length_step(1000 * job.service_s * job.devices), blocks=self.backfill == "strict")
 
 
 def measure(setting: Setting, trace: Trace, jobs: Sequence[Job]) -> tuple[float, int]:
