@@ -19,6 +19,10 @@ def test_when_waiting_jobs_start(penstock, server):
     (one,) = penstock("eta", "--json").json()["jobs"]
     assert one["id"] == waiting
     assert one["likely_ms"] > one["submitted_ms"]
+    explained = penstock("explain", str(waiting))
+    assert "as 8 of 10 such starts (penstock eta)" in explained.out
+    early_ms, late_ms = penstock("explain", str(waiting), "--json").json()["start_interval_ms"]
+    assert one["submitted_ms"] <= early_ms < late_ms
     for job in held:
         server.client.cancel(job)
     jobs.ended(waiting)

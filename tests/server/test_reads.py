@@ -107,7 +107,7 @@ def test_what_can_never_start_is_an_alert(jobs):
 
 
 def test_too_many_explanations_at_once_are_refused(monkeypatch):
-    gate = app._Explanations(SimpleNamespace(service=SimpleNamespace(policies=None)))
+    gate = app._Explanations(SimpleNamespace(service=SimpleNamespace(policies=None)), SimpleNamespace())
     monkeypatch.setattr(app, "EXPLANATIONS_WAITING_MAX", 0)
     with pytest.raises(ApiError) as refused:
         asyncio.run(gate.of(None))

@@ -268,6 +268,10 @@ def _print_ways_on(out: "Console", found: Explanation) -> None:
         out.print(f"start: within {format_duration(left)}, {plain(found.start_note)}")
     elif found.start_note:
         out.print(f"start: {plain(found.start_note)}")
+    if found.start_interval_ms is not None:
+        now_ms = time.time_ns() // 1_000_000
+        early, late = (format_duration(max(0, at_ms - now_ms)) for at_ms in found.start_interval_ms)
+        out.print(f"estimate: in {early} to {late}, as 8 of 10 such starts (penstock eta)")
     if found.stop is not None and found.stop.grace_left_ms:
         out.print(f"it has {format_duration(found.stop.grace_left_ms)} left to save")
 

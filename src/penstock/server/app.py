@@ -66,7 +66,7 @@ def create_app(backend: Backend, foresight: Foresight) -> FastAPI:
         return found
 
     caller = Annotated[Principal, Depends(principal)]
-    _job_routes(app, backend, caller)
+    _job_routes(app, backend, foresight, caller)
     _cluster_routes(app, backend, caller)
     _scheduling_routes(app, backend, caller)
     _foresight_routes(app, foresight, caller)
@@ -138,10 +138,10 @@ class _JobViews:
         return views.finished_job(finished)
 
 
-def _job_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+def _job_routes(app: FastAPI, backend: Backend, foresight: Foresight, caller: Any) -> None:
     jobs = _JobViews(backend)
     _submit_and_list_routes(app, backend, caller, jobs)
-    _one_job_routes(app, backend, caller, jobs)
+    _one_job_routes(app, backend, _Explanations(backend, foresight), caller, jobs)
     _job_story_routes(app, backend, caller, jobs)
 
 
@@ -196,9 +196,10 @@ def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _
 class _Explanations:
     """Works out one explanation at a time, in a thread: the explainer keeps indexes from one to the next."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, foresight: Foresight) -> None:
         self._backend = backend
-        self._explainer, self._turn, self._waiting = Explainer(backend.service.policies), asyncio.Lock(), 0
+        self._explainer = Explainer(backend.service.policies, lambda scene: foresight.known(scene.job.id))
+        self._turn, self._waiting = asyncio.Lock(), 0
 
     async def of(self, job: Job) -> Explanation:
         """Return why `job` is where it is. Raises: ApiError when too many ask at once."""
@@ -213,9 +214,7 @@ class _Explanations:
             self._waiting -= 1
 
 
-def _one_job_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
-    explanations = _Explanations(backend)
-
+def _one_job_routes(app: FastAPI, backend: Backend, explanations: _Explanations, caller: Any, jobs: _JobViews) -> None:
     @app.get("/api/v1/jobs/{job_id}", **returns(api.JobView))
     async def show_job(who: caller, job_id: JobIdPath) -> Response:
         """Show one job, live or finished."""

@@ -114,6 +114,11 @@ class Foresight:
                 await self._look_now()
             return replace(self._last, jobs=[job for job in self._last.jobs if job.id in waiting])
 
+    def known(self, job_id: JobId) -> tuple[int, int] | None:
+        """Return from when to when (unix ms) a job starts, as of the last look; None where that did not tell it."""
+        found = next((job for job in self._last.jobs if job.id == job_id), None)
+        return (found.early_ms, found.late_ms) if found is not None and found.late_ms else None
+
     async def score(self) -> Score:
         """Return how right the latest estimates were."""
         async with self._in_turn():
