@@ -38,7 +38,7 @@ def test_what_waits_is_told_for_how_long_and_what_would_help(penstock, server):
         assert penstock("plan", "-g", "2", "-c", "1", "--within", "2h", "--", "true").code == 0
         found = json.loads(penstock("plan", "-g", "2", "-c", "1", "--json", "--", "true").out)["jobs"][0]
         assert (found["starts_now"], found["samples"]) == (False, 50)
-        assert found["start_p10_ms"] < found["start_p50_ms"] < found["start_p90_ms"]
+        assert 0 < found["start_p10_ms"] <= found["start_p50_ms"] <= found["start_p90_ms"]
     finally:
         penstock("cancel", *map(str, numbers))
         for number in numbers:
