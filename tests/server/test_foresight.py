@@ -8,6 +8,7 @@ from penstock.core.audit import audit
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.model.ids import UserName
 from penstock.core.state import State
+from penstock.server import seer as module
 from penstock.server.answers import ApiError
 from penstock.server.foresight import noted_again_ms
 from penstock.server.seer import Seer
@@ -31,7 +32,7 @@ def estimates(server):
 def test_waiting_jobs_are_told_when_they_start(quick):
     jobs = Jobs(quick.client)
     holder = jobs.submit("sleep 60", devices=2, time_limit="2m")
-    waiting = [jobs.submit("true", devices=2) for _ in range(3)]
+    waiting = [jobs.submit("true", devices=2, time_limit="1m") for _ in range(3)]
     told = until(lambda: [e for e in quick.client.etas(0).jobs if e.id in waiting and e.likely_ms], "an estimate")
     assert {e.id for e in told} <= set(waiting)
     assert all(e.early_ms <= e.likely_ms <= e.late_ms for e in told)
@@ -124,3 +125,30 @@ def test_what_is_said_is_noted_more_seldom_the_longer_a_job_waits():
         noted.append(noted_again_ms(noted[-1], 0))
     assert noted[1:3] == [10 * minute, 20 * minute]
     assert len(noted) < 25
+
+
+def test_what_others_print_is_no_answer(tmp_path):
+    world, job = waiting_world()
+    script = "import penstock.sim.replay.foresee as f; old = f.answer\n"
+    script += "def loud(q):\n    print('x' * 20_000, flush=True)\n    return old(q)\n"
+    script += "f.answer = loud\nf.main()"
+    seer = Seer((sys.executable, "-c", script))
+    assert seer.ask(asked(world, job)).samples == 50
+    seer.close()
+
+
+@pytest.mark.parametrize("said", ["text that is no message at all", "\\0" * 7 + "\\1x"])
+def test_an_answer_that_is_none_ends_the_process(said):
+    world, job = waiting_world()
+    seer = Seer(("sh", "-c", f"printf '{said}'; cat > /dev/null"))
+    with pytest.raises(ApiError, match="died"):
+        seer.ask(asked(world, job))
+    assert seer._process is None
+
+
+def test_a_process_that_never_answers_is_ended(monkeypatch):
+    world, job = waiting_world()
+    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    seer = Seer(("sleep", "60"))
+    with pytest.raises(ApiError, match="died"):
+        seer.ask(WhenStart(world.state.image(), (), world.now, 100, (job,)))

@@ -107,5 +107,5 @@ def _sum_up(rulings: Sequence[Ruling], records: int) -> None:
     lawful = sum(n for (_, _, fine), n in kinds.items() if fine)
     text = f"{len(rulings):,} decisions in {records:,} records: {again:,} come out the same again"
     text += f", {unplanned:,} followed from what happened" if unplanned else ""
-    text += f", {untold:,} do not say what they were made on" if untold else ""
+    text += f", {untold:,} do not say what they were made on and cannot be made again" if untold else ""
     typer.echo(f"{text}; {lawful:,} of {len(rulings):,} are lawful")

@@ -23,6 +23,10 @@ def show_etas(jobs: Collection[int], data: Path | None, *, as_json: bool) -> Non
     found = client_of(data).etas()
     known = {job.id for job in found.jobs}
     missing = [job for job in jobs if job not in known]
+    if missing and found.untold:
+        raise InvalidInput(
+            f"job {missing[0]} is not told: {found.untold:,} jobs that came later, or too many, are left out"
+        )
     if missing:
         raise InvalidInput(f"job {missing[0]} does not wait, or is none", hint="penstock show says what it does")
     chosen = [job for job in found.jobs if not jobs or job.id in jobs]
@@ -30,7 +34,8 @@ def show_etas(jobs: Collection[int], data: Path | None, *, as_json: bool) -> Non
         print_json(api.EtaList(found.made_ms, found.samples, found.untold, chosen))
         return
     if not chosen:
-        typer.echo("no job waits")
+        left_out = f"{found.untold:,} jobs wait; that is too big to be played on in time"
+        typer.echo(left_out if found.untold else "no job waits")
         return
     ordered = sorted(chosen, key=lambda j: (not j.likely_ms, j.likely_ms, j.id))
     rows = [_row(job, found.made_ms) for job in ordered]

@@ -45,6 +45,8 @@ LOOKED_BACK_RECORDS = 200_000
 BATCH = 10_000
 MISSES_MAX = 6
 IDLE_S = 1.0
+KNOWN_MS = 600_000
+"""What was said longer ago is not repeated."""
 
 
 class Foresight:
@@ -77,8 +79,9 @@ class Foresight:
                 continue
             try:
                 await self.look(every_ms // 2)
-            except ApiError as error:
-                log.warning("no estimates of starts", extra={"error": error.details.title})
+            except Exception as error:  # noqa: BLE001 - the top of the loop: it goes on, more and more seldom
+                self._misses = min(MISSES_MAX, self._misses + 1)
+                log.warning("no estimates of starts", extra={"error": repr(error)})
 
     def close(self) -> None:
         self._seer.close()
@@ -116,12 +119,14 @@ class Foresight:
 
     def known(self, job_id: JobId) -> tuple[int, int] | None:
         """Return from when to when (unix ms) a job starts, as of the last look; None where that did not tell it."""
+        if self._backend.clock.unix_ms() - self._last.made_ms > KNOWN_MS:
+            return None
         found = next((job for job in self._last.jobs if job.id == job_id), None)
         return (found.early_ms, found.late_ms) if found is not None and found.late_ms else None
 
     async def score(self) -> Score:
         """Return how right the latest estimates were."""
-        async with self._in_turn():
+        async with self._in_turn():  # what came true is taken in by one at a time
             await asyncio.to_thread(self._catch_up)
             return self._calibration.score()
 
@@ -140,10 +145,11 @@ class Foresight:
         self._last = api.EtaList(now_ms, samples, len(waiting) - len(wanted), shown)
         self._last_seq = image.seq
         self._misses = 0 if samples or not wanted else min(MISSES_MAX, self._misses + 1)
-        due = tuple(one for one in estimates if samples and self._is_due(by_id[one.job_id], now_ms))
+        due = tuple(one for one in estimates if one.given[1] and self._is_due(by_id[one.job_id], now_ms))
         if due:
             await self._backend.ask(msg.NoteEstimates(now_ms, due))
-            self._last_seq = self._backend.durable_seq
+            if self._backend.durable_seq == image.seq + 1:  # nothing but the note itself has come
+                self._last_seq = self._backend.durable_seq
         self._noted = {i: at for i, at in self._noted.items() if i in by_id} | {one.job_id: now_ms for one in due}
 
     def _is_due(self, job: Job, now_ms: int) -> bool:

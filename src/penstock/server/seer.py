@@ -12,7 +12,10 @@ from penstock.sim.replay.foresee import Answer, Failed, Planned, Question, Start
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Answer).decode
-COMMAND = (sys.executable, "-m", "penstock.sim.replay.foresee")
+COMMAND = (sys.executable, "-P", "-m", "penstock.sim.replay.foresee")
+"""Without the working directory on its path: what a user keeps there is not ours to run."""
+PATIENCE_S = 30.0
+"""A process that has not answered this long after its time was up is ended."""
 
 
 class Seer:
@@ -28,28 +31,43 @@ class Seer:
         """Return the answer. Raises: ApiError when the process dies over it, or cannot work it out."""
         body = _encode(question)
         with self._turn:
-            if self._closed:
-                raise ApiError("unavailable", "the server is ending")
-            found = self._exchange(body)
-            if found is None:
+            try:
+                reply = self._exchange(body, PATIENCE_S + question.budget_ms / 1000)
+            except (OSError, EOFError, MemoryError, msgspec.DecodeError) as error:
                 self._end()
-                raise ApiError("unavailable", "the process that looks ahead died", hint="ask again: it is started anew")
-        reply: Answer = _decode(found)
+                if self._closed:
+                    raise ApiError("unavailable", "the server is ending") from error
+                text = "the process that looks ahead died"
+                raise ApiError("unavailable", text, hint="ask again: it is started anew") from error
         if isinstance(reply, Failed):
             raise ApiError("unavailable", f"what is ahead cannot be worked out: {reply.text}")
         return reply
 
-    def _exchange(self, body: bytes) -> bytes | None:
+    def _exchange(self, body: bytes, patience_s: float) -> Answer:
+        """Send a question and return what comes back. Raises: EOFError when nothing does in time."""
+        if self._closed:
+            raise EOFError
         if self._process is None:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        process = self._process
+        if self._closed:  # while it was being started
+            raise EOFError
+        assert process.stdin is not None
+        assert process.stdout is not None
+        watchdog = threading.Timer(patience_s, process.kill)
+        watchdog.daemon = True
+        watchdog.start()
         try:
-            write_frame(stdin, body)  # type: ignore[arg-type]
-            return read_frame(stdout)  # type: ignore[arg-type]
-        except OSError:
-            return None
+            write_frame(process.stdin, body)  # type: ignore[arg-type]
+            found = read_frame(process.stdout)  # type: ignore[arg-type]
+        finally:
+            watchdog.cancel()
+        if found is None:
+            raise EOFError
+        answer: Answer = _decode(found)
+        return answer
 
     def _end(self) -> None:
         process, self._process = self._process, None

@@ -10,7 +10,10 @@ from penstock.core.audit import audit
 from penstock.core.errors import InvalidInput
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Pool, Queue
+from penstock.core.model.events import LeaderElected
+from penstock.core.model.ids import Epoch
 from penstock.sim.replay.replay import ORIGIN_MS
+from penstock.sim.world.world import World
 from tests.core.builders import config, node
 from tests.sim.replay.builders import MINUTE, SECOND, job, ran, trace
 from tests.sim.replay.test_many_rules import replayed
@@ -178,7 +181,7 @@ def test_a_log_from_before_decisions_said_what_they_were_made_on():
     ]
     rulings = list(audit(records))
     assert {r.same for r in rulings} == {None}
-    assert all(r.planned for r in rulings)
+    assert all(r.planned and not r.lawful for r in rulings)
 
 
 def test_decisions_are_told_with_time_and_basis():
@@ -195,3 +198,54 @@ def test_who_would_have_left_instead_is_told_with_the_cost():
     assert checks(stop)["needed"].text == (
         "left alone: job 1 would leave instead, which costs 27m 28s of device time; this costs 23m 28s"
     )
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_was_decided_amid_faults_is_lawful(seed):
+    """Logs of the fault simulator: plans are committed on newer states, nodes and servers die in between."""
+    world = World(seed)
+    world.run()
+    rulings = list(audit(list(world.disk.records)))
+    assert [r for r in rulings if not r.lawful] == []
+
+
+@pytest.mark.parametrize("change", [{"grace_ms": 0}, {"reason": "drained"}, {"basis": 0}, {"basis": 10**6}])
+def test_a_stop_that_was_changed_afterwards_shows(change):
+    elected = LeaderElected(Epoch(1), "s", "0.1.0")
+    records = [replace(r, seq=r.seq + 1) for r in preempted_log()]
+    records = [replace(records[0], seq=1, event=elected), *(moved(r) for r in records)]
+    assert all(r.lawful for r in audit(records))
+    at = next(i for i, r in enumerate(records) if isinstance(r.event, ev.AttemptStopRequested))
+    records[at] = replace(records[at], event=replace(records[at].event, **change))
+    assert [r.seq for r in audit(records) if not r.lawful] == [records[at].seq]
+
+
+def moved(record):
+    """Return a record whose decision was made one record later, as its number says."""
+    if getattr(record.event, "basis", 0):
+        return replace(record, event=replace(record.event, basis=record.event.basis + 1))
+    return record
+
+
+def test_a_decision_that_was_left_out_shows():
+    records = told(job(0, 60, 1), job(0, 60, 1), job(0, 60, 1))
+    at = max(i for i, r in enumerate(records) if isinstance(r.event, ev.AttemptAllocated))
+    assert at
+    records = [replace(r, seq=i) for i, r in enumerate(records[:at], start=1)]
+    assert not any(r.lawful for r in audit(records))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda e: replace(e, job_id=99),
+        lambda e: replace(e, places=(replace(e.places[0], devices=(77,)),)),
+        lambda e: replace(e, places=(replace(e.places[0], node="nowhere"),)),
+    ],
+)
+def test_records_that_cannot_be_are_an_error_and_no_traceback(spoil):
+    records = told(job(0, 60, 1))
+    at = next(i for i, r in enumerate(records) if isinstance(r.event, ev.AttemptAllocated))
+    records[at] = replace(records[at], event=spoil(records[at].event))
+    with pytest.raises(InvalidInput, match="does not follow"):
+        list(audit(records))

@@ -93,3 +93,10 @@ def test_of_an_unknown_world_nothing_is_drawn():
 def test_the_same_seed_draws_the_same():
     predictor = knowing((features(), [HOUR, MINUTE] * 20))
     assert drawn(predictor, features()) == drawn(predictor, features())
+
+
+@pytest.mark.parametrize("known", [(), ((features(), [3 * HOUR] * 20),)])
+def test_who_is_past_what_was_declared_goes_on_for_a_while(known):
+    late = drawn(knowing(*known), features(estimate_ms=HOUR), 5 * HOUR)
+    assert share(late, lambda v: v < 5 * HOUR + MINUTE) < 0.1
+    assert share(late, lambda v: v < 10 * HOUR) > 0.8

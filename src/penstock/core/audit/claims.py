@@ -23,19 +23,24 @@ _DEVICES = 0
 PlanAgain = Callable[[Snapshot, int], Plan]
 
 
-def claim_checks(event: ev.AttemptStopRequested, plan: Plan, snapshot: Snapshot, again: PlanAgain) -> Iterator[Check]:
+def claim_checks(
+    event: ev.AttemptStopRequested, plan: Plan, snapshot: Snapshot, again: PlanAgain, *, same: bool
+) -> Iterator[Check]:
     """Yield the rules that a planned stop had to keep, on what its plan knew.
 
     Args:
         plan: what the same inputs give.
         again: plans another snapshot as that one was planned.
+        same: the very decision came out again. Rules about queues hang on the order within the plan, which is not
+            kept: where the decision is the same, the rule that it names was applied by the same code, and what is shown
+            of queues is what they held before the plan.
     """
     victim = snapshot.running.get(event.job_id)
     beneficiary = _job(event.beneficiary, snapshot)
     if victim is None or beneficiary is None or victim.attempt is None:
         yield Check("known", holds=False, text="the job or the one that it was to leave for did not exist")
         return
-    case = _Case(event, plan, snapshot, victim, beneficiary, again)
+    case = _Case(event, plan, snapshot, victim, beneficiary, again, same=same)
     yield Check("preemptible", *case.preemptible())
     if event.rule in ("shrink", "grow"):
         yield Check(event.rule, *case.resized())
@@ -81,10 +86,12 @@ class _Case:
         victim: Job,
         beneficiary: Job,
         again: PlanAgain,
+        *,
+        same: bool,
     ) -> None:
         self.event, self.plan, self.snapshot = event, plan, snapshot
         self.victim, self.beneficiary = victim, beneficiary
-        self._plan = again
+        self._plan, self._same = again, same
         self.now_ms, self.settings = event.decided_ms, snapshot.config.settings
         self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), self.now_ms)
 
@@ -124,13 +131,7 @@ class _Case:
         return own < other and allowed, text if allowed else f"queue {self.beneficiary.spec.queue} asks nobody to leave"
 
     def guarantees(self) -> Iterator[Check]:
-        """Yield what queues that are the victims' alone keep of their guarantees, when all of the plan has come."""
-        for start in self.plan.starts:
-            job = _job(start.job_id, self.snapshot)
-            if job is not None and job.spec.queue in self.tree.branches:
-                self.tree.charge(self._part(job), self.tree.demand_of(start.ask, start.places, self.snapshot.nodes))
-        for job in (self.snapshot.running[p.victim] for p in self._asked()):
-            self.tree.charge(self._part(job), self._held(job), -1)
+        """Yield what queues that are the victim's alone hold and are guaranteed, before the plan."""
         mine = set(map(id, self._part(self.beneficiary).path()))
         held = self._held(self.victim)
         for branch in self._part(self.victim).path():
@@ -139,18 +140,17 @@ class _Case:
             for column, amount in branch.promised:
                 if held[column]:
                     name = self.tree.resources[column]
-                    kept, promised = (format_resource(name, n) for n in (branch.used[column], amount))
-                    text = f"queue {branch.name} keeps {name} {kept} of {promised} guaranteed"
-                    yield Check("guarantee", branch.used[column] >= amount, text)
+                    had, takes, promised = (
+                        format_resource(name, n) for n in (branch.used[column], held[column], amount)
+                    )
+                    text = f"queue {branch.name} held {name} {had}, {promised} guaranteed; this job has {takes} of them"
+                    yield Check("guarantee", self._same or branch.used[column] - held[column] >= amount, text)
 
     def reclaim(self) -> Iterator[Check]:
-        """Yield what the claimant's queue was promised and has, and what the victim's borrows.
-
-        Starts of the same plan may have come before: what holds with none of them or with all of them holds.
-        """
+        """Yield what the claimant's queue was promised, and what the victim's held, before the plan."""
         claimant = self._claimant()
-        text = f"queue {self.beneficiary.spec.queue} with it stays within what it, or a queue above it, is guaranteed"
-        yield Check("reclaim", claimant.may_reclaim, text)
+        text = f"with it queue {self.beneficiary.spec.queue}, or one above it, stays within what it is guaranteed"
+        yield Check("reclaim", self._same or claimant.may_reclaim, text)
         mine = set(map(id, self._part(self.beneficiary).path()))
         lent = claimant.lends(self._part(self.victim), self._held(self.victim))
         uses = [
@@ -159,14 +159,7 @@ class _Case:
             for branch in self._part(self.victim).path()
             if id(branch) not in mine
         ]
-        if not lent:
-            for start in self.plan.starts:
-                job = _job(start.job_id, self.snapshot)
-                if job is not None and job.spec.queue in self.tree.branches:
-                    demand = self.tree.demand_of(start.ask, start.places, self.snapshot.nodes)
-                    self.tree.charge(self._part(job), demand)
-            lent = claimant.lends(self._part(self.victim), self._held(self.victim))
-        yield Check("borrowed", lent, "; ".join(uses))
+        yield Check("borrowed", self._same or lent, "; ".join(uses))
 
     def less_service(self) -> Answer:
         own = attained_device_ms(self.victim, self.now_ms)
@@ -179,10 +172,11 @@ class _Case:
     def resized(self) -> Answer:
         attempt = self.victim.attempt
         assert attempt is not None
+        holding = sum(replica.holds for replica in attempt.replicas)
         held, least, most = len(attempt.replicas), self.victim.spec.ask.replicas, self.victim.spec.ask.replicas_max
         if self.event.rule == "shrink":
             return held > least, f"it held {held} replicas and can go on with {least}"
-        return held < most, f"it held {held} replicas and may have {most}"
+        return holding < most, f"it held {holding} replicas and may have {most}"
 
     def needed(self) -> Answer:
         """Plan the same cycle with this job left alone: what becomes of the other one then."""

@@ -44,18 +44,23 @@ def _free(event: ev.AttemptAllocated, state: State) -> bool:
 
 def _maxima(event: ev.AttemptAllocated, plan: Plan, state: State) -> Iterator[Check]:
     """Yield the use of each queue with a maximum, after this start and those before it."""
-    tree = state.queue_tree()
+    tree, asked = state.queue_tree(), None
     for start in plan.starts:
         job = state.jobs[start.job_id]
         branch = tree.branches.get(job.spec.queue)
         if branch is None:
             continue
-        tree.charge(tree.part(branch, job.spec.tenant), tree.demand_of(start.ask, start.places, state.nodes))
+        demand = tree.demand_of(start.ask, start.places, state.nodes)
+        tree.charge(tree.part(branch, job.spec.tenant), demand)
         if start.job_id == event.job_id:
+            asked = demand
             break
-    at = tree.branches.get(state.jobs[event.job_id].spec.queue)
-    for queue in at.path() if at is not None else ():
+    if asked is None:
+        return
+    for queue in tree.branches[state.jobs[event.job_id].spec.queue].path():
         for column, limit in queue.limits:
+            if not asked[column]:
+                continue
             name = tree.resources[column]
             used, most = (format_resource(name, amount) for amount in (queue.used[column], limit))
             within = queue.used[column] <= limit

@@ -17,6 +17,7 @@ from penstock.core.audit.types import Ruling
 from penstock.core.choose.candidates import Chooser
 from penstock.core.errors import BrokenInvariant, InvalidInput
 from penstock.core.extension import Policies
+from penstock.core.lifecycle.orders import stop_reason
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId
 from penstock.core.plan import Plan, Preemption, Start, verify
@@ -88,29 +89,29 @@ class _Auditor:
 
     def run(self, on_record: Callable[[int], None] | None) -> Iterator[Ruling]:
         for place, record in enumerate(self._records, start=1):
-            planned = self._by_first.get(record.seq)
-            if planned is not None and planned.basis in self._open:
-                self._compare(planned)
-            if self._wanted(record.event):
-                ruled = self._ruled.pop(record.seq, None)
-                yield ruled if ruled is not None else self._not_derived(record)
-            if isinstance(record.event, ev.LeaderElected):
-                self._version = record.event.version
-            self._apply(record)
-            due = self._by_basis.get(self._state.seq)
-            if due is not None:
-                self._plan(due)
+            try:
+                yield from self._take(record)
+            except (BrokenInvariant, KeyError, IndexError, ValueError, AssertionError) as error:
+                kind = type(record.event).__name__
+                text = f"record {record.seq} ({kind}) does not follow from those before it: {error!r}"
+                raise InvalidInput(text, hint="the log was damaged or changed") from error
             if on_record is not None:
                 on_record(place)
 
-    def _apply(self, record: ev.Record) -> None:
-        try:
-            self._state.apply(record)
-        except (BrokenInvariant, KeyError, IndexError, ValueError, AssertionError) as error:
-            text = (
-                f"record {record.seq} ({type(record.event).__name__}) does not follow from those before it: {error!r}"
-            )
-            raise InvalidInput(text, hint="the log was damaged or changed") from error
+    def _take(self, record: ev.Record) -> Iterator[Ruling]:
+        """Move on by one record; yield what is to be said of it."""
+        planned = self._by_first.get(record.seq)
+        if planned is not None and planned.basis in self._open:
+            self._compare(planned)
+        if self._wanted(record.event):
+            ruled = self._ruled.pop(record.seq, None)
+            yield ruled if ruled is not None else self._not_derived(record)
+        if isinstance(record.event, ev.LeaderElected):
+            self._version = record.event.version
+        self._state.apply(record)
+        due = self._by_basis.get(self._state.seq)
+        if due is not None:
+            self._plan(due)
 
     def _plan(self, due: Planned) -> None:
         digest = ""
@@ -123,27 +124,28 @@ class _Auditor:
         """Hold what the log tells of one plan against what comes out now; the state is that of the commit."""
         snapshot, proposed, digest = self._open.pop(planned.basis)
         plan = verify(proposed, self._state)
-        derived = [*map(_start_key, plan.starts), *map(_stop_key, plan.preemptions)]
+        derived = [*map(_start_key, plan.starts), *(_stop_key(stop, self._state) for stop in plan.preemptions)]
+        whole = len(derived) == len(planned.records)
         for at, record in enumerate(planned.records):
             event = record.event
             assert isinstance(event, Decision)
             if not self._wanted(event):
                 continue
-            same = at < len(derived) and derived[at] == _told_key(event)
+            same = whole and derived[at] == _told_key(event)
             ruling = _ruling(record, self._state)
             checks, scores = ruling.checks, ruling.scores
             if isinstance(event, ev.AttemptAllocated):
                 checks = tuple(place_checks(event, plan, snapshot, self._state))
                 scores = scores_of(event, plan, snapshot) if self._job_id is not None else ()
             else:
-                checks = tuple(claim_checks(event, plan, snapshot, self._chooser.plan))
+                checks = tuple(claim_checks(event, plan, snapshot, self._chooser.plan, same=same))
             self._ruled[record.seq] = msgspec.structs.replace(
                 ruling,
                 basis=event.basis,
                 decided_ms=event.decided_ms,
                 digest=digest,
                 same=same,
-                instead="" if same else _instead(event, plan),
+                instead="" if same else _instead(event, plan, alone=_told_key(event) in derived),
                 version=self._version,
                 checks=checks,
                 scores=scores,
@@ -154,7 +156,13 @@ class _Auditor:
         if not ruling.planned:
             checks = tuple(cause(record, self._state))
             return msgspec.structs.replace(ruling, version=self._version, checks=checks)
-        return msgspec.structs.replace(ruling, version=self._version)
+        event = record.event
+        assert isinstance(event, Decision)
+        told = event.basis > 0 or bool(self._version)
+        instead = "what it says it was made on is not in the log" if told else ""
+        return msgspec.structs.replace(
+            ruling, version=self._version, basis=event.basis, same=False if told else None, instead=instead
+        )
 
 
 def _ruling(record: ev.Record, state: State) -> Ruling:
@@ -180,18 +188,22 @@ def _start_key(start: Start) -> _Key:
     return ("start", start.job_id, start.attempt, start.places, start.choice, start.rule, start.waited_ms)
 
 
-def _stop_key(stop: Preemption) -> _Key:
-    return ("stop", stop.victim, stop.attempt, stop.beneficiary, stop.cost, stop.rule)
+def _stop_key(stop: Preemption, state: State) -> _Key:
+    grace_ms = state.jobs[stop.victim].spec.grace_ms
+    return ("stop", stop.victim, stop.attempt, stop.beneficiary, stop.cost, stop.rule, stop_reason(stop.rule), grace_ms)
 
 
 def _told_key(event: Decision) -> _Key:
     if isinstance(event, ev.AttemptAllocated):
         return ("start", event.job_id, event.attempt, event.places, event.choice, event.rule, event.waited_ms)
-    return ("stop", event.job_id, event.attempt, event.beneficiary, event.cost, event.rule)
+    about = (event.job_id, event.attempt, event.beneficiary, event.cost)
+    return ("stop", *about, event.rule, event.reason, event.grace_ms)
 
 
-def _instead(event: Decision, plan: Plan) -> str:
-    """Say what becomes of the job in the plan that comes out now."""
+def _instead(event: Decision, plan: Plan, *, alone: bool) -> str:
+    """Say what becomes of the job in the plan that comes out now; `alone`: the same, and of others something else."""
+    if alone:
+        return f"{len(plan.starts)} job(s) start and {len(plan.preemptions)} are asked to leave, which is another plan"
     start = next((s for s in plan.starts if s.job_id == event.job_id), None)
     if start is not None:
         nodes = ", ".join(dict.fromkeys(place.node for place in start.places))

@@ -59,5 +59,5 @@ class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def lawful(self) -> bool:
-        """Whether every rule was kept, and nothing else comes out when it is decided again."""
-        return self.same is not False and all(check.holds for check in self.checks)
+        """Whether every rule was kept, and a planned decision comes out again; one that cannot be made again is not."""
+        return (self.same is True or not self.planned) and all(check.holds for check in self.checks)

@@ -71,6 +71,11 @@ Order = StartReplica | StopReplica | SaveReplica | Acknowledge
 Addressed = tuple[NodeName, Order]
 
 
+def stop_reason(rule: str) -> StopReason:
+    """Return why an attempt stops that was asked to by this right."""
+    return _STOP_REASON.get(rule, "preempted")
+
+
 def orders_of(record: Record, state: State) -> list[Addressed]:
     """Return the orders that a fresh record calls for, given the state after it."""
     event = record.event
@@ -204,7 +209,7 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
             AttemptStopRequested(
                 preemption.victim,
                 preemption.attempt,
-                _STOP_REASON.get(preemption.rule, "preempted"),
+                stop_reason(preemption.rule),
                 victim.spec.grace_ms,
                 preemption.beneficiary,
                 preemption.cost,

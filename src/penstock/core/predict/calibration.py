@@ -5,12 +5,15 @@ likely one, nine in ten before the late one. What samples of the future say is t
 jobs still to come, and little of how wrong what they were told is. So each estimate that has come true says where in
 its interval the start fell, and the next intervals are moved and stretched until they hold what they should have held.
 
+An estimate whose job still waits counts, too: its start falls later than now, nobody knows by how much. Without those
+the starts that came soon would be all that is known while a queue grows, which is when it matters.
+
 Source: split conformal prediction over a moving window, with the samples' own spread as the scale (normalised
-nonconformity, Papadopoulos et al. 2002; locally weighted, Lei et al. 2018).
+nonconformity, Papadopoulos et al. 2002; locally weighted, Lei et al. 2018); quantiles by the product-limit estimator
+(Kaplan and Meier 1958), what is still open being censored.
 """
 
 import math
-from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from statistics import median_low
@@ -22,16 +25,21 @@ from penstock.core.model.estimates import StartEstimate, Times
 from penstock.core.model.ids import JobId
 
 WINDOW = 1_000
-"""Estimates that came true of which the latest are looked at."""
+"""The latest estimates that are looked at, come true or not."""
 GRAIN_MS = 10_000
 """Times are compared in proportion to how far away they are, and not finer than this."""
 SPREAD_MIN = 0.5
 """Samples that all say the same are not believed to be surer than this (natural logarithm)."""
 TARGETS = (0.1, 0.5, 0.9)
-PRIOR = (-1.8, 0.0, 1.8)
+Places = tuple[float, float, float]
+PRIOR: Places = (-1.8, 0.0, 1.8)
 """Where starts fall in intervals of samples before any came true: almost twice as far out as these say."""
 TRUSTED = 200
 """As many estimates must have come true to count alone; fewer count in part, and the rest is what was known before."""
+SCORE_MAX = 6.0
+"""No start is counted as further out than this, and nothing is stretched beyond it."""
+AHEAD_MAX_MS = 10 * 365 * 86_400_000
+"""Nothing is said to start later than this."""
 RESULTS_MAX = 2_000
 LEADS_MS = (600_000, 3_600_000, 21_600_000, 0)
 
@@ -80,13 +88,27 @@ class Score(msgspec.Struct, frozen=True):
         return 1000 * (parts[1] + parts[2]) // count if count else 0
 
 
+class _Told:
+    """One estimate of the window."""
+
+    __slots__ = ("estimate", "left", "made_ms", "started_ms")
+
+    def __init__(self, estimate: StartEstimate, made_ms: int) -> None:
+        self.estimate, self.made_ms = estimate, made_ms
+        self.started_ms = 0
+        """0 while its job waits."""
+        self.left = False
+        """Its job ended without a start: nothing is to be learned from that."""
+
+
 class Calibration:
     """Folds estimates and the starts that followed them. The same records give the same corrections."""
 
     def __init__(self) -> None:
-        self._open: dict[JobId, list[tuple[int, StartEstimate]]] = {}
-        self._scores: list[float] = []
-        self._order: deque[float] = deque()
+        self._open: dict[JobId, list[_Told]] = {}
+        self._window: deque[_Told] = deque(maxlen=WINDOW)
+        self._places: tuple[int, Places] = (-1, PRIOR)
+        """Where starts fall, and as of when that was worked out."""
         self.results: deque[Result] = deque(maxlen=RESULTS_MAX)
         """The latest estimates that came true."""
 
@@ -97,14 +119,34 @@ class Calibration:
             match event:
                 case ev.StartsEstimated():
                     for estimate in event.estimates:
-                        self._open.setdefault(estimate.job_id, []).append((event.made_ms, estimate))
+                        if not estimate.sampled[1]:
+                            continue  # it said that nobody can tell
+                        told = _Told(estimate, event.made_ms)
+                        self._open.setdefault(estimate.job_id, []).append(told)
+                        self._window.append(told)
                 case ev.AttemptAllocated():
-                    for made_ms, estimate in self._open.pop(event.job_id, ()):
-                        self._came_true(estimate, made_ms, record.time_ms)
+                    for told in self._open.pop(event.job_id, ()):
+                        told.started_ms = record.time_ms
+                        self.results.append(Result(event.job_id, told.made_ms, told.estimate.given, told.started_ms))
                 case ev.JobFinished():
-                    self._open.pop(event.job_id, None)
+                    for told in self._open.pop(event.job_id, ()):
+                        told.left = True
                 case _:
-                    pass
+                    continue
+            self._places = (-1, PRIOR)
+
+    def corrected(self, sampled: Times, made_ms: int) -> Times:
+        """Return what to say, given what the samples say (unix ms; 0 where they never started in so many)."""
+        _, likely_ms, _ = sampled
+        if not likely_ms:
+            return sampled
+        if self._places[0] != made_ms:
+            self._places = (made_ms, _places(self._window, made_ms))
+        middle, spread = _logarithm(likely_ms, made_ms), _spread(sampled, made_ms)
+        found = [middle + place * spread for place in self._places[1]]
+        furthest = math.log(AHEAD_MAX_MS)
+        times = [made_ms + max(0, round(math.exp(min(value, furthest))) - GRAIN_MS) for value in found]
+        return times[0], times[1], times[2]
 
     def score(self) -> Score:
         """Return how right the latest estimates were that came true."""
@@ -116,32 +158,29 @@ class Calibration:
             least_ms = most_ms
         return Score(_bucket(0, self.results), tuple(found), sum(map(len, self._open.values())))
 
-    def _came_true(self, estimate: StartEstimate, made_ms: int, started_ms: int) -> None:
-        self.results.append(Result(estimate.job_id, made_ms, estimate.given, started_ms))
-        score = _score(estimate.sampled, made_ms, started_ms)
-        insort(self._scores, score)
-        self._order.append(score)
-        if len(self._order) > WINDOW:
-            del self._scores[bisect_left(self._scores, self._order.popleft())]
 
-    def corrected(self, sampled: Times, made_ms: int) -> Times:
-        """Return what to say, given what the samples say (unix ms; 0 where they never started in so many)."""
-        _, likely_ms, _ = sampled
-        if not likely_ms:
-            return sampled
-        middle, spread = _logarithm(likely_ms, made_ms), _spread(sampled, made_ms)
-        found = [middle + self._place(at) * spread for at in range(len(TARGETS))]
-        times = [made_ms + max(0, round(math.exp(value)) - GRAIN_MS) for value in found]
-        return times[0], times[1], times[2]
-
-    def _place(self, which: int) -> float:
-        """Return where in an interval so many starts have come, the prior counting less the more are known."""
-        known = len(self._scores)
-        if not known:
-            return PRIOR[which]
-        at = min(known - 1, max(0, math.ceil(TARGETS[which] * (known + 1)) - 1))
-        part = min(1.0, known / TRUSTED)
-        return part * self._scores[at] + (1 - part) * PRIOR[which]
+def _places(window: Iterable[_Told], now_ms: int) -> Places:
+    """Return where in an interval 1, 5 and 9 of 10 starts come, the prior counting less the more are known."""
+    scores = []
+    for told in window:
+        if not told.left:
+            start_ms = told.started_ms or max(now_ms, told.made_ms)
+            scores.append((_score(told.estimate.sampled, told.made_ms, start_ms), not told.started_ms))
+    scores.sort()
+    known = sum(not waits for _, waits in scores)
+    found: list[float] = []
+    share, left = 1.0, len(scores)
+    for score, waits in scores:
+        if not waits:
+            share *= (left - 1) / left
+            while len(found) < len(TARGETS) and 1 - share >= TARGETS[len(found)]:
+                found.append(score)
+        left -= 1
+    highest = scores[-1][0] if scores else 0.0
+    found += [max(highest, prior) for prior in PRIOR[len(found) :]]  # not even that many have started
+    part = min(1.0, known / TRUSTED)
+    early, likely, late = (part * own + (1 - part) * prior for own, prior in zip(found, PRIOR, strict=True))
+    return early, likely, late
 
 
 def _logarithm(time_ms: int, made_ms: int) -> float:
@@ -160,7 +199,7 @@ def _score(sampled: Times, made_ms: int, started_ms: int) -> float:
     """Return where the start fell: 0 at the likely time, -1 and 1 about where the samples begin and end."""
     _, likely_ms, _ = sampled
     away = _logarithm(started_ms, made_ms) - _logarithm(likely_ms, made_ms)
-    return away / _spread(sampled, made_ms)
+    return max(-SCORE_MAX, min(SCORE_MAX, away / _spread(sampled, made_ms)))
 
 
 def _lead_ms(result: Result) -> int:

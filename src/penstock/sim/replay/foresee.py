@@ -23,6 +23,7 @@ from penstock.sim.replay.dryrun import dry_run
 from penstock.sim.replay.outlook import Lengths, Outlook, learned_lengths, outlook
 
 NICENESS = 10
+FRAME_MAX_BYTES = 1 << 32
 QUANTILES = (0.1, 0.5, 0.9)
 
 
@@ -126,6 +127,8 @@ def read_frame(source: BinaryIO) -> bytes | None:
     if len(head) < 8:
         return None
     size = int.from_bytes(head, "big")
+    if size > FRAME_MAX_BYTES:
+        raise EOFError(f"{size} bytes are announced: that is no message")
     body = source.read(size)
     return body if len(body) == size else None
 
@@ -138,6 +141,8 @@ def write_frame(target: BinaryIO, body: bytes) -> None:
 
 def main() -> None:
     os.nice(NICENESS)
+    target = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a third party's policy prints is no answer
     questions, answers = msgspec.msgpack.Decoder(Question), msgspec.msgpack.Encoder()
     while (body := read_frame(sys.stdin.buffer)) is not None:
         found: Answer
@@ -145,7 +150,7 @@ def main() -> None:
             found = answer(questions.decode(body))
         except Exception as error:  # noqa: BLE001 - told to whoever asked; the next question may go well
             found = Failed(f"{type(error).__name__}: {error}")
-        write_frame(sys.stdout.buffer, answers.encode(found))
+        write_frame(target, answers.encode(found))
 
 
 if __name__ == "__main__":

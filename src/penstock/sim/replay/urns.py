@@ -5,12 +5,15 @@ often as `TRUST` says for how little that group has seen, one drawn the same way
 in a sample counts as seen in that sample: if one of a burst turns out long, its siblings probably do, so the samples of
 a burst's total spread as bursts do and not as many independent jobs would.
 
-Source: posterior predictive of the hierarchical Dirichlet process as a Chinese restaurant franchise, Teh et al. 2006.
+Source: after the posterior predictive of a hierarchical Dirichlet process (Teh et al. 2006), with every run counted in
+every group: wider groups weigh more than one table each, as in interpolated back-off.
 """
 
+import math
 import random
 from bisect import bisect_right, insort
 from collections.abc import Sequence
+from statistics import NormalDist
 
 from penstock.core.model.ids import JobId
 from penstock.core.predict.runtime import GroupKey, JobFeatures, RuntimePredictor, Source
@@ -27,6 +30,8 @@ TRUST: dict[Source, float] = {
 """As many lengths a group must have seen to be trusted as much as the next wider one."""
 LEAST_MS, TAIL = 60_000, 0.5
 """Beyond all that was seen lengths follow a Pareto tail of this exponent."""
+LEAST_SHARE = 1e-9
+_NORMAL = NormalDist()
 DECLARED_SPREAD = 0.6
 """Standard deviation of the logarithm of a length over what its owner declared."""
 
@@ -75,7 +80,7 @@ class Urns:
 
     def _longer(self, chain: Sequence[Level], age_ms: int, told_ms: int) -> list[float]:
         """Return which part of each group is longer than `age_ms`, and of what is drawn anew."""
-        share = 1.0 if told_ms else (LEAST_MS / max(LEAST_MS, age_ms)) ** TAIL
+        share = _longer_than_told(age_ms, told_ms) if told_ms else (LEAST_MS / max(LEAST_MS, age_ms)) ** TAIL
         shares = [share]
         for source, key, past in reversed(chain):
             drawn, trust = self._drawn.get(key, ()), TRUST[source]
@@ -86,9 +91,15 @@ class Urns:
 
     def _new(self, age_ms: int, told_ms: int) -> int:
         if told_ms:
-            return max(age_ms + 1, round(told_ms * self._draw.lognormvariate(0.0, DECLARED_SPREAD)))
+            beyond = max(LEAST_SHARE, _longer_than_told(age_ms, told_ms)) * (1.0 - self._draw.random())
+            return round(told_ms * math.exp(DECLARED_SPREAD * _NORMAL.inv_cdf(1.0 - max(LEAST_SHARE / 1e3, beyond))))
         above: float = (1.0 - self._draw.random()) ** (1 / TAIL)
         return round(max(LEAST_MS, age_ms) / above)
+
+
+def _longer_than_told(age_ms: int, told_ms: int) -> float:
+    """Return which part of jobs runs longer than `age_ms` whose owners said `told_ms`: a log-normal around that."""
+    return 1.0 - _NORMAL.cdf(math.log(age_ms / told_ms) / DECLARED_SPREAD) if age_ms else 1.0
 
 
 def _longer_than(ascending: Sequence[int], age_ms: int) -> int:
