@@ -3,7 +3,6 @@
 Numbers that differ from job to job (expected length, service attained) are rounded to steps, so that classes stay few.
 """
 
-from penstock.core.extension import EXTENSION_PREFIX
 from penstock.core.model.cluster import ClusterConfig, Settings
 from penstock.core.model.jobs import Job, RequestClass
 
@@ -22,8 +21,6 @@ def class_of(job: Job, config: ClusterConfig) -> RequestClass:
         rank = attained_level(job.served_device_ms, config.settings)
     elif policy == "shortest_predicted":
         rank = length_step(expected_ms(job) * max(1, spec.ask.device_total))
-    elif policy.startswith(EXTENSION_PREFIX):
-        rank = job.id  # nobody knows what it looks at: no two jobs are alike to it
     length_ms = rounded_up_ms(longest_ms(job))
     return RequestClass(
         spec.queue, spec.tenant, spec.priority, spec.ask, spec.alternatives, spec.preemptible, rank, length_ms

@@ -1,7 +1,8 @@
 """Walks the waiting jobs of a queue tree in order, looking only at the head of each request class.
 
-Jobs of one class differ in age alone, and no policy ever puts the younger of two such jobs first; so a class is a
-sorted list, and the cost of a cycle grows with classes and placements, not with waiting jobs. What is started counts
+Jobs of one class differ in age alone, and none of our policies ever puts the younger of two such jobs first; so a class
+is a sorted list, and the cost of a cycle grows with classes and placements, not with waiting jobs. A third party's
+policy may see more in a job: it is asked about each. What is started counts
 at once for the queues above it, so that shares and quotas hold inside a cycle as well as between two.
 """
 
@@ -65,11 +66,15 @@ class JobOrder:
             branch = tree.branches.get(key.queue)
             if branch is not None:
                 part = tree.part(branch, key.tenant)
-                cursor = Cursor(class_id, key, jobs, part)
-                cursor.decreasing = key.ask.pool in decreasing
                 self.waiting += len(jobs)
-                if self._step(cursor):
-                    part.cursors.append(cursor)
+                foreign = branch.policy.startswith(EXTENSION_PREFIX)
+                for some in (
+                    ((job,) for job in jobs) if foreign else (jobs,)
+                ):  # nobody knows what a third party looks at
+                    cursor = Cursor(class_id, key, some, part)
+                    cursor.decreasing = key.ask.pool in decreasing
+                    if self._step(cursor):
+                        part.cursors.append(cursor)
         tree.sort_tenants()
         self._fill(tree.root)
 
