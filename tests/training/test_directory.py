@@ -105,9 +105,9 @@ def test_a_manifest_cannot_name_files_outside_its_folder(open_directory: Open, f
 def test_a_newer_format_is_passed_over_and_named(open_directory: Open, folder: Path) -> None:
     directory = open_directory()
     manifest = directory.write(1, STATE)
-    object.__setattr__(manifest, "format_version", 2)
+    object.__setattr__(manifest, "format_version", 3)
     (folder / folder_name(1) / "manifest.json").write_bytes(encode_manifest(manifest))
-    assert directory.newest_valid()[1][0].problem.startswith("manifest.json has format version 2")
+    assert directory.newest_valid()[1][0].problem.startswith("manifest.json has format version 3")
 
 
 def test_without_any_valid_checkpoint_all_are_named(open_directory: Open, folder: Path) -> None:
@@ -177,7 +177,7 @@ class Crash(BaseException):
     """Stands for the end of the process: no handler of the code under test may catch it."""
 
 
-OPERATIONS = ("open", "mkdir", "fsync", "rename", "close")
+OPERATIONS = ("open", "mkdir", "fsync", "link", "rename")
 
 
 def count_operations(monkeypatch: pytest.MonkeyPatch, fail_at: int | None, error: BaseException) -> list[str]:
@@ -189,7 +189,7 @@ def count_operations(monkeypatch: pytest.MonkeyPatch, fail_at: int | None, error
 
         def operation(*arguments: Any, **options: Any) -> Any:
             begun.append(name)
-            if len(begun) - 1 == fail_at and name != "close":
+            if len(begun) - 1 == fail_at:
                 raise error
             return real(*arguments, **options)
 

@@ -116,7 +116,7 @@ def test_every_request_gets_an_answer(report: Path, read_lines: ReadLines) -> No
 
 
 def test_the_interval_saves_by_itself(report: Path, read_lines: ReadLines) -> None:
-    count_to(3, interval_s=1e-9)
+    count_to(3, interval_s=1e-9, behind=False)
     assert kinds(read_lines(report))[:2] == [("checkpoint", 0, "interval"), ("checkpoint", 1, "interval")]
 
 
@@ -150,7 +150,7 @@ def test_a_full_disk_does_not_end_training(
 
     with monkeypatch.context() as patch, training.session() as run:
         run.resume(None)
-        patch.setattr(CheckpointDirectory, "write", full)
+        patch.setattr(CheckpointDirectory, "write_files", full)
         for _ in run.steps(2, capture=dict, final=False):
             run.request_checkpoint()
     assert kinds(read_lines(report)) == [("checkpoint_failed", 1, "request"), ("done", 2, None)]

@@ -55,9 +55,9 @@ def test_model_optimizer_and_generators_come_back_bit_for_bit(
     assert torch.equal(torch.rand(3, generator=own), expected[1])
 
 
-def test_a_state_dict_is_one_file(open_directory: Callable[..., CheckpointDirectory]) -> None:
+def test_small_tensors_share_a_file(open_directory: Callable[..., CheckpointDirectory]) -> None:
     manifest = open_directory().write(1, capture(model=build()[0]))
-    assert [blob.name for blob in manifest.blobs] == ["0000-model.pt", "tree.json"]
+    assert [blob.name for blob in manifest.blobs] == ["pack-0000.safetensors", "tree.json"]
 
 
 def test_a_missing_name_is_named() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import io
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,11 @@ from penstock.training.values import decode_state, encode_state
 
 def through_files(state: dict[str, Any]) -> dict[str, Any]:
     files: dict[str, bytes] = {}
-    for blob in encode_state(state):
-        sink = io.BytesIO()
-        blob.writer(sink)
-        assert blob.name not in files
-        files[blob.name] = sink.getvalue()
-    return decode_state(lambda name: io.BytesIO(files[name]))
+    for piece in encode_state(state):
+        assert piece.name not in files
+        files[piece.name] = b"".join(piece.windows())
+        assert len(files[piece.name]) == piece.size_bytes
+    return decode_state(lambda name: memoryview(bytearray(files[name])))
 
 
 def same(left: Any, right: Any) -> bool:

@@ -7,35 +7,36 @@ folder whose files, names and manifest are on disk already; it goes away by a re
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from penstock.training import durable
-from penstock.training.errors import BadArgument, DamagedCheckpoint, FencedAttempt, WorldSizeMismatch
+from penstock.training.blobs import Ready, Shelf, check_blob, read_all, ready, write_pieces
+from penstock.training.errors import BadArgument, DamagedCheckpoint, FencedAttempt, StateMoved, WorldSizeMismatch
 from penstock.training.fence import Fence
 from penstock.training.manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
     Blob,
+    Layout,
     Manifest,
     ManifestProblem,
     decode_manifest,
     encode_manifest,
 )
-from penstock.training.values import EncodedBlob, State, decode_state, encode_state
+from penstock.training.values import State, decode_state, encode_state
 
 DEFAULT_KEEP = 3
 MAX_STEP = 10**12
 _PUBLISHED = re.compile(r"step-(\d{9,12})")
-_LEFTOVER = re.compile(r"\.(writing|deleting|damaged|parts)-step-\d+-a(\d+)(-.*)?")
+_LEFTOVER = re.compile(r"\.(writing|deleting|damaged|parts|rescue)-step-\d+-a(\d+)(-.*)?")
 
 _log = logging.getLogger("penstock.training")
 
@@ -78,14 +79,20 @@ class CheckpointDirectory:
 
     Args:
         keep: how many of the newest checkpoints to keep (>= 1).
+        compress: where a sample of a file shrinks well, and the package zstandard is there.
     """
 
-    def __init__(self, folder: Path, place: Place | None = None, *, keep: int = DEFAULT_KEEP) -> None:
+    def __init__(
+        self, folder: Path, place: Place | None = None, *, keep: int = DEFAULT_KEEP, compress: bool = True
+    ) -> None:
         if keep < 1:
             raise BadArgument(f"keep is {keep}; expected at least 1")
         self.folder = folder
         self.place = place or Place()
         self._keep = keep
+        self.compress = compress
+        self.shelf = Shelf()
+        """What the newest checkpoint holds that this process wrote or read."""
         self._damaged: set[int] = set()
         folder.mkdir(parents=True, exist_ok=True)
         self.fence = Fence(folder, self.place.attempt, self._highest_attempt)
@@ -110,7 +117,7 @@ class CheckpointDirectory:
         try:
             manifest = self._manifest(step)
             for blob in manifest.blobs:
-                _check_blob(folder, blob)
+                check_blob(folder, blob)
         except ManifestProblem as problem:
             raise DamagedCheckpoint(step, str(problem)) from None
         except OSError as error:
@@ -118,30 +125,47 @@ class CheckpointDirectory:
         return manifest
 
     def read(self, step: int) -> Found:
-        """Return the checkpoint of `step` for this rank. Raises: DamagedCheckpoint, WorldSizeMismatch."""
-        manifest = self.verify(step)
-        prefix = ""
-        if manifest.sharded:
-            if manifest.world_size != self.place.world_size:
-                raise WorldSizeMismatch(
-                    f"checkpoint of step {step} has the parts of {manifest.world_size} ranks; "
-                    f"expected {self.place.world_size}, the world size now. "
-                    f"Start with {manifest.world_size} replicas."
-                )
-            prefix = f"{part_name(self.place.rank)}/"
+        """Return the checkpoint of `step` for this rank. Raises: DamagedCheckpoint, WorldSizeMismatch, BadArgument."""
         folder = self.folder / folder_name(step)
+        try:
+            manifest = self._manifest(step)
+            prefix = self._prefix(manifest)
+            files = read_all(folder, manifest.blobs, wanted=prefix)
+            found = Found(manifest, decode_state(files.__getitem__))
+        except ManifestProblem as problem:
+            raise DamagedCheckpoint(step, str(problem)) from None
+        except OSError as error:
+            raise DamagedCheckpoint(step, f"cannot be read: {error}") from None
+        self.shelf.fill(folder, (blob for blob in manifest.blobs if blob.name.startswith(prefix)))
+        return found
 
-        def open_blob(name: str) -> BinaryIO:
-            return (folder / f"{prefix}{name}").open("rb")
+    def _prefix(self, manifest: Manifest) -> str:
+        """Return what the names of this rank's files begin with."""
+        if manifest.layout in ("dcp", "foreign"):
+            raise BadArgument(
+                f"checkpoint of step {manifest.step} has layout {manifest.layout!r}, which is not a state of plain "
+                "values; read it with what wrote it"
+            )
+        if manifest.layout == "whole":
+            return ""
+        if manifest.world_size != self.place.world_size:
+            raise WorldSizeMismatch(
+                f"checkpoint of step {manifest.step} has the parts of {manifest.world_size} ranks; "
+                f"expected {self.place.world_size}, the world size now. "
+                f"Start with {manifest.world_size} replicas."
+            )
+        return f"{part_name(self.place.rank)}/"
 
-        return Found(manifest, decode_state(open_blob))
+    def newest_valid(self, read: Callable[[int], Found] | None = None) -> tuple[Found | None, list[Skipped]]:
+        """Return the newest checkpoint that is whole, and the newer ones that are not, newest first.
 
-    def newest_valid(self) -> tuple[Found | None, list[Skipped]]:
-        """Return the newest checkpoint that is whole, and the newer ones that are not, newest first."""
+        Args:
+            read: how to read the checkpoint of a step; default: `read`.
+        """
         skipped: list[Skipped] = []
         for step in self.steps():
             try:
-                return self.read(step), skipped
+                return (read or self.read)(step), skipped
             except DamagedCheckpoint as error:
                 self._damaged.add(step)
                 skipped.append(Skipped(step, error.problem))
@@ -153,29 +177,41 @@ class CheckpointDirectory:
         A whole checkpoint of the same step is kept as it is. When this raises, the older ones are untouched.
         Raises: FencedAttempt, DirectoryBusy, UnsavableValue, OSError.
         """
-        blobs = encode_state(state)
+        return self.write_files(step, ready(encode_state(state)))
+
+    def write_files(self, step: int, pieces: Iterable[Ready], *, layout: Layout = "whole") -> Manifest:
+        """Like `write`, for a state that was turned into files already."""
         self.fence.check()
-        work = self.folder / f".writing-{folder_name(step)}-a{self.fence.attempt}-{secrets.token_hex(4)}"
+        work = self.work_folder(step)
         try:
             durable.create_folder(work)
-            written = write_blobs(work, blobs)
-            return self.publish(work, step, written, sharded=False)
+            written = write_pieces(work, pieces, self.shelf, compress=self.compress)
+            return self.publish(work, step, written, layout=layout)
         except OSError as error:
+            self.shelf.clear()
             self._explain(error)
             _remove_quietly(work)
             raise
 
-    def publish(self, work: Path, step: int, blobs: Iterable[Blob], *, sharded: bool) -> Manifest:
+    def work_folder(self, step: int) -> Path:
+        """Return a path to be made a folder and filled for `publish`; a crash leaves it to be cleared."""
+        return self.folder / f".writing-{folder_name(step)}-a{self.fence.attempt}-{secrets.token_hex(4)}"
+
+    def publish(
+        self, work: Path, step: int, blobs: Iterable[Blob], *, layout: Layout, unless: Callable[[], bool] | None = None
+    ) -> Manifest:
         """Give the folder `work`, whose blobs are on disk, a manifest and its final name.
 
-        Raises: FencedAttempt, DirectoryBusy, OSError.
+        Args:
+            unless: asked under the lock, last of all; True gives the folder up (`StateMoved`).
+        Raises: FencedAttempt, DirectoryBusy, StateMoved, OSError.
         """
         manifest = Manifest(
             job=self.place.job,
             attempt=self.fence.attempt,
             step=step,
             world_size=self.place.world_size,
-            sharded=sharded,
+            layout=layout,
             created_ms=time.time_ns() // 1_000_000,
             blobs=tuple(blobs),
         )
@@ -187,10 +223,15 @@ class CheckpointDirectory:
             _remove_quietly(work)
             return kept
         with self.fence.held():
+            if unless is not None and unless():
+                _remove_quietly(work)
+                raise StateMoved(step)
             if target.exists():
                 self._rename_away("damaged", step)
             durable.move(work, target)
         self._damaged.discard(step)
+        if layout == "whole":
+            self.shelf.fill(target, manifest.blobs)
         self._let_go(step)
         return manifest
 
@@ -277,28 +318,6 @@ class CheckpointDirectory:
 def part_name(rank: int) -> str:
     """Return the name of the folder that holds the part of `rank` in a sharded checkpoint."""
     return f"rank-{rank:04d}"
-
-
-def write_blobs(folder: Path, blobs: Iterable[EncodedBlob], prefix: str = "") -> list[Blob]:
-    """Write all `blobs` into `folder`, on disk when this returns; the names get `prefix`. Raises: OSError."""
-    done = []
-    for blob in blobs:
-        written = durable.write_file(folder / blob.name, blob.writer)
-        done.append(Blob(f"{prefix}{blob.name}", written.size_bytes, written.sha256))
-    return done
-
-
-def _check_blob(folder: Path, blob: Blob) -> None:
-    try:
-        with (folder / blob.name).open("rb") as file:
-            size_bytes = os.fstat(file.fileno()).st_size
-            if size_bytes != blob.size_bytes:
-                raise ManifestProblem(f"{blob.name} has {size_bytes} bytes; expected {blob.size_bytes}")
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        raise ManifestProblem(f"{blob.name} is missing") from None
-    if digest != blob.sha256:
-        raise ManifestProblem(f"{blob.name} has SHA-256 {digest[:12]}...; expected {blob.sha256[:12]}...")
 
 
 def _remove_quietly(folder: Path) -> None:

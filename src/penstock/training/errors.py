@@ -69,6 +69,16 @@ class FencedAttempt(TrainingError):
         self.recorded = recorded
 
 
+class StateMoved(TrainingError):
+    """Training went on while its state was being saved from beside it; nothing was published."""
+
+    code = "state_moved"
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"the state of step {step} changed while it was being saved; the checkpoint was given up")
+        self.step = step
+
+
 class DirectoryBusy(TrainingError):
     """Another process held the lock of the checkpoint directory for longer than anyone should."""
 

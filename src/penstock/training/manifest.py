@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1: SHA-256 of every blob, whole or in parts. 2: the checksum names its kind; layouts, compression, shared copies."""
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 64 * 2**20
-_BLOB_NAME = re.compile(r"(rank-\d{4,}/)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+NAME_MAX = 255
+_READABLE = (1, FORMAT_VERSION)
+
+Layout = Literal["whole", "parts", "dcp", "foreign"]
+"""One state; a part of each rank; PyTorch's distributed checkpoint; files that another library wrote."""
 
 
 class ManifestProblem(Exception):
@@ -25,11 +29,16 @@ class ManifestProblem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One file of a checkpoint: path relative to its folder, size in bytes, SHA-256 in hex."""
+    """One file of a checkpoint: path relative to its folder, size in bytes, checksum as `kind:hex`.
+
+    `content` is the checksum of what was compressed, where `encoding` says that the file is ("zstd").
+    """
 
     name: str
     size_bytes: int
-    sha256: str
+    checksum: str
+    encoding: str = ""
+    content: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,7 @@ class Manifest:
 
     Args:
         step: training steps completed by the saved state.
-        world_size: ranks that were running; all of them have a part here if `sharded`.
+        world_size: ranks that were running.
         created_ms: Unix time in milliseconds.
     """
 
@@ -46,7 +55,7 @@ class Manifest:
     attempt: int
     step: int
     world_size: int
-    sharded: bool
+    layout: Layout
     created_ms: int
     blobs: tuple[Blob, ...]
     format_version: int = FORMAT_VERSION
@@ -76,7 +85,7 @@ def decode_manifest(raw: bytes) -> Manifest:
     body = {key: value for key, value in document.items() if key != "sha256"}
     if _seal(body) != raw:
         raise ManifestProblem(f"{MANIFEST_NAME} does not match its own checksum")
-    if body.get("format_version") != FORMAT_VERSION:
+    if body.get("format_version") not in _READABLE:
         raise ManifestProblem(
             f"{MANIFEST_NAME} has format version {body.get('format_version')!r}; this version reads {FORMAT_VERSION}"
         )
@@ -95,22 +104,41 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
 def _from_body(body: Mapping[str, Any]) -> Manifest:
     """Build the value; a sealed manifest with wrong fields was written by a broken program, not by a disk."""
     try:
-        blobs = tuple(
-            Blob(name=str(blob["name"]), size_bytes=int(blob["size_bytes"]), sha256=str(blob["sha256"]))
-            for blob in body["blobs"]
-        )
+        old = body["format_version"] == 1
+        layout: Any = ("parts" if body["sharded"] else "whole") if old else body["layout"]
+        if layout not in get_args(Layout):
+            expected = ", ".join(get_args(Layout))
+            raise ManifestProblem(f"{MANIFEST_NAME} has layout {layout!r}; expected one of {expected}")
+        blobs = tuple(_blob(blob, old=old) for blob in body["blobs"])
         manifest = Manifest(
             job=None if body["job"] is None else str(body["job"]),
             attempt=int(body["attempt"]),
             step=int(body["step"]),
             world_size=int(body["world_size"]),
-            sharded=bool(body["sharded"]),
+            layout=layout,
             created_ms=int(body["created_ms"]),
             blobs=blobs,
+            format_version=int(body["format_version"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ManifestProblem(f"{MANIFEST_NAME} lacks a field or has one of a wrong type: {error}") from None
     for blob in blobs:
-        if not _BLOB_NAME.fullmatch(blob.name):
+        if not _stays_inside(blob.name):
             raise ManifestProblem(f"{MANIFEST_NAME} names {blob.name!r}, which is outside its folder")
     return manifest
+
+
+def _blob(fields: Mapping[str, Any], *, old: bool) -> Blob:
+    return Blob(
+        name=str(fields["name"]),
+        size_bytes=int(fields["size_bytes"]),
+        checksum=f"sha256:{fields['sha256']}" if old else str(fields["checksum"]),
+        encoding=str(fields.get("encoding", "")),
+        content=str(fields.get("content", "")),
+    )
+
+
+def _stays_inside(name: str) -> bool:
+    """Whether a path cannot lead out of the folder that it is relative to."""
+    parts = name.split("/")
+    return all(part not in ("", ".", "..") and "\0" not in part and len(part.encode()) <= NAME_MAX for part in parts)

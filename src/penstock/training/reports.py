@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ MAX_FAST_REPORT_BYTES = 64 * 2**20
 SLOW_PROGRESS_PERIOD_S = 60.0
 """Past `MAX_FAST_REPORT_BYTES` in the file, progress is written once a minute only: about 200 kB a day."""
 
-_RESERVED = frozenset({"time_ms", "kind", "step", "loss", "samples_per_s", "not_finite"})
+_RESERVED = frozenset({"time_ms", "kind", "step", "total", "loss", "samples_per_s", "not_finite"})
 
 _log = logging.getLogger("penstock.training")
 
@@ -29,7 +30,8 @@ _log = logging.getLogger("penstock.training")
 class Reporter:
     """Writes the report file; without one (`path` None) every call does nothing.
 
-    Each line goes out in one append, so that a kill between two lines leaves no half line behind.
+    Each line goes out in one append, so that a kill between two lines leaves no half line behind. Events may come
+    from any thread.
     """
 
     def __init__(self, path: Path | None, *, clock_s: Callable[[], float] = time.monotonic, rank: int = 0) -> None:
@@ -43,6 +45,9 @@ class Reporter:
         self._last_progress_s = -math.inf
         self._held_back: dict[str, Any] | None = None
         self._rate = _Rate(clock_s)
+        self._lock = threading.RLock()
+        self.total: int | None = None
+        """Steps of the whole training, if known: lets others tell how long it still takes."""
 
     def progress(self, step: int, *, loss: float | None, samples: int | None, metrics: Mapping[str, float]) -> None:
         """Report progress, at most five times a second; the newest one held back goes out with the next line.
@@ -55,8 +60,14 @@ class Reporter:
         unusable = sorted(_RESERVED & metrics.keys())
         if unusable:
             raise BadArgument(f"metric is named {unusable[0]!r}, a fixed field; expected another name")
+        with self._lock:
+            self._progress(step, loss, samples, metrics)
+
+    def _progress(self, step: int, loss: float | None, samples: int | None, metrics: Mapping[str, float]) -> None:
         self._rate.add(samples)
         record: dict[str, Any] = {"time_ms": _now_ms(), "kind": "progress", "step": step}
+        if self.total is not None:
+            record["total"] = self.total
         numbers = {**({} if loss is None else {"loss": loss}), **metrics}
         record |= {name: float(value) for name, value in numbers.items()}
         now_s = self._clock_s()
@@ -68,13 +79,15 @@ class Reporter:
 
     def event(self, kind: str, step: int, **fields: Any) -> None:
         """Report something that happened once; never held back."""
-        self.flush()
-        self._append({"time_ms": _now_ms(), "kind": kind, "step": step, **fields})
+        with self._lock:
+            self.flush()
+            self._append({"time_ms": _now_ms(), "kind": kind, "step": step, **fields})
 
     def flush(self) -> None:
         """Write the progress that was held back, if any."""
-        if self._held_back is not None:
-            self._send_progress(self._held_back, self._clock_s())
+        with self._lock:
+            if self._held_back is not None:
+                self._send_progress(self._held_back, self._clock_s())
 
     def close(self) -> None:
         """Flush and close. Calls after this do nothing."""

@@ -16,7 +16,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -24,21 +25,25 @@ from typing import Any, Protocol, Self, TypeVar
 from penstock.training.directory import DEFAULT_KEEP, CheckpointDirectory, Place
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import (
+    STOPPED_BY_SIGTERM,
     BadArgument,
     BadEnvironment,
-    DirectoryBusy,
-    PartsMissing,
     Preempted,
     ResumeNotCalled,
+    TrainingError,
 )
+from penstock.training.layouts import Layout, Parts, Whole
 from penstock.training.manifest import Manifest
 from penstock.training.reports import Reporter
-from penstock.training.shards import DEFAULT_PARTS_WAIT_S, publish_parts, write_part
+from penstock.training.rescue import Rescue, Watch
+from penstock.training.saver import TROUBLE, Capture, Saver
+from penstock.training.shards import DEFAULT_PARTS_WAIT_S
 from penstock.training.signals import Wishes
-from penstock.training.values import State, encode_state
+from penstock.training.values import State
 
 Default = TypeVar("Default")
-Capture = Callable[[], Mapping[str, Any]]
+PATIENCE_MAX_S = 5.0
+"""How long a stop waits for the main thread to come to a border before the state is saved from beside it."""
 
 _log = logging.getLogger("penstock.training")
 
@@ -73,7 +78,11 @@ def session(
     interval_s: float | None = None,
     keep: int = DEFAULT_KEEP,
     sharded: bool = False,
+    layout: Layout | None = None,
     parts_wait_s: float = DEFAULT_PARTS_WAIT_S,
+    behind: bool = True,
+    rescue: bool | None = None,
+    compress: bool = True,
     handle_signals: bool = True,
 ) -> Session:
     """Return a session to be used in a `with` statement; the environment is read here.
@@ -84,7 +93,13 @@ def session(
         interval_s: seconds between automatic checkpoints (> 0); default: what the agent says, or 600.
         keep: newest checkpoints to keep (>= 1).
         sharded: every rank saves its own part. Otherwise rank 0 alone saves, which is right for plain DDP.
+        layout: how ranks make one checkpoint, where neither of both is right: see `penstock.training.distributed`.
         parts_wait_s: how long rank 0 waits for the parts of the others, in seconds.
+        behind: training is held only while the state is copied within host memory, which must hold it twice;
+            False: until it is on disk.
+        rescue: when a rank fails, a surviving one saves the state of the last border, where that is still
+            there: `capture` is called at every border. Default: with several ranks whose states are alike.
+        compress: files that shrink well, if the package zstandard is installed.
         handle_signals: False leaves the signals alone; call `request_stop` yourself.
     Raises: BadEnvironment, BadArgument.
     """
@@ -97,14 +112,19 @@ def session(
             f"PENSTOCK_CHECKPOINT_DIR is {str(environment.checkpoint_dir)!r}, which is not a directory on this "
             "node; expected one that all attempts share. Is the shared disk mounted?"
         )
+    if sharded and layout is not None:
+        raise BadArgument("sharded=True and layout= are both given; expected one of them")
     folder = environment.checkpoint_dir or (None if directory is None else Path(directory))
     place = Place(environment.job, environment.attempt, environment.rank, environment.world_size)
-    checkpoints = None if folder is None else CheckpointDirectory(folder, place, keep=keep)
+    checkpoints = None if folder is None else CheckpointDirectory(folder, place, keep=keep, compress=compress)
+    layout = layout or (Parts(parts_wait_s) if sharded else Whole())
     return Session(
         environment,
         checkpoints,
+        layout,
         interval_s=environment.checkpoint_interval_s if interval_s is None else interval_s,
-        parts_wait_s=parts_wait_s if sharded else None,
+        behind=behind,
+        rescue=environment.world_size > 1 if rescue is None else rescue,
         handle_signals=handle_signals,
     )
 
@@ -119,9 +139,11 @@ class Session:
         self,
         environment: Environment,
         checkpoints: CheckpointDirectory | None,
+        layout: Layout,
         *,
         interval_s: float,
-        parts_wait_s: float | None,
+        behind: bool,
+        rescue: bool,
         handle_signals: bool,
     ) -> None:
         self.environment = environment
@@ -129,13 +151,15 @@ class Session:
         self.step = 0
         self.resumed = False
         self._interval_s = interval_s
-        self._parts_wait_s = parts_wait_s
         self._handle_signals = handle_signals
         self._wishes = Wishes()
         self._reporter = Reporter(environment.report_file, rank=environment.rank)
+        self._layout = layout
+        self._saver = None if checkpoints is None else Saver(checkpoints, layout, self._reporter, behind=behind)
+        self._rescue = Rescue(checkpoints, self._reporter) if rescue and checkpoints and not layout.together else None
+        self._watch: Watch | None = None
         self._resume_called = False
         self._within_step = False
-        self._saved: Manifest | None = None
         self._last_save_s = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -147,16 +171,44 @@ class Session:
         except BaseException:
             self._wishes.restore()
             raise
+        if self._rescue is not None and self._handle_signals:
+            self._start_watch(self._rescue)
         return self
+
+    def _start_watch(self, rescue: Rescue) -> None:
+        read_end = self._wishes.bytes_of_signals()
+        if read_end is not None:
+            patience_s = min(PATIENCE_MAX_S, self.environment.grace_s / 3)
+            self._watch = Watch(rescue, read_end, signal.SIGTERM, patience_s, _leave_at_once)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Report "done" if the block ended by itself: then the job is complete, even if a stop was asked."""
+        """Report "done" if the block ended by itself: then the job is complete, even if a stop was asked.
+
+        When it ends with an error, the state of the last border is saved if it is still there.
+        Raises: FencedAttempt, from a save beside training, if nothing else went wrong.
+        """
+        try:
+            self._end(kind)
+        finally:
+            self._reporter.close()
+            self._wishes.restore()
+
+    def _end(self, kind: type[BaseException] | None) -> None:
+        if self._watch is not None:
+            self._watch.end()
+        if kind is not None and issubclass(kind, Exception) and self._rescue is not None:
+            with self._rescue.lock:
+                self._rescue.save()
+        try:
+            if self._saver is not None:
+                self._saver.wait()
+        except TrainingError:
+            if kind is None:
+                raise
         if kind is None:
             self._reporter.event("done", self.step)
-        self._reporter.close()
-        self._wishes.restore()
 
     @property
     def stop_requested(self) -> bool:
@@ -171,21 +223,26 @@ class Session:
         """Save at the next border, as on the checkpoint signal."""
         self._wishes.save = True
 
-    def resume(self, default: Default) -> State | Default:
+    def resume(self, default: Default, *, into: Mapping[str, Any] | None = None) -> State | Default:
         """Return the state of the newest valid checkpoint, or `default` if there is none.
 
         Damaged checkpoints are passed over; the report and the log say which, and why. Sets `step`.
-        Raises: WorldSizeMismatch for a sharded checkpoint of another world size.
+
+        Args:
+            into: the state as it is now, for layouts that load into it.
+        Raises: WorldSizeMismatch for a checkpoint in parts of another world size.
         """
         self._resume_called = True
-        if self.checkpoints is None:
+        if self._saver is None or self.checkpoints is None:
             return default
-        found, skipped = self.checkpoints.newest_valid()
+        checkpoints = self.checkpoints
+        found, skipped = checkpoints.newest_valid(lambda step: self._layout.read(checkpoints, step, into))
         for one in skipped:
             _log.warning("damaged checkpoint skipped", extra={"step": one.step, "problem": one.problem})
         self._last_save_s = time.monotonic()
         if found is not None:
-            self.step, self.resumed, self._saved = found.manifest.step, True, found.manifest
+            self.step, self.resumed = found.manifest.step, True
+            self._saver.resumed(found.manifest)
             _log.info("resumed", extra={"step": self.step, "skipped": len(skipped)})
         if found is not None or skipped:
             notes = [{"step": one.step, "problem": one.problem} for one in skipped]
@@ -211,8 +268,9 @@ class Session:
                 "resume() was not called; expected a call before the first step. "
                 "Use an empty directory to start over."
             )
-        if self._parts_wait_s is not None and self.environment.world_size > 1 and capture and agree is None:
+        if self._layout.together and self.environment.world_size > 1 and capture and agree is None:
             raise BadArgument("sharded=True needs agree=: all ranks must save their parts at the same step")
+        self._reporter.total = stop
         return self._steps(stop, capture, agree, final)
 
     def _steps(self, stop: int, capture: Capture | None, agree: Agrees | None, final: bool) -> Iterator[int]:
@@ -225,17 +283,20 @@ class Session:
             finally:
                 self._within_step = False
             self.step += 1
-            if capture is not None and not checked:
+            if capture is not None and not checked and self._saver is not None:
                 checked = True
-                self._check(capture)
+                self._saver.prepare(capture)
         if final and capture is not None:
-            self._save(self.step, capture, "final")
+            self._finally(capture)
 
     def border(self, capture: Capture | None = None, *, agree: Agrees | None = None) -> None:
         """Do what is due between two steps. `steps` calls it; a loop of your own sets `step` and calls it.
 
         Raises: Preempted, FencedAttempt.
         """
+        with self._rescue.lock if self._rescue is not None else nullcontext():
+            if self._rescue is not None and capture is not None:
+                self._rescue.border(self.step, capture)
         wish = self._wish()
         if agree is not None:
             wish = agree.decide(wish, self.step)
@@ -243,7 +304,9 @@ class Session:
             return
         if wish is Wish.REQUEST:
             self._wishes.save = False
-        untouched = self.step == 0 and self._saved is None
+        if wish is Wish.STOP and self._watch is not None:
+            self._watch.end()
+        untouched = self.step == 0 and not self.resumed
         if capture is not None and not (wish is Wish.STOP and untouched):
             self._try_save(capture, wish)
         if wish is Wish.STOP:
@@ -268,9 +331,7 @@ class Session:
             samples: samples processed since the previous call.
             metrics: further numbers by name, for instance `queue_length=3`.
         """
-        if step is None:
-            step = self.step + (1 if self._within_step else 0)
-        self._reporter.progress(step, loss=loss, samples=samples, metrics=metrics)
+        self._reporter.progress(self._completed(step), loss=loss, samples=samples, metrics=metrics)
 
     def checkpoint(self, save: Capture, *, step: int | None = None) -> Manifest | None:
         """Save now; return the manifest, or None if this process does not save (no directory, not rank 0).
@@ -282,17 +343,13 @@ class Session:
                 `steps` counts the step under way, as at its end.
         Raises: FencedAttempt, DirectoryBusy, UnsavableValue, PartsMissing, OSError.
         """
-        if step is None:
-            step = self.step + (1 if self._within_step else 0)
-        return self._save(step, save, "request")
+        self._last_save_s = time.monotonic()
+        if self._saver is None or not self._saver.takes_part:
+            return None
+        return self._saver.save(self._completed(step), save, "request")
 
-    def _check(self, capture: Capture) -> None:
-        """Try, without writing, whether the state can be saved: better after one step than after ten minutes."""
-        if self._saves():
-            encode_state(capture())
-
-    def _saves(self) -> bool:
-        return self.checkpoints is not None and (self._parts_wait_s is not None or self.environment.rank == 0)
+    def _completed(self, step: int | None) -> int:
+        return self.step + (1 if self._within_step else 0) if step is None else step
 
     def _wish(self) -> Wish:
         if self._wishes.stop:
@@ -304,35 +361,29 @@ class Session:
 
     def _try_save(self, capture: Capture, wish: Wish) -> None:
         """Save, but let training live on if the disk does not: a full disk at 3 a.m. must not end the job."""
-        try:
-            self._save(self.step, capture, _WHY[wish])
-        except (OSError, PartsMissing, DirectoryBusy) as error:
-            self._last_save_s = time.monotonic()
-            _log.warning("checkpoint failed", extra={"step": self.step, "error": str(error)})
-            self._reporter.event("checkpoint_failed", self.step, why=_WHY[wish], problem=str(error))
-
-    def _save(self, step: int, capture: Capture, why: str) -> Manifest | None:
-        if self.checkpoints is None or not self._saves():
-            self._last_save_s = time.monotonic()
-            return None
-        begun_s = time.monotonic()
-        if self._saved is None or self._saved.step != step:
-            manifest = self._write(self.checkpoints, step, capture())
-            self._saved = manifest
-        elif why in ("interval", "final"):
-            self._last_save_s = begun_s
-            return self._saved
+        saver = self._saver
         self._last_save_s = time.monotonic()
-        if self.environment.rank == 0:
-            duration_ms = round((self._last_save_s - begun_s) * 1000)
-            size_bytes = self._saved.size_bytes
-            self._reporter.event("checkpoint", step, bytes=size_bytes, duration_ms=duration_ms, why=why)
-        return self._saved
+        if saver is None or not saver.takes_part:
+            return
+        if wish is Wish.INTERVAL and (saver.has(self.step) or (saver.busy and not self._layout.together)):
+            return  # a disk that is slower than the interval must not hold training
+        why = _WHY[wish]
+        try:
+            if wish is Wish.STOP:
+                saver.save(self.step, capture, why)
+            elif not saver.has(self.step):
+                saver.save_behind(self.step, capture, why)
+            else:
+                saver.save(self.step, capture, why)
+        except TROUBLE as error:
+            saver.failed(self.step, why, error)
 
-    def _write(self, checkpoints: CheckpointDirectory, step: int, state: Mapping[str, Any]) -> Manifest:
-        if self._parts_wait_s is None:
-            return checkpoints.write(step, state)
-        part = write_part(checkpoints, step, state)
-        if self.environment.rank != 0:
-            return part
-        return publish_parts(checkpoints, step, wait_s=self._parts_wait_s)
+    def _finally(self, capture: Capture) -> None:
+        """Save after the last step. Raises: what a save raises."""
+        if self._saver is not None and self._saver.takes_part:
+            self._saver.save(self.step, capture, "final")
+
+
+def _leave_at_once() -> None:
+    """End this process without asking the main thread, which is stuck; the state is on disk."""
+    os._exit(STOPPED_BY_SIGTERM)

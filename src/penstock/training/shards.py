@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.training import durable
-from penstock.training.directory import CheckpointDirectory, folder_name, part_name, write_blobs
+from penstock.training.blobs import Ready, ready, write_pieces
+from penstock.training.directory import CheckpointDirectory, folder_name, part_name
 from penstock.training.errors import PartsMissing
 from penstock.training.manifest import (
     Blob,
@@ -38,7 +39,11 @@ def write_part(directory: CheckpointDirectory, step: int, state: Mapping[str, An
     A part that the same attempt wrote before (a retry) is replaced. Returns the manifest of the part.
     Raises: FencedAttempt, UnsavableValue, OSError.
     """
-    blobs = encode_state(state)
+    return write_part_files(directory, step, ready(encode_state(state)))
+
+
+def write_part_files(directory: CheckpointDirectory, step: int, pieces: Iterable[Ready]) -> Manifest:
+    """Like `write_part`, for a state that was turned into files already."""
     directory.fence.check()
     name = part_name(directory.place.rank)
     parts = _parts_folder(directory, step)
@@ -50,15 +55,16 @@ def write_part(directory: CheckpointDirectory, step: int, state: Mapping[str, An
         attempt=directory.fence.attempt,
         step=step,
         world_size=directory.place.world_size,
-        sharded=True,
+        layout="parts",
         created_ms=time.time_ns() // 1_000_000,
-        blobs=tuple(write_blobs(work, blobs, prefix=f"{name}/")),
+        blobs=tuple(write_pieces(work, pieces, directory.shelf, compress=directory.compress, prefix=f"{name}/")),
     )
     durable.write_bytes(work / PART_MANIFEST_NAME, encode_manifest(part))
     durable.sync_folder(work)
     if (parts / name).exists():
         durable.move(parts / name, parts / f".old-{name}-{secrets.token_hex(4)}")
     durable.move(work, parts / name)
+    directory.shelf.fill(directory.folder / folder_name(step), part.blobs)  # lends nothing before it is published
     return part
 
 
@@ -87,7 +93,7 @@ def publish_parts(directory: CheckpointDirectory, step: int, *, wait_s: float = 
     for name in os.listdir(parts):
         if name.startswith("."):
             durable.remove_folder(parts / name)
-    manifest = directory.publish(parts, step, [blob for rank in sorted(found) for blob in found[rank]], sharded=True)
+    manifest = directory.publish(parts, step, [blob for rank in sorted(found) for blob in found[rank]], layout="parts")
     _clear_given_up(directory, step)
     return manifest
 

@@ -22,6 +22,29 @@ class Wishes:
         self._owner = os.getpid()
         self._stop_signal: int | None = None
         self._before: dict[int, object] = {}
+        self._ends: tuple[int, int] | None = None
+
+    def bytes_of_signals(self) -> int | None:
+        """Return the end of a pipe where each signal arrives as a byte, also while the main thread runs C code.
+
+        None where the program listens that way itself (asyncio does). Call it after `install`.
+        """
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        if before != -1:
+            signal.set_wakeup_fd(before)
+            os.close(read_end)
+            os.close(write_end)
+            return None
+        self._ends = read_end, write_end
+        # A forked data loader's worker that is told to end must not look as if we were.
+        os.register_at_fork(after_in_child=self._deaf)
+        return read_end
+
+    def _deaf(self) -> None:
+        if self._ends is not None:
+            signal.set_wakeup_fd(-1)
 
     def install(self, *, stop: signal.Signals, save: signal.Signals | None) -> None:
         """Take over the signals until `restore`. Raises: NotMainThread."""
@@ -37,7 +60,11 @@ class Wishes:
                 self._before[signal_number] = signal.signal(signal_number, self._received)
 
     def restore(self) -> None:
-        """Put back the handlers that were there before."""
+        """Put back the handlers that were there before, and end the pipe."""
+        if self._ends is not None and os.getpid() == self._owner:
+            signal.set_wakeup_fd(-1)
+            os.close(self._ends[1])
+            self._ends = None
         for signal_number, handler in self._before.items():
             # None: set by C code; Python cannot name it, and the default is the nearest thing.
             signal.signal(signal_number, signal.SIG_DFL if handler is None else handler)  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
 """Turns a training state into files and back, without pickle.
 
 A state is a dict of plain values, nested at will: None, bool, int, float, str, bytes, list, tuple, dict,
-NumPy arrays and scalars, PyTorch tensors. The shape of it goes to `tree.json`; bytes and arrays go to files
-of their own. A part that holds tensors and plain values only (a state_dict) becomes one `torch.save` file.
-What comes back equals what went in, types included; dict subclasses come back as dicts.
+NumPy arrays and scalars, PyTorch tensors. The shape of it and what is small goes to `tree.json`; bytes and arrays
+go to files of their own, tensors to safetensors files: a big one has its own, so that one that did not change need
+not be written again; small ones share. What comes back equals what went in, types included; dict subclasses come
+back as dicts, parameters as tensors.
 
 NumPy and PyTorch are looked up among the modules that are already loaded: a state cannot hold an array
 of a library that nobody imported.
@@ -11,66 +12,78 @@ of a library that nobody imported.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from io import BytesIO
+from typing import Any
 
-from penstock.training.durable import Sink, Writer
+from penstock.training.contents import (
+    Fixed,
+    NamedTensor,
+    Piece,
+    Window,
+    npy_bytes,
+    npy_contents,
+    read_safetensors,
+    safetensors_contents,
+)
 from penstock.training.errors import UnsavableValue
 
 TREE_NAME = "tree.json"
 MAX_DEPTH = 64
+INLINE_MAX_BYTES = 16 * 2**10
+"""Arrays up to this size go into the tree itself."""
+OWN_FILE_MIN_BYTES = 2**20
+"""A tensor of this size has a file of its own."""
+PACK_MAX_BYTES = 64 * 2**20
 
 State = dict[str, Any]
-OpenBlob = Callable[[str], BinaryIO]
+ReadBlob = Callable[[str], Window]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedBlob:
-    """A file to be written: its name, and who writes it."""
-
-    name: str
-    writer: Writer
-
-
-def encode_state(state: Mapping[str, Any]) -> list[EncodedBlob]:
-    """Return the files that hold `state`, the tree last.
+def encode_state(state: Mapping[str, Any]) -> list[Piece]:
+    """Return the files that hold `state`, the tree last. Arrays and tensors are referred to, not copied.
 
     Raises: UnsavableValue naming the place in the state and the type found there.
     """
     if not isinstance(state, Mapping):
         raise UnsavableValue(f"the state is a {type(state).__name__}; expected a dict of named values")
     encoder = _Encoder()
-    # The top level is always split by name: one file for each named part, also when all of them are tensors.
     tree = json.dumps(encoder.container(dict(state), ()), allow_nan=False).encode("ascii")
-    return [*encoder.blobs, EncodedBlob(TREE_NAME, _bytes_writer(tree))]
+    return [*encoder.finish(), Piece(TREE_NAME, (Fixed(tree),))]
 
 
-def decode_state(open_blob: OpenBlob) -> State:
-    """Return the state whose files `open_blob` opens by name. Call it only after their checksums matched."""
-    with open_blob(TREE_NAME) as file:
-        tree = json.load(file)
-    state: State = _decode(tree, open_blob)
+def decode_state(read_blob: ReadBlob) -> State:
+    """Return the state whose files `read_blob` reads by name, once their checksums matched.
+
+    Arrays and tensors may lie in the memory that it returns.
+    """
+    decoder = _Decoder(read_blob)
+    state: State = decoder.value(json.loads(bytes(read_blob(TREE_NAME))))
     return state
-
-
-def _bytes_writer(data: bytes) -> Writer:
-    def write(sink: Sink) -> None:
-        sink.write(data)
-
-    return write
 
 
 class _Encoder:
     def __init__(self) -> None:
-        self.blobs: list[EncodedBlob] = []
+        self._pieces: list[Piece] = []
+        self._pack: list[NamedTensor] = []
+        self._pack_bytes = 0
+        self._packs = 0
+        self._names: set[str] = {"__metadata__"}
+        self._tensors: dict[Any, Any] = {}
+        """By what a tensor is made of: weights that are tied are written once."""
+
+    def finish(self) -> list[Piece]:
+        """Return all files but the tree."""
+        self._close_pack()
+        return self._pieces
 
     def node(self, value: Any, path: tuple[str, ...]) -> Any:
-        """Return the JSON form of `value`, putting bulky parts aside as blobs."""
+        """Return the JSON form of `value`, putting bulky parts aside."""
         if len(path) > MAX_DEPTH:
             raise UnsavableValue(
                 f"the state is nested deeper than {MAX_DEPTH} at {_place(path[:4])}...; does it hold itself?"
@@ -80,10 +93,10 @@ class _Encoder:
         if type(value) is float:
             return value if math.isfinite(value) else {"$float": str(value)}
         if type(value) is bytes:
-            return {"$bytes": self._blob(path, "bin", _bytes_writer(value))}
-        if _torch_alone(value):
-            return {"$torch": self._blob(path, "pt", _torch_writer(value))}
-        numpy = sys.modules.get("numpy")
+            return {"$bytes": self._piece(path, "bin", Fixed(value))}
+        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        if torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor):
+            return self._tensor(value, path)
         # Exact types only: a masked array, for one, would silently lose its mask in an npy file.
         if numpy is not None and (type(value) in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)):
             return self._array(numpy, value, path)
@@ -94,12 +107,53 @@ class _Encoder:
             raise UnsavableValue(
                 f"{_place(path)} is a NumPy array of dtype {value.dtype}; expected one without Python objects"
             )
-        tag = "$array" if isinstance(value, numpy.ndarray) else "$scalar"
+        whole = isinstance(value, numpy.ndarray)
+        if value.nbytes <= INLINE_MAX_BYTES:
+            text = base64.b64encode(npy_bytes(value)).decode("ascii")
+            return {"$npy" if whole else "$npy_scalar": text}
+        return {"$array" if whole else "$scalar": self._piece(path, "npy", *npy_contents(numpy.asanyarray(value)))}
 
-        def write(sink: Sink) -> None:
-            numpy.save(sink, value, allow_pickle=False)
+    def _tensor(self, value: Any, path: tuple[str, ...]) -> Any:
+        from penstock.training import torch as adapter
 
-        return {tag: self._blob(path, "npy", write)}
+        problem = adapter.unsavable(value)
+        if problem:
+            raise UnsavableValue(f"{_place(path)} is {problem}")
+        entry = adapter.named_tensor(value, self._unique(".".join(path)))
+        if entry is None:
+            return {"$torch": self._piece(path, "pt", Fixed(adapter.tensor_bytes(value)))}
+        identity = (entry.content.stamp(), entry.dtype, tuple(entry.shape))
+        known = self._tensors.get(identity)
+        if known is not None and entry.content.size_bytes:
+            return known
+        if entry.content.size_bytes >= OWN_FILE_MIN_BYTES:
+            name = self._piece(path, "safetensors", *safetensors_contents([entry]))
+        else:
+            name = self._packed(entry)
+        node = {"$tensor": [name, entry.name]}
+        if identity[0] is not None:
+            self._tensors[identity] = node
+        return node
+
+    def _unique(self, name: str) -> str:
+        """Return the name, or one like it that no other tensor of this state has."""
+        found, number = name, 2
+        while found in self._names:
+            found, number = f"{name}#{number}", number + 1
+        self._names.add(found)
+        return found
+
+    def _packed(self, entry: NamedTensor) -> str:
+        if self._pack_bytes + entry.content.size_bytes > PACK_MAX_BYTES:
+            self._close_pack()
+        self._pack.append(entry)
+        self._pack_bytes += entry.content.size_bytes
+        return f"pack-{self._packs:04d}.safetensors"
+
+    def _close_pack(self) -> None:
+        if self._pack:
+            self._pieces.append(Piece(f"pack-{self._packs:04d}.safetensors", safetensors_contents(self._pack)))
+            self._pack, self._pack_bytes, self._packs = [], 0, self._packs + 1
 
     def container(self, value: Any, path: tuple[str, ...]) -> Any:
         """Return the JSON form of a list, tuple or dict, each item put through `node`."""
@@ -122,10 +176,10 @@ class _Encoder:
             )
         return [key, self.node(item, (*path, str(key)))]
 
-    def _blob(self, path: tuple[str, ...], suffix: str, writer: Writer) -> str:
+    def _piece(self, path: tuple[str, ...], suffix: str, *contents: Any) -> str:
         words = re.sub(r"[^A-Za-z0-9_-]+", "_", ".".join(path))[:100] or "value"
-        name = f"{len(self.blobs):04d}-{words}.{suffix}"
-        self.blobs.append(EncodedBlob(name, writer))
+        name = f"{len(self._pieces):04d}-{words}.{suffix}"
+        self._pieces.append(Piece(name, contents))
         return name
 
 
@@ -133,63 +187,58 @@ def _place(path: tuple[str, ...]) -> str:
     return "state" + "".join(f"[{part!r}]" for part in path)
 
 
-def _torch_writer(value: Any) -> Writer:
-    def write(sink: Sink) -> None:
-        from penstock.training import torch as adapter
+class _Decoder:
+    def __init__(self, read_blob: ReadBlob) -> None:
+        self._read = read_blob
+        self._tensors: dict[str, dict[str, Any]] = {}
+        self._given: set[tuple[str, str]] = set()
 
-        adapter.write_value(value, sink)
+    def value(self, node: Any) -> Any:
+        if isinstance(node, list):
+            return [self.value(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if len(node) == 1:
+            tag, argument = next(iter(node.items()))
+            if tag.startswith("$"):
+                return self._tagged(tag, argument)
+        return {key: self.value(item) for key, item in node.items()}
 
-    return write
-
-
-def _torch_alone(value: Any) -> bool:
-    """Whether `value` holds at least one tensor, and nothing that `torch.load(weights_only=True)` refuses."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "Tensor"):
-        return False
-    counts = {"tensors": 0, "others": 0}
-    pending: list[tuple[Any, int]] = [(value, 0)]
-    while pending and not counts["others"]:
-        found, depth = pending.pop()
-        if isinstance(found, torch.Tensor):
-            counts["tensors"] += 1
-        elif isinstance(found, dict) and depth < MAX_DEPTH:
-            counts["others"] += any(type(key) not in (str, int) for key in found)
-            pending += [(item, depth + 1) for item in found.values()]
-        elif type(found) in (list, tuple) and depth < MAX_DEPTH:
-            pending += [(item, depth + 1) for item in found]
-        elif not (found is None or type(found) in (bool, int, float, str, bytes)):
-            counts["others"] += 1
-    return counts["tensors"] > 0 and not counts["others"]
-
-
-def _decode(node: Any, open_blob: OpenBlob) -> Any:
-    if isinstance(node, list):
-        return [_decode(item, open_blob) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if len(node) == 1:
-        tag, argument = next(iter(node.items()))
-        if tag.startswith("$"):
-            return _decode_tag(tag, argument, open_blob)
-    return {key: _decode(item, open_blob) for key, item in node.items()}
-
-
-def _decode_tag(tag: str, argument: Any, open_blob: OpenBlob) -> Any:
-    if tag == "$float":
-        return float(argument)
-    if tag == "$tuple":
-        return tuple(_decode(item, open_blob) for item in argument)
-    if tag == "$items":
-        return {key: _decode(item, open_blob) for key, item in argument}
-    with open_blob(argument) as file:
+    def _tagged(self, tag: str, argument: Any) -> Any:
+        if tag == "$float":
+            return float(argument)
+        if tag == "$tuple":
+            return tuple(self.value(item) for item in argument)
+        if tag == "$items":
+            return {key: self.value(item) for key, item in argument}
+        if tag == "$tensor":
+            return self._tensor(*argument)
+        if tag in ("$npy", "$npy_scalar"):
+            return _load_array(base64.b64decode(argument), scalar=tag == "$npy_scalar")
+        raw = self._read(argument)
         if tag == "$bytes":
-            return file.read()
+            return bytes(raw)
         if tag == "$torch":
             from penstock.training import torch as adapter
 
-            return adapter.read_value(file)
-        import numpy
+            return adapter.read_value(BytesIO(raw))
+        return _load_array(raw, scalar=tag == "$scalar")
 
-        array = numpy.load(file, allow_pickle=False)
-        return array[()] if tag == "$scalar" else array
+    def _tensor(self, file: str, name: str) -> Any:
+        """Return a tensor; the second that names the same bytes gets a copy of its own."""
+        from penstock.training import torch as adapter
+
+        if file not in self._tensors:
+            self._tensors[file] = read_safetensors(self._read(file), adapter.build_tensor)
+        found = self._tensors[file][name]
+        if (file, name) in self._given:
+            return found.clone()
+        self._given.add((file, name))
+        return found
+
+
+def _load_array(raw: Any, *, scalar: bool) -> Any:
+    import numpy
+
+    array = numpy.load(BytesIO(raw), allow_pickle=False)
+    return array[()] if scalar else array
