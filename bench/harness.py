@@ -54,7 +54,7 @@ def server(cpus: int = 64, declared: dict[str, Any] | None = None) -> Iterator[S
     with (root / "log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-m", "penstock.wire", options], stdout=log, stderr=log)
     try:
-        _wait_ready(data, process)
+        _wait_ready(data, process, len((declared or one)["nodes"]))
         yield Server(data, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -68,11 +68,11 @@ def server(cpus: int = 64, declared: dict[str, Any] | None = None) -> Iterator[S
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _wait_ready(data: Path, process: "subprocess.Popen[bytes]") -> None:
+def _wait_ready(data: Path, process: "subprocess.Popen[bytes]", nodes: int) -> None:
     deadline = time.monotonic() + START_WAIT_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            if Client.of(data).cluster().nodes_ready:
+            if Client.of(data).cluster().nodes_ready >= nodes:
                 return
         except Exception:  # noqa: BLE001 - not there yet
             pass

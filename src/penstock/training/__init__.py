@@ -15,6 +15,7 @@ state_dicts are saved as such where those libraries are in use (`penstock.traini
 
 from __future__ import annotations
 
+from penstock.training.batches import GlobalBatch, Round
 from penstock.training.directory import CheckpointDirectory, Found, Place, Skipped
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import (
@@ -28,10 +29,12 @@ from penstock.training.errors import (
     Preempted,
     RanksDisagree,
     ResumeNotCalled,
+    StateMoved,
     TrainingError,
     UnsavableValue,
     WorldSizeMismatch,
 )
+from penstock.training.layouts import Layout, Parts, Whole
 from penstock.training.manifest import Blob, Manifest
 from penstock.training.randomness import random_state, restore_random_state
 from penstock.training.session import Agrees, Session, Wish, session
@@ -48,18 +51,24 @@ __all__ = [
     "Environment",
     "FencedAttempt",
     "Found",
+    "GlobalBatch",
+    "Layout",
     "Manifest",
     "NotMainThread",
+    "Parts",
     "PartsMissing",
     "Place",
     "Preempted",
     "RanksDisagree",
     "ResumeNotCalled",
+    "Round",
     "Session",
     "Skipped",
     "State",
+    "StateMoved",
     "TrainingError",
     "UnsavableValue",
+    "Whole",
     "Wish",
     "WorldSizeMismatch",
     "random_state",
