@@ -11,6 +11,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.control import messages as msg
+from penstock.control.pulse import Pulses
 from penstock.core import invariants
 from penstock.core.errors import InvalidInput, StaleEpoch, StoreError
 from penstock.core.faults import planted
@@ -67,6 +68,7 @@ class Controller:
         """Jobs that have left the state and whose end is not on disk yet: readers find them here."""
         self._forecaster: Forecaster | None = None
         self._leases: dict[NodeName, Lease] = {}
+        self._pulses = Pulses()
         self._confirmed_ms = 0
         self._snapshot_seq = 0
 
@@ -133,10 +135,13 @@ class Controller:
         replies = [self._after_commit(q, r) for q, r in zip(group, replies, strict=True)]
         for job, _ in tx.finished:
             self.reached.pop(job.id, None)
+        self._pulses.forget(job.id for job, _ in tx.finished)
         fresh = [order for record in tx.records for order in orders.orders_of(record, self.state)]
         for request in group:
             if isinstance(request, msg.AskCheckpoint):
                 fresh += orders.save_orders(self.state, request.job_id)
+            elif isinstance(request, msg.TimePassed):
+                fresh += self._pulses.looks(self.state, self._clock.monotonic_ms())
         return Handled(tuple(replies), tuple(fresh), tuple(tx.records))
 
     def _forecast(self, tx: Transaction) -> None:
@@ -232,6 +237,7 @@ class Controller:
         for seen in report.progress:
             if seen.kind == "progress":
                 self.reached[seen.key.job_id] = seen.step
+        self._pulses.note(self.state, report, self._clock.monotonic_ms())
         reports.on_report(tx, report)
         return msg.ReportTaken(report.seq, ())
 
@@ -257,6 +263,7 @@ class Controller:
             if node.state != "lost" and node.incarnation == lease.incarnation:
                 reports.lose_node(tx, name, "no heartbeat within its lease")
         reports.on_time(tx)
+        self._pulses.tell(tx, now_ms)
         if self._time_has_come():
             self.wants_cycle = True
 

@@ -79,6 +79,10 @@ def _duration(reader: Reader, field: str, value: Any) -> int:
     return reader.quantity(field, value, parse_duration_ms, "2h or 90s")
 
 
+def _on_hang(reader: Reader, field: str, value: Any) -> str:
+    return reader.word(field, value, ("restart", "report"), "restart")
+
+
 def _text(reader: Reader, field: str, value: Any) -> str:
     return reader.text(field, value)
 
@@ -120,6 +124,8 @@ FIELDS: dict[str, Field] = {
     "max_wait": Field(_duration, QUANTITY, "cancel it when it has waited this long"),
     "grace": Field(_duration, QUANTITY, "time between the stop signal and the kill (30s)"),
     "retries": Field(read_count(0, 100, 0), whole(0, 100), "attempts after a failure of its own (0)"),
+    "on_hang": Field(_on_hang, {"enum": ["restart", "report"]}, "what follows when a rank hangs (restart)"),
+    "hang_limit": Field(_duration, QUANTITY, "how long without a step is too long, where it is not certain (15m)"),
     "env": Field(_pairs, NAMES, "environment variables"),
     "workdir": Field(_text, STRING, "directory to start in"),
     "labels": Field(_pairs, NAMES, "labels of the job"),

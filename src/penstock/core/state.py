@@ -5,6 +5,7 @@ What is derived here (loads of nodes, pending classes, dependants) is a cache of
 `invariants.py` recomputes each of them and compares.
 """
 
+import re
 from typing import assert_never
 
 import msgspec
@@ -16,11 +17,13 @@ from penstock.core.lifecycle import tables
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
-from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica, StopOrder
+from penstock.core.model.jobs import Attempt, ExitInfo, Failure, Job, Replica, StopOrder
 from penstock.core.order.ranks import class_of
 from penstock.core.order.tree import QueueTree
 from penstock.core.place.mix import Memory, Requests
 
+_CHANCE = re.compile(r"0x[0-9a-fA-F]+|\d{4,}")
+"""Addresses, process numbers and ports: they differ in failures that are alike."""
 IDEMPOTENCY_KEPT_MS = 24 * 3_600_000
 IDEMPOTENCY_KEPT_MAX = 100_000
 
@@ -137,6 +140,15 @@ class State:
             case ev.JobResumed():
                 job = self.jobs[event.job_id]
                 self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
+            case ev.ProgressNoted():
+                job, _ = self.attempt_of(event.job_id, event.attempt)
+                step = max(job.progress.step, event.step)
+                self._put(
+                    replace(job, progress=replace(job.progress, step=step, gauges=event.gauges, hang="", hang_ranks=()))
+                )
+            case ev.HangFound():
+                job, _ = self.attempt_of(event.job_id, event.attempt)
+                self._put(replace(job, progress=replace(job.progress, hang=event.text, hang_ranks=event.ranks)))
             case ev.StartsEstimated():
                 pass
             case ev.RunTimesPredicted():
@@ -289,6 +301,8 @@ class State:
             checkpoint_step=event.step,
             checkpoint_ms=record.time_ms,
             checkpoint_attempt=event.attempt,
+            hang="",
+            hang_ranks=(),
         )
         self._put(replace(job, progress=saved))
 
@@ -307,13 +321,14 @@ class State:
             attempt=None,
             last_exit=worst,
             last_nodes=nodes,
-            progress=replace(job.progress, step=step),
+            progress=replace(job.progress, step=step, hang="", hang_ranks=()),
+            failure=next_failure(job.failure, event, step),
             served_device_ms=job.served_device_ms + served,
         )
 
     def _job_requeued(self, event: ev.JobRequeued, record: ev.Record) -> None:
         job = self.jobs[event.job_id]
-        infrastructure = event.reason == "lost"
+        infrastructure = event.reason in ("lost", "hung")
         job = replace(
             job,
             state=tables.job_step(job.state, "requeued"),
@@ -390,6 +405,15 @@ class State:
             job = self.jobs[job_id]
             assert job.attempt is not None, "it holds the node"
             self._end_replica(job, job.attempt, rank, "node_lost", info, record.time_ms)
+
+
+def next_failure(before: Failure | None, event: ev.AttemptEnded, step: int) -> Failure | None:
+    """Return how an attempt that has ended failed, counted with those before it that failed just so."""
+    if event.outcome not in ("failed", "hung"):
+        return before
+    how = _CHANCE.sub("#", event.detail)
+    same = before is not None and (before.step, before.how) == (step, how)
+    return Failure(step, how, before.times + 1 if before is not None and same else 1)
 
 
 def fold(records: list[ev.Record], state: State | None = None) -> State:

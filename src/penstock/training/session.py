@@ -16,13 +16,14 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from penstock.training.directory import DEFAULT_KEEP, CheckpointDirectory, Place
+from penstock.training.checkpoints import DEFAULT_KEEP, Place
+from penstock.training.directory import CheckpointDirectory
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import (
     STOPPED_BY_SIGTERM,
@@ -34,7 +35,8 @@ from penstock.training.errors import (
 )
 from penstock.training.layouts import Layout, Parts, Whole
 from penstock.training.manifest import Manifest
-from penstock.training.reports import Reporter
+from penstock.training.meters import Item, Meters, Waiting, device_memory_bytes
+from penstock.training.reports import PROGRESS_PERIOD_S, Reporter
 from penstock.training.rescue import Rescue, Watch
 from penstock.training.saver import TROUBLE, Capture, Saver
 from penstock.training.shards import DEFAULT_PARTS_WAIT_S
@@ -154,6 +156,8 @@ class Session:
         self._handle_signals = handle_signals
         self._wishes = Wishes()
         self._reporter = Reporter(environment.report_file, rank=environment.rank)
+        self._meters = Meters()
+        self._shares: dict[str, float] = {}
         self._layout = layout
         self._saver = None if checkpoints is None else Saver(checkpoints, layout, self._reporter, behind=behind)
         self._rescue = Rescue(checkpoints, self._reporter) if rescue and checkpoints and not layout.together else None
@@ -244,7 +248,7 @@ class Session:
             self.step, self.resumed = found.manifest.step, True
             self._saver.resumed(found.manifest)
             _log.info("resumed", extra={"step": self.step, "skipped": len(skipped)})
-        if found is not None or skipped:
+        if found is not None or skipped or (self.environment.attempt or 0) > 1:
             notes = [{"step": one.step, "problem": one.problem} for one in skipped]
             self._reporter.event("resumed", self.step, skipped=notes)
         return default if found is None else found.state
@@ -299,7 +303,8 @@ class Session:
                 self._rescue.border(self.step, capture)
         wish = self._wish()
         if agree is not None:
-            wish = agree.decide(wish, self.step)
+            with self._meters.waiting("communication"):
+                wish = agree.decide(wish, self.step)
         if wish is Wish.NOTHING:
             return
         if wish is Wish.REQUEST:
@@ -329,9 +334,23 @@ class Session:
             step: steps completed, counting this one; default: the right number inside `steps`.
             loss: any number; NaN and infinity are reported as such.
             samples: samples processed since the previous call.
-            metrics: further numbers by name, for instance `queue_length=3`.
+            metrics: further numbers by name. `queue_length` (inputs that wait to be worked on), `data_wait`,
+                `communication` (shares of the time, 0 to 1) and `memory_bytes` are known to the scheduler.
         """
-        self._reporter.progress(self._completed(step), loss=loss, samples=samples, metrics=metrics)
+        shares = self._meters.take(PROGRESS_PERIOD_S)
+        if shares:
+            self._shares = shares
+        memory_bytes = device_memory_bytes()
+        known = {**self._shares, **({"memory_bytes": memory_bytes} if memory_bytes else {}), **metrics}
+        self._reporter.progress(self._completed(step), loss=loss, samples=samples, metrics=known)
+
+    def data(self, source: Iterable[Item]) -> Iterator[Item]:
+        """Yield what `source` yields (a data loader, say), and report which share of the time that takes."""
+        return self._meters.data(source)
+
+    def waiting(self, what: Waiting) -> AbstractContextManager[None]:
+        """Count the time of a `with` block as waiting: "data_wait", or "communication" with other ranks."""
+        return self._meters.waiting(what)
 
     def checkpoint(self, save: Capture, *, step: int | None = None) -> Manifest | None:
         """Save now; return the manifest, or None if this process does not save (no directory, not rank 0).

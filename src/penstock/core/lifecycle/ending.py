@@ -14,6 +14,7 @@ _STOP_OUTCOME: dict[StopReason, Outcome] = {
     "replica_failed": "failed",
     "resized": "resized",
     "moved": "moved",
+    "hung": "hung",
 }
 
 
@@ -55,12 +56,13 @@ def outcome_of(attempt: Attempt) -> tuple[Outcome, str]:
     exits = [(r.rank, r.exit or ExitInfo(problem="unknown")) for r in attempt.replicas]
     if all(_finished(e) for _, e in exits):
         return "succeeded", ""
+    exits.sort(key=lambda one: attempt.replicas[one[0]].ended_ms)  # who went first took the others along
     blamed = next(((rank, e) for rank, e in exits if e.problem and not e.stop_sent), None)
     stopped = attempt.stop is not None and attempt.stop.reason not in ("replica_failed", "node_lost")
     if blamed is not None and not stopped:
         return "lost", blamed[1].problem
     if attempt.stop is not None and stopped:
-        return _STOP_OUTCOME[attempt.stop.reason], ""
+        return _STOP_OUTCOME[attempt.stop.reason], attempt.stop.rule if attempt.stop.reason == "hung" else ""
     failed = [(rank, e) for rank, e in exits if not _finished(e)]
     first = next(((rank, e) for rank, e in failed if not e.stop_sent), failed[0])
     where = f"replica {first[0]}: " if len(exits) > 1 else ""
@@ -76,20 +78,32 @@ def settle(tx: Transaction, job: Job, outcome: Outcome, detail: str) -> None:
         finish(tx, job, "cancelled", "cancelled on request")
     elif outcome == "time_limit":
         finish(tx, job, "failed", f"time limit of {job.spec.time_limit_ms // 1000} s reached")
+    elif repeated(job, settings.same_failures_max):
+        assert job.failure is not None
+        times, step = job.failure.times, job.failure.step
+        finish(tx, job, "failed", f"failed {times} times in the same way at step {step}: {detail}")
     elif outcome == "failed":
         if job.retries_used < job.spec.retries_max:
             wait_ms = backoff_ms(job.retries_used, settings.backoff_first_ms, settings.backoff_max_ms)
             tx.emit(JobRequeued(job.id, "failed", tx.now_ms + wait_ms, counts_as_retry=True))
         else:
             finish(tx, job, "failed", detail)
-    elif outcome == "lost":
+    elif outcome in ("lost", "hung"):
         if job.infrastructure_failures < settings.infrastructure_retries_max:
             wait_ms = backoff_ms(job.infrastructure_failures, 0, settings.backoff_max_ms)
-            tx.emit(JobRequeued(job.id, "lost", tx.now_ms + wait_ms))
+            tx.emit(JobRequeued(job.id, outcome, tx.now_ms + wait_ms))
         else:
             finish(tx, job, "failed", f"gave up after {job.infrastructure_failures} losses: {detail}")
     else:
         tx.emit(JobRequeued(job.id, outcome))
+
+
+def repeated(job: Job, most: int) -> bool:
+    """Return whether the job failed in the same way at the same step so often that another try is of no use.
+
+    A program that reports no steps is left to its retries: nobody can tell how far it came.
+    """
+    return job.failure is not None and 0 < most <= job.failure.times and job.failure.step > 0
 
 
 def backoff_ms(used: int, first_ms: int, most_ms: int) -> int:

@@ -59,6 +59,14 @@ class SaveReplica(msgspec.Struct, frozen=True, tag=True):
     key: ReplicaKey
 
 
+class InspectReplica(msgspec.Struct, frozen=True, tag=True):
+    """Say what the program of this replica does: it makes no step."""
+
+    key: ReplicaKey
+    native: bool = False
+    """With the names of native functions, which takes seconds."""
+
+
 class Acknowledge(msgspec.Struct, frozen=True, tag=True):
     """The exit of this replica is in the log: the node may forget it."""
 
@@ -67,7 +75,7 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True):
 
 _STOP_REASON: dict[str, StopReason] = {"shrink": "resized", "grow": "resized", "defrag": "moved"}
 
-Order = StartReplica | StopReplica | SaveReplica | Acknowledge
+Order = StartReplica | StopReplica | SaveReplica | InspectReplica | Acknowledge
 Addressed = tuple[NodeName, Order]
 
 
@@ -89,11 +97,22 @@ def orders_of(record: Record, state: State) -> list[Addressed]:
         if job is None or job.attempt is None or job.attempt.number != event.attempt:
             return []
         return [
-            (r.place.node, StopReplica(ReplicaKey(job.id, event.attempt, r.rank), event.grace_ms, event.reason))
+            (r.place.node, StopReplica(ReplicaKey(job.id, event.attempt, r.rank), _grace(job, r.rank), event.reason))
             for r in job.attempt.replicas
             if r.holds
         ]
     return []
+
+
+def _grace(job: Job, rank: Rank) -> int:
+    """Return how long a replica of a stopping attempt may take.
+
+    One that others wait for in vain is ended at once: they notice that, and save what they still hold.
+    """
+    assert job.attempt is not None
+    assert job.attempt.stop is not None
+    stop = job.attempt.stop
+    return 0 if stop.reason == "hung" and rank in job.progress.hang_ranks else stop.grace_ms
 
 
 def save_orders(state: State, job_id: JobId) -> list[Addressed]:
@@ -153,7 +172,7 @@ def reconcile(state: State, report: NodeReport) -> list[Order]:
         if found is not None:
             attempt = found[0].attempt
             if attempt is not None and attempt.stop is not None and seen.state != "stopping":
-                orders.append(StopReplica(seen.key, attempt.stop.grace_ms, attempt.stop.reason))
+                orders.append(StopReplica(seen.key, _grace(found[0], seen.key.rank), attempt.stop.reason))
     orders += [StopReplica(seen.key, 0, "not current") for seen in foreign(state, report)]
     if report.inventory and not planted("start_not_resent"):
         orders += _missing_starts(state, report)

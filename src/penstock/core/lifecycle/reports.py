@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from penstock.core.faults import planted
+from penstock.core.hang.types import Sight
 from penstock.core.lifecycle.ending import after_replica_gone, finish
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import NodeSpec
@@ -23,7 +24,7 @@ from penstock.core.model.events import (
     ReplicaStarted,
 )
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
-from penstock.core.model.jobs import ExitInfo, Job, Replica
+from penstock.core.model.jobs import ExitInfo, Gauges, Job, Replica
 from penstock.core.state import State
 
 
@@ -58,6 +59,13 @@ class ProgressSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int
     size_bytes: int = 0
     why: str = ""
+    gauges: Gauges | None = None
+    """Of this replica alone; with `progress` only."""
+
+
+class ReplicaInspected(msgspec.Struct, frozen=True):
+    key: ReplicaKey
+    sight: Sight
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,6 +81,10 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     inventory: bool
     replicas: tuple[ReplicaSeen, ...] = ()
     progress: tuple[ProgressSeen, ...] = ()
+    inspected: tuple[ReplicaInspected, ...] = ()
+    """What was seen of replicas that the server asked about."""
+    leaving: bool = False
+    """The agent was told to end: with an inventory in which nothing lives, this is its last word."""
 
 
 def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation) -> None:
@@ -105,7 +117,9 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
             info = ExitInfo(problem=f"node {report.node} no longer knows replica {key}")
             tx.emit(ReplicaExited(key.job_id, key.attempt, key.rank, info))
             after_replica_gone(tx, key.job_id)
-    if node.state == "joining" and not foreign(tx.state, report):
+    if report.leaving and all(seen.state == "exited" for seen in report.replicas):
+        lose_node(tx, report.node, "its agent was stopped")
+    elif node.state == "joining" and not foreign(tx.state, report):
         tx.emit(NodeReady(report.node))
 
 

@@ -140,6 +140,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     victim_sets_tried_max: int = 256
     """Sets of victims tried in order of cost before the search falls back to greedy."""
     infrastructure_retries_max: int = 50
+    same_failures_max: int = 3
+    """A job that fails this often in the same way at the same step is not tried again; 0 tries all its retries."""
     backoff_first_ms: int = 1_000
     backoff_max_ms: int = 300_000
     starts_per_cycle_max: int = 1_000

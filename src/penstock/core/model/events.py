@@ -10,7 +10,7 @@ import msgspec
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, UserName
-from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
+from penstock.core.model.jobs import ExitInfo, Gauges, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
@@ -157,6 +157,28 @@ class JobResumed(Event, tag=True, frozen=True, omit_defaults=True):
     lost_steps: int = 0
 
 
+class ProgressNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """How a running program does, when that has changed by enough to count, or after a while."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    step: int
+    gauges: Gauges
+
+
+class HangFound(Event, tag=True, frozen=True, omit_defaults=True):
+    """A running program makes no step, and this is why."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    step: int
+    ranks: tuple[Rank, ...]
+    """Those to blame; empty where nobody can be named."""
+    text: str
+    idle_ms: int = 0
+    """Since its last step, when it was found."""
+
+
 class AttemptEnded(Event, tag=True, frozen=True, omit_defaults=True):
     job_id: JobId
     attempt: AttemptNumber
@@ -196,6 +218,8 @@ AnyEvent = (
     | AttemptStopRequested
     | CheckpointSaved
     | JobResumed
+    | ProgressNoted
+    | HangFound
     | AttemptEnded
     | JobRequeued
     | JobFinished

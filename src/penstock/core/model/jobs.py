@@ -23,12 +23,16 @@ JobState = Literal["waiting", "starting", "running", "stopping", "succeeded", "f
 FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 ReplicaState = Literal["allocated", "started", "exited", "lost"]
 StopReason = Literal[
-    "preempted", "cancelled", "time_limit", "replica_failed", "drained", "node_lost", "resized", "moved"
+    "preempted", "cancelled", "time_limit", "replica_failed", "drained", "node_lost", "resized", "moved", "hung"
 ]
-Outcome = Literal["succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "lost", "resized", "moved"]
+Outcome = Literal[
+    "succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "lost", "resized", "moved", "hung"
+]
+OnHang = Literal["restart", "report"]
 TopologyScope = Literal["node", "switch", "rack", "spread"]
 DependencyKind = Literal["after_ok", "after_any", "after_failed"]
 
+DEFAULT_HANG_LIMIT_MS = 900_000
 PRIORITY_CLASSES: dict[str, int] = {"low": 100, "medium": 500, "high": 1000}
 
 
@@ -140,6 +144,10 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: tuple[tuple[str, str], ...] = ()
     alternatives: tuple[GangAsk, ...] = ()
     """Other shapes that the job would also accept, in order of preference."""
+    on_hang: OnHang = "restart"
+    """What follows when a rank hangs: start again from the checkpoint, or only say so."""
+    hang_limit_ms: int = DEFAULT_HANG_LIMIT_MS
+    """How long without a step is too long, where it is not certain that the job cannot go on by itself."""
     shareable: bool = False
     """The owner lets its devices be shared with another job while both use them little."""
 
@@ -241,6 +249,30 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which shape was placed: 0 the job's ask, k its k-th alternative."""
 
 
+class Gauges(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a program says of itself; 0 where it says nothing."""
+
+    step_ms: int = 0
+    """How long a step usually takes."""
+    total_steps: int = 0
+    samples_per_s_milli: int = 0
+    data_wait_milli: int = 0
+    """Share of the time that it waits for data, thousandths."""
+    communication_milli: int = 0
+    memory_bytes: int = 0
+    """Device memory in use."""
+    data_queue: int = 0
+    """Prepared inputs that wait for a device."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """How the last attempt failed, and how many in a row did just so."""
+
+    step: int
+    how: str
+    times: int = 1
+
+
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the program last reported. `checkpoint_ms` is when the newest checkpoint was taken."""
 
@@ -250,6 +282,11 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint_attempt: AttemptNumber = AttemptNumber(0)
     resumed_attempt: AttemptNumber = AttemptNumber(0)
     """The attempt that last said where it went on: it says so once, however often a report is repeated."""
+    gauges: Gauges = Gauges()
+    hang: str = ""
+    """What keeps it from its next step, as long as it does."""
+    hang_ranks: tuple[Rank, ...] = ()
+    """Those to blame."""
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -288,6 +325,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long an attempt is expected to run, from jobs like it; 0 when nothing is known."""
     predicted_most_ms: int = 0
     """What an attempt hardly exceeds, from jobs like it; 0 when nothing is known."""
+    failure: Failure | None = None
 
     @property
     def ask(self) -> GangAsk:

@@ -14,8 +14,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.core.lifecycle.orders import Acknowledge, Order, SaveReplica, StartReplica, StopReplica
-from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen, SeenState
+from penstock.core.lifecycle.orders import Acknowledge, InspectReplica, Order, SaveReplica, StartReplica, StopReplica
+from penstock.core.lifecycle.reports import (
+    NodeReport,
+    ProgressSeen,
+    ReplicaInspected,
+    ReplicaKey,
+    ReplicaSeen,
+    SeenState,
+)
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
 from penstock.core.model.jobs import ExitInfo
 from penstock.engines.local.protocol import AgentReport, ServerOrders, ServerTaken, ServerWelcome
@@ -57,7 +64,14 @@ class Forget(msgspec.Struct, frozen=True):
     key: ReplicaKey
 
 
-Action = Spawn | AskToStop | AskToSave | KillAll | Forget
+class Inspect(msgspec.Struct, frozen=True):
+    """Look at what the program does; answer with `on_inspected`."""
+
+    key: ReplicaKey
+    native: bool
+
+
+Action = Spawn | AskToStop | AskToSave | KillAll | Forget | Inspect
 
 
 class Entry(msgspec.Struct):
@@ -104,6 +118,9 @@ class Brain:
         self._sent: dict[int, int] = {}
         self._changed: set[ReplicaKey] = set()
         self._progress: list[tuple[int, ProgressSeen]] = []
+        self._inspected: list[ReplicaInspected] = []
+        self.leaving = False
+        """The agent was told to end: nothing starts here any more."""
         self._next_heartbeat_ms = 0
         self._heard_ms: int | None = None
         self.must_say_hello = False
@@ -154,8 +171,15 @@ class Brain:
             return []
         if isinstance(order, SaveReplica):
             return [AskToSave(order.key)] if entry is not None and entry.state == "running" else []
+        if isinstance(order, InspectReplica):
+            return [Inspect(order.key, order.native)] if entry is not None and entry.state == "running" else []
         if isinstance(order, StopReplica):
             return self._stop(order, entry, now_ms)
+        if self.leaving and entry is None:
+            info = ExitInfo(problem="its node is being shut down")
+            self.entries[order.key] = Entry(order.key, "exited", exit=info)
+            self._changed.add(order.key)
+            return []
         leased = self.lease_until_ms is not None and not self.lease_over(now_ms)
         if entry is not None or order.incarnation != self.incarnation or not leased:
             return []
@@ -212,6 +236,10 @@ class Brain:
         self._progress.append((0, seen))
         del self._progress[:-PROGRESS_KEPT_MAX]
 
+    def on_inspected(self, seen: ReplicaInspected) -> None:
+        """Tell what was seen of a replica, once: the server asks again if it does not hear."""
+        self._inspected.append(seen)
+
     # From time.
 
     def lease_over(self, now_ms: int) -> bool:
@@ -250,7 +278,7 @@ class Brain:
             return None
         full = now_ms >= self._next_heartbeat_ms
         fresh = any(seq == 0 for seq, _ in self._progress)
-        if not full and not self._changed and not fresh:
+        if not full and not self._changed and not fresh and not self._inspected:
             return None
         if full:
             self._next_heartbeat_ms = now_ms + self.heartbeat_ms
@@ -271,8 +299,15 @@ class Brain:
             inventory=full,
             replicas=tuple(self._seen(self.entries[k]) for k in keys if k in self.entries),
             progress=tuple(told),
+            inspected=tuple(self._inspected),
+            leaving=self.leaving,
         )
+        self._inspected.clear()
         return AgentReport(self._epoch, self._session, report)
+
+    def report_all(self) -> None:
+        """Make the next report an inventory, due at once."""
+        self._next_heartbeat_ms = 0
 
     def _seen(self, entry: Entry) -> ReplicaSeen:
         return ReplicaSeen(entry.key, entry.state, entry.pid, entry.exit)

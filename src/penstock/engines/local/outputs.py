@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import os
+import re
 from pathlib import Path
 
 from penstock.core.lifecycle.reports import ReplicaKey
@@ -14,6 +15,9 @@ log = logging.getLogger(__name__)
 FALLOC_FL_KEEP_SIZE = 0x01
 FALLOC_FL_PUNCH_HOLE = 0x02
 _BLOCK = 4096
+ERROR_TAIL_BYTES = 16_384
+ERROR_MAX_CHARS = 200
+_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt|Timeout|Failure)\b(: .*)?$")
 
 
 class LocalOutputs:
@@ -70,3 +74,15 @@ def bound_output(path: Path, most_bytes: int) -> bool:
     if failed:
         log.warning("output not bounded: the file system cannot punch holes", extra={"path": str(path)})
     return not failed
+
+
+def last_error(path: Path) -> str:
+    """Return the last line of a program's output that names a Python error, shortened; or ''."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - ERROR_TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = [line.strip() for line in text.splitlines() if _ERROR.match(line.strip())]
+    return found[-1][:ERROR_MAX_CHARS] if found else ""

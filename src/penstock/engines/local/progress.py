@@ -1,15 +1,22 @@
 """What programs write into their report files, read as it comes."""
 
+import math
 import os
+import statistics
+from collections import deque
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
+from penstock.core.model.jobs import Gauges
 
 READ_MAX_BYTES = 1 << 20
 LINE_MAX_BYTES = 65_536
 NUMBER_MAX = 2**53
+PACE_KEPT = 33
+PACE_LEAST = 3
 
 
 class _ReportLine(msgspec.Struct):
@@ -19,6 +26,13 @@ class _ReportLine(msgspec.Struct):
     step: int = 0
     bytes: int = 0
     why: str = ""
+    time_ms: int = 0
+    total: int = 0
+    samples_per_s: float | None = None
+    data_wait: float | None = None
+    communication: float | None = None
+    memory_bytes: float | None = None
+    queue_length: float | None = None
 
 
 _decode = msgspec.json.Decoder(_ReportLine).decode
@@ -33,9 +47,11 @@ class ReportFile:
         self.bad_lines = 0
         self.done = False
         self.step = 0
+        self._pace = Pace()
+        self._gauges = Gauges()
 
     def read(self) -> list[ProgressSeen]:
-        """Return the checkpoints and resumptions reported since the last call, else the newest step; notes `done`."""
+        """Return the checkpoints and resumptions reported since the last call, then the newest step; notes `done`."""
         found: list[ProgressSeen] = []
         before = self.step
         while data := self._next():
@@ -43,8 +59,9 @@ class ReportFile:
                 seen = self._line(line)
                 if seen is not None:
                     found.append(seen)
-        if self.step > before and not found:
-            found.append(ProgressSeen(self._key, "progress", self.step))
+        if self.step > before and (not found or found[-1].step < self.step):
+            gauges = replace(self._gauges, step_ms=self._pace.step_ms())
+            found.append(ProgressSeen(self._key, "progress", self.step, gauges=gauges if gauges != Gauges() else None))
         return found
 
     def _next(self) -> bytes:
@@ -77,6 +94,46 @@ class ReportFile:
             self.done = True
         elif report.kind == "checkpoint":
             return ProgressSeen(self._key, "checkpoint", report.step, report.bytes, report.why)
+        elif report.kind == "progress":
+            self._pace.add(report.time_ms, report.step)
+            self._gauges = _gauges(report)
         elif report.kind == "resumed":
             return ProgressSeen(self._key, "resumed", report.step)
         return None
+
+
+class Pace:
+    """How long a step usually takes, from the latest lines that told of one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+        self._each_ms: deque[float] = deque(maxlen=PACE_KEPT)
+
+    def add(self, time_ms: int, step: int) -> None:
+        """Take in that `step` was reached at `time_ms`; what goes back in step or time begins anew."""
+        if self._last is not None and step > self._last[1] and time_ms >= self._last[0]:
+            self._each_ms.append((time_ms - self._last[0]) / (step - self._last[1]))
+        if self._last is None or step != self._last[1]:
+            self._last = time_ms, step
+
+    def step_ms(self) -> int:
+        """Return the median time of a step in ms, at least 1; 0 before enough of them are known."""
+        return max(1, round(statistics.median(self._each_ms))) if len(self._each_ms) >= PACE_LEAST else 0
+
+
+def _gauges(report: _ReportLine) -> Gauges:
+    return Gauges(
+        total_steps=_whole(report.total),
+        samples_per_s_milli=_whole(report.samples_per_s, 1000),
+        data_wait_milli=min(1000, _whole(report.data_wait, 1000)),
+        communication_milli=min(1000, _whole(report.communication, 1000)),
+        memory_bytes=_whole(report.memory_bytes),
+        data_queue=_whole(report.queue_length),
+    )
+
+
+def _whole(value: float | None, scale: int = 1) -> int:
+    """Return a program's number as an integer; what is none, or absurd, counts as not said."""
+    if value is None or not math.isfinite(value) or not 0 <= value * scale <= NUMBER_MAX:
+        return 0
+    return round(value * scale)

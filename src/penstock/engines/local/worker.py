@@ -25,8 +25,9 @@ from penstock.core.model.jobs import ExitInfo
 from penstock.engines.local import brain as br
 from penstock.engines.local import protocol
 from penstock.engines.local.containment import choose
+from penstock.engines.local.inspector import Inspector
 from penstock.engines.local.journal import ExitBook, Journal, Known
-from penstock.engines.local.outputs import bound_output
+from penstock.engines.local.outputs import bound_output, last_error
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.progress import ReportFile
 from penstock.engines.local.replicas import Replicas
@@ -40,6 +41,7 @@ PROGRESS_EVERY_MS = 500
 OUTPUT_MAX_BYTES = 64 * 2**20
 """What is kept of one replica's output: the newest part."""
 SHUTDOWN_GRACE_MS = 3_000
+GOODBYE_S = 1.0
 
 
 def boot_ms() -> int:
@@ -125,6 +127,7 @@ class Worker:
         self._socket: socket.socket | None = None
         self._deframer = protocol.Deframer()
         self._out = bytearray()
+        self._inspector = Inspector()
         self._connect_at_ms = 0
         self._progress_at_ms = 0
         self._ending = False
@@ -163,7 +166,25 @@ class Worker:
                     self._on_socket(mask)
             self._turn()
         signal.set_wakeup_fd(-1)
+        if self._ending:
+            self._say_goodbye()
         self._disconnect()
+
+    def _say_goodbye(self) -> None:
+        """Tell that nothing lives here any more, so that the server need not wait for the lease's end."""
+        self._brain.leaving = True
+        self._brain.report_all()
+        report = self._brain.next_report(boot_ms())
+        if report is None or self._socket is None:
+            return
+        self._send(report)
+        deadline = time.monotonic() + GOODBYE_S
+        while self._unsent() and time.monotonic() < deadline:
+            time.sleep(POLL_MS / 1000)
+            self._flush()
+
+    def _unsent(self) -> bool:
+        return self._socket is not None and bool(self._out)
 
     def _on_term(self, *_: object) -> None:
         self._ending = True
@@ -193,6 +214,8 @@ class Worker:
             for key in self._reports:
                 self._read_progress(key)
                 bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
+        for seen in self._inspector.seen():
+            self._brain.on_inspected(seen)
         if self._ending:
             self._end_all(now_ms)
         self._act(self._brain.on_time(now_ms))
@@ -206,6 +229,7 @@ class Worker:
 
     def _end_all(self, now_ms: int) -> None:
         """On SIGTERM: ask everything to stop, kill after a short grace."""
+        self._brain.leaving = True
         for entry in self._brain.living():
             if entry.state != "stopping":
                 entry.state, entry.stop_sent = "stopping", True
@@ -231,6 +255,8 @@ class Worker:
                     self._replicas.kill(action.key)
                 case br.Forget():
                     self._replicas.forget(action.key)
+                case br.Inspect():
+                    self._inspector.look(action.key, self._replicas.processes(action.key), native=action.native)
 
     def _gone(self, key: ReplicaKey, info: ExitInfo) -> None:
         """No process of the replica is left: read its last words, then tell."""
@@ -240,6 +266,8 @@ class Worker:
                 self._brain.on_progress(seen)
             if report.done:
                 info = msgspec.structs.replace(info, done=True)
+        if info.code and not info.note:
+            info = msgspec.structs.replace(info, note=last_error(self._data.output(key)))
         self._brain.on_gone(key, info)
 
     def _read_progress(self, key: ReplicaKey) -> None:

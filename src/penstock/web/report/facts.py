@@ -107,6 +107,8 @@ def gather(records: Iterable[ev.Record]) -> Facts:
                 | ev.JobCancelRequested()
                 | ev.RunTimesPredicted()
                 | ev.StartsEstimated()
+                | ev.ProgressNoted()
+                | ev.HangFound()
             ):
                 pass
             case _:

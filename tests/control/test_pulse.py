@@ -1,0 +1,169 @@
+"""What is done when a program makes no step: looked at, said, and started again where that is wanted."""
+
+from penstock.core.hang.types import Frame, Sight
+from penstock.core.lifecycle.orders import InspectReplica, StopReplica
+from penstock.core.lifecycle.reports import ProgressSeen, ReplicaInspected, ReplicaKey
+from penstock.core.model.jobs import Gauges
+from tests.control.rig import Rig
+
+STEP = Gauges(step_ms=100, total_steps=1_000)
+LOADER = (
+    Frame("__next__", "/x/site-packages/torch/utils/data/dataloader.py", 1),
+    Frame("main", "/home/ann/train.py", 7),
+)
+
+
+def progress(rig, job_id, step, gauges=STEP, attempt=1, kind="progress"):
+    seen = ProgressSeen(ReplicaKey(job_id, attempt, 0), kind, step, gauges=gauges)
+    rig.report("a", rig.seen(job_id, attempt=attempt), progress=(seen,))
+
+
+def looks(handled):
+    return [order for _, order in handled.orders if isinstance(order, InspectReplica)]
+
+
+def answer(rig, job_id, sight, attempt=1):
+    key = ReplicaKey(job_id, attempt, 0)
+    rig.report("a", rig.seen(job_id, attempt=attempt), inspected=(ReplicaInspected(key, sight),))
+    return rig.wait(1)
+
+
+def stuck(**fields):
+    """Return a rig and a job whose program has made no step for six seconds and is being looked at."""
+    rig = Rig("a")
+    job_id = rig.running(**fields)
+    for step in (1, 2, 3):
+        progress(rig, job_id, step)
+    for _ in range(6):
+        rig.wait(1_000)
+        handled = rig.handle(rig.message("a", rig.seen(job_id)))
+    return rig, job_id, handled
+
+
+def test_a_program_that_makes_steps_is_left_alone():
+    rig = Rig("a")
+    job_id = rig.running()
+    for step in range(1, 30):
+        progress(rig, job_id, step)
+        assert looks(rig.wait(500)) == []
+
+
+def test_a_program_that_makes_none_is_looked_at_once():
+    rig = Rig("a")
+    job_id = rig.running()
+    progress(rig, job_id, 3)
+    assert looks(rig.wait(4_200)) == []
+    assert looks(rig.wait(1)) == [InspectReplica(ReplicaKey(job_id, 1, 0))]
+    assert looks(rig.wait(1)) == []
+
+
+def test_steps_of_unknown_length_and_the_end_of_training_are_no_stall():
+    rig = Rig("a")
+    for gauges, step in ((Gauges(), 3), (STEP, 1_000)):
+        job_id = rig.running()
+        progress(rig, job_id, step, gauges)
+        assert looks(rig.wait(5_000)) == []
+
+
+def test_a_checkpoint_is_a_sign_of_life():
+    rig = Rig("a")
+    job_id = rig.running()
+    progress(rig, job_id, 3)
+    rig.wait(4_000)
+    progress(rig, job_id, 3, None, kind="checkpoint")
+    assert looks(rig.wait(4_000)) == []
+
+
+def test_a_rank_that_is_stopped_is_told_and_started_again_at_once():
+    rig, job_id, _ = stuck()
+    handled = answer(rig, job_id, Sight(0, "T", stack=LOADER))
+    assert rig.events()[-2:] == ["HangFound", "AttemptStopRequested"]
+    stop = next(order for _, order in handled.orders if isinstance(order, StopReplica))
+    assert (stop.grace_ms, stop.reason) == (0, "hung"), "the culprit itself has nothing to save"
+    rig.report("a", rig.seen(job_id, "exited", exit=_killed()))
+    job = rig.state.jobs[job_id]
+    assert (job.state, job.retries_used, job.infrastructure_failures) == ("waiting", 0, 1)
+    assert rig.fits_log()
+
+
+def _killed():
+    from penstock.core.model.jobs import ExitInfo
+
+    return ExitInfo(signal=9, stop_sent=True)
+
+
+def test_only_told_where_the_owner_wants_no_more():
+    rig, job_id, _ = stuck(on_hang="report")
+    answer(rig, job_id, Sight(0, "T", stack=LOADER))
+    assert rig.events()[-1] == "HangFound"
+    assert rig.state.jobs[job_id].progress.hang.startswith("rank 0 is stopped")
+    progress(rig, job_id, 4)
+    rig.wait(1)
+    assert rig.state.jobs[job_id].progress.hang == ""
+
+
+def test_what_may_go_on_by_itself_has_until_its_limit():
+    rig, job_id, _ = stuck(hang_limit_ms=20_000)
+    answer(rig, job_id, Sight(0, "S", stack=LOADER))
+    assert rig.events()[-1] == "HangFound"
+    asked = []
+    for _ in range(16):
+        handled = rig.wait(1_000)
+        rig.handle(rig.message("a", rig.seen(job_id)))
+        asked += looks(handled)
+        if looks(handled):
+            answer(rig, job_id, Sight(0, "S", stack=LOADER))
+    assert rig.events()[-1] == "AttemptStopRequested"
+    assert rig.events().count("HangFound") == 1, "the same finding is said once"
+
+
+def test_an_agent_that_does_not_answer_holds_up_nothing():
+    rig, job_id, _ = stuck()
+    for _ in range(6):
+        rig.wait(1_000)
+        rig.handle(rig.message("a", rig.seen(job_id)))
+    assert "HangFound" not in rig.events()
+    assert rig.state.jobs[job_id].state == "running"
+
+
+def test_what_is_no_hang_is_looked_at_less_and_less_often():
+    rig, job_id, _ = stuck()
+    busy = Sight(0, "R", cpu_milli=900, stack=(Frame("evaluate", "/home/ann/train.py", 9),))
+    answer(rig, job_id, busy)
+    times = []
+    for second in range(80):
+        handled = rig.wait(1_000)
+        rig.handle(rig.message("a", rig.seen(job_id)))
+        if looks(handled):
+            times.append(second)
+            answer(rig, job_id, busy)
+    assert len(times) == 3
+    assert times[1] - times[0] < times[2] - times[1]
+    assert "HangFound" not in rig.events()
+
+
+def test_how_a_program_does_is_noted_and_not_too_often():
+    rig = Rig("a")
+    job_id = rig.running()
+    for step in range(1, 200):
+        progress(rig, job_id, step)
+        rig.wait(500)
+    assert rig.events().count("ProgressNoted") == 1
+    assert rig.state.jobs[job_id].progress.gauges == STEP
+    for step in range(200, 400):
+        progress(rig, job_id, step, Gauges(step_ms=300, total_steps=1_000))
+        rig.wait(500)
+    assert rig.events().count("ProgressNoted") == 2
+    assert rig.state.jobs[job_id].progress.gauges.step_ms == 300
+
+
+def test_an_old_attempt_says_nothing_of_the_new_one():
+    rig = Rig("a")
+    job_id = rig.running(retries_max=3)
+    progress(rig, job_id, 3)
+    rig.exit(job_id, 1)
+    rig.wait(2_000)
+    rig.cycle()
+    rig.report("a", rig.seen(job_id, attempt=2))
+    progress(rig, job_id, 4, attempt=1)
+    assert looks(rig.wait(5_000)) == []
