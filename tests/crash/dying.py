@@ -23,6 +23,7 @@ from penstock.engines.local.agent import PR_SET_CHILD_SUBREAPER
 from penstock.engines.local.containment import Box, SessionContainment
 from penstock.engines.local.journal import ExitBook, Journal, Line
 from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.procfs import Process
 from penstock.engines.local.replicas import Replicas
 
 KEY = ReplicaKey(JobId(1), AttemptNumber(1), Rank(0))
@@ -34,7 +35,8 @@ class FolderBox:
 
     def __init__(self, folder: Path, inner: Box) -> None:
         self._folder, self._inner = folder, inner
-        self.gates, self.pids, self.note = inner.gates, inner.pids, inner.note
+        self.gates, self.lead, self.note = inner.gates, inner.lead, inner.note
+        self.pids, self.empty = inner.pids, inner.empty
         folder.mkdir(parents=True, exist_ok=True)
 
     def remove(self) -> None:
@@ -43,9 +45,10 @@ class FolderBox:
 
 class FolderContainment(SessionContainment):
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder = folder
 
-    def box(self, name: str, limits: Resources, leader: int | None = None) -> Box:
+    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
         return FolderBox(self._folder / name, super().box(name, limits, leader))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.engines.local.containment import Box, kill_inside
 from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.procfs import alive, start_ticks
+from penstock.engines.local.procfs import Process, alive, start_ticks
 from penstock.engines.local.spawn import Gate, spawn
 from tests.engine.builders import KEY, start
 from tests.server.harness import until
@@ -31,6 +31,18 @@ if "stay" in sys.argv:
 """
 """Double fork into a session of its own, SIGTERM ignored, output inherited; the parent leaves at once or stays."""
 
+HEADLESS = """
+import _thread, ctypes, os, signal, time
+def stay():
+    time.sleep(60)
+if os.fork() == 0:
+    os.setsid()
+    print(os.getpid(), flush=True)
+_thread.start_new_thread(stay, ())
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+"""Two processes, one in a session of its own, whose first threads end while others go on: /proc shows zombies."""
+
 
 class Program:
     """One gated program in a box; `close` ends it, whatever the test did."""
@@ -39,7 +51,8 @@ class Program:
         self.box, self.data, self.key = box, DataFolder(folder), key
         self.gate: Gate = spawn(start(key, command, **fields), (), self.data, box.gates, f"n1.{key}")
         self.pid = self.gate.pid
-        self._ticks = start_ticks(self.pid)
+        self._ticks = start_ticks(self.pid) or 0
+        box.lead(Process(self.pid, self._ticks))
         self._status: int | None = None
 
     def open(self) -> "Program":
@@ -57,7 +70,7 @@ class Program:
         return self.data.output(self.key).read_text()
 
     def lives(self) -> bool:
-        return alive(self.pid, self._ticks or 0)
+        return alive(self.pid, self._ticks)
 
     def close(self) -> None:
         until(lambda: kill_inside(self.box), "the box is empty")

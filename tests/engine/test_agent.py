@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from penstock.core.lifecycle.reports import ProgressSeen
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.engines.local import protocol as p
 from penstock.engines.local.brain import LEASE_OVER
-from penstock.engines.local.launch import agent_pid, start_agent
+from penstock.engines.local.launch import agent_pid, node_config, start_agent
 from tests.core.builders import node
 from tests.engine.fakeserver import FakeServer
-from tests.engine.processes import escaped, escaping
+from tests.engine.processes import HEADLESS, escaped, escaping
 from tests.server.harness import started_for, until
 
 
@@ -75,6 +76,14 @@ def test_a_program_that_does_not_heed_it_is_killed_after_its_grace(server):
     server.said(key, "ready")
     server.order(StopReplica(key, 100))
     assert server.ended(key) == ExitInfo(signal=9, stop_sent=True)
+
+
+def test_a_program_that_has_lost_its_first_thread_is_asked_to_stop_too(server):
+    key = server.start(sys.executable, "-S", "-c", HEADLESS)
+    pid = server.seen(key, "running").pid
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z", "the program looks dead")
+    server.order(StopReplica(key, 30_000))
+    assert server.ended(key).signal == signal.SIGTERM
 
 
 def test_the_stop_signal_is_the_one_declared(server):
@@ -145,6 +154,16 @@ def test_what_cannot_be_started_is_told_as_the_nodes_problem(server):
     bad.mkdir()
     key = server.start("true", key=msgspec.structs.replace(blocked, attempt=2))
     assert server.ended(key).problem.startswith("could not be started on n1: ")
+    parent = node_config(server.data.node("n1") / "agent.json").box_parent
+    assert list(Path("/sys/fs/cgroup").glob(f"**/{parent}/n1.{key}")) == []
+
+
+def test_only_ends_that_may_be_a_replicas_own_are_noted(own_server):
+    script = "(sh -c 'exit 44' &); sleep 0.2; (setsid sh -c 'exit 33' &); sleep 60"
+    own_server.start("sh", "-c", script)
+    book = own_server.data.node("n1") / "exits"
+    until(lambda: book.exists() and b" 33 -\n" in book.read_bytes(), "the guardian notes who led a session")
+    assert b" 44 -\n" not in book.read_bytes()
 
 
 def test_there_is_one_agent_a_node(own_server):

@@ -1,17 +1,19 @@
 """Real process trees: whatever a program does, nothing of it is left, and its limits hold."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.core.model.resources import Resources
 from penstock.engines.local import containment, procfs
-from penstock.engines.local.containment import SessionContainment, choose, kill_inside
+from penstock.engines.local.containment import CgroupV2, SessionContainment, choose, kill_inside
 from tests.engine.builders import KEY
-from tests.engine.processes import Program, escaped, escaping
+from tests.engine.processes import HEADLESS, Program, escaped, escaping
 from tests.server.harness import until
 
 PARENT = f"penstock-test-{os.getpid()}"
@@ -35,8 +37,6 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Program]]:
     def begin(kind, *command: str, limits: Resources = Resources()) -> Program:  # noqa: B008 - frozen
         program = Program(kind.box(f"n1.{KEY}", limits), tmp_path, command)
         programs.append(program)
-        if isinstance(kind, SessionContainment):
-            program.box = kind.box(f"n1.{KEY}", limits, program.pid)
         program.open()
         until(lambda: not command[0].startswith("sleep") or program.box.pids(), "the program is in its box")
         return program
@@ -73,6 +73,108 @@ def test_killing_goes_on_until_nobody_is_left(run, kind):
     assert not kill_inside(program.box)
     until(lambda: kill_inside(program.box), "the box is empty")
     assert program.status() == -9
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])
+def test_who_has_lost_the_first_thread_is_still_inside(run, kind):
+    program = run(kind, sys.executable, "-S", "-c", HEADLESS)
+    away = int(until(program.output, "a child notes its number"))
+    ticks = procfs.start_ticks(away)
+    both = [program.pid, away]
+    until(lambda: all(Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z" for pid in both), "both look dead")
+    assert (sorted(program.box.pids()), program.lives(), procfs.alive(away, ticks)) == (sorted(both), True, True)
+    until(lambda: kill_inside(program.box), "the box is empty")
+    assert not procfs.alive(away, ticks)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])
+def test_who_clears_the_environment_is_still_inside(run, kind):
+    program = run(kind, "sh", "-c", "env -i sleep 60 & echo $!; wait")
+    child = int(until(program.output, "the child's number is noted"))
+    until(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n", "the child has no environment")
+    assert sorted(program.box.pids()) == sorted([program.pid, child])
+
+
+@needs_groups
+@pytest.mark.root
+def test_who_moves_to_a_group_below_is_still_inside(run):
+    script = 'for gate; do d="${gate%/*}/below"; mkdir "$d"; echo $$ > "$d/cgroup.procs"; done; echo moved; sleep 60'
+    box = STRONG.box(f"n1.{KEY}", Resources())
+    program = run(STRONG, "sh", "-c", script, "sh", *box.gates)
+    until(lambda: program.output() == "moved\n", "the program has moved")
+    assert program.pid in program.box.pids()
+    program.close()
+    assert not any(Path(gate).exists() for gate in box.gates)
+
+
+def test_a_group_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path):
+    box = CgroupV2(tmp_path).box("b", Resources())
+    assert box.pids() == []
+    (tmp_path / "b" / "cgroup.procs").mkdir()
+    with pytest.raises(IsADirectoryError):
+        box.pids()
+
+
+@pytest.mark.parametrize(("events", "empty"), [("populated 1\nfrozen 0\n", False), ("populated 0\nfrozen 0\n", True)])
+def test_a_group_is_empty_when_the_kernel_says_so_and_not_when_it_lists_nobody(tmp_path, events, empty):
+    box = CgroupV2(tmp_path).box("b", Resources())
+    (tmp_path / "b" / "cgroup.procs").write_text("")
+    (tmp_path / "b" / "cgroup.events").write_text(events)
+    assert kill_inside(box) is empty
+
+
+class Looks:
+    """Looks at processes as a test wants them; each is used once."""
+
+    def __init__(self, monkeypatch, *looks: list[procfs.Living]) -> None:
+        self._looks = iter(looks)
+        monkeypatch.setattr(procfs, "living", lambda: next(self._looks))
+        monkeypatch.setattr(containment, "LOOK_KEPT_S", -1.0)
+        self.box = SessionContainment().box("n1.k", Resources())
+
+    def empty(self) -> list[bool]:
+        """Return, look by look, whether the box was certainly empty."""
+        found = []
+        with contextlib.suppress(StopIteration):
+            while True:
+                found.append(not self.box.pids() and self.box.empty())
+        return found
+
+
+INSIDE = procfs.Living(pid=2**22 + 5, ticks=3, parent=1, session=7, mark="n1.k", unclear=False)
+ENDING = msgspec.structs.replace(INSIDE, mark="", unclear=True)
+BECOMING = msgspec.structs.replace(ENDING, pid=9)
+STRANGER = msgspec.structs.replace(BECOMING, parent=2)
+
+
+def test_a_session_is_empty_after_two_looks_that_show_nobody(monkeypatch):
+    assert Looks(monkeypatch, [], [INSIDE], [], []).empty() == [False, False, False, True]
+
+
+def test_an_orphan_that_is_becoming_another_program_may_be_one_of_ours(monkeypatch):
+    assert Looks(monkeypatch, [], [BECOMING], [], [STRANGER]).empty() == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("seconds", "empty"), [(0.0, [False, True]), (1e9, [False, False])])
+def test_who_stays_unclear_holds_nobody_up_for_ever(monkeypatch, seconds, empty):
+    monkeypatch.setattr(containment, "DOUBT_MAX_S", seconds)
+    assert Looks(monkeypatch, [BECOMING], [BECOMING]).empty() == empty
+
+
+def test_who_was_inside_is_inside_until_the_end_though_its_environment_goes_first(monkeypatch):
+    assert Looks(monkeypatch, [INSIDE], [ENDING], [], []).empty() == [False, False, False, True]
+
+
+def test_who_was_inside_another_box_raises_no_doubt_at_its_end(monkeypatch):
+    looks = Looks(monkeypatch, [INSIDE], [ENDING])
+    looks.box = SessionContainment().box("n1.other", Resources())
+    assert looks.empty() == [False, True]
+
+
+def test_a_later_process_with_the_leaders_number_is_a_stranger(monkeypatch):
+    looks = Looks(monkeypatch, [INSIDE, msgspec.structs.replace(INSIDE, pid=9, session=os.getpid(), mark="")])
+    looks.box.lead(procfs.Process(os.getpid(), 1))
+    assert looks.box.pids() == [INSIDE.pid]
 
 
 @needs_groups

@@ -117,3 +117,24 @@ def test_an_end_by_the_lease_is_told_apart(tmp_path):
     book.add_ended_by_lease(11, 22)
     book.refresh()
     assert (book.ended_by_lease, book.exits) == ({(11, 22)}, {})
+
+
+def test_the_book_is_shortened_to_what_the_next_worker_needs(tmp_path):
+    book = ExitBook(tmp_path / "exits")
+    for pid in (11, 12, 13):
+        book.add(pid, 22, pid, None)
+    book.add_ended_by_lease(12, 22)
+    with (tmp_path / "exits").open("ab") as file:
+        file.write(b"12 2")
+    ExitBook(tmp_path / "exits").keep({(12, 22), (13, 99)})
+    assert (tmp_path / "exits").read_bytes() == b"12 22 12 -\n12 22 lease -\n"
+
+
+def test_a_book_that_cannot_be_written_anew_stays_as_it_is(tmp_path):
+    book = ExitBook(tmp_path / "exits")
+    book.keep(set())
+    book.add(11, 22, 3, None)
+    (tmp_path / "exits.tmp").mkdir()
+    book.keep(set())
+    book.refresh()
+    assert book.exits == {(11, 22): (3, None)}

@@ -23,9 +23,10 @@ import msgspec
 
 from penstock.core.model.ids import Incarnation
 from penstock.engines.local import procfs
-from penstock.engines.local.containment import Box, choose, kill_inside
+from penstock.engines.local.containment import Box, Containment, choose, kill_inside
 from penstock.engines.local.journal import ExitBook, Known, replay
 from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.procfs import Process
 from penstock.engines.local.worker import AgentConfig, LeaseCell, Worker, boot_ms, server_is_gone
 
 log = logging.getLogger(__name__)
@@ -118,6 +119,7 @@ class Guardian:
 
     def _start_worker(self) -> None:
         guardian = os.getpid()
+        self._exits.keep({(known.pid, known.ticks) for known in self._unfinished()})
         pid = os.fork()
         if pid:
             self._worker = pid
@@ -148,7 +150,7 @@ class Guardian:
                 return worker_ended
             if info.si_pid == self._worker:
                 worker_ended = True
-            else:
+            elif procfs.session_of(info.si_pid) == info.si_pid:  # else it was no replica's first process
                 ticks = procfs.start_ticks(info.si_pid) or 0
                 exited = info.si_code == os.CLD_EXITED
                 code, number = (info.si_status, None) if exited else (None, info.si_status)
@@ -159,14 +161,15 @@ class Guardian:
         until_ms = self._cell.get()
         if until_ms is None or boot_ms() < until_ms + LEASE_SLACK_MS or server_is_gone(self._data):
             return
-        for known in self._unfinished():
+        for known, box in self._boxes(choose(self._config.box_parent)):
             if _leader_remains(known):
                 self._exits.add_ended_by_lease(known.pid, known.ticks)
-            kill_inside(self._box(known))
+            kill_inside(box)
 
     def _end_all(self) -> None:
         """End what is left of the replicas: a worker that leaves has ended them, but it may have died before."""
-        left = [self._box(known) for known in self._unfinished()]
+        containment = choose(self._config.box_parent)
+        left = [box for _, box in self._boxes(containment)]
         deadline = time.monotonic() + END_WAIT_S
         while left and time.monotonic() < deadline:
             for box in [box for box in left if kill_inside(box)]:
@@ -174,16 +177,20 @@ class Guardian:
                 left.remove(box)
             self._reap()
             time.sleep(REAP_PAUSE_S)
-        choose(self._config.box_parent).close()
+        containment.close()
 
     def _unfinished(self) -> list[Known]:
         """Return the replicas that may have processes: their leader, or only what it left behind."""
         return [known for known in replay(self._folder / "journal").values() if known.exit is None]
 
-    def _box(self, known: Known) -> Box:
-        leader = known.pid if _leader_remains(known) else None
-        name = f"{self._config.spec.name}.{known.key}"
-        return choose(self._config.box_parent).box(name, known.limits, leader)
+    def _boxes(self, containment: Containment) -> list[tuple[Known, Box]]:
+        """Return the unfinished replicas, with their boxes."""
+        found = []
+        for known in self._unfinished():
+            leader = Process(known.pid, known.ticks) if known.pid else None
+            name = f"{self._config.spec.name}.{known.key}"
+            found.append((known, containment.box(name, known.limits, leader)))
+        return found
 
 
 def _leader_remains(known: Known) -> bool:

@@ -8,16 +8,26 @@ import contextlib
 import errno
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from penstock.core.model.resources import Resources
 from penstock.core.units import format_size
 from penstock.engines.local import procfs
+from penstock.engines.local.procfs import Living, Process
 
 CPU_PERIOD_US = 100_000
 CPU_QUOTA_MIN_US = 1_000
 SHARES_PER_CPU = 1024
+LOOK_KEPT_S = 0.005
+"""One look at all processes serves every session box for this long."""
+QUIET_LOOKS = 2
+"""So many looks in a row must show nobody: one can miss a process born in it to a parent that ends in it."""
+DOUBT_MAX_S = 0.5
+"""How long looks do not count because they show somebody of whom nothing can be said."""
 
 
 class Box(Protocol):
@@ -28,8 +38,16 @@ class Box(Protocol):
         """Files into which the first process writes its own number before it becomes the program."""
         ...
 
+    def lead(self, leader: Process) -> None:
+        """Know the first process, once it is there."""
+        ...
+
     def pids(self) -> list[int]:
         """Return the processes inside, zombies excluded."""
+        ...
+
+    def empty(self) -> bool:
+        """Return whether it is certain that nobody is left, now that `pids` found nobody."""
         ...
 
     def note(self) -> str:
@@ -44,7 +62,7 @@ class Box(Protocol):
 class Containment(Protocol):
     kind: str
 
-    def box(self, name: str, limits: Resources, leader: int | None = None) -> Box:
+    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
         """Return a new box with limits, or the present one of that name after a restart of the agent."""
         ...
 
@@ -59,7 +77,7 @@ def kill_inside(box: Box) -> bool:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return not pids
+    return not pids and box.empty()
 
 
 def choose(parent: str) -> Containment:
@@ -89,8 +107,15 @@ class _BoxV2:
     def gates(self) -> tuple[str, ...]:
         return (str(self._folder / "cgroup.procs"),)
 
+    def lead(self, leader: Process) -> None:
+        """The group knows its members."""
+
     def pids(self) -> list[int]:
         return _pids(self._folder)
+
+    def empty(self) -> bool:
+        """A process whose threads are all on their way out is no member any more, but still has files and memory."""
+        return "populated 1" not in _read(self._folder / "cgroup.events")
 
     def note(self) -> str:
         events = _read(self._folder / "memory.events")
@@ -98,7 +123,7 @@ class _BoxV2:
         return _out_of_memory(self._limits) if kills else ""
 
     def remove(self) -> None:
-        _remove(self._folder)
+        _remove_all(self._folder)
 
 
 class CgroupV2:
@@ -107,7 +132,7 @@ class CgroupV2:
     def __init__(self, base: Path) -> None:
         self._base = base
 
-    def box(self, name: str, limits: Resources, leader: int | None = None) -> Box:
+    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
         return _BoxV2(self._base / name, limits)
 
     def close(self) -> None:
@@ -158,8 +183,15 @@ class _BoxV1:
     def gates(self) -> tuple[str, ...]:
         return tuple(str(folder / "cgroup.procs") for folder in self._folders.values())
 
+    def lead(self, leader: Process) -> None:
+        """The group knows its members."""
+
     def pids(self) -> list[int]:
         return _pids(self._folders["freezer"])
+
+    def empty(self) -> bool:
+        """Every thread counts as a member until it has given everything back."""
+        return True
 
     def note(self) -> str:
         memory = self._folders.get("memory")
@@ -171,7 +203,7 @@ class _BoxV1:
 
     def remove(self) -> None:
         for folder in self._folders.values():
-            _remove(folder)
+            _remove_all(folder)
 
 
 class CgroupV1:
@@ -180,7 +212,7 @@ class CgroupV1:
     def __init__(self, trees: dict[str, Path]) -> None:
         self._trees = trees
 
-    def box(self, name: str, limits: Resources, leader: int | None = None) -> Box:
+    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
         return _BoxV1(self._trees, name, limits)
 
     def close(self) -> None:
@@ -208,19 +240,66 @@ def _version_1(parent: str) -> CgroupV1 | None:
 # Sessions: what every user may do.
 
 
+class _Look(msgspec.Struct, frozen=True):
+    """Which processes ran, between two moments (monotonic seconds)."""
+
+    begun_s: float
+    ended_s: float
+    processes: tuple[Living, ...]
+
+
 class _SessionBox:
-    def __init__(self, name: str, leader: int | None) -> None:
-        self._name, self._leader = name, leader
+    def __init__(self, containment: "SessionContainment", name: str, leader: Process | None) -> None:
+        self._containment, self._name, self._leader = containment, name, leader
+        self._since_s = time.monotonic()
+        self._last: _Look | None = None
+        self._quiet = 0
+        self._doubted_s: float | None = None
 
     @property
     def gates(self) -> tuple[str, ...]:
         return ()
 
+    def lead(self, leader: Process) -> None:
+        self._leader, self._since_s = leader, time.monotonic()
+
     def pids(self) -> list[int]:
-        found = set(procfs.marked(self._name))
-        if self._leader is not None:
-            found |= {pid for pid in procfs.all_pids() if procfs.session_of(pid) == self._leader}
-        return sorted(p for p in found if (ticks := procfs.start_ticks(p)) is not None and procfs.alive(p, ticks))
+        """Return who carries the mark, or is in the leader's session.
+
+        Called again and again, until it is certain that they are gone: see `empty`.
+        """
+        look = self._containment.look(self._since_s)
+        session = self._session()
+        inside = [p.pid for p in look.processes if p.mark == self._name or p.session == session]
+        if look is not self._last:
+            self._last = look
+            if inside:
+                self._quiet, self._doubted_s = 0, None
+            else:
+                self._quiet = 0 if self._doubtful(look) else self._quiet + 1
+        return inside
+
+    def _doubtful(self, look: _Look) -> bool:
+        """Return whether somebody may be one of ours.
+
+        A program has no environment for a moment while it becomes another one. An orphan that has left its session
+        cannot be told from a stranger then.
+        """
+        adopters = (1, os.getpid(), os.getppid())
+        if not any(p.unclear and p.parent in adopters for p in look.processes):
+            return False
+        if self._doubted_s is None:
+            self._doubted_s = look.begun_s
+        return look.begun_s - self._doubted_s < DOUBT_MAX_S
+
+    def empty(self) -> bool:
+        return self._quiet >= QUIET_LOOKS
+
+    def _session(self) -> int | None:
+        """Return the leader's session, unless its number is another process's by now: then nobody was left in it."""
+        if self._leader is None or procfs.start_ticks(self._leader.pid) not in (None, self._leader.ticks):
+            return None
+        return self._leader.pid
 
     def note(self) -> str:
         return ""
@@ -232,15 +311,44 @@ class _SessionBox:
 class SessionContainment:
     kind = "sessions (no writable control groups: limits are not enforced)"
 
-    def box(self, name: str, limits: Resources, leader: int | None = None) -> Box:
-        return _SessionBox(name, leader)
+    def __init__(self) -> None:
+        self._look = _Look(float("-inf"), float("-inf"), ())
+        self._marks: dict[tuple[int, int], str] = {}
+
+    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
+        return _SessionBox(self, name, leader)
+
+    def look(self, since_s: float) -> _Look:
+        """Return a look that began after `since_s` and ended a moment ago at most: all boxes share it."""
+        begun_s = time.monotonic()
+        if self._look.begun_s <= since_s or self._look.ended_s < begun_s - LOOK_KEPT_S:
+            processes = tuple(map(self._as_known, procfs.living()))
+            self._look = _Look(begun_s, time.monotonic(), processes)
+            self._marks = {(p.pid, p.ticks): p.mark for p in processes if p.mark}
+        return self._look
+
+    def _as_known(self, process: Living) -> Living:
+        """Return a process that has no environment now as the last look knew it: most are merely about to end."""
+        mark = self._marks.get((process.pid, process.ticks), "") if process.unclear else ""
+        return msgspec.structs.replace(process, mark=mark, unclear=False) if mark else process
 
     def close(self) -> None:
         """Nothing was made."""
 
 
 def _pids(folder: Path) -> list[int]:
-    return [int(line) for line in _read(folder / "cgroup.procs").split()]
+    """Return who is in a group, or in groups that its own processes made below it.
+
+    Raises: OSError when a group that is there cannot be read: it must not be taken for an empty one.
+    """
+    found: list[int] = []
+    for group, _, _ in os.walk(folder):
+        try:
+            found += map(int, Path(group, "cgroup.procs").read_text(encoding="ascii").split())
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP):  # gone, or a group of mere threads
+                raise
+    return found
 
 
 def _read(path: Path) -> str:
@@ -254,6 +362,12 @@ def _write(path: Path, text: str) -> None:
     """Write a control file; one that this kernel lacks is passed over, the limit is then not enforced."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         path.write_text(text, encoding="ascii")
+
+
+def _remove_all(folder: Path) -> None:
+    """Remove a group and those below it."""
+    for group, _, _ in os.walk(folder, topdown=False):
+        _remove(Path(group))
 
 
 def _remove(folder: Path) -> None:

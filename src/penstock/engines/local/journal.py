@@ -4,7 +4,9 @@ Appended without sync: it has to survive the worker, not the machine (a reboot e
 is written with one call before the thing it announces may have an effect.
 """
 
+import contextlib
 import os
+from collections.abc import Set
 from pathlib import Path
 from typing import Literal
 
@@ -135,6 +137,18 @@ class ExitBook:
             os.write(descriptor, line.encode("ascii"))
         finally:
             os.close(descriptor)
+
+    def keep(self, wanted: Set[tuple[int, int]]) -> None:
+        """Drop what is not about these (pid, start ticks). Only for while nobody else writes: between two workers.
+
+        Every new worker reads the whole book, and is late by that much. A disk that is full leaves it as it is.
+        """
+        temporary = self._path.with_suffix(".tmp")
+        with contextlib.suppress(OSError):
+            lines = [line for line in self._path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+            kept = [line for line in lines if (int(line.split()[0]), int(line.split()[1])) in wanted]
+            temporary.write_bytes(b"".join(kept))
+            temporary.rename(self._path)
 
     def refresh(self) -> None:
         """Take in lines written since the last call."""

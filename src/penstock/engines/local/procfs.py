@@ -1,54 +1,127 @@
-"""What /proc tells about processes: start times (to tell a process from a later one with its number), and kin."""
+"""What /proc tells about processes: start times (to tell a process from a later one with its number), and kin.
+
+A process whose first thread has ended looks like a zombie there, has no environment, and may go on for ever in its
+other threads: only when they have ended too is it over.
+"""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 REPLICA_MARK = "PENSTOCK_REPLICA"
+LISTINGS_MAX = 5
+"""One look lists the processes again until it finds no new one, or this often: some machines never stop forking."""
+READ_BYTES = 65_536
+_ENDED = ("Z", "X")
+_ENVIRONMENT_END = 48
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One process and no later one with its number."""
+
+    pid: int
+    ticks: int
+
+
+class Living(msgspec.Struct, frozen=True):
+    """A process that runs, as it looked in one moment."""
+
+    pid: int
+    ticks: int
+    parent: int
+    session: int
+    mark: str
+    """Value of `PENSTOCK_REPLICA` in its environment, or ''."""
+    unclear: bool
+    """Without an environment for now: it is becoming another program, or is about to end."""
 
 
 def start_ticks(pid: int) -> int | None:
     """Return the start time of a process in clock ticks since boot, zombies included; None when it is gone."""
-    fields = _stat(pid)
+    fields = _stat(str(pid))
     return int(fields[19]) if fields else None
 
 
 def alive(pid: int, started: int) -> bool:
     """Return whether that very process still runs (a zombie does not)."""
-    fields = _stat(pid)
-    return fields is not None and int(fields[19]) == started and fields[0] not in ("Z", "X")
+    fields = _stat(str(pid))
+    return fields is not None and int(fields[19]) == started and not _over(pid, fields)
 
 
 def session_of(pid: int) -> int | None:
-    fields = _stat(pid)
+    fields = _stat(str(pid))
     return int(fields[3]) if fields else None
 
 
-def _stat(pid: int) -> list[str] | None:
-    """Return the fields after the command name, which may hold spaces and brackets: state is the first."""
+def _over(pid: int, fields: list[str]) -> bool:
+    if fields[0] not in _ENDED:
+        return False
+    threads = [_stat(f"{pid}/task/{thread}") for thread in _threads(pid)]
+    return all(found is None or found[0] in _ENDED for found in threads)
+
+
+def _threads(pid: int) -> list[str]:
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            text = file.read()
+        return os.listdir(f"/proc/{pid}/task")
     except OSError:
-        return None
-    return text[text.rindex(")") + 2 :].split()
+        return []
+
+
+def _stat(process: str) -> list[str] | None:
+    """Return the fields after the command name, which may hold spaces and brackets: state is the first."""
+    text = _read(f"/proc/{process}/stat").decode(errors="replace")
+    return text[text.rindex(")") + 2 :].split() if text else None
+
+
+def _read(path: str) -> bytes:
+    """Return a file's content, or b'' when it cannot be read. Called thousands of times a second: nothing buffers."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        pieces = []
+        while piece := os.read(descriptor, READ_BYTES):
+            pieces.append(piece)
+        return b"".join(pieces)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def marked(mark: str) -> list[int]:
-    """Return processes whose environment carries `PENSTOCK_REPLICA=mark`, zombies excluded."""
-    wanted = f"{REPLICA_MARK}={mark}".encode()
-    found = []
-    for pid in all_pids():
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue
-        if wanted in environment.split(b"\0"):
-            found.append(pid)
-    return found
+def living() -> Iterator[Living]:
+    """Yield every process that runs. Who was born while this looked is looked at too; see `LISTINGS_MAX`."""
+    seen: set[int] = set()
+    for _ in range(LISTINGS_MAX):
+        fresh = [pid for pid in all_pids() if pid not in seen]
+        if not fresh:
+            return
+        seen.update(fresh)
+        yield from filter(None, map(_living, fresh))
+
+
+def _living(pid: int) -> Living | None:
+    fields = _stat(str(pid))
+    if fields is None or _over(pid, fields):
+        return None
+    headless = fields[0] in _ENDED
+    where = [f"{pid}/task/{thread}" for thread in _threads(pid)] if headless else [str(pid)]
+    mark = next(filter(None, map(_mark, where)), "")
+    unclear = not (mark or headless) and fields[_ENVIRONMENT_END] == "0"
+    return Living(pid, int(fields[19]), int(fields[1]), int(fields[3]), mark, unclear)
+
+
+def _mark(process: str) -> str:
+    environment = _read(f"/proc/{process}/environ")
+    _, found, rest = (b"\0" + environment).partition(f"\0{REPLICA_MARK}=".encode())
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
 
 
 def boot_id() -> str:

@@ -17,6 +17,7 @@ from penstock.engines.local.brain import LEASE_OVER
 from penstock.engines.local.containment import Box, Containment, kill_inside
 from penstock.engines.local.journal import ExitBook, Journal, Known, Line
 from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.procfs import Process
 from penstock.engines.local.spawn import NEVER_RAN_CODE, port_is_free, spawn
 
 log = logging.getLogger(__name__)
@@ -65,16 +66,19 @@ class Replicas:
         if key.rank == 0 and order.world_size > 1 and not port_is_free(order.master_address, order.master_port):
             self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
             return None
-        limits = order.ask.host
+        limits, box = order.ask.host, None
         self._journal.write(Line(key, "spawning", checkpoint=order.checkpoint, limits=limits))
         try:
             box = self._containment.box(self._mark(key), limits)
             devices = tuple(self._devices[i] for i in order.devices)
             gate = spawn(order, devices, self._data, box.gates, self._mark(key))
         except OSError as error:
+            if box is not None:
+                box.remove()
             self._never(key, f"could not be started on {self._node}: {error}")
             return None
         ticks = procfs.start_ticks(gate.pid) or 0
+        box.lead(Process(gate.pid, ticks))
         self._journal.write(Line(key, "started", gate.pid, ticks))
         self._add(Running(key, box, gate.pid, ticks, order.checkpoint, ours=True))
         gate.open()
@@ -93,7 +97,8 @@ class Replicas:
 
     def adopt(self, known: Known) -> int | None:
         """Take over what a former worker had started; return its process number if it may still run."""
-        box = self._containment.box(self._mark(known.key), known.limits, known.pid or None)
+        leader = Process(known.pid, known.ticks) if known.pid else None
+        box = self._containment.box(self._mark(known.key), known.limits, leader)
         if not known.pid:
             running = Running(known.key, box, 0, 0, known.checkpoint, ours=False)
             running.exit = ExitInfo(problem="its agent died before it had started")
@@ -121,6 +126,11 @@ class Replicas:
         if procfs.alive(running.pid, running.ticks):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(running.pid, signal.Signals[running.checkpoint.request_signal])
+
+    def processes(self, key: ReplicaKey) -> list[int]:
+        """Return the living processes of a replica, none when it is not known."""
+        running = self.running.get(key)
+        return running.box.pids() if running is not None else []
 
     def kill(self, key: ReplicaKey) -> None:
         """Kill everything of a replica; goes on in `poll` until nothing is left."""
