@@ -32,6 +32,8 @@ from penstock.ports import Clock, EventStore, FinishedJob
 SNAPSHOT_EVERY_RECORDS = 50_000
 HISTORY_JOBS = 10_000
 """Finished jobs whose run times are looked up at a start, the latest."""
+CHECK_WAIT_MS = 90_000
+"""A node that has not answered by then is asked again to check itself."""
 LEADERSHIP_CHECK_SHARE = 4
 """Leadership is confirmed at least this often within the margin between the node's and the server's lease."""
 
@@ -69,6 +71,7 @@ class Controller:
         self._forecaster: Forecaster | None = None
         self._leases: dict[NodeName, Lease] = {}
         self._pulses = Pulses()
+        self._check_asked: dict[NodeName, int] = {}
         self._confirmed_ms = 0
         self._snapshot_seq = 0
 
@@ -142,6 +145,7 @@ class Controller:
                 fresh += orders.save_orders(self.state, request.job_id)
             elif isinstance(request, msg.TimePassed):
                 fresh += self._pulses.looks(self.state, self._clock.monotonic_ms())
+                fresh += self._checks()
         return Handled(tuple(replies), tuple(fresh), tuple(tx.records))
 
     def _forecast(self, tx: Transaction) -> None:
@@ -240,6 +244,14 @@ class Controller:
         self._pulses.note(self.state, report, self._clock.monotonic_ms())
         reports.on_report(tx, report)
         return msg.ReportTaken(report.seq, ())
+
+    def _checks(self) -> list[orders.Addressed]:
+        """Return the orders to check closed nodes, each node at most every so often."""
+        now_ms = self._clock.monotonic_ms()
+        wanted = orders.check_orders(self.state, self._clock.unix_ms())
+        due = [one for one in wanted if now_ms - self._check_asked.get(one[0], -CHECK_WAIT_MS) >= CHECK_WAIT_MS]
+        self._check_asked.update((name, now_ms) for name, _ in due)
+        return due
 
     def _after_commit(self, request: msg.Request, reply: msg.Reply) -> msg.Reply:
         if isinstance(request, reports.NodeReport) and isinstance(reply, msg.ReportTaken) and reply.accepted:

@@ -15,8 +15,8 @@ from penstock.core.derived import Derived, PastUse, whole_total
 from penstock.core.errors import BrokenInvariant
 from penstock.core.lifecycle import tables
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import ClusterConfig, Node
-from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
+from penstock.core.model.cluster import CHECKED_BY, STRIKES_KEPT, ClusterConfig, Node
+from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import Attempt, ExitInfo, Failure, Job, Replica, StopOrder
 from penstock.core.order.ranks import class_of
 from penstock.core.order.tree import QueueTree
@@ -155,7 +155,7 @@ class State:
                 self._run_times_predicted(event)
             case ev.JobCancelRequested():
                 self._put(replace(self.jobs[event.job_id], cancel_requested=True))
-            case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged():
+            case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged() | ev.NodeStruck():
                 self._node_event(event, record)
             case ev.LeaderElected():
                 self.epoch = event.epoch
@@ -366,21 +366,16 @@ class State:
 
     def _node_event(
         self,
-        event: ev.NodeRegistered | ev.NodeReady | ev.NodeLost | ev.NodeDrainChanged,
+        event: ev.NodeRegistered | ev.NodeReady | ev.NodeLost | ev.NodeDrainChanged | ev.NodeStruck,
         record: ev.Record,
     ) -> None:
         match event:
             case ev.NodeRegistered():
                 old = self.nodes.get(event.spec.name)
                 tables.node_step(old.state if old else None, "registered")
-                node = Node(
-                    spec=event.spec,
-                    incarnation=event.incarnation,
-                    draining=old.draining if old else False,
-                    drain_reason=old.drain_reason if old else "",
-                    registered_ms=record.time_ms,
-                )
-                self._put_node(node)
+                fresh = old or Node(event.spec, event.incarnation)
+                fresh = replace(fresh, spec=event.spec, incarnation=event.incarnation, state="joining", lost_ms=0)
+                self._put_node(replace(fresh, registered_ms=record.time_ms))
             case ev.NodeReady():
                 node = self.nodes[event.node]
                 self._put_node(replace(node, state=tables.node_step(node.state, "ready")))
@@ -388,7 +383,10 @@ class State:
                 self._node_lost(event, record)
             case ev.NodeDrainChanged():
                 node = self.nodes[event.node]
-                self._put_node(replace(node, draining=event.draining, drain_reason=event.reason))
+                self._put_node(drained(node, event, record.time_ms))
+            case ev.NodeStruck():
+                node = self.nodes[event.node]
+                self._put_node(replace(node, strikes=(*node.strikes, record.time_ms)[-STRIKES_KEPT:]))
             case _:
                 assert_never(event)
 
@@ -405,6 +403,24 @@ class State:
             job = self.jobs[job_id]
             assert job.attempt is not None, "it holds the node"
             self._end_replica(job, job.attempt, rank, "node_lost", info, record.time_ms)
+
+
+def drained(node: Node, event: ev.NodeDrainChanged, time_ms: int) -> Node:
+    """Return the node closed or opened; what spoke against it is forgotten with that."""
+    if not event.draining:
+        return replace(
+            node, draining=False, drain_reason=event.reason, closed_by=UserName(""), strikes=(), checks_failed=0
+        )
+    again = node.draining and node.closed_by == event.by == CHECKED_BY
+    return replace(
+        node,
+        draining=True,
+        drain_reason=event.reason,
+        closed_by=event.by,
+        closed_ms=time_ms,
+        closures=node.closures + (event.by == CHECKED_BY and not again),
+        checks_failed=node.checks_failed + again,
+    )
 
 
 def next_failure(before: Failure | None, event: ev.AttemptEnded, step: int) -> Failure | None:

@@ -4,6 +4,7 @@ import msgspec
 
 from penstock.core.faults import planted
 from penstock.core.lifecycle.ending import after_replica_gone
+from penstock.core.lifecycle.health import check_due_ms
 from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, current, foreign
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import (
@@ -67,6 +68,13 @@ class InspectReplica(msgspec.Struct, frozen=True, tag=True):
     """With the names of native functions, which takes seconds."""
 
 
+class CheckNode(msgspec.Struct, frozen=True, tag=True):
+    """Check whether the node can be trusted with work."""
+
+    command: str = ""
+    """For /bin/sh; empty: the agent's own check."""
+
+
 class Acknowledge(msgspec.Struct, frozen=True, tag=True):
     """The exit of this replica is in the log: the node may forget it."""
 
@@ -75,7 +83,7 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True):
 
 _STOP_REASON: dict[str, StopReason] = {"shrink": "resized", "grow": "resized", "defrag": "moved"}
 
-Order = StartReplica | StopReplica | SaveReplica | InspectReplica | Acknowledge
+Order = StartReplica | StopReplica | SaveReplica | InspectReplica | CheckNode | Acknowledge
 Addressed = tuple[NodeName, Order]
 
 
@@ -102,6 +110,16 @@ def orders_of(record: Record, state: State) -> list[Addressed]:
             if r.holds
         ]
     return []
+
+
+def check_orders(state: State, now_ms: int) -> list[Addressed]:
+    """Return the orders to check nodes that were closed for their failures."""
+    found: list[Addressed] = []
+    for name, node in state.nodes.items():
+        due_ms = check_due_ms(node) if node.draining else None
+        if due_ms is not None and due_ms <= now_ms:
+            found.append((name, CheckNode(state.config.settings.node_check)))
+    return found
 
 
 def _grace(job: Job, rank: Rank) -> int:

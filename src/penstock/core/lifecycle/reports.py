@@ -11,6 +11,7 @@ import msgspec
 from penstock.core.faults import planted
 from penstock.core.hang.types import Sight
 from penstock.core.lifecycle.ending import after_replica_gone, finish
+from penstock.core.lifecycle.health import checked, fault_of, strike
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.events import (
@@ -26,6 +27,15 @@ from penstock.core.model.events import (
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo, Gauges, Job, Replica
 from penstock.core.state import State
+
+STOPPED_IN_ORDER = "its agent was stopped"
+
+
+class NodeCheck(msgspec.Struct, frozen=True):
+    """What a node's check of itself came to."""
+
+    passed: bool
+    text: str = ""
 
 
 class ReplicaKey(msgspec.Struct, frozen=True, order=True):
@@ -83,6 +93,7 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     progress: tuple[ProgressSeen, ...] = ()
     inspected: tuple[ReplicaInspected, ...] = ()
     """What was seen of replicas that the server asked about."""
+    check: NodeCheck | None = None
     leaving: bool = False
     """The agent was told to end: with an inventory in which nothing lives, this is its last word."""
 
@@ -105,6 +116,8 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
     node = tx.state.nodes.get(report.node)
     if node is None or node.incarnation != report.incarnation or node.state == "lost":
         return
+    if report.check is not None:
+        checked(tx, report.node, report.check.text, passed=report.check.passed)
     for progress in report.progress:
         _on_progress(tx, progress)
     for seen in report.replicas:
@@ -118,7 +131,7 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
             tx.emit(ReplicaExited(key.job_id, key.attempt, key.rank, info))
             after_replica_gone(tx, key.job_id)
     if report.leaving and all(seen.state == "exited" for seen in report.replicas):
-        lose_node(tx, report.node, "its agent was stopped")
+        lose_node(tx, report.node, STOPPED_IN_ORDER)
     elif node.state == "joining" and not foreign(tx.state, report):
         tx.emit(NodeReady(report.node))
 
@@ -157,6 +170,9 @@ def _on_seen(tx: Transaction, node: NodeName, seen: ReplicaSeen) -> None:
         if replica.state == "allocated" and not info.problem:
             tx.emit(ReplicaStarted(job.id, number, seen.key.rank, seen.pid))
         tx.emit(ReplicaExited(job.id, number, seen.key.rank, info))
+        fault = fault_of(info)
+        if fault:
+            strike(tx, node, fault, job.id)
         after_replica_gone(tx, job.id)
 
 
@@ -190,6 +206,8 @@ def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
     """
     affected = sorted({job_id for job_id, _ in tx.state.derived.load(node).replicas})
     tx.emit(NodeLost(node, reason))
+    if reason != STOPPED_IN_ORDER:
+        strike(tx, node, reason)
     for job_id in affected:
         after_replica_gone(tx, job_id)
 

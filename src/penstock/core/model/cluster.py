@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.model.ids import Incarnation, NodeName, PoolName, QueueName, TenantName
+from penstock.core.model.ids import Incarnation, NodeName, PoolName, QueueName, TenantName, UserName
 from penstock.core.model.resources import Device, Resources
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
@@ -28,6 +28,9 @@ ROOT_QUEUE = QueueName("root")
 DEFAULT_QUEUE = QueueName("default")
 DEFAULT_POOL = PoolName("default")
 DEFAULT_TENANT = TenantName("default")
+CHECKED_BY = UserName("penstock")
+"""Closes nodes for their failures, and opens them again."""
+STRIKES_KEPT = 32
 
 
 class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,6 +61,15 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     drain_reason: str = ""
     registered_ms: int = 0
     lost_ms: int = 0
+    strikes: tuple[int, ...] = ()
+    """When something spoke against it, since it was last opened (unix ms)."""
+    closed_by: UserName = UserName("")
+    """Who closed it for new work, while it is."""
+    closed_ms: int = 0
+    closures: int = 0
+    """How often it was closed for its failures."""
+    checks_failed: int = 0
+    """Since it was closed."""
 
 
 class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -140,6 +152,11 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     victim_sets_tried_max: int = 256
     """Sets of victims tried in order of cost before the search falls back to greedy."""
     infrastructure_retries_max: int = 50
+    node_strikes_max: int = 3
+    """A node that fails this often within `node_strikes_window` gets no new work until it passes a check; 0: never."""
+    node_strikes_window_ms: int = 3_600_000
+    node_check: str = ""
+    """A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices."""
     same_failures_max: int = 3
     """A job that fails this often in the same way at the same step is not tried again; 0 tries all its retries."""
     backoff_first_ms: int = 1_000

@@ -58,6 +58,14 @@ class NodeDrainChanged(Event, tag=True, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
+class NodeStruck(Event, tag=True, frozen=True, omit_defaults=True):
+    """Something spoke against a node."""
+
+    node: NodeName
+    text: str
+    job_id: JobId | None = None
+
+
 class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     job_id: JobId
     spec: JobSpec
@@ -208,6 +216,7 @@ AnyEvent = (
     | NodeReady
     | NodeLost
     | NodeDrainChanged
+    | NodeStruck
     | JobSubmitted
     | RunTimesPredicted
     | StartsEstimated

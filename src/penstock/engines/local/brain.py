@@ -14,8 +14,18 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.core.lifecycle.orders import Acknowledge, InspectReplica, Order, SaveReplica, StartReplica, StopReplica
+from penstock.core.lifecycle.health import SHUT_DOWN
+from penstock.core.lifecycle.orders import (
+    Acknowledge,
+    CheckNode,
+    InspectReplica,
+    Order,
+    SaveReplica,
+    StartReplica,
+    StopReplica,
+)
 from penstock.core.lifecycle.reports import (
+    NodeCheck,
     NodeReport,
     ProgressSeen,
     ReplicaInspected,
@@ -71,7 +81,13 @@ class Inspect(msgspec.Struct, frozen=True):
     native: bool
 
 
-Action = Spawn | AskToStop | AskToSave | KillAll | Forget | Inspect
+class CheckSelf(msgspec.Struct, frozen=True):
+    """Check the node; answer with `on_checked`."""
+
+    command: str
+
+
+Action = CheckSelf | Spawn | AskToStop | AskToSave | KillAll | Forget | Inspect
 
 
 class Entry(msgspec.Struct):
@@ -119,6 +135,7 @@ class Brain:
         self._changed: set[ReplicaKey] = set()
         self._progress: list[tuple[int, ProgressSeen]] = []
         self._inspected: list[ReplicaInspected] = []
+        self._check: NodeCheck | None = None
         self.leaving = False
         """The agent was told to end: nothing starts here any more."""
         self._next_heartbeat_ms = 0
@@ -162,6 +179,8 @@ class Brain:
         return epoch == self._epoch and session == self._session
 
     def _take(self, order: Order, now_ms: int) -> list[Action]:
+        if isinstance(order, CheckNode):
+            return [CheckSelf(order.command)]
         entry = self.entries.get(order.key)
         if isinstance(order, Acknowledge):
             if entry is not None and entry.state == "exited":
@@ -176,7 +195,7 @@ class Brain:
         if isinstance(order, StopReplica):
             return self._stop(order, entry, now_ms)
         if self.leaving and entry is None:
-            info = ExitInfo(problem="its node is being shut down")
+            info = ExitInfo(problem=SHUT_DOWN)
             self.entries[order.key] = Entry(order.key, "exited", exit=info)
             self._changed.add(order.key)
             return []
@@ -236,6 +255,10 @@ class Brain:
         self._progress.append((0, seen))
         del self._progress[:-PROGRESS_KEPT_MAX]
 
+    def on_checked(self, check: NodeCheck) -> None:
+        """Tell what the check came to, once: the server asks again if it does not hear."""
+        self._check = check
+
     def on_inspected(self, seen: ReplicaInspected) -> None:
         """Tell what was seen of a replica, once: the server asks again if it does not hear."""
         self._inspected.append(seen)
@@ -278,7 +301,7 @@ class Brain:
             return None
         full = now_ms >= self._next_heartbeat_ms
         fresh = any(seq == 0 for seq, _ in self._progress)
-        if not full and not self._changed and not fresh and not self._inspected:
+        if not full and not self._changed and not fresh and not self._inspected and self._check is None:
             return None
         if full:
             self._next_heartbeat_ms = now_ms + self.heartbeat_ms
@@ -300,9 +323,11 @@ class Brain:
             replicas=tuple(self._seen(self.entries[k]) for k in keys if k in self.entries),
             progress=tuple(told),
             inspected=tuple(self._inspected),
+            check=self._check,
             leaving=self.leaving,
         )
         self._inspected.clear()
+        self._check = None
         return AgentReport(self._epoch, self._session, report)
 
     def report_all(self) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.hang.types import FRAMES_MAX, Frame, Sight
-from penstock.core.lifecycle.reports import ReplicaInspected, ReplicaKey
+from penstock.core.lifecycle.reports import NodeCheck, ReplicaInspected, ReplicaKey
 from penstock.engines.local import procfs
 
 APART_S = 1.0
@@ -27,6 +27,7 @@ APART_S = 1.0
 AT_ONCE = 8
 STACK_WAIT_S = 2.0
 NATIVE_WAIT_S = 6.0
+CHECK_WAIT_S = 60.0
 NO_TOOL = "py-spy is not installed: pip install 'penstock[hang]'"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -36,7 +37,7 @@ class Inspector:
 
     def __init__(self) -> None:
         self._orders: queue.SimpleQueue[tuple[ReplicaKey, list[int], bool]] = queue.SimpleQueue()
-        self._seen: queue.SimpleQueue[ReplicaInspected] = queue.SimpleQueue()
+        self._seen: queue.SimpleQueue[ReplicaInspected | NodeCheck] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="penstock-look")
         self._thread: threading.Thread | None = None
 
@@ -47,7 +48,11 @@ class Inspector:
             self._thread = threading.Thread(target=self._run, name="penstock-inspector", daemon=True)
             self._thread.start()
 
-    def seen(self) -> Iterator[ReplicaInspected]:
+    def check(self, command: str, folder: Path) -> None:
+        """Check the node by a command for /bin/sh, or by our own check when it is empty."""
+        self._pool.submit(self._check, command, folder)
+
+    def seen(self) -> Iterator[ReplicaInspected | NodeCheck]:
         """Yield what was seen since the last call."""
         with contextlib.suppress(queue.Empty):
             while True:
@@ -65,6 +70,17 @@ class Inspector:
             for look, (_, _, native) in zip(first, orders, strict=True):
                 self._pool.submit(self._finish, look, native=native)
 
+    def _check(self, command: str, folder: Path) -> None:
+        own = [sys.executable, "-m", "penstock.engines.local.selfcheck", str(folder)]
+        words = ["/bin/sh", "-c", command] if command else own
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=CHECK_WAIT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self._seen.put(NodeCheck(False, str(error)))
+            return
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        self._seen.put(NodeCheck(done.returncode == 0, lines[-1][:500] if lines else f"exit {done.returncode}"))
+
     def _finish(self, look: "_First", *, native: bool) -> None:
         self._seen.put(ReplicaInspected(look.key, look.second(native=native)))
 
@@ -78,7 +94,7 @@ class _First:
         self._cpu = _cpu_ticks(self._pid)
         self._at_s = time.monotonic()
         # States first: py-spy may disturb what they say for a moment.
-        self._states = {pid: _state(pid) for pid in pids}
+        self._states = {pid: state_of(pid) for pid in pids}
         self._stack, self._problem = stack_of(self._pid)
 
     def second(self, *, native: bool) -> Sight:
@@ -108,7 +124,8 @@ def _cpu_ticks(pid: int) -> int | None:
     return int(fields[11]) + int(fields[12]) if fields else None
 
 
-def _state(pid: int) -> str:
+def state_of(pid: int) -> str:
+    """Return the state of a process's first thread as in /proc/PID/stat, X when it is gone."""
     fields = _first_thread(pid)
     return fields[0] if fields else "X"
 

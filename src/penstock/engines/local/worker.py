@@ -18,7 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.lifecycle.health import SHUT_DOWN
+from penstock.core.lifecycle.reports import NodeCheck, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
@@ -215,7 +216,10 @@ class Worker:
                 self._read_progress(key)
                 bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
         for seen in self._inspector.seen():
-            self._brain.on_inspected(seen)
+            if isinstance(seen, NodeCheck):
+                self._brain.on_checked(seen)
+            else:
+                self._brain.on_inspected(seen)
         if self._ending:
             self._end_all(now_ms)
         self._act(self._brain.on_time(now_ms))
@@ -233,7 +237,7 @@ class Worker:
         for entry in self._brain.living():
             if entry.state != "stopping":
                 entry.state, entry.stop_sent = "stopping", True
-                entry.problem = entry.problem or "its node was shut down"
+                entry.problem = entry.problem or SHUT_DOWN
                 entry.kill_at_ms = now_ms + SHUTDOWN_GRACE_MS
                 self._replicas.ask_to_stop(entry.key, entry.kill_at_ms)
 
@@ -255,6 +259,8 @@ class Worker:
                     self._replicas.kill(action.key)
                 case br.Forget():
                     self._replicas.forget(action.key)
+                case br.CheckSelf():
+                    self._inspector.check(action.command, self._data.root)
                 case br.Inspect():
                     self._inspector.look(action.key, self._replicas.processes(action.key), native=action.native)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
+from penstock.core.lifecycle.reports import NodeCheck, ProgressSeen, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
@@ -240,7 +240,9 @@ class SimNode:
                         self._end(action.key, ExitInfo(signal=9))
                     elif action.key in brain.entries:
                         brain.on_gone(action.key, ExitInfo(problem="it was never there"))
-                case br.Forget() | br.AskToSave():
+                case br.CheckSelf():
+                    brain.on_checked(NodeCheck(True))
+                case br.Forget() | br.AskToSave() | br.Inspect():
                     pass
         self._journal()
 

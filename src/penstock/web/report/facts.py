@@ -107,6 +107,7 @@ def gather(records: Iterable[ev.Record]) -> Facts:
                 | ev.JobCancelRequested()
                 | ev.RunTimesPredicted()
                 | ev.StartsEstimated()
+                | ev.NodeStruck()
                 | ev.ProgressNoted()
                 | ev.HangFound()
             ):

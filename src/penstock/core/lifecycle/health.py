@@ -1,0 +1,68 @@
+"""Nodes that fail again and again: counted, closed for new work, opened again once they pass a check.
+
+Only what speaks against the node counts: that it was lost, that it could not start a program, that a program met an
+error of its devices or disks. A program that fails by itself says nothing about where it ran.
+"""
+
+import re
+
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.cluster import CHECKED_BY, Node
+from penstock.core.model.events import NodeDrainChanged, NodeStruck
+from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.jobs import ExitInfo
+from penstock.core.units import format_duration
+
+_NODE_FAULT = re.compile(
+    r"uncorrectable ECC|fallen off the bus|no CUDA-capable device|CUDA-capable device\(s\) is/are busy|NVML|Xid"
+    r"|CUDA driver|HIP error: no|hardware error|Input/output error|Stale file handle|Read-only file system"
+    r"|No space left on device",
+    re.IGNORECASE,
+)
+SHUT_DOWN = "its node was shut down"
+CHECK_FIRST_MS = 60_000
+CHECK_MOST_MS = 3_600_000
+
+
+def fault_of(info: ExitInfo) -> str:
+    """Return what of an exit speaks against the node, or ''."""
+    if info.stop_sent or info.problem == SHUT_DOWN:
+        return ""
+    return info.problem or (info.note if _NODE_FAULT.search(info.note) else "")
+
+
+def strike(tx: Transaction, name: NodeName, text: str, job_id: JobId | None = None) -> None:
+    """Count something against a node; close it when that has happened too often."""
+    settings = tx.state.config.settings
+    if not settings.node_strikes_max or name not in tx.state.nodes:
+        return
+    tx.emit(NodeStruck(name, text, job_id))
+    node = tx.state.nodes[name]
+    recent = [ms for ms in node.strikes if tx.now_ms - ms <= settings.node_strikes_window_ms]
+    if len(recent) >= settings.node_strikes_max and not node.draining:
+        within = format_duration(max(1_000, recent[-1] - recent[0]))
+        reason = f"{len(recent)} failures within {within}, the last: {text}"
+        tx.emit(NodeDrainChanged(name, True, CHECKED_BY, reason))
+
+
+def check_due_ms(node: Node) -> int | None:
+    """Return when a node that was closed for its failures may be checked (unix ms); None for any other.
+
+    At once the first time; then it waits longer with each time that it was closed.
+    """
+    if not node.draining or node.closed_by != CHECKED_BY or node.state != "ready":
+        return None
+    again = node.closures - 1 + node.checks_failed
+    wait_ms = min(CHECK_MOST_MS, CHECK_FIRST_MS * 2 ** min(again - 1, 12)) if again > 0 else 0
+    return node.closed_ms + wait_ms
+
+
+def checked(tx: Transaction, name: NodeName, text: str, *, passed: bool) -> None:
+    """Open a node again that passed its check; a failed one is noted, and it stays closed."""
+    node = tx.state.nodes.get(name)
+    if node is None or check_due_ms(node) is None:
+        return
+    if passed:
+        tx.emit(NodeDrainChanged(name, False, CHECKED_BY, "it passed its check"))
+    else:
+        tx.emit(NodeDrainChanged(name, True, CHECKED_BY, f"it failed its check: {text}"))

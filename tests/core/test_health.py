@@ -1,0 +1,115 @@
+"""Nodes that fail again and again: closed, checked, opened again."""
+
+import pytest
+
+from penstock.core.lifecycle.health import CHECK_FIRST_MS, SHUT_DOWN, check_due_ms, fault_of
+from penstock.core.lifecycle.orders import CheckNode, check_orders
+from penstock.core.lifecycle.reports import NodeCheck
+from penstock.core.model.jobs import ExitInfo
+from tests.core.builders import cluster
+
+
+def fails(w, times=1, node="n0", **exit_fields):
+    """Let jobs that start on the node meet an error of it."""
+    told = {"problem": f"could not be started on {node}: disk"} | exit_fields
+    for _ in range(times):
+        info = dict(told)
+        job = w.submit(retries_max=9)
+        w.cycle()
+        w.exit_replica(job, 0, info.pop("code", None), **info)
+        w.now += 1_000
+        w.cancel(job)
+
+
+def check(w, *, passed, node="n0"):
+    w.report(node, inventory=False, check=NodeCheck(passed, "disk: no space"))
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        (ExitInfo(problem="could not be started"), "could not be started"),
+        (
+            ExitInfo(1, note="RuntimeError: CUDA error: uncorrectable ECC error"),
+            "RuntimeError: CUDA error: uncorrectable ECC error",
+        ),
+        (ExitInfo(1, note="OSError: [Errno 5] Input/output error"), "OSError: [Errno 5] Input/output error"),
+        (ExitInfo(1, note="ValueError: bad row"), ""),
+        (ExitInfo(1), ""),
+        (ExitInfo(signal=9), ""),
+        (ExitInfo(problem=SHUT_DOWN), ""),
+        (ExitInfo(problem="lost", stop_sent=True), ""),
+    ],
+    ids=str,
+)
+def test_only_what_speaks_against_the_node_counts(info, expected):
+    assert fault_of(info) == expected
+
+
+def test_the_third_failure_closes_the_node():
+    w = cluster(1, 1)
+    fails(w, 2)
+    assert not w.state.nodes["n0"].draining
+    fails(w)
+    node = w.state.nodes["n0"]
+    assert (node.draining, node.closed_by) == (True, "penstock")
+    assert node.drain_reason == "3 failures within 2.0s, the last: could not be started on n0: disk"
+
+
+def test_failures_far_apart_do_not_add_up():
+    w = cluster(1, 1)
+    for _ in range(5):
+        fails(w)
+        w.now += 1_900_000
+    assert not w.state.nodes["n0"].draining
+
+
+def test_programs_that_fail_by_themselves_close_nothing():
+    w = cluster(1, 1)
+    fails(w, 9, problem="", code=None, signal=11)
+    assert w.state.nodes["n0"].strikes == ()
+
+
+def test_it_can_be_switched_off():
+    w = cluster(1, 1, node_strikes_max=0)
+    fails(w, 9)
+    assert not w.state.nodes["n0"].draining
+
+
+def test_a_closed_node_is_checked_and_opens_when_it_passes():
+    w = cluster(1, 1, node_check="./fit")
+    fails(w, 3)
+    assert check_orders(w.state, w.now) == [("n0", CheckNode("./fit"))]
+    check(w, passed=True)
+    node = w.state.nodes["n0"]
+    assert (node.draining, node.strikes, node.closures) == (False, (), 1)
+    assert check_orders(w.state, w.now) == []
+
+
+def test_each_time_it_waits_longer_for_its_check():
+    w = cluster(1, 1)
+    waits = []
+    for _ in range(4):
+        fails(w, 3)
+        node = w.state.nodes["n0"]
+        waits.append(check_due_ms(node) - node.closed_ms)
+        w.now += waits[-1]
+        check(w, passed=True)
+    assert waits == [0, CHECK_FIRST_MS, 2 * CHECK_FIRST_MS, 4 * CHECK_FIRST_MS]
+
+
+def test_a_failed_check_keeps_it_closed_and_says_why():
+    w = cluster(1, 1)
+    fails(w, 3)
+    check(w, passed=False)
+    node = w.state.nodes["n0"]
+    assert (node.draining, node.drain_reason) == (True, "it failed its check: disk: no space")
+    assert check_due_ms(node) == node.closed_ms + CHECK_FIRST_MS
+
+
+def test_what_a_person_closed_no_check_opens():
+    w = cluster(1, 1)
+    w.drain("n0")
+    check(w, passed=True)
+    assert w.state.nodes["n0"].draining
+    assert check_orders(w.state, w.now) == []
