@@ -68,7 +68,8 @@ def run(running: Server, how: str, seed: int) -> tuple[bool, float, float]:
 
 def began_ms(running: Server, job_id: int) -> int:
     """Return when the program said that it would hang; else its last progress (a data loader says nothing)."""
-    said = [path.read_text().partition("hangs at ")[2].split() for _, _, path in DataFolder(running.data).outputs(job_id)]
+    outputs = DataFolder(running.data).outputs(job_id)
+    said = [path.read_text().partition("hangs at ")[2].split() for _, _, path in outputs]
     times = [round(float(words[0]) * 1000) for words in said if words]
     if times:
         return times[0]

@@ -39,6 +39,7 @@ from penstock.server.app import create_app
 from penstock.server.auth import Tokens, ensure_agent_token, write_private
 from penstock.server.backend import Backend, deliver_on
 from penstock.server.foresight import Foresight
+from penstock.server.scaler import Scaler
 from penstock.store.sqlite import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -170,6 +171,7 @@ class _Running:
         self._service.start()
         self._announce(listener.getsockname()[1], agent_port)
         keepers = [asyncio.create_task(self._keep_agents()), asyncio.create_task(self._foresight.keep())]
+        keepers.append(asyncio.create_task(Scaler(self._backend).keep()))
         try:
             await self._http(listener)
         finally:

@@ -207,6 +207,11 @@ class Controller:
                 return msg.PlanCommitted(orders.apply_plan(tx, request.plan))
             case msg.TakeImage():
                 return msg.ImageTaken(self.state.image())
+            case msg.NoteCapacity():
+                named = tuple(job_id for one in request.missing for job_id in one.job_ids[:1])
+                waiting = sum(one.count for one in request.missing)
+                tx.emit(ev.CapacityRequested(named, waiting, request.accepted, request.answer))
+                return msg.Done()
             case msg.NoteEstimates():
                 return msg.Done(requests.note_estimates(tx, request.made_ms, request.estimates))
             case _:

@@ -9,6 +9,7 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
 from penstock.core.plan import Plan
+from penstock.core.scaleout import Missing
 from penstock.core.state import Image
 
 
@@ -63,8 +64,17 @@ class NoteEstimates(msgspec.Struct, frozen=True):
     estimates: tuple[StartEstimate, ...]
 
 
+class NoteCapacity(msgspec.Struct, frozen=True):
+    """Keep in the log that the provider of nodes was asked, and what it said."""
+
+    missing: tuple[Missing, ...]
+    accepted: bool
+    answer: str
+
+
 Request = (
-    Submit
+    NoteCapacity
+    | Submit
     | Cancel
     | AskCheckpoint
     | Drain

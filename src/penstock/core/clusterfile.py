@@ -276,6 +276,8 @@ def _settings(reader: Reader, raw: object) -> c.Settings:
             values[numbers[name]] = reader.quantity(name, value, parse_milli, "0.8, in steps of 0.001")
         elif hints.get(name) is bool:
             values[name] = reader.flag(name, value, default=False)
+        elif hints.get(name) is str:
+            values[name] = reader.text(name, value)
         elif name in hints:
             values[name] = reader.integer(name, value, low=0, high=2**53, default=0)
     settings = c.Settings(**values)

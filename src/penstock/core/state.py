@@ -149,7 +149,7 @@ class State:
             case ev.HangFound():
                 job, _ = self.attempt_of(event.job_id, event.attempt)
                 self._put(replace(job, progress=replace(job.progress, hang=event.text, hang_ranks=event.ranks)))
-            case ev.StartsEstimated():
+            case ev.StartsEstimated() | ev.CapacityRequested():
                 pass
             case ev.RunTimesPredicted():
                 self._run_times_predicted(event)

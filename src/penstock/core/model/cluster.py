@@ -157,6 +157,14 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     node_strikes_window_ms: int = 3_600_000
     node_check: str = ""
     """A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices."""
+    scale_command: str = ""
+    """A command for /bin/sh that gets nodes: what is missing comes as JSON on its standard input."""
+    scale_url: str = ""
+    """Where what is missing is posted to, where no command is declared."""
+    scale_after_ms: int = 60_000
+    """Jobs that have waited for capacity this long count as missing it."""
+    scale_every_ms: int = 120_000
+    """The provider is asked again after this long."""
     same_failures_max: int = 3
     """A job that fails this often in the same way at the same step is not tried again; 0 tries all its retries."""
     backoff_first_ms: int = 1_000

@@ -86,6 +86,16 @@ class RunTimesPredicted(Event, tag=True, frozen=True, omit_defaults=True):
     """Job, expected length, length hardly exceeded (ms)."""
 
 
+class CapacityRequested(Event, tag=True, frozen=True, omit_defaults=True):
+    """The provider of nodes was asked for more."""
+
+    job_ids: tuple[JobId, ...]
+    """Jobs that wait for it, the first of each shape."""
+    jobs: int
+    accepted: bool
+    answer: str = ""
+
+
 class StartsEstimated(Event, tag=True, frozen=True, omit_defaults=True):
     """What was said of when these waiting jobs start; nothing is decided by it."""
 
@@ -220,6 +230,7 @@ AnyEvent = (
     | JobSubmitted
     | RunTimesPredicted
     | StartsEstimated
+    | CapacityRequested
     | JobCancelRequested
     | AttemptAllocated
     | ReplicaStarted

@@ -108,6 +108,7 @@ def gather(records: Iterable[ev.Record]) -> Facts:
                 | ev.RunTimesPredicted()
                 | ev.StartsEstimated()
                 | ev.NodeStruck()
+                | ev.CapacityRequested()
                 | ev.ProgressNoted()
                 | ev.HangFound()
             ):
