@@ -105,6 +105,68 @@ def test_a_program_asked_to_save_goes_on(server):
     assert server.ended(key) == ExitInfo(0, stop_sent=True)
 
 
+SLOW_TO_SAVE = """
+import signal, sys, time
+def stop(*_):
+    time.sleep(1.0)
+    print("saved", flush=True)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGUSR1, lambda *_: print("saving", flush=True))
+print("ready", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def around(tmp_path):
+    """Return a command that runs a program, slow to save, within a shell that knows nothing of signals."""
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW_TO_SAVE)
+    return "sh", "-c", f"{sys.executable} -S {script}; true"
+
+
+def test_a_program_within_a_shell_has_its_grace_though_the_shell_falls_at_once(server, around):
+    key = server.start(*around)
+    server.said(key, "ready")
+    server.order(StopReplica(key, 30_000))
+    assert server.ended(key) == ExitInfo(signal=int(signal.SIGTERM), stop_sent=True)
+    server.said(key, "saved")
+
+
+def test_what_a_fallen_shell_has_left_is_killed_after_the_grace(server):
+    key = server.start("sh", "-c", "sh -c \"trap '' TERM; echo ready; while :; do sleep 0.01; done\"; true")
+    server.said(key, "ready")
+    server.order(StopReplica(key, 200))
+    assert server.ended(key) == ExitInfo(signal=int(signal.SIGTERM), stop_sent=True)
+
+
+def _worker(server):
+    guardian = agent_pid(server.data, "n1")
+    return int(Path(f"/proc/{guardian}/task/{guardian}/children").read_text().split()[0])
+
+
+def test_the_grace_within_a_shell_outlasts_the_agents_worker(own_server, around):
+    key = own_server.start(*around)
+    own_server.said(key, "ready")
+    worker = _worker(own_server)
+    own_server.order(StopReplica(key, 30_000))
+    own_server.seen(key, "stopping")
+    os.kill(worker, signal.SIGKILL)
+    assert own_server.ended(key).signal == signal.SIGTERM
+    own_server.said(key, "saved")
+
+
+def test_a_program_within_a_shell_is_asked_to_save(server, around):
+    key = server.start(*around, checkpoint=CheckpointSpec(request_signal="SIGUSR1"))
+    server.said(key, "ready")
+    server.order(SaveReplica(key))
+    server.said(key, "saving")
+    server.order(StopReplica(key, 0))
+    server.ended(key)
+
+
 def test_reports_of_a_program_are_passed_on(server):
     script = 'echo \'{"kind":"resumed","step":2}\n{"kind":"checkpoint","step":5,"bytes":9,"why":"asked"}\''
     key = server.start("sh", "-c", script + ' > "$PENSTOCK_REPORT_FILE"')

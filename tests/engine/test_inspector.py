@@ -12,7 +12,11 @@ from penstock.core.hang.stacks import activity
 from penstock.core.lifecycle.reports import NodeCheck, ReplicaKey
 from penstock.engines.local import inspector as looks
 from penstock.engines.local import selfcheck
+from penstock.engines.local.containment import SessionContainment
 from penstock.engines.local.inspector import Inspector, program_of
+from penstock.engines.local.journal import ExitBook, Journal
+from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.replicas import Replicas
 
 KEY = ReplicaKey(1, 1, 2)
 SLEEPS = "import time\ndef blocked():\n    print('up', flush=True)\n    time.sleep(600)\nblocked()"
@@ -125,3 +129,18 @@ def test_a_check_of_ones_own_says_what_is_wrong(tmp_path):
 
 def test_a_disk_that_cannot_be_written_is_found(tmp_path):
     assert selfcheck.disk(tmp_path / "missing").startswith("disk: ")
+
+
+def test_an_agent_that_takes_exits_takes_none_of_the_checks(tmp_path):
+    """The worker reaps at every SIGCHLD: a check's exit must not be lost to it, or a bad node would be opened."""
+    replicas = Replicas(
+        "n1", DataFolder(tmp_path), SessionContainment(), {}, Journal(tmp_path / "j"), ExitBook(tmp_path / "e"), print
+    )
+    inspector, answers = Inspector(), []
+    for _ in range(30):
+        inspector.check("exit 3", tmp_path)
+    deadline = time.monotonic() + 60
+    while len(answers) < 30 and time.monotonic() < deadline:
+        replicas.reap()
+        answers += inspector.seen()
+    assert answers == [NodeCheck(False, "exit 3")] * 30

@@ -55,6 +55,19 @@ def session_of(pid: int) -> int | None:
     return int(fields[3]) if fields else None
 
 
+def parent_of(pid: int) -> int | None:
+    fields = _stat(str(pid))
+    return int(fields[1]) if fields else None
+
+
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
 def _over(pid: int, fields: list[str]) -> bool:
     if fields[0] not in _ENDED:
         return False

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -39,6 +39,8 @@ class Running(msgspec.Struct):
     """Whether this worker is its parent; else the guardian tells of its exit."""
     missing_since_ms: int | None = None
     exit: ExitInfo | None = None
+    stopping: bool = False
+    """It was asked to stop, and has its grace."""
 
 
 class Replicas:
@@ -59,6 +61,8 @@ class Replicas:
         self.running: dict[ReplicaKey, Running] = {}
         self._by_pid: dict[int, ReplicaKey] = {}
         self._killing: set[ReplicaKey] = set()
+        self._leaving: set[ReplicaKey] = set()
+        """Their leader fell to the stop signal; what it had started may still save, until it is killed."""
 
     def start(self, order: StartReplica) -> int | None:
         """Start a replica and return its process number, or report it gone and return None."""
@@ -105,7 +109,9 @@ class Replicas:
             self.running[known.key] = running
             self._killing.add(known.key)
             return None
-        self._add(Running(known.key, box, known.pid, known.ticks, known.checkpoint, ours=False))
+        running = Running(known.key, box, known.pid, known.ticks, known.checkpoint, ours=False)
+        running.stopping = known.stopping
+        self._add(running)
         return known.pid
 
     def ask_to_stop(self, key: ReplicaKey, kill_at_ms: int) -> None:
@@ -114,18 +120,23 @@ class Replicas:
         if running is None or not running.pid:
             return
         self._journal.write(Line(key, "stopping", kill_at_ms=kill_at_ms))
+        running.stopping = True
         if running.exit is None and procfs.alive(running.pid, running.ticks):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(running.pid, signal.Signals[running.checkpoint.stop_signal])
 
     def ask_to_save(self, key: ReplicaKey) -> None:
-        """Send the program's save-and-carry-on signal, if it declared one, to the program alone."""
+        """Send the program's save-and-carry-on signal, if it declared one, to the program alone.
+
+        Often that is not the leader but what a shell started; to processes that do not catch it the signal is deadly.
+        """
         running = self.running.get(key)
         if running is None or not running.checkpoint.request_signal or running.exit is not None:
             return
-        if procfs.alive(running.pid, running.ticks):
+        number = signal.Signals[running.checkpoint.request_signal]
+        for pid in catchers(running.pid, running.box.pids(), number):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(running.pid, signal.Signals[running.checkpoint.request_signal])
+                os.kill(pid, number)
 
     def processes(self, key: ReplicaKey) -> list[int]:
         """Return the living processes of a replica, none when it is not known."""
@@ -140,22 +151,23 @@ class Replicas:
             kill_inside(running.box)
 
     def reap(self) -> None:
-        """Take the exits of our own children: noted first, reaped after, so that a crash between loses none."""
-        while True:
+        """Take the exits of our own programs: noted first, reaped after, so that a crash between loses none.
+
+        Only of these: the inspector's tools are our children too, and their exits are not ours to take.
+        """
+        for pid, key in list(self._by_pid.items()):
+            running = self.running[key]
+            if not running.ours or running.exit is not None:
+                continue
             try:
-                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                return
+                continue
             if info is None:
-                return
+                continue
             code, number = (info.si_status, None) if info.si_code == os.CLD_EXITED else (None, info.si_status)
-            key = self._by_pid.get(info.si_pid)
-            if key is None:
-                ticks = procfs.start_ticks(info.si_pid) or 0
-                self._exits.add(info.si_pid, ticks, code, number)
-            else:
-                self._leader_ended(self.running[key], code, number)
-            os.waitpid(info.si_pid, 0)
+            self._leader_ended(running, code, number)
+            os.waitpid(pid, 0)
 
     def poll(self, now_ms: int) -> None:
         """Look after what sends no signal: adopted processes, and boxes that are being emptied."""
@@ -168,10 +180,14 @@ class Replicas:
             running = self.running[key]
             if kill_inside(running.box) and running.exit is not None:
                 self._finish(key, running.exit)
+        for key in list(self._leaving - self._killing):
+            running = self.running[key]
+            if not running.box.pids() and running.box.empty() and running.exit is not None:
+                self._finish(key, running.exit)
 
     @property
     def needs_polling(self) -> bool:
-        return bool(self._killing) or any(not r.ours for r in self.running.values())
+        return bool(self._killing or self._leaving) or any(not r.ours for r in self.running.values())
 
     def _poll_adopted(self, running: Running, now_ms: int) -> None:
         noted = self._exits.exits.pop((running.pid, running.ticks), None)
@@ -194,12 +210,25 @@ class Replicas:
         elif number == signal.SIGKILL and (note := running.box.note()):
             info = ExitInfo(signal=number, note=note)
         running.exit = info
-        if kill_inside(running.box):
+        if running.stopping and number == signal.Signals[running.checkpoint.stop_signal] and running.box.pids():
+            # A shell around the program: it does not catch the signal, the program does, and is saving now.
+            if running.ours:
+                self._exits.add(running.pid, running.ticks, code, number)
+            self._leaving.add(running.key)
+            self._ask_others(running)
+        elif kill_inside(running.box):
             self._finish(running.key, info)
         else:
             if running.ours:  # it is reaped before the box is empty: keep its exit for the next worker
                 self._exits.add(running.pid, running.ticks, code, number)
             self._killing.add(running.key)
+
+    def _ask_others(self, running: Running) -> None:
+        """Send the stop signal to what is left of a replica and was not in the group that got it."""
+        for pid in running.box.pids():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(pid) != running.pid:
+                    os.kill(pid, signal.Signals[running.checkpoint.stop_signal])
 
     def _ended_by_lease(self, running: Running) -> bool:
         self._exits.refresh()
@@ -209,6 +238,7 @@ class Replicas:
         """Say that nothing is left of the replica. Its box goes first: once the journal has the exit, no heir looks."""
         running = self.running.pop(key, None)
         self._killing.discard(key)
+        self._leaving.discard(key)
         if running is not None:
             self._by_pid.pop(running.pid, None)
             running.box.remove()
@@ -220,3 +250,21 @@ class Replicas:
         self._journal.write(Line(key, "forgotten"))
         for path in (self._data.report(key), self._data.never_ran(key)):
             path.unlink(missing_ok=True)
+
+
+def catchers(leader: int, pids: Sequence[int], number: int) -> list[int]:
+    """Return those of `pids` that catch a signal, from the leader down; what they have started themselves is left out.
+
+    A data loader's worker inherits the handler of the program, and would end.
+    """
+    children: dict[int, list[int]] = {}
+    for pid in pids:
+        children.setdefault(procfs.parent_of(pid) or 0, []).append(pid)
+    found, reached = [], [leader]
+    while reached:
+        pid = reached.pop()
+        if procfs.catches(pid, number):
+            found.append(pid)
+        else:
+            reached += children.get(pid, [])
+    return found
