@@ -6,23 +6,23 @@ from penstock.core.lifecycle.health import CHECK_FIRST_MS, SHUT_DOWN, check_due_
 from penstock.core.lifecycle.orders import CheckNode, check_orders
 from penstock.core.lifecycle.reports import NodeCheck
 from penstock.core.model.jobs import ExitInfo
-from tests.core.builders import cluster
+from tests.core.builders import cluster, node
 
 
-def fails(w, times=1, node="n0", **exit_fields):
+def fails(w, times=1, name="n0", **exit_fields):
     """Let jobs that start on the node meet an error of it."""
-    told = {"problem": f"could not be started on {node}: disk"} | exit_fields
+    told = {"problem": f"could not be started on {name}: disk"} | exit_fields
     for _ in range(times):
         info = dict(told)
         job = w.submit(retries_max=9)
         w.cycle()
         w.exit_replica(job, 0, info.pop("code", None), **info)
-        w.now += 1_000
+        w.now += 11_000
         w.cancel(job)
 
 
-def check(w, *, passed, node="n0"):
-    w.report(node, inventory=False, check=NodeCheck(passed, "disk: no space"))
+def check(w, *, passed, name="n0"):
+    w.report(name, inventory=False, check=NodeCheck(passed, "disk: no space"))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,8 @@ def check(w, *, passed, node="n0"):
         (ExitInfo(1, note="OSError: [Errno 5] Input/output error"), "OSError: [Errno 5] Input/output error"),
         (ExitInfo(1, note="ValueError: bad row"), ""),
         (ExitInfo(1), ""),
+        (ExitInfo(problem="could not be started on n0: [Errno 7] Argument list too long"), ""),
+        (ExitInfo(problem="rendezvous port 20001 of n0 is in use"), ""),
         (ExitInfo(signal=9), ""),
         (ExitInfo(problem=SHUT_DOWN), ""),
         (ExitInfo(problem="lost", stop_sent=True), ""),
@@ -51,9 +53,9 @@ def test_the_third_failure_closes_the_node():
     fails(w, 2)
     assert not w.state.nodes["n0"].draining
     fails(w)
-    node = w.state.nodes["n0"]
-    assert (node.draining, node.closed_by) == (True, "penstock")
-    assert node.drain_reason == "3 failures within 2.0s, the last: could not be started on n0: disk"
+    found = w.state.nodes["n0"]
+    assert (found.draining, found.closed_by) == (True, "penstock")
+    assert found.drain_reason == "3 failures within 22s, the last: could not be started on n0: disk"
 
 
 def test_failures_far_apart_do_not_add_up():
@@ -81,8 +83,8 @@ def test_a_closed_node_is_checked_and_opens_when_it_passes():
     fails(w, 3)
     assert check_orders(w.state, w.now) == [("n0", CheckNode("./fit"))]
     check(w, passed=True)
-    node = w.state.nodes["n0"]
-    assert (node.draining, node.strikes, node.closures) == (False, (), 1)
+    found = w.state.nodes["n0"]
+    assert (found.draining, found.strikes, found.closures) == (False, (), 1)
     assert check_orders(w.state, w.now) == []
 
 
@@ -91,8 +93,8 @@ def test_each_time_it_waits_longer_for_its_check():
     waits = []
     for _ in range(4):
         fails(w, 3)
-        node = w.state.nodes["n0"]
-        waits.append(check_due_ms(node) - node.closed_ms)
+        found = w.state.nodes["n0"]
+        waits.append(check_due_ms(found) - found.closed_ms)
         w.now += waits[-1]
         check(w, passed=True)
     assert waits == [0, CHECK_FIRST_MS, 2 * CHECK_FIRST_MS, 4 * CHECK_FIRST_MS]
@@ -102,9 +104,9 @@ def test_a_failed_check_keeps_it_closed_and_says_why():
     w = cluster(1, 1)
     fails(w, 3)
     check(w, passed=False)
-    node = w.state.nodes["n0"]
-    assert (node.draining, node.drain_reason) == (True, "it failed its check: disk: no space")
-    assert check_due_ms(node) == node.closed_ms + CHECK_FIRST_MS
+    found = w.state.nodes["n0"]
+    assert (found.draining, found.drain_reason) == (True, "it failed its check: disk: no space")
+    assert check_due_ms(found) == found.closed_ms + CHECK_FIRST_MS
 
 
 def test_what_a_person_closed_no_check_opens():
@@ -113,3 +115,33 @@ def test_what_a_person_closed_no_check_opens():
     check(w, passed=True)
     assert w.state.nodes["n0"].draining
     assert check_orders(w.state, w.now) == []
+
+
+def test_one_job_alone_closes_no_node():
+    w = cluster(1, 1)
+    job = w.submit(retries_max=99)
+    for _ in range(6):
+        w.now += 700_000
+        w.run(job)
+        w.exit_replica(job, 0, 1, note="OSError: [Errno 5] Input/output error")
+    w.now += 700_000
+    assert not w.state.nodes["n0"].draining
+
+
+def test_what_happens_at_once_counts_once():
+    w = cluster(1, 4)
+    jobs = [w.submit(1) for _ in range(4)]
+    w.run(*jobs)
+    for job in jobs:
+        w.exit_replica(job, 0, None, problem="could not be started on n0: disk")
+    assert len(w.state.nodes["n0"].strikes) == 1
+
+
+def test_no_more_than_every_second_node_is_closed():
+    w = cluster(4, 1)
+    for name in ("n0", "n1", "n2", "n3"):
+        for _ in range(4):
+            w.lose(name)
+            w.hello(node(name), f"again-{w.now}")
+            w.now += 20_000
+    assert [w.state.nodes[f"n{i}"].draining for i in range(4)] == [True, True, False, False]

@@ -98,6 +98,7 @@ class Controller:
         for record in tail:
             self.state.apply(record)
         self._forecaster = None
+        self._pulses.learn(self.state, self._clock.monotonic_ms())
         self.last_plan = None
         self.wants_cycle = True
         now_ms = self._clock.monotonic_ms()
@@ -136,8 +137,9 @@ class Controller:
         if not self.wants_cycle:
             self.wants_cycle = any(wakes(record.event, self.state, self.last_plan) for record in tx.records)
         replies = [self._after_commit(q, r) for q, r in zip(group, replies, strict=True)]
-        for job, _ in tx.finished:
-            self.reached.pop(job.id, None)
+        for record in tx.records:
+            if isinstance(record.event, ev.AttemptEnded):
+                self.reached.pop(record.event.job_id, None)
         self._pulses.forget(job.id for job, _ in tx.finished)
         fresh = [order for record in tx.records for order in orders.orders_of(record, self.state)]
         for request in group:

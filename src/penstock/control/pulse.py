@@ -20,6 +20,7 @@ from penstock.core.state import State
 
 ANSWERS_WAIT_MS = 5_000
 """Agents that have not answered by then are concluded without."""
+LOOK_PAUSE_MS = 2_000
 AGAIN_FIRST_MS = 10_000
 AGAIN_MAX_MS = 300_000
 """A stall that is no hang is looked at again, after twice as long each time."""
@@ -28,8 +29,11 @@ NOTE_EVERY_MS = 600_000
 NOTE_CHANGE_MILLI = 200
 """Gauges are noted when one of them has changed by this much, but no more often than every minute."""
 NOTE_PAUSE_MS = 60_000
-HANG_GRACE_MS = 10_000
-"""A program that hangs has this long to be rescued from beside."""
+NOTE_FLOOR = 50
+"""Smaller values than this (ms, thousandths) do not count as changed by their share."""
+LOOKS_LEAST = 3
+"""A hang that may go on by itself is seen so often, alike each time, before anything is started again."""
+NATIVE_WAIT_MS = 15_000
 
 
 class _Rank(msgspec.Struct):
@@ -44,6 +48,8 @@ class _Look(msgspec.Struct):
     ranks: frozenset[Rank]
     native: bool
     sights: dict[Rank, Sight]
+    before: dict[Rank, Sight] = {}
+    """What a first look showed, where this one is a closer one."""
 
 
 class _Program(msgspec.Struct):
@@ -64,6 +70,13 @@ class _Program(msgspec.Struct):
     """Ranks whose native stacks are to be asked for."""
     found: Finding | None = None
     found_step: int = 0
+    alike: int = 0
+    """Looks in a row that found the same."""
+    known: Gauges = Gauges()
+    """From the log, until its ranks have told anew."""
+
+    def gauges(self) -> Gauges:
+        return gauges_of(rank.gauges for rank in self.ranks.values()) if self.ranks else self.known
 
 
 class Pulses:
@@ -71,6 +84,15 @@ class Pulses:
 
     def __init__(self) -> None:
         self._programs: dict[JobId, _Program] = {}
+
+    def learn(self, state: State, now_ms: int) -> None:
+        """Take over what the log knows of programs that run: a new controller may meet one that hangs already."""
+        self._programs.clear()
+        for job in state.jobs.values():
+            attempt, progress = job.attempt, job.progress
+            if attempt is not None and attempt.stop is None and progress.noted_attempt == attempt.number:
+                program = _Program(attempt.number, now_ms, step=progress.step, moved_ms=now_ms, known=progress.gauges)
+                self._programs[job.id] = program
 
     def note(self, state: State, report: NodeReport, now_ms: int) -> None:
         """Take in what a node says of its programs."""
@@ -105,7 +127,7 @@ class Pulses:
                 del self._programs[job_id]
                 continue
             _note(tx, job, program, now_ms)
-            if program.look is not None and not program.closer and _complete(program.look, job.attempt, now_ms):
+            if program.look is not None and not program.closer and _complete(program.look, now_ms):
                 _conclude(tx, job, program, now_ms)
 
     def looks(self, state: State, now_ms: int) -> list[Addressed]:
@@ -126,9 +148,8 @@ class Pulses:
 def _progress(program: _Program, seen: ProgressSeen, now_ms: int) -> None:
     known = program.ranks.get(seen.key.rank)
     gauges = seen.gauges or (known.gauges if known is not None else Gauges())
-    if known is None or seen.step >= known.step:
-        program.ranks[seen.key.rank] = _Rank(seen.step, gauges)
-    if seen.step > program.step:
+    program.ranks[seen.key.rank] = _Rank(seen.step, gauges)
+    if seen.step != program.step:  # a fold or a phase may count from 0 again
         program.step, program.moved_ms = seen.step, now_ms
         program.look, program.closer, program.again_ms, program.pause_ms = None, (), 0, AGAIN_FIRST_MS
     elif seen.kind == "checkpoint":
@@ -140,6 +161,7 @@ def gauges_of(ranks: Iterable[Gauges]) -> Gauges:
     found = list(ranks)
     return Gauges(
         step_ms=max((g.step_ms for g in found), default=0),
+        report_gap_ms=max((g.report_gap_ms for g in found), default=0),
         total_steps=max((g.total_steps for g in found), default=0),
         samples_per_s_milli=sum(g.samples_per_s_milli for g in found),
         data_wait_milli=max((g.data_wait_milli for g in found), default=0),
@@ -150,9 +172,11 @@ def gauges_of(ranks: Iterable[Gauges]) -> Gauges:
 
 
 def _note(tx: Transaction, job: Job, program: _Program, now_ms: int) -> None:
-    gauges = gauges_of(rank.gauges for rank in program.ranks.values())
-    if program.found is not None and program.step > program.found_step:
-        program.found = None
+    gauges = program.gauges()
+    if program.found is not None:
+        if program.step == program.found_step:
+            return
+        program.found, program.alike = None, 0
     elif not gauges.step_ms or now_ms - program.since_ms < NOTE_FIRST_STEPS_MS:
         return
     elif program.noted is not None:
@@ -165,24 +189,23 @@ def _note(tx: Transaction, job: Job, program: _Program, now_ms: int) -> None:
 
 def _changed(before: Gauges, after: Gauges) -> bool:
     pairs = ((getattr(before, name), getattr(after, name)) for name in Gauges.__struct_fields__ if name != "data_queue")
-    return any(abs(new - old) * 1000 > NOTE_CHANGE_MILLI * max(old, new, 1) for old, new in pairs)
+    return any(abs(new - old) * 1000 > NOTE_CHANGE_MILLI * max(old, new, NOTE_FLOOR) for old, new in pairs)
 
 
 def _worth_a_look(program: _Program, now_ms: int) -> bool:
     if program.look is not None or program.moved_ms is None or now_ms < program.again_ms:
         return False
-    gauges = gauges_of(rank.gauges for rank in program.ranks.values())
+    gauges = program.gauges()
     at_end = 0 < gauges.total_steps <= program.step
-    return not at_end and stalled(now_ms - program.moved_ms, gauges.step_ms)
+    usual_ms = max(gauges.step_ms, gauges.report_gap_ms) if gauges.step_ms else 0
+    return not at_end and stalled(now_ms - program.moved_ms, usual_ms)
 
 
 def _ask(job: Job, attempt: Attempt, program: _Program, now_ms: int, closer: Iterable[Rank] = ()) -> list[Addressed]:
     """Ask the agents of all ranks; or only of those `closer`, with native stacks, keeping what others showed."""
     wanted = frozenset(closer) or frozenset(r.rank for r in attempt.replicas if r.state == "started")
     known = dict(program.look.sights) if closer and program.look is not None else {}
-    for rank in wanted:
-        known.pop(rank, None)
-    program.look = _Look(now_ms, wanted, bool(closer), known)
+    program.look = _Look(now_ms, wanted, bool(closer), {}, known)
     return [
         (r.place.node, InspectReplica(ReplicaKey(job.id, attempt.number, r.rank), native=bool(closer)))
         for r in attempt.replicas
@@ -195,8 +218,9 @@ def _answer(look: _Look, one: ReplicaInspected) -> None:
         look.sights[one.key.rank] = one.sight
 
 
-def _complete(look: _Look, attempt: Attempt, now_ms: int) -> bool:
-    return look.ranks <= look.sights.keys() or now_ms - look.asked_ms > ANSWERS_WAIT_MS
+def _complete(look: _Look, now_ms: int) -> bool:
+    wait_ms = NATIVE_WAIT_MS if look.native else ANSWERS_WAIT_MS
+    return look.ranks <= look.sights.keys() or now_ms - look.asked_ms > wait_ms
 
 
 def _conclude(tx: Transaction, job: Job, program: _Program, now_ms: int) -> None:
@@ -204,9 +228,12 @@ def _conclude(tx: Transaction, job: Job, program: _Program, now_ms: int) -> None
     look, attempt = program.look, job.attempt
     assert look is not None
     assert attempt is not None
+    if attempt.stop is not None:
+        program.look, program.closer = None, ()
+        return
     missing = {rank: Sight(rank, problem="its agent did not answer") for rank in look.ranks - look.sights.keys()}
     ended = {r.rank: Sight(r.rank, state="X") for r in attempt.replicas if r.state == "exited"}
-    sights = {**look.sights, **missing, **ended}
+    sights = {**missing, **look.before, **look.sights, **ended}
     finding = diagnose([sights[rank] for rank in sorted(sights)])
     if finding.look_closer and not look.native and len(finding.culprits) != 1:
         program.closer = finding.look_closer
@@ -216,12 +243,17 @@ def _conclude(tx: Transaction, job: Job, program: _Program, now_ms: int) -> None
     program.again_ms = now_ms + program.pause_ms
     program.pause_ms = min(2 * program.pause_ms, AGAIN_MAX_MS)
     if not finding.hung:
+        program.alike = 0
         return
+    same = program.found is not None and program.found.culprits == finding.culprits
+    program.alike = program.alike + 1 if same else 1
     if program.found is None or program.found.text != finding.text:
-        program.found, program.found_step = finding, program.step
         tx.emit(HangFound(job.id, attempt.number, program.step, finding.culprits, finding.text, idle_ms))
-    if job.spec.on_hang == "restart" and (finding.certain or idle_ms >= job.spec.hang_limit_ms):
-        grace_ms = min(job.spec.grace_ms, HANG_GRACE_MS)
-        tx.emit(AttemptStopRequested(job.id, attempt.number, "hung", grace_ms, rule=finding.text))
-    else:
-        program.again_ms = min(program.again_ms, now_ms + max(1, job.spec.hang_limit_ms - idle_ms))
+    program.found, program.found_step = finding, program.step
+    if job.spec.on_hang != "restart":
+        return
+    left_ms = job.spec.hang_limit_ms - idle_ms
+    if finding.certain or (left_ms <= 0 and program.alike >= LOOKS_LEAST):
+        tx.emit(AttemptStopRequested(job.id, attempt.number, "hung", job.spec.grace_ms, rule=finding.text))
+    else:  # so often, until the limit, that it is sure by then
+        program.again_ms = min(program.again_ms, now_ms + max(LOOK_PAUSE_MS, left_ms // LOOKS_LEAST))

@@ -15,7 +15,7 @@ from penstock.core.derived import Derived, PastUse, whole_total
 from penstock.core.errors import BrokenInvariant
 from penstock.core.lifecycle import tables
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import CHECKED_BY, STRIKES_KEPT, ClusterConfig, Node
+from penstock.core.model.cluster import CHECKED_BY, STRIKES_KEPT, ClusterConfig, Node, Strike
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import Attempt, ExitInfo, Failure, Job, Replica, StopOrder
 from penstock.core.order.ranks import class_of
@@ -142,10 +142,8 @@ class State:
                 self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
             case ev.ProgressNoted():
                 job, _ = self.attempt_of(event.job_id, event.attempt)
-                step = max(job.progress.step, event.step)
-                self._put(
-                    replace(job, progress=replace(job.progress, step=step, gauges=event.gauges, hang="", hang_ranks=()))
-                )
+                told = replace(job.progress, gauges=event.gauges, noted_attempt=event.attempt, hang="", hang_ranks=())
+                self._put(replace(job, progress=replace(told, step=max(told.step, event.step))))
             case ev.HangFound():
                 job, _ = self.attempt_of(event.job_id, event.attempt)
                 self._put(replace(job, progress=replace(job.progress, hang=event.text, hang_ranks=event.ranks)))
@@ -386,7 +384,9 @@ class State:
                 self._put_node(drained(node, event, record.time_ms))
             case ev.NodeStruck():
                 node = self.nodes[event.node]
-                self._put_node(replace(node, strikes=(*node.strikes, record.time_ms)[-STRIKES_KEPT:]))
+                self._put_node(
+                    replace(node, strikes=(*node.strikes, Strike(record.time_ms, event.job_id))[-STRIKES_KEPT:])
+                )
             case _:
                 assert_never(event)
 

@@ -7,6 +7,7 @@ machines take minutes to come.
 
 import asyncio
 import contextlib
+import http.client
 import json
 import logging
 import os
@@ -17,7 +18,6 @@ import urllib.request
 from typing import Any
 
 from penstock.control import messages as msg
-from penstock.core.errors import PenstockError
 from penstock.core.model.cluster import Settings
 from penstock.core.scaleout import Missing, missing, request_of
 from penstock.server.backend import Backend
@@ -43,8 +43,8 @@ class Scaler:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
                 await self.look()
-            except PenstockError as error:
-                log.warning("capacity not asked for", extra={"error": error.message})
+            except Exception as error:  # noqa: BLE001 - the top of a loop: a provider's answer must not end it
+                log.warning("capacity not asked for", extra={"error": repr(error)})
 
     async def look(self) -> None:
         """Ask the provider if something is missing and it was not asked lately."""
@@ -52,14 +52,16 @@ class Scaler:
         if not settings.scale_command and not settings.scale_url:
             return
         clock = self._backend.clock
+        now_ms = clock.monotonic_ms()
+        if self._asked_ms is not None and now_ms - self._asked_ms < settings.scale_every_ms:
+            return
         found = missing(
             dict(self._backend.state.jobs),
             self._backend.service.controller.last_plan,
             clock.unix_ms(),
             settings.scale_after_ms,
         )
-        now_ms = clock.monotonic_ms()
-        if not found or (self._asked_ms is not None and now_ms - self._asked_ms < settings.scale_every_ms):
+        if not found:
             return
         self._asked_ms = now_ms
         ok, text = await ask(settings, request_of(found))
@@ -103,5 +105,5 @@ def _post(url: str, body: bytes) -> tuple[bool, str]:
     except urllib.error.HTTPError as error:
         with error:
             return False, f"status {error.code}: {error.read(TEXT_MAX).decode('utf-8', errors='replace').strip()}"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return False, str(error)

@@ -30,8 +30,9 @@ def diagnose(sights: Sequence[Sight]) -> Finding:
     by_rank = {sight.rank: sight for sight in sights}
     stopped = _those(doing, "stopped")
     if stopped:
-        traced = all(by_rank[rank].state == "t" for rank in stopped)  # somebody debugs it
-        return Finding(True, stopped, _told(by_rank, doing, stopped), certain=not traced)
+        # One that is traced is being debugged, and a child may be stopped on purpose.
+        itself = any(by_rank[rank].state == "T" for rank in stopped)
+        return Finding(True, stopped, _told(by_rank, doing, stopped), certain=itself)
     waiting = _those(doing, "waits")
     others = tuple(rank for rank in doing if doing[rank] != "waits")
     if not others:

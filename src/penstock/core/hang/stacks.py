@@ -2,8 +2,8 @@
 
 The patterns were read off real hangs of PyTorch 2.13 with gloo. A pattern of waiting counts only if every frame inside
 it belongs to the library: a hook of the program that runs within the backward pass is code of its own. With NCCL a rank
-waits at the next synchronisation, often in a frame of the program, and its CPU may spin: fewer culprits are named
-there, none wrongly.
+waits at the next synchronisation, often in a frame of the program, and its CPU may spin: that was not tried, and less
+will be told there.
 """
 
 from collections.abc import Sequence
@@ -47,11 +47,11 @@ def activity(sight: Sight) -> Activity:
         return "unknown"
     busy = sight.cpu_milli >= BUSY_MILLI or sight.changed
     if any(_is(frame, _DATA) for frame in sight.stack):
-        return "data"
+        return "computes" if busy else "data"
     if any(wait in name for name in sight.native for wait in _NATIVE_WAITS):
         return "waits"
     if waits_in(sight.stack) is not None:
-        return "computes" if busy and _is_backward(_inner(sight.stack)[0]) else "waits"
+        return "computes" if sight.changed or (busy and _is_backward(_inner(sight.stack)[0])) else "waits"
     if any(_is(frame, _SAVING) for frame in sight.stack):
         return "saves"
     return "computes" if busy else "blocked"

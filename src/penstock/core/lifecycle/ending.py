@@ -28,7 +28,7 @@ def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
             _stop_rest(tx, job, attempt)
         return
     outcome, detail = outcome_of(attempt)
-    step = max(job.progress.step, tx.reached.get(job_id, 0))
+    step = tx.reached.get(job_id, job.progress.step)
     tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, step))
     settle(tx, tx.state.jobs[job_id], outcome, detail)
 
@@ -78,7 +78,7 @@ def settle(tx: Transaction, job: Job, outcome: Outcome, detail: str) -> None:
         finish(tx, job, "cancelled", "cancelled on request")
     elif outcome == "time_limit":
         finish(tx, job, "failed", f"time limit of {job.spec.time_limit_ms // 1000} s reached")
-    elif repeated(job, settings.same_failures_max):
+    elif outcome in ("failed", "hung") and repeated(job, settings.same_failures_max):
         assert job.failure is not None
         times, step = job.failure.times, job.failure.step
         finish(tx, job, "failed", f"failed {times} times in the same way at step {step}: {detail}")

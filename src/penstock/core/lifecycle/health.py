@@ -14,11 +14,18 @@ from penstock.core.model.jobs import ExitInfo
 from penstock.core.units import format_duration
 
 _NODE_FAULT = re.compile(
-    r"uncorrectable ECC|fallen off the bus|no CUDA-capable device|CUDA-capable device\(s\) is/are busy|NVML|Xid"
-    r"|CUDA driver|HIP error: no|hardware error|Input/output error|Stale file handle|Read-only file system"
-    r"|No space left on device",
+    r"uncorrectable ECC|fallen off the bus|NVML|\bXid\b|CUDA driver|hardware error|Input/output error"
+    r"|Stale file handle",
     re.IGNORECASE,
 )
+_OWN_FAULT = re.compile(r"\[Errno (2|7|8|13|20|36|40)\]|rendezvous port|lost touch with the server|was shut down")
+"""No such file, too long a list, not allowed: what was asked for, not where; or what is counted elsewhere."""
+ONE_INCIDENT_MS = 10_000
+"""What happens to a node within this time has one cause."""
+JOBS_LEAST = 2
+"""So many different jobs must have met it, or the node itself was lost: one job alone speaks against itself."""
+CLOSED_SHARE = 2
+"""No more than every second node of a pool is closed by itself: what strikes all of them is not theirs."""
 SHUT_DOWN = "its node was shut down"
 CHECK_FIRST_MS = 60_000
 CHECK_MOST_MS = 3_600_000
@@ -26,7 +33,7 @@ CHECK_MOST_MS = 3_600_000
 
 def fault_of(info: ExitInfo) -> str:
     """Return what of an exit speaks against the node, or ''."""
-    if info.stop_sent or info.problem == SHUT_DOWN:
+    if info.stop_sent or _OWN_FAULT.search(info.problem):
         return ""
     return info.problem or (info.note if _NODE_FAULT.search(info.note) else "")
 
@@ -34,15 +41,26 @@ def fault_of(info: ExitInfo) -> str:
 def strike(tx: Transaction, name: NodeName, text: str, job_id: JobId | None = None) -> None:
     """Count something against a node; close it when that has happened too often."""
     settings = tx.state.config.settings
-    if not settings.node_strikes_max or name not in tx.state.nodes:
+    node = tx.state.nodes.get(name)
+    if not settings.node_strikes_max or node is None:
+        return
+    if node.strikes and tx.now_ms - node.strikes[-1].time_ms < ONE_INCIDENT_MS:
         return
     tx.emit(NodeStruck(name, text, job_id))
     node = tx.state.nodes[name]
-    recent = [ms for ms in node.strikes if tx.now_ms - ms <= settings.node_strikes_window_ms]
-    if len(recent) >= settings.node_strikes_max and not node.draining:
-        within = format_duration(max(1_000, recent[-1] - recent[0]))
+    recent = [one for one in node.strikes if tx.now_ms - one.time_ms <= settings.node_strikes_window_ms]
+    lost = any(one.job_id is None for one in recent)
+    enough = len(recent) >= settings.node_strikes_max and (lost or len({one.job_id for one in recent}) >= JOBS_LEAST)
+    if enough and not node.draining and _may_close(tx, node):
+        within = format_duration(max(1_000, recent[-1].time_ms - recent[0].time_ms))
         reason = f"{len(recent)} failures within {within}, the last: {text}"
         tx.emit(NodeDrainChanged(name, True, CHECKED_BY, reason))
+
+
+def _may_close(tx: Transaction, node: Node) -> bool:
+    pool = [one for one in tx.state.nodes.values() if one.spec.pool == node.spec.pool]
+    closed = sum(one.draining and one.closed_by == CHECKED_BY for one in pool)
+    return closed + 1 <= max(1, len(pool) // CLOSED_SHARE)
 
 
 def check_due_ms(node: Node) -> int | None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.model.ids import Incarnation, NodeName, PoolName, QueueName, TenantName, UserName
+from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
 from penstock.core.model.resources import Device, Resources
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
@@ -51,6 +51,13 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     virtual: bool = False
 
 
+class Strike(msgspec.Struct, frozen=True):
+    """Something spoke against a node at a time (unix ms), to this job; None: to the node as a whole."""
+
+    time_ms: int
+    job_id: JobId | None
+
+
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node as the log knows it. Only `ready` and not `draining` nodes get new work."""
 
@@ -61,8 +68,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     drain_reason: str = ""
     registered_ms: int = 0
     lost_ms: int = 0
-    strikes: tuple[int, ...] = ()
-    """When something spoke against it, since it was last opened (unix ms)."""
+    strikes: tuple[Strike, ...] = ()
+    """What spoke against it since it was last opened."""
     closed_by: UserName = UserName("")
     """Who closed it for new work, while it is."""
     closed_ms: int = 0

@@ -254,6 +254,8 @@ class Gauges(msgspec.Struct, frozen=True, omit_defaults=True):
 
     step_ms: int = 0
     """How long a step usually takes."""
+    report_gap_ms: int = 0
+    """How long usually passes between two reports of steps."""
     total_steps: int = 0
     samples_per_s_milli: int = 0
     data_wait_milli: int = 0
@@ -283,6 +285,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     resumed_attempt: AttemptNumber = AttemptNumber(0)
     """The attempt that last said where it went on: it says so once, however often a report is repeated."""
     gauges: Gauges = Gauges()
+    noted_attempt: AttemptNumber = AttemptNumber(0)
+    """The attempt that the gauges are of."""
     hang: str = ""
     """What keeps it from its next step, as long as it does."""
     hang_ranks: tuple[Rank, ...] = ()

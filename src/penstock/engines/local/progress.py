@@ -59,8 +59,8 @@ class ReportFile:
                 seen = self._line(line)
                 if seen is not None:
                     found.append(seen)
-        if self.step > before and (not found or found[-1].step < self.step):
-            gauges = replace(self._gauges, step_ms=self._pace.step_ms())
+        if self.step != before and (not found or found[-1].step != self.step):
+            gauges = replace(self._gauges, step_ms=self._pace.step_ms(), report_gap_ms=self._pace.gap_ms())
             found.append(ProgressSeen(self._key, "progress", self.step, gauges=gauges if gauges != Gauges() else None))
         return found
 
@@ -89,7 +89,7 @@ class ReportFile:
         if not (0 <= report.step <= NUMBER_MAX and 0 <= report.bytes <= NUMBER_MAX):
             self.bad_lines += 1
             return None
-        self.step = max(self.step, report.step)
+        self.step = report.step if report.kind == "progress" else max(self.step, report.step)
         if report.kind == "done":
             self.done = True
         elif report.kind == "checkpoint":
@@ -108,17 +108,23 @@ class Pace:
     def __init__(self) -> None:
         self._last: tuple[int, int] | None = None
         self._each_ms: deque[float] = deque(maxlen=PACE_KEPT)
+        self._gaps_ms: deque[int] = deque(maxlen=PACE_KEPT)
 
     def add(self, time_ms: int, step: int) -> None:
         """Take in that `step` was reached at `time_ms`; what goes back in step or time begins anew."""
         if self._last is not None and step > self._last[1] and time_ms >= self._last[0]:
             self._each_ms.append((time_ms - self._last[0]) / (step - self._last[1]))
+            self._gaps_ms.append(time_ms - self._last[0])
         if self._last is None or step != self._last[1]:
             self._last = time_ms, step
 
     def step_ms(self) -> int:
         """Return the median time of a step in ms, at least 1; 0 before enough of them are known."""
         return max(1, round(statistics.median(self._each_ms))) if len(self._each_ms) >= PACE_LEAST else 0
+
+    def gap_ms(self) -> int:
+        """Return the median time between two reports in ms; 0 before enough of them are known."""
+        return round(statistics.median(self._gaps_ms)) if len(self._gaps_ms) >= PACE_LEAST else 0
 
 
 def _gauges(report: _ReportLine) -> Gauges:
