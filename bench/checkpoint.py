@@ -114,7 +114,7 @@ class Ours:
 
     def __init__(self, folder: Path, state: dict[str, dict[str, torch.Tensor]]) -> None:
         self._folder, self._state, self._step = folder / "penstock", state, 0
-        self._directory = CheckpointDirectory(self._folder, keep=1)
+        self._directory = CheckpointDirectory(self._folder, keep=3)
         self._directory.open()
         self._saver = Saver(self._directory, Whole(), Reporter(None), behind=True)
         self._saver.prepare(lambda: state)

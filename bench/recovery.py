@@ -157,6 +157,14 @@ def run(running: Server, schedule: Schedule, expected: tuple[float, str]) -> Non
     if not schedule.elastic and digest != expected[1]:
         schedule.problems.append(f"weights {digest[:12]}; expected {expected[1][:12]}")
     judge(running, job, schedule)
+    if schedule.problems:
+        schedule.problems += story(running, job)
+
+
+def story(running: Server, job: int) -> list[str]:
+    """Return what the log tells of the job's attempts, briefly."""
+    kinds = ev.AttemptStopRequested | ev.CheckpointSaved | ev.JobResumed | ev.AttemptEnded | ev.ReplicaExited
+    return [f"{r.time_ms % 1_000_000} {r.event}" for r in running.client.job_events(job) if isinstance(r.event, kinds)]
 
 
 def judge(running: Server, job: int, schedule: Schedule) -> None:

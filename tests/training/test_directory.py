@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import random
 import shutil
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from penstock.training import BadArgument, CheckpointDirectory, DamagedCheckpoint
-from penstock.training.directory import folder_name
+from penstock.training.checkpoints import folder_name
 from penstock.training.manifest import ManifestProblem, decode_manifest, encode_manifest
 
 Open = Callable[..., CheckpointDirectory]
@@ -108,6 +109,21 @@ def test_a_newer_format_is_passed_over_and_named(open_directory: Open, folder: P
     object.__setattr__(manifest, "format_version", 3)
     (folder / folder_name(1) / "manifest.json").write_bytes(encode_manifest(manifest))
     assert directory.newest_valid()[1][0].problem.startswith("manifest.json has format version 3")
+
+
+def test_a_file_is_read_whole_however_little_one_call_brings(
+    open_directory: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reads 2 GiB at most by one call; a tensor may be larger."""
+
+    class Sips(io.FileIO):
+        def readinto(self, memory: Any) -> int:
+            return super().readinto(memoryview(memory)[:7])
+
+    directory = open_directory()
+    directory.write(1, STATE)
+    monkeypatch.setattr(Path, "open", lambda path, *_, **__: Sips(path))
+    assert np.array_equal(directory.read(1).state["weights"], STATE["weights"])
 
 
 def test_without_any_valid_checkpoint_all_are_named(open_directory: Open, folder: Path) -> None:

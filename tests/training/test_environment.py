@@ -12,7 +12,8 @@ from penstock.training import BadEnvironment, read_environment
 
 def test_outside_penstock_this_is_rank_0_of_1() -> None:
     found = read_environment({})
-    assert (found.rank, found.world_size, found.attempt, found.checkpoint_dir) == (0, 1, None, None)
+    assert (found.rank, found.world_size, found.attempt) == (0, 1, None)
+    assert (found.checkpoint_dir, found.checkpoint_url) == (None, None)
     assert (found.checkpoint_interval_s, found.checkpoint_signal, found.report_file) == (600.0, None, None)
 
 
@@ -22,6 +23,7 @@ def test_the_contract_is_read() -> None:
             "PENSTOCK_JOB_ID": "job-7",
             "PENSTOCK_ATTEMPT": "3",
             "PENSTOCK_CHECKPOINT_DIR": "/c",
+            "PENSTOCK_CHECKPOINT_URL": "s3://b/c",
             "PENSTOCK_REPORT_FILE": "/r",
             "PENSTOCK_CHECKPOINT_INTERVAL_S": "2.5",
             "PENSTOCK_GRACE_S": "0",
@@ -31,7 +33,7 @@ def test_the_contract_is_read() -> None:
         }
     )
     assert (found.job, found.attempt, found.rank, found.world_size) == ("job-7", 3, 1, 2)
-    assert (found.checkpoint_dir, found.report_file) == (Path("/c"), Path("/r"))
+    assert (found.checkpoint_dir, found.checkpoint_url, found.report_file) == (Path("/c"), "s3://b/c", Path("/r"))
     assert (found.checkpoint_interval_s, found.grace_s) == (2.5, 0.0)
     assert found.checkpoint_signal is signal.SIGUSR1
 

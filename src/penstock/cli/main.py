@@ -378,6 +378,20 @@ def eta(
 
 
 @app.command()
+def checkpoints(
+    which: Annotated[str, typer.Argument(help="Number of a job, or a folder of checkpoints.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read and compare every byte.")] = False,
+    step: Annotated[int | None, typer.Option("--step", help="Only the checkpoint of this step.")] = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the checkpoints of a job; with --verify, check that each can be restored."""
+    from penstock.cli import checkpoints as work
+
+    work.show(which, data, verify=verify, step=step, as_json=json)
+
+
+@app.command()
 def audit(
     job: Annotated[int | None, typer.Argument(help="Number of a job; none: every decision of the log.")] = None,
     data: DataOption = None,

@@ -15,8 +15,10 @@ state_dicts are saved as such where those libraries are in use (`penstock.traini
 
 from __future__ import annotations
 
+from penstock.training.agreement import Agrees, Wish
 from penstock.training.batches import GlobalBatch, Round
-from penstock.training.directory import CheckpointDirectory, Found, Place, Skipped
+from penstock.training.checkpoints import Checkpoints, Files, Found, Place, Skipped
+from penstock.training.directory import CheckpointDirectory
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import (
     BadArgument,
@@ -37,7 +39,8 @@ from penstock.training.errors import (
 from penstock.training.layouts import Layout, Parts, Whole
 from penstock.training.manifest import Blob, Manifest
 from penstock.training.randomness import random_state, restore_random_state
-from penstock.training.session import Agrees, Session, Wish, session
+from penstock.training.remote import RemoteDirectory
+from penstock.training.session import Session, session
 from penstock.training.values import State
 
 __all__ = [
@@ -46,10 +49,12 @@ __all__ = [
     "BadEnvironment",
     "Blob",
     "CheckpointDirectory",
+    "Checkpoints",
     "DamagedCheckpoint",
     "DirectoryBusy",
     "Environment",
     "FencedAttempt",
+    "Files",
     "Found",
     "GlobalBatch",
     "Layout",
@@ -60,6 +65,7 @@ __all__ = [
     "Place",
     "Preempted",
     "RanksDisagree",
+    "RemoteDirectory",
     "ResumeNotCalled",
     "Round",
     "Session",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from penstock.training import durable
 from penstock.training.contents import Piece, Window
@@ -30,46 +30,116 @@ SUFFIX = ".zst"
 MISSING_LIBRARY = "is compressed with zstd, and the package 'zstandard' is not installed: pip install zstandard"
 
 
+class Loan(NamedTuple):
+    """A file of an earlier checkpoint, to be shared."""
+
+    path: str
+    blob: Blob
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A file to be written: its bytes, or the file of an earlier checkpoint that is known to hold the same."""
 
     name: str
     windows: tuple[Window, ...] = ()
-    same: Blob | None = None
+    same: Loan | None = None
     fresh: bool = False
     """It has changed since the last checkpoint: no use in looking for it there."""
 
 
+class Source(Protocol):
+    """Where the files of a checkpoint are read from."""
+
+    @property
+    def folder(self) -> str:
+        """Return the path that the names of files are relative to."""
+        ...
+
+    def opened(self, blob: Blob) -> Any:
+        """Return a file of the right size, open for reading. Raises: ManifestProblem, OSError."""
+        ...
+
+
+class Sink(Protocol):
+    """Where the files of a new checkpoint go."""
+
+    def put(self, name: str, windows: Iterable[Window | bytes]) -> durable.Written:
+        """Write a file, complete and durable when this returns. Raises: OSError."""
+        ...
+
+    def share(self, source: str, name: str) -> bool:
+        """Make the file at the path `source` a file of this one as well; False where that cannot be done here."""
+        ...
+
+
+class Folder:
+    """A folder as source or sink."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = str(path)
+
+    def opened(self, blob: Blob) -> Any:
+        try:
+            file = (self.path / blob.name).open("rb", buffering=0)
+        except FileNotFoundError:
+            raise ManifestProblem(f"{blob.name} is missing") from None
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes != blob.size_bytes:
+            file.close()
+            raise wrong_size(blob, size_bytes)
+        return file
+
+    def put(self, name: str, windows: Iterable[Window | bytes]) -> durable.Written:
+        return durable.write_file(self.path / name, windows)
+
+    def share(self, source: str, name: str) -> bool:
+        return durable.link(Path(source), self.path / name, names_max=SHARED_BY)
+
+
 @dataclass(slots=True)
 class Shelf:
-    """What the newest checkpoint of a directory holds, for the next one to share.
+    """What the newest checkpoint holds, for the next one to share.
 
     `stamps` are those of the live data when it was saved, by file name.
     """
 
-    folder: Path | None = None
-    by_content: dict[str, Blob] = field(default_factory=dict)
+    lending: bool = True
+    """Whether files are shared at all: with too few checkpoints kept, one bad file would be in all of them."""
     stamps: dict[str, Any] = field(default_factory=dict)
+    _held: tuple[str, dict[str, Blob]] = field(init=False)
+    """Folder, and its files by content: replaced together, for another thread may be reading."""
 
-    def fill(self, folder: Path, blobs: Iterable[Blob]) -> None:
+    def __post_init__(self) -> None:
+        self._held = ("", {})
+
+    @property
+    def empty(self) -> bool:
+        return not self._held[1]
+
+    def fill(self, folder: str, blobs: Iterable[Blob]) -> None:
         """Take the place of what was there with the files of the checkpoint in `folder`."""
-        self.folder = folder
-        self.by_content = {blob.content or blob.checksum: blob for blob in blobs}
+        self._held = (folder, {blob.content or blob.checksum: blob for blob in blobs})
 
     def clear(self) -> None:
-        self.folder, self.by_content, self.stamps = None, {}, {}
+        self._held, self.stamps = ("", {}), {}
 
-    def lends(self, checksum: str) -> Blob | None:
+    def lends(self, checksum: str) -> Loan | None:
         """Return the file with that content if one more checkpoint may share it."""
-        blob = self.by_content.get(checksum)
-        if blob is None or self.folder is None or blob.size_bytes < SHARE_MIN_BYTES:
+        folder, by_content = self._held
+        blob = by_content.get(checksum)
+        if blob is None or not self.lending or blob.size_bytes < SHARE_MIN_BYTES:
             return None
+        loan = Loan(f"{folder}/{blob.name}", blob)
+        return loan if self._spare(loan.path, blob) else None
+
+    def _spare(self, path: str, blob: Blob) -> bool:
         try:
-            seen = os.stat(self.folder / blob.name)
+            seen = os.stat(path)
         except OSError:
-            return None
-        return blob if seen.st_nlink < SHARED_BY and seen.st_size == blob.size_bytes else None
+            return False
+        return seen.st_nlink < SHARED_BY and seen.st_size == blob.size_bytes
 
 
 def ready(pieces: Iterable[Piece]) -> list[Ready]:
@@ -77,35 +147,34 @@ def ready(pieces: Iterable[Piece]) -> list[Ready]:
     return [Ready(piece.name, tuple(piece.windows())) for piece in pieces]
 
 
-def write_pieces(
-    folder: Path, pieces: Iterable[Ready], shelf: Shelf, *, compress: bool, prefix: str = ""
-) -> list[Blob]:
-    """Write all `pieces` into `folder`, on disk when this returns; the names in the result get `prefix`.
+def write_pieces(sink: Sink, pieces: Iterable[Ready], shelf: Shelf, *, compress: bool, prefix: str = "") -> list[Blob]:
+    """Write all `pieces`, done when this returns; the names in the result get `prefix`.
 
     Raises: OSError.
     """
-    tasks = [partial(_write, folder, piece, shelf, compress=compress, prefix=prefix) for piece in pieces]
+    tasks = [partial(_write, sink, piece, shelf, compress=compress, prefix=prefix) for piece in pieces]
     return durable.in_parallel(tasks)
 
 
-def _write(folder: Path, piece: Ready, shelf: Shelf, *, compress: bool, prefix: str) -> Blob:
+def _write(sink: Sink, piece: Ready, shelf: Shelf, *, compress: bool, prefix: str) -> Blob:
     size_bytes = sum(len(window) for window in piece.windows)
     same = piece.same
     content = ""
-    if same is None and not piece.fresh and size_bytes >= SHARE_MIN_BYTES and shelf.by_content:
+    if same is None and not piece.fresh and size_bytes >= SHARE_MIN_BYTES and not shelf.empty:
         content = durable.checksum(piece.windows)
         same = shelf.lends(content)
-    if same is not None and shelf.folder is not None:
-        name = f"{piece.name}{SUFFIX if same.encoding else ''}"
-        if durable.link(shelf.folder / same.name, folder / name, names_max=SHARED_BY):
-            return Blob(f"{prefix}{name}", same.size_bytes, same.checksum, same.encoding, same.content)
-        if piece.same is not None:
-            raise FileNotFoundError(f"{same.name} of {shelf.folder.name} was to be shared, and is not there any more")
+    if same is not None:
+        blob = same.blob
+        name = f"{piece.name}{SUFFIX if blob.encoding else ''}"
+        if sink.share(same.path, name):
+            return Blob(f"{prefix}{name}", blob.size_bytes, blob.checksum, blob.encoding, blob.content)
+    if piece.same is not None:
+        raise FileNotFoundError(f"{piece.same.path} was to be shared, and is not there any more")
     if compress and size_bytes >= COMPRESS_MIN_BYTES and (zstd := _zstd()) is not None and _pays(zstd, piece.windows):
-        written = durable.write_file(folder / f"{piece.name}{SUFFIX}", _compressed(zstd, piece.windows, size_bytes))
+        written = sink.put(f"{piece.name}{SUFFIX}", _compressed(zstd, piece.windows, size_bytes))
         content = content or durable.checksum(piece.windows)
         return Blob(f"{prefix}{piece.name}{SUFFIX}", written.size_bytes, written.checksum, "zstd", content)
-    written = durable.write_file(folder / piece.name, piece.windows)
+    written = sink.put(piece.name, piece.windows)
     return Blob(f"{prefix}{piece.name}", written.size_bytes, written.checksum)
 
 
@@ -133,18 +202,18 @@ def _compressed(zstd: Any, windows: Iterable[Window], size_bytes: int) -> Iterab
     yield stream.flush()
 
 
-def check_blob(folder: Path, blob: Blob) -> None:
+def check_blob(source: Source, blob: Blob) -> None:
     """Read a file and compare. Raises: ManifestProblem, OSError."""
-    with _opened(folder, blob) as file:
+    with source.opened(blob) as file:
         _compare(blob, iter(partial(file.read, durable.CHUNK_BYTES), b""))
 
 
-def read_blob(folder: Path, blob: Blob) -> Window:
+def read_blob(source: Source, blob: Blob) -> Window:
     """Return what a file holds, uncompressed, once it was compared. Raises: ManifestProblem, OSError."""
-    with _opened(folder, blob) as file:
-        memory = mmap.mmap(-1, blob.size_bytes) if blob.size_bytes else bytearray()
-        raw = memoryview(memory)
-        file.readinto(raw)
+    memory = mmap.mmap(-1, blob.size_bytes) if blob.size_bytes else bytearray()
+    raw = memoryview(memory)
+    with source.opened(blob) as file:
+        _fill(raw, file)
     _compare(blob, [raw])
     if not blob.encoding:
         return raw
@@ -154,7 +223,13 @@ def read_blob(folder: Path, blob: Blob) -> Window:
     return memoryview(bytearray(zstd.ZstdDecompressor().decompress(raw)))
 
 
-def read_all(folder: Path, blobs: Iterable[Blob], *, wanted: str = "") -> Mapping[str, Window]:
+def _fill(memory: Window, file: Any) -> None:
+    """Read until the memory is full or the file ends: one call reads 2 GiB at most, whatever the file."""
+    while len(memory) and (count := file.readinto(memory)):
+        memory = memory[count:]
+
+
+def read_all(source: Source, blobs: Iterable[Blob], *, wanted: str = "") -> Mapping[str, Window]:
     """Compare all files, and return what those hold whose names begin with `wanted`, by the rest of their names.
 
     Raises: ManifestProblem, OSError.
@@ -162,26 +237,17 @@ def read_all(folder: Path, blobs: Iterable[Blob], *, wanted: str = "") -> Mappin
 
     def one(blob: Blob) -> tuple[str, Window] | None:
         if not blob.name.startswith(wanted):
-            check_blob(folder, blob)
+            check_blob(source, blob)
             return None
         name = blob.name.removeprefix(wanted)
-        return name.removesuffix(SUFFIX) if blob.encoding else name, read_blob(folder, blob)
+        return name.removesuffix(SUFFIX) if blob.encoding else name, read_blob(source, blob)
 
     found = durable.in_parallel([partial(one, blob) for blob in blobs])
     return dict(entry for entry in found if entry is not None)
 
 
-def _opened(folder: Path, blob: Blob) -> Any:
-    """Open a file of the right size."""
-    try:
-        file = (folder / blob.name).open("rb", buffering=0)
-    except FileNotFoundError:
-        raise ManifestProblem(f"{blob.name} is missing") from None
-    size_bytes = os.fstat(file.fileno()).st_size
-    if size_bytes != blob.size_bytes:
-        file.close()
-        raise ManifestProblem(f"{blob.name} has {size_bytes} bytes; expected {blob.size_bytes}")
-    return file
+def wrong_size(blob: Blob, size_bytes: int) -> ManifestProblem:
+    return ManifestProblem(f"{blob.name} has {size_bytes} bytes; expected {blob.size_bytes}")
 
 
 def _compare(blob: Blob, windows: Iterable[Window | bytes]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -56,18 +57,24 @@ def write_file(path: Path, windows: Iterable[memoryview | bytes]) -> Written:
     `sync_folder` of the parent. Raises: OSError.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    digest = _SUPPORTED[CHECKSUM]()
-    size_bytes = 0
     try:
-        for window in windows:
-            for first in range(0, len(window), CHUNK_BYTES):
-                chunk = memoryview(window)[first : first + CHUNK_BYTES]
-                _write_all(descriptor, chunk)
-                digest.update(chunk)
-                size_bytes += len(chunk)
+        written = pass_on(windows, lambda chunk: _write_all(descriptor, chunk))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    return written
+
+
+def pass_on(windows: Iterable[memoryview | bytes], write: Callable[[memoryview], object]) -> Written:
+    """Give `write` all bytes in order, in pieces of up to `CHUNK_BYTES`; return what that was."""
+    digest = _SUPPORTED[CHECKSUM]()
+    size_bytes = 0
+    for window in windows:
+        for first in range(0, len(window), CHUNK_BYTES):
+            chunk = memoryview(window)[first : first + CHUNK_BYTES]
+            write(chunk)
+            digest.update(chunk)
+            size_bytes += len(chunk)
     return Written(size_bytes, f"{CHECKSUM}:{digest.hexdigest()}")
 
 
@@ -79,6 +86,58 @@ def _write_all(descriptor: int, chunk: memoryview) -> None:
 def write_bytes(path: Path, data: bytes) -> Written:
     """Like `write_file`, for contents that are already in memory."""
     return write_file(path, [data])
+
+
+def take_over(source: Path, target: Path, *, linked: bool) -> Written:
+    """Make `target` hold what the file `source` holds, on disk when this returns.
+
+    Args:
+        linked: where that is possible, as a second name of the same file: then nobody may write into it any more.
+    Raises: OSError.
+    """
+    source = source.resolve()
+    with source.open("rb", buffering=0) as file:
+        chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+        if not linked or not link(source, target, names_max=2):
+            return write_file(target, chunks)
+        written = pass_on(chunks, len)
+        os.fsync(file.fileno())
+        return written
+
+
+class SummedFile(io.BufferedWriter):
+    """A new file that another library writes from front to back: on disk when it is closed, its sum in `written`.
+
+    Raises: OSError, also where `path` exists; io.UnsupportedOperation for going back within the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, "xb"))
+        self._digest = _SUPPORTED[CHECKSUM]()
+        self._size_bytes = 0
+
+    def write(self, data: Any, /) -> int:
+        self._digest.update(data)
+        written = super().write(data)
+        self._size_bytes += written
+        return written
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        raise io.UnsupportedOperation("a file that is summed up can only be written from front to back")
+
+    def close(self) -> None:
+        """Sync, then close; whoever has written does not always do the first, or flushes too late for it."""
+        try:
+            if not self.closed:
+                self.flush()
+                os.fsync(self.fileno())
+        finally:
+            super().close()
+
+    @property
+    def written(self) -> Written:
+        """Size and checksum so far."""
+        return Written(self._size_bytes, f"{CHECKSUM}:{self._digest.hexdigest()}")
 
 
 def in_parallel(tasks: Sequence[Callable[[], Result]]) -> list[Result]:

@@ -25,6 +25,7 @@ class Environment:
         job: id of the job, or None outside Penstock.
         attempt: number of this start of the job (>= 0), or None outside Penstock.
         checkpoint_dir: exists, and is shared by all attempts and ranks of the job; None: none was given.
+        checkpoint_url: the same at a URL, which then counts; None: none was given.
         report_file: JSON lines of this replica go here; None: nobody listens.
         checkpoint_interval_s: most seconds between two automatic checkpoints (> 0).
         grace_s: seconds between SIGTERM and SIGKILL (>= 0).
@@ -35,6 +36,7 @@ class Environment:
     job: str | None
     attempt: int | None
     checkpoint_dir: Path | None
+    checkpoint_url: str | None
     report_file: Path | None
     checkpoint_interval_s: float
     grace_s: float
@@ -61,6 +63,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         if variables.get("PENSTOCK_ATTEMPT")
         else None,
         checkpoint_dir=_path(variables, "PENSTOCK_CHECKPOINT_DIR"),
+        checkpoint_url=_url(variables, "PENSTOCK_CHECKPOINT_URL"),
         report_file=_path(variables, "PENSTOCK_REPORT_FILE"),
         checkpoint_interval_s=_seconds(
             variables, "PENSTOCK_CHECKPOINT_INTERVAL_S", DEFAULT_CHECKPOINT_INTERVAL_S, zero_allowed=False
@@ -105,6 +108,19 @@ def _seconds(variables: Mapping[str, str], name: str, default: float, *, zero_al
 def _path(variables: Mapping[str, str], name: str) -> Path | None:
     text = variables.get(name, "")
     return Path(text) if text else None
+
+
+def _url(variables: Mapping[str, str], name: str) -> str | None:
+    text = variables.get(name, "")
+    if text and not is_url(text):
+        raise BadEnvironment(f"{name} is {text!r}; expected a URL such as s3://bucket/folder")
+    return text or None
+
+
+def is_url(text: str) -> bool:
+    """Whether it names a place by a protocol, as in `s3://bucket/folder`."""
+    protocol, sign, rest = text.partition("://")
+    return bool(sign and rest) and protocol.isalnum()
 
 
 def _signal(variables: Mapping[str, str], name: str) -> signal.Signals | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 STOPPED_BY_SIGTERM = 143
 """Exit status of a process that ended because of SIGTERM (128 + 15), as shells and schedulers write it."""
@@ -12,6 +12,16 @@ class TrainingError(Exception):
     """Root of the tree. `code` is stable and meant for programs; the message is meant for people."""
 
     code: ClassVar[str] = "training_error"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Ranks tell each other what went wrong, whatever arguments the constructor of an error takes."""
+        return self._copy, (self.args, dict(self.__dict__))
+
+    @classmethod
+    def _copy(cls, args: tuple[Any, ...], fields: dict[str, Any]) -> Self:
+        error = cls.__new__(cls, *args)
+        error.__dict__.update(fields)
+        return error
 
 
 class BadEnvironment(TrainingError):

@@ -12,8 +12,9 @@ import fcntl
 import logging
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from penstock.training import durable
@@ -28,21 +29,30 @@ _NO_LOCKS_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _log = logging.getLogger("penstock.training")
 
 
-class Fence:
-    """The fence around one checkpoint directory, seen from one attempt.
+class AttemptRecord(ABC):
+    """The record of the highest attempt, seen from one attempt; alone it is a fence with a gap.
 
     Args:
-        folder: the checkpoint directory; exists.
         attempt: number of this attempt; None (outside Penstock) takes over the recorded one.
         highest_known: consulted when the record cannot be read: the highest attempt that left a checkpoint.
     """
 
-    def __init__(self, folder: Path, attempt: int | None, highest_known: Callable[[], int]) -> None:
-        self._folder = folder
+    def __init__(self, attempt: int | None, highest_known: Callable[[], int]) -> None:
         self._highest_known = highest_known
         self._wanted = attempt
-        self._locks_missing = False
         self.attempt = attempt or 0
+
+    @abstractmethod
+    def _read(self) -> bytes | None:
+        """Return the record, None if there is none. Raises: OSError."""
+
+    @abstractmethod
+    def _replace(self, data: bytes) -> None:
+        """Write the record: a reader sees the old one or the new. Raises: OSError."""
+
+    @abstractmethod
+    def _locked(self) -> AbstractContextManager[None]:
+        """Keep others from claiming meanwhile, where that can be done."""
 
     def claim(self) -> None:
         """Record this attempt. All ranks of one attempt may claim. Raises: FencedAttempt, DirectoryBusy."""
@@ -51,8 +61,8 @@ class Fence:
             if self._wanted is None:
                 self.attempt = recorded or 0
             self._refuse_if_old(recorded)
-            if recorded != self.attempt or not (self._folder / MARKER_NAME).exists():
-                durable.replace_file(self._folder / MARKER_NAME, f"{self.attempt}\n".encode("ascii"))
+            if recorded != self.attempt:
+                self._replace(f"{self.attempt}\n".encode("ascii"))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -67,9 +77,8 @@ class Fence:
 
     def recorded(self) -> int | None:
         """Return the highest attempt that claimed the directory, None if none did."""
-        try:
-            text = (self._folder / MARKER_NAME).read_bytes()
-        except FileNotFoundError:
+        text = self._read()
+        if text is None:
             return None
         if text.strip().isdigit():
             return int(text)
@@ -80,6 +89,29 @@ class Fence:
     def _refuse_if_old(self, recorded: int | None) -> None:
         if recorded is not None and recorded > self.attempt:
             raise FencedAttempt(mine=self.attempt, recorded=recorded)
+
+
+class Fence(AttemptRecord):
+    """The fence around one checkpoint directory.
+
+    Args:
+        folder: the checkpoint directory; exists.
+        attempt, highest_known: see `AttemptRecord`.
+    """
+
+    def __init__(self, folder: Path, attempt: int | None, highest_known: Callable[[], int]) -> None:
+        super().__init__(attempt, highest_known)
+        self._folder = folder
+        self._locks_missing = False
+
+    def _read(self) -> bytes | None:
+        try:
+            return (self._folder / MARKER_NAME).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _replace(self, data: bytes) -> None:
+        durable.replace_file(self._folder / MARKER_NAME, data)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

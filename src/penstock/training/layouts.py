@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from penstock.training.blobs import ready
-from penstock.training.directory import CheckpointDirectory, Found
+from penstock.training.checkpoints import Checkpoints, Found
+from penstock.training.directory import on_disk
 from penstock.training.manifest import Manifest
 from penstock.training.shards import DEFAULT_PARTS_WAIT_S, publish_parts, write_part_files
 from penstock.training.staging import Stage
@@ -30,19 +31,19 @@ class Layout(Protocol):
         """Check, without writing, that `state` can be saved; get the memory for copies if it is to be copied."""
         ...
 
-    def stage(self, directory: CheckpointDirectory, state: Mapping[str, Any]) -> Any:
+    def stage(self, directory: Checkpoints, state: Mapping[str, Any]) -> Any:
         """Copy the state: training is held only for this."""
         ...
 
-    def direct(self, directory: CheckpointDirectory, state: Mapping[str, Any]) -> Any:
+    def direct(self, directory: Checkpoints, state: Mapping[str, Any]) -> Any:
         """Take the state as it stands: nothing changes it before `write` returns."""
         ...
 
-    def write(self, directory: CheckpointDirectory, step: int, staged: Any) -> Manifest:
+    def write(self, directory: Checkpoints, step: int, staged: Any) -> Manifest:
         """Write this rank's share; the rank that publishes returns when all shares are there."""
         ...
 
-    def read(self, directory: CheckpointDirectory, step: int, into: Mapping[str, Any] | None) -> Found:
+    def read(self, directory: Checkpoints, step: int, into: Mapping[str, Any] | None) -> Found:
         """Return the state of `step` for this rank, loaded into the values of `into` where the layout needs that."""
         ...
 
@@ -63,16 +64,16 @@ class Whole:
         if behind:
             self._stage.reserve(pieces)
 
-    def stage(self, directory: CheckpointDirectory, state: Mapping[str, Any]) -> Any:
+    def stage(self, directory: Checkpoints, state: Mapping[str, Any]) -> Any:
         return self._stage.copy(encode_state(state), directory.shelf)
 
-    def direct(self, directory: CheckpointDirectory, state: Mapping[str, Any]) -> Any:
+    def direct(self, directory: Checkpoints, state: Mapping[str, Any]) -> Any:
         return ready(encode_state(state))
 
-    def write(self, directory: CheckpointDirectory, step: int, staged: Any) -> Manifest:
+    def write(self, directory: Checkpoints, step: int, staged: Any) -> Manifest:
         return directory.write_files(step, staged)
 
-    def read(self, directory: CheckpointDirectory, step: int, into: Mapping[str, Any] | None) -> Found:
+    def read(self, directory: Checkpoints, step: int, into: Mapping[str, Any] | None) -> Found:
         return directory.read(step)
 
 
@@ -92,6 +93,7 @@ class Parts(Whole):
     def saves(self, rank: int) -> bool:
         return True
 
-    def write(self, directory: CheckpointDirectory, step: int, staged: Any) -> Manifest:
-        part = write_part_files(directory, step, staged)
-        return publish_parts(directory, step, wait_s=self._wait_s) if directory.place.rank == 0 else part
+    def write(self, directory: Checkpoints, step: int, staged: Any) -> Manifest:
+        folder = on_disk(directory, "sharded=True")
+        part = write_part_files(folder, step, staged)
+        return publish_parts(folder, step, wait_s=self._wait_s) if directory.place.rank == 0 else part

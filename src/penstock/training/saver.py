@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.training.directory import CheckpointDirectory
-from penstock.training.errors import DirectoryBusy, PartsMissing, TrainingError
+from penstock.training.checkpoints import Checkpoints
+from penstock.training.errors import DirectoryBusy, PartsMissing
 from penstock.training.layouts import Layout
 from penstock.training.manifest import Manifest
 from penstock.training.reports import Reporter
@@ -28,14 +28,14 @@ class Saver:
         behind: copy the state and write it beside training, where the caller allows it.
     """
 
-    def __init__(self, directory: CheckpointDirectory, layout: Layout, reporter: Reporter, *, behind: bool) -> None:
+    def __init__(self, directory: Checkpoints, layout: Layout, reporter: Reporter, *, behind: bool) -> None:
         self.directory, self.layout = directory, layout
         self._reporter = reporter
         self._behind = behind
         self._saved: Manifest | None = None
         self._thread: threading.Thread | None = None
         self._under_way = -1
-        self._failure: TrainingError | None = None
+        self._failure: Exception | None = None
 
     @property
     def takes_part(self) -> bool:
@@ -81,8 +81,14 @@ class Saver:
             if why not in ("interval", "final"):
                 self._tell(self._saved, why, held_s=0.0, took_s=0.0)
             return self._saved
+        return self.publish(
+            why, lambda: self.layout.write(self.directory, step, self.layout.direct(self.directory, capture()))
+        )
+
+    def publish(self, why: str, write: Callable[[], Manifest]) -> Manifest:
+        """Return what `write` published, and report it. Raises: what `write` raises."""
         begun_s = time.monotonic()
-        manifest = self.layout.write(self.directory, step, self.layout.direct(self.directory, capture()))
+        manifest = write()
         took_s = time.monotonic() - begun_s
         self._done(manifest, why, held_s=took_s, took_s=took_s)
         return manifest
@@ -99,7 +105,7 @@ class Saver:
         begun_s = time.monotonic()
         try:
             staged = self.layout.stage(self.directory, capture())
-        except MemoryError as error:
+        except (MemoryError, OSError) as error:  # mmap says the one or the other
             self._no_copies(error)
             self.save(step, capture, why)
             return
@@ -122,9 +128,9 @@ class Saver:
     def _write(self, step: int, staged: Any, why: str, begun_s: float, held_s: float) -> None:
         try:
             manifest = self.layout.write(self.directory, step, staged)
-        except TROUBLE as error:
+        except (*TROUBLE, MemoryError) as error:
             self.failed(step, why, error)
-        except TrainingError as error:
+        except Exception as error:  # noqa: BLE001 - told to the training thread, at its next save or at the end
             self._failure = error
         else:
             self._done(manifest, why, held_s=held_s, took_s=time.monotonic() - begun_s)

@@ -11,31 +11,31 @@ is saved, there a stop is obeyed, and a step number always means *steps complete
 
 from __future__ import annotations
 
-import enum
 import logging
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
-from penstock.training.checkpoints import DEFAULT_KEEP, Place
-from penstock.training.directory import CheckpointDirectory
+from penstock.training.agreement import REASONS, Agrees, Wish
+from penstock.training.checkpoints import DEFAULT_KEEP, Checkpoints, Files, Found
+from penstock.training.directory import CheckpointDirectory, on_disk
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import (
     STOPPED_BY_SIGTERM,
     BadArgument,
-    BadEnvironment,
     Preempted,
     ResumeNotCalled,
-    TrainingError,
 )
 from penstock.training.layouts import Layout, Parts, Whole
 from penstock.training.manifest import Manifest
 from penstock.training.meters import Item, Meters, Waiting, device_memory_bytes
+from penstock.training.opening import open_checkpoints
 from penstock.training.reports import PROGRESS_PERIOD_S, Reporter
 from penstock.training.rescue import Rescue, Watch
 from penstock.training.saver import TROUBLE, Capture, Saver
@@ -44,34 +44,11 @@ from penstock.training.signals import Wishes
 from penstock.training.values import State
 
 Default = TypeVar("Default")
+Resumed = TypeVar("Resumed", Found, Files)
 PATIENCE_MAX_S = 5.0
 """How long a stop waits for the main thread to come to a border before the state is saved from beside it."""
 
 _log = logging.getLogger("penstock.training")
-
-
-class Wish(enum.IntEnum):
-    """What should happen at a border; of several, the highest."""
-
-    NOTHING = 0
-    INTERVAL = 1
-    REQUEST = 2
-    STOP = 3
-
-
-_WHY = {Wish.INTERVAL: "interval", Wish.REQUEST: "request", Wish.STOP: "preemption"}
-
-
-class Agrees(Protocol):
-    """How several ranks come to one decision; `penstock.training.torch.Agreement` is one."""
-
-    def decide(self, wish: Wish, step: int) -> Wish:
-        """Return the same wish on every rank."""
-        ...
-
-    def barrier(self) -> None:
-        """Return when every rank has come here."""
-        ...
 
 
 def session(
@@ -90,8 +67,9 @@ def session(
     """Return a session to be used in a `with` statement; the environment is read here.
 
     Args:
-        directory: where checkpoints go outside Penstock. `PENSTOCK_CHECKPOINT_DIR` wins over it; without
-            both, nothing is saved and everything else works.
+        directory: where checkpoints go outside Penstock: a folder, or a URL that fsspec knows, such as
+            `s3://bucket/run`. `PENSTOCK_CHECKPOINT_DIR` wins over it, and `PENSTOCK_CHECKPOINT_URL` over both;
+            without any of them, nothing is saved and everything else works.
         interval_s: seconds between automatic checkpoints (> 0); default: what the agent says, or 600.
         keep: newest checkpoints to keep (>= 1).
         sharded: every rank saves its own part. Otherwise rank 0 alone saves, which is right for plain DDP.
@@ -100,7 +78,8 @@ def session(
         behind: training is held only while the state is copied within host memory, which must hold it twice;
             False: until it is on disk.
         rescue: when a rank fails, a surviving one saves the state of the last border, where that is still
-            there: `capture` is called at every border. Default: with several ranks whose states are alike.
+            there: `capture` is called at every border. Default: with several ranks whose states are alike, in a
+            folder.
         compress: files that shrink well, if the package zstandard is installed.
         handle_signals: False leaves the signals alone; call `request_stop` yourself.
     Raises: BadEnvironment, BadArgument.
@@ -108,18 +87,12 @@ def session(
     environment = read_environment(os.environ)
     if interval_s is not None and not interval_s > 0:
         raise BadArgument(f"interval_s is {interval_s}; expected a number of seconds above 0")
-    if environment.checkpoint_dir is not None and not environment.checkpoint_dir.is_dir():
-        # Making it here would hide a shared disk that is not mounted, and start training over from nothing.
-        raise BadEnvironment(
-            f"PENSTOCK_CHECKPOINT_DIR is {str(environment.checkpoint_dir)!r}, which is not a directory on this "
-            "node; expected one that all attempts share. Is the shared disk mounted?"
-        )
     if sharded and layout is not None:
         raise BadArgument("sharded=True and layout= are both given; expected one of them")
-    folder = environment.checkpoint_dir or (None if directory is None else Path(directory))
-    place = Place(environment.job, environment.attempt, environment.rank, environment.world_size)
-    checkpoints = None if folder is None else CheckpointDirectory(folder, place, keep=keep, compress=compress)
+    checkpoints = open_checkpoints(environment, directory, keep=keep, compress=compress)
     layout = layout or (Parts(parts_wait_s) if sharded else Whole())
+    if checkpoints is not None and (layout.together or rescue):
+        on_disk(checkpoints, "rescue=True" if rescue else f"a state of many parts ({type(layout).__name__})")
     return Session(
         environment,
         checkpoints,
@@ -140,7 +113,7 @@ class Session:
     def __init__(
         self,
         environment: Environment,
-        checkpoints: CheckpointDirectory | None,
+        checkpoints: Checkpoints | None,
         layout: Layout,
         *,
         interval_s: float,
@@ -160,7 +133,9 @@ class Session:
         self._shares: dict[str, float] = {}
         self._layout = layout
         self._saver = None if checkpoints is None else Saver(checkpoints, layout, self._reporter, behind=behind)
-        self._rescue = Rescue(checkpoints, self._reporter) if rescue and checkpoints and not layout.together else None
+        self._rescue = None
+        if rescue and isinstance(checkpoints, CheckpointDirectory) and not layout.together:
+            self._rescue = Rescue(checkpoints, self._reporter)
         self._watch: Watch | None = None
         self._resume_called = False
         self._within_step = False
@@ -180,10 +155,10 @@ class Session:
         return self
 
     def _start_watch(self, rescue: Rescue) -> None:
-        read_end = self._wishes.bytes_of_signals()
-        if read_end is not None:
+        ends = self._wishes.open_pipe()
+        if ends is not None:
             patience_s = min(PATIENCE_MAX_S, self.environment.grace_s / 3)
-            self._watch = Watch(rescue, read_end, signal.SIGTERM, patience_s, _leave_at_once)
+            self._watch = Watch(rescue, ends, signal.SIGTERM, patience_s, _leave_at_once)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -205,12 +180,15 @@ class Session:
         if kind is not None and issubclass(kind, Exception) and self._rescue is not None:
             with self._rescue.lock:
                 self._rescue.save()
+        if self._rescue is not None:
+            self._rescue.close()
         try:
             if self._saver is not None:
                 self._saver.wait()
-        except TrainingError:
+        except Exception as error:
             if kind is None:
                 raise
+            _log.warning("a save beside training failed too", extra={"error": str(error)})
         if kind is None:
             self._reporter.event("done", self.step)
 
@@ -236,11 +214,23 @@ class Session:
             into: the state as it is now, for layouts that load into it.
         Raises: WorldSizeMismatch for a checkpoint in parts of another world size.
         """
+        found = self._resume(lambda checkpoints, step: self._layout.read(checkpoints, step, into))
+        return default if found is None else found.state
+
+    def resume_files(self) -> Path | None:
+        """Return the folder of the newest valid checkpoint that `adopt` published; None if there is none.
+
+        Every file in it was compared first; change nothing there. Else like `resume`.
+        Raises: BadArgument where the checkpoints are of another kind, or at a URL.
+        """
+        found = self._resume(lambda checkpoints, step: on_disk(checkpoints, "adopt()").read_files(step))
+        return None if found is None else found.folder
+
+    def _resume(self, read: Callable[[Checkpoints, int], Resumed]) -> Resumed | None:
         self._resume_called = True
         if self._saver is None or self.checkpoints is None:
-            return default
-        checkpoints = self.checkpoints
-        found, skipped = checkpoints.newest_valid(lambda step: self._layout.read(checkpoints, step, into))
+            return None
+        found, skipped = self.checkpoints.newest_valid(partial(read, self.checkpoints))
         for one in skipped:
             _log.warning("damaged checkpoint skipped", extra={"step": one.step, "problem": one.problem})
         self._last_save_s = time.monotonic()
@@ -251,7 +241,7 @@ class Session:
         if found is not None or skipped or (self.environment.attempt or 0) > 1:
             notes = [{"step": one.step, "problem": one.problem} for one in skipped]
             self._reporter.event("resumed", self.step, skipped=notes)
-        return default if found is None else found.state
+        return found
 
     def steps(
         self, stop: int, *, capture: Capture | None = None, agree: Agrees | None = None, final: bool = True
@@ -266,16 +256,25 @@ class Session:
             FencedAttempt; UnsavableValue, after the first step at the latest. A save that fails otherwise
             is logged and reported, and tried again at the next interval.
         """
+        self.begin(stop)
+        if self._layout.together and self.environment.world_size > 1 and capture and agree is None:
+            raise BadArgument("sharded=True needs agree=: all ranks must save their parts at the same step")
+        return self._steps(stop, capture, agree, final)
+
+    def begin(self, stop: int | None = None) -> None:
+        """Look whether training may start here: for a loop of your own, before its first step; `steps` calls it.
+
+        Args:
+            stop: steps of the whole training, where that is known.
+        Raises: ResumeNotCalled.
+        """
+        self._reporter.total = stop
         if not self._resume_called and self.checkpoints is not None and self.checkpoints.steps():
             raise ResumeNotCalled(
-                f"{self.checkpoints.folder} holds checkpoints up to step {self.checkpoints.steps()[0]}, but "
+                f"{self.checkpoints.where} holds checkpoints up to step {self.checkpoints.steps()[0]}, but "
                 "resume() was not called; expected a call before the first step. "
                 "Use an empty directory to start over."
             )
-        if self._layout.together and self.environment.world_size > 1 and capture and agree is None:
-            raise BadArgument("sharded=True needs agree=: all ranks must save their parts at the same step")
-        self._reporter.total = stop
-        return self._steps(stop, capture, agree, final)
 
     def _steps(self, stop: int, capture: Capture | None, agree: Agrees | None, final: bool) -> Iterator[int]:
         checked = False
@@ -301,24 +300,36 @@ class Session:
         with self._rescue.lock if self._rescue is not None else nullcontext():
             if self._rescue is not None and capture is not None:
                 self._rescue.border(self.step, capture)
+        wish = self.due(agree=agree)
+        if wish is Wish.NOTHING:
+            return
+        untouched = self.step == 0 and not self.resumed
+        if capture is not None and not (wish is Wish.STOP and untouched):
+            self._try_save(capture, wish)
+        if wish is Wish.STOP:
+            self.leave(agree=agree)
+
+    def due(self, *, agree: Agrees | None = None) -> Wish:
+        """Return what is wanted at this border, and take it as answered: for a loop that saves by itself (`adopt`)."""
         wish = self._wish()
         if agree is not None:
             with self._meters.waiting("communication"):
                 wish = agree.decide(wish, self.step)
         if wish is Wish.NOTHING:
-            return
+            return wish
+        self._last_save_s = time.monotonic()
         if wish is Wish.REQUEST:
             self._wishes.save = False
         if wish is Wish.STOP and self._watch is not None:
             self._watch.end()
-        untouched = self.step == 0 and not self.resumed
-        if capture is not None and not (wish is Wish.STOP and untouched):
-            self._try_save(capture, wish)
-        if wish is Wish.STOP:
-            if agree is not None:
-                agree.barrier()
-            _log.info("leaving after a stop request", extra={"step": self.step})
-            raise Preempted(self.step)
+        return wish
+
+    def leave(self, *, agree: Agrees | None = None) -> NoReturn:
+        """Leave this process after a stop, when all ranks have come here. Raises: Preempted."""
+        if agree is not None:
+            agree.barrier()
+        _log.info("leaving after a stop request", extra={"step": self.step})
+        raise Preempted(self.step)
 
     def report(
         self,
@@ -367,6 +378,37 @@ class Session:
             return None
         return self._saver.save(self._completed(step), save, "request")
 
+    def adopt(
+        self, folder: str | os.PathLike[str], wish: Wish = Wish.NOTHING, *, linked: bool = False
+    ) -> Manifest | None:
+        """Publish the files in `folder`, which another library wrote, as the checkpoint of `step`: see `resume_files`.
+
+        Returns None if this process does not save, or could not: that is logged and reported, and training goes on.
+
+        Args:
+            wish: what `due` returned; goes into the report.
+            linked: see `CheckpointDirectory.adopt`.
+        Raises: FencedAttempt; BadArgument where checkpoints are at a URL, or no file is there.
+        """
+        self._last_save_s = time.monotonic()
+        if self._saver is None or self.checkpoints is None or self.environment.rank != 0:
+            return None
+        checkpoints = on_disk(self.checkpoints, "adopt()")
+        try:
+            return self._saver.publish(REASONS[wish], lambda: checkpoints.adopt(self.step, Path(folder), linked=linked))
+        except TROUBLE as error:
+            self.failed(wish, error)
+            return None
+
+    def failed(self, wish: Wish, error: Exception) -> None:
+        """Log and report that the state of `step` could not be saved, and that training goes on."""
+        if self._saver is not None:
+            self._saver.failed(self.step, REASONS[wish], error)
+
+    def retake_signals(self) -> None:
+        """Handle the signals again that a library has taken over since the session began."""
+        self._wishes.retake()
+
     def _completed(self, step: int | None) -> int:
         return self.step + (1 if self._within_step else 0) if step is None else step
 
@@ -381,12 +423,11 @@ class Session:
     def _try_save(self, capture: Capture, wish: Wish) -> None:
         """Save, but let training live on if the disk does not: a full disk at 3 a.m. must not end the job."""
         saver = self._saver
-        self._last_save_s = time.monotonic()
         if saver is None or not saver.takes_part:
             return
         if wish is Wish.INTERVAL and (saver.has(self.step) or (saver.busy and not self._layout.together)):
             return  # a disk that is slower than the interval must not hold training
-        why = _WHY[wish]
+        why = REASONS[wish]
         try:
             if wish is Wish.STOP:
                 saver.save(self.step, capture, why)

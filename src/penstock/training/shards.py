@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.training import durable
-from penstock.training.blobs import Ready, ready, write_pieces
-from penstock.training.directory import CheckpointDirectory, folder_name, part_name
+from penstock.training.blobs import Folder, Ready, ready, write_pieces
+from penstock.training.checkpoints import folder_name, part_name
+from penstock.training.directory import CheckpointDirectory
 from penstock.training.errors import PartsMissing
 from penstock.training.manifest import (
     Blob,
@@ -57,14 +58,16 @@ def write_part_files(directory: CheckpointDirectory, step: int, pieces: Iterable
         world_size=directory.place.world_size,
         layout="parts",
         created_ms=time.time_ns() // 1_000_000,
-        blobs=tuple(write_pieces(work, pieces, directory.shelf, compress=directory.compress, prefix=f"{name}/")),
+        blobs=tuple(
+            write_pieces(Folder(work), pieces, directory.shelf, compress=directory.compress, prefix=f"{name}/")
+        ),
     )
     durable.write_bytes(work / PART_MANIFEST_NAME, encode_manifest(part))
     durable.sync_folder(work)
     if (parts / name).exists():
         durable.move(parts / name, parts / f".old-{name}-{secrets.token_hex(4)}")
     durable.move(work, parts / name)
-    directory.shelf.fill(directory.folder / folder_name(step), part.blobs)  # lends nothing before it is published
+    directory.shelf.fill(str(directory.folder / folder_name(step)), part.blobs)  # lends nothing before it is published
     return part
 
 

@@ -24,10 +24,11 @@ class Wishes:
         self._before: dict[int, object] = {}
         self._ends: tuple[int, int] | None = None
 
-    def bytes_of_signals(self) -> int | None:
-        """Return the end of a pipe where each signal arrives as a byte, also while the main thread runs C code.
+    def open_pipe(self) -> tuple[int, int] | None:
+        """Return the ends (read, write) of a pipe to which each signal is a byte, whatever the main thread does.
 
-        None where the program listens that way itself (asyncio does). Call it after `install`.
+        None where the program listens that way itself (asyncio does). Call it after `install`; the caller closes the
+        end to read from.
         """
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
@@ -40,7 +41,7 @@ class Wishes:
         self._ends = read_end, write_end
         # A forked data loader's worker that is told to end must not look as if we were.
         os.register_at_fork(after_in_child=self._deaf)
-        return read_end
+        return self._ends
 
     def _deaf(self) -> None:
         if self._ends is not None:
@@ -58,6 +59,11 @@ class Wishes:
         for signal_number in (stop, save):
             if signal_number is not None:
                 self._before[signal_number] = signal.signal(signal_number, self._received)
+
+    def retake(self) -> None:
+        """Put the handlers of `install` over those that a library has put over them since."""
+        for signal_number in self._before:
+            signal.signal(signal_number, self._received)
 
     def restore(self) -> None:
         """Put back the handlers that were there before, and end the pipe."""

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 import torch.distributed as distributed
 
+from penstock.training.agreement import Wish
 from penstock.training.contents import NamedTensor, Window
 from penstock.training.errors import BadArgument, RanksDisagree
-from penstock.training.session import Wish
 
 
 def capture(**objects: Any) -> dict[str, Any]:
@@ -148,6 +148,8 @@ def unsavable(tensor: torch.Tensor) -> str:
             "a DTensor, of which this rank holds a part; expected plain tensors, or "
             "training.session(layout=penstock.training.distributed.Sharded())"
         )
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        return f"a tensor of type {type(tensor).__qualname__}; expected a plain one, such as .as_subclass(torch.Tensor)"
     return ""
 
 

@@ -43,32 +43,40 @@ PACK_MAX_BYTES = 64 * 2**20
 
 State = dict[str, Any]
 ReadBlob = Callable[[str], Window]
+PutTensor = Callable[[Any, str], None]
+"""Takes a tensor, and its place in the state: keys and indices, joined by dots."""
 
 
-def encode_state(state: Mapping[str, Any]) -> list[Piece]:
+def encode_state(state: Mapping[str, Any], *, put_tensor: PutTensor | None = None) -> list[Piece]:
     """Return the files that hold `state`, the tree last. Arrays and tensors are referred to, not copied.
 
+    Args:
+        put_tensor: is given all tensors, which then are in none of the files; it raises for two in one place.
     Raises: UnsavableValue naming the place in the state and the type found there.
     """
     if not isinstance(state, Mapping):
         raise UnsavableValue(f"the state is a {type(state).__name__}; expected a dict of named values")
-    encoder = _Encoder()
+    encoder = _Encoder(put_tensor)
     tree = json.dumps(encoder.container(dict(state), ()), allow_nan=False).encode("ascii")
     return [*encoder.finish(), Piece(TREE_NAME, (Fixed(tree),))]
 
 
-def decode_state(read_blob: ReadBlob) -> State:
+def decode_state(read_blob: ReadBlob, *, get_tensor: Callable[[str], Any] | None = None) -> State:
     """Return the state whose files `read_blob` reads by name, once their checksums matched.
 
     Arrays and tensors may lie in the memory that it returns.
+
+    Args:
+        get_tensor: returns the tensor of a place that `put_tensor` was given.
     """
-    decoder = _Decoder(read_blob)
+    decoder = _Decoder(read_blob, get_tensor)
     state: State = decoder.value(json.loads(bytes(read_blob(TREE_NAME))))
     return state
 
 
 class _Encoder:
-    def __init__(self) -> None:
+    def __init__(self, put_tensor: PutTensor | None) -> None:
+        self._put_tensor = put_tensor
         self._pieces: list[Piece] = []
         self._pack: list[NamedTensor] = []
         self._pack_bytes = 0
@@ -116,6 +124,9 @@ class _Encoder:
     def _tensor(self, value: Any, path: tuple[str, ...]) -> Any:
         from penstock.training import torch as adapter
 
+        if self._put_tensor is not None:
+            self._put_tensor(value, ".".join(path))
+            return {"$elsewhere": ".".join(path)}
         problem = adapter.unsavable(value)
         if problem:
             raise UnsavableValue(f"{_place(path)} is {problem}")
@@ -188,8 +199,8 @@ def _place(path: tuple[str, ...]) -> str:
 
 
 class _Decoder:
-    def __init__(self, read_blob: ReadBlob) -> None:
-        self._read = read_blob
+    def __init__(self, read_blob: ReadBlob, get_tensor: Callable[[str], Any] | None) -> None:
+        self._read, self._get_tensor = read_blob, get_tensor
         self._tensors: dict[str, dict[str, Any]] = {}
         self._given: set[tuple[str, str]] = set()
 
@@ -213,6 +224,8 @@ class _Decoder:
             return {key: self.value(item) for key, item in argument}
         if tag == "$tensor":
             return self._tensor(*argument)
+        if tag == "$elsewhere" and self._get_tensor is not None:
+            return self._get_tensor(argument)
         if tag in ("$npy", "$npy_scalar"):
             return _load_array(base64.b64decode(argument), scalar=tag == "$npy_scalar")
         raw = self._read(argument)

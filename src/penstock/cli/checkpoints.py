@@ -1,0 +1,154 @@
+"""Checkpoints of a job or a folder: listed, and every byte of them compared."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import typer
+
+from penstock.cli.options import data_folder
+from penstock.cli.output import console, plain, print_json, table
+from penstock.core.errors import PenstockError
+from penstock.core.model.ids import JobId
+from penstock.core.units import format_duration, format_size
+from penstock.engines.local.paths import DataFolder
+
+if TYPE_CHECKING:
+    from penstock.training.directory import CheckpointDirectory
+
+
+class NoCheckpoints(PenstockError):
+    code = "not_found"
+
+
+class DamagedCheckpoints(PenstockError):
+    code = "damaged_checkpoint"
+
+
+class CheckpointView(msgspec.Struct, frozen=True):
+    """One checkpoint. `problem` says why it must not be restored; empty when nothing is known against it."""
+
+    step: int
+    problem: str
+    verified: bool
+    """Every byte was read and compared."""
+    size_bytes: int = 0
+    shared_bytes: int = 0
+    """Of that, held together with another checkpoint."""
+    attempt: int = 0
+    world_size: int = 0
+    layout: str = ""
+    created_ms: int = 0
+    files: int = 0
+    path: str = ""
+
+
+class Checked(NamedTuple):
+    folder: Path
+    found: list[CheckpointView]
+
+
+def show(which: str, data: Path | None, *, verify: bool, step: int | None, as_json: bool) -> None:
+    """Print the checkpoints of a job (a number) or a folder.
+
+    Raises: NoCheckpoints; DamagedCheckpoints after printing, when one of them is.
+    """
+    checked = _look(folder_of(which, data), verify=verify, step=step)
+    if as_json:
+        print_json({"folder": str(checked.folder), "checkpoints": checked.found})
+    else:
+        _print(checked)
+    damaged = [view.step for view in checked.found if view.problem]
+    if damaged:
+        listed = ", ".join(map(str, damaged))
+        raise DamagedCheckpoints(
+            f"damaged: the checkpoint of step {listed}", hint="the newest that is whole is restored instead"
+        )
+
+
+def folder_of(which: str, data: Path | None) -> Path:
+    """Return the folder of checkpoints that is meant. Raises: NoCheckpoints."""
+    if which.isdecimal() and not Path(which).is_dir():
+        folder = DataFolder(data_folder(data)).checkpoints(JobId(int(which)))
+        if not folder.is_dir():
+            raise NoCheckpoints(
+                f"job {which} has no checkpoints in {folder.parent.parent.parent}",
+                hint="is this the machine, and the data folder (--data), that the job ran with?",
+            )
+        return folder
+    folder = Path(which)
+    if not folder.is_dir():
+        raise NoCheckpoints(f"{which!r} is not a folder; expected one with checkpoints, or the number of a job")
+    return folder
+
+
+def _look(folder: Path, *, verify: bool, step: int | None) -> Checked:
+    from penstock.training.directory import CheckpointDirectory
+
+    directory = CheckpointDirectory(folder)
+    steps = directory.steps() if step is None else [step]
+    if step is not None and step not in directory.steps():
+        known = ", ".join(map(str, directory.steps()[:8])) or "none"
+        raise NoCheckpoints(f"no checkpoint of step {step} in {folder}; there are: {known}")
+    return Checked(folder, [_view(directory, one, verify=verify) for one in steps])
+
+
+def _view(directory: "CheckpointDirectory", step: int, *, verify: bool) -> CheckpointView:
+    from penstock.training.errors import DamagedCheckpoint
+
+    path = directory.path(step)
+    try:
+        manifest = directory.verify(step) if verify else directory.manifest(step)
+    except DamagedCheckpoint as error:
+        return CheckpointView(step, error.problem, verified=verify, path=str(path))
+    shared = sum(b.size_bytes for b in manifest.blobs if _names(path / b.name) > 1)
+    return CheckpointView(
+        step,
+        "",
+        verified=verify,
+        size_bytes=manifest.size_bytes,
+        shared_bytes=shared,
+        attempt=manifest.attempt,
+        world_size=manifest.world_size,
+        layout=manifest.layout,
+        created_ms=manifest.created_ms,
+        files=len(manifest.blobs),
+        path=str(path),
+    )
+
+
+def _names(path: Path) -> int:
+    try:
+        return path.stat().st_nlink
+    except OSError:
+        return 0
+
+
+def _print(checked: Checked) -> None:
+    if not checked.found:
+        typer.echo(f"no checkpoints in {checked.folder}")
+        return
+    now_ms = time.time_ns() // 1_000_000
+    rows = [
+        [
+            str(view.step),
+            _verdict(view),
+            format_size(view.size_bytes) if view.size_bytes else "",
+            format_size(view.shared_bytes) if view.shared_bytes else "",
+            str(view.world_size or ""),
+            view.layout,
+            str(view.attempt or ""),
+            f"{format_duration(max(0, now_ms - view.created_ms))} ago" if view.created_ms else "",
+        ]
+        for view in checked.found
+    ]
+    columns = ("STEP", "STATE", "SIZE", "SHARED", "RANKS", "LAYOUT", "ATTEMPT", "SAVED")
+    console().print(table(columns, rows, right=("STEP", "SIZE", "SHARED", "RANKS", "ATTEMPT")))
+    typer.echo(f"in {checked.folder}")
+
+
+def _verdict(view: CheckpointView) -> str:
+    if view.problem:
+        return f"[red]damaged[/]: {plain(view.problem)}"
+    return "[green]whole[/]" if view.verified else "not read"

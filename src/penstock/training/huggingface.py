@@ -1,0 +1,73 @@
+"""Hugging Face's Trainer within a session: stops and saves when it is told to, resumes from what is whole.
+
+    from penstock.training.huggingface import PenstockCallback
+
+    with training.session() as run:
+        callback = PenstockCallback(run)
+        trainer = Trainer(model, arguments, train_dataset=data, callbacks=[callback])
+        trainer.train(resume_from_checkpoint=callback.resume())
+
+Imported only by programs that use transformers (4.40 or newer).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from penstock.training.agreement import Agrees, Wish
+from penstock.training.foreign import ForeignLoop
+from penstock.training.session import Session
+
+
+class PenstockCallback(TrainerCallback):  # type: ignore[misc]
+    """Obeys wishes to save and to stop after the step under way, and publishes whatever Trainer saves.
+
+    Trainer's own strategy goes on saving to its `output_dir`; each of those is published as well, as a copy that is
+    verified before it is used. `save_strategy="no"` leaves the saving to the interval and the scheduler. After a stop
+    the program leaves with status 143 when `train` is through. With several ranks all of them need the callback.
+    Trainer's losses are means since it last logged: set `logging_steps` to what should be seen.
+
+    Args:
+        run: an open session with a directory, or without any.
+        agree: see `ForeignLoop`.
+    Raises: BadArgument where the session's checkpoints are at a URL.
+    """
+
+    def __init__(self, run: Session, agree: Agrees | None = None) -> None:
+        self._loop = ForeignLoop(run, agree)
+        self._loss: float | None = None
+        self._wish = Wish.NOTHING
+        self._leaving = False
+
+    def resume(self) -> str | None:
+        """Return the folder for `resume_from_checkpoint`, every file of it verified; None if there is none."""
+        folder = self._loop.run.resume_files()
+        return None if folder is None else str(folder)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loop.begin(state.global_step, state.max_steps)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if logs and "loss" in logs:
+            self._loss = logs["loss"]
+            self._loop.run.report(step=state.global_step, loss=self._loss)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        samples = args.train_batch_size * args.gradient_accumulation_steps
+        self._loop.run.report(step=state.global_step, loss=self._loss, samples=samples)
+        self._wish = self._loop.border(state.global_step)
+        if self._wish is not Wish.NOTHING:
+            control.should_save = True
+        if self._wish is Wish.STOP:
+            control.should_training_stop = self._leaving = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loop.publish(Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}", self._wish)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._leaving:
+            self._loop.leave()
