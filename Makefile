@@ -34,6 +34,7 @@ install: $(VENV)/.dev
 
 install-torch: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt transformers accelerate lightning
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py

@@ -19,7 +19,12 @@ from penstock.training.checkpoints import folder_name
 from penstock.training.manifest import ManifestProblem, decode_manifest, encode_manifest
 
 Open = Callable[..., CheckpointDirectory]
-STATE = {"weights": np.arange(50.0), "note": "first", "raw": b"\x00\x01"}
+STATE = {
+    "weights": np.random.default_rng(0).standard_normal(9_000),
+    "small": np.arange(50.0),
+    "note": "first",
+    "raw": b"\x00\x01",
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +59,16 @@ def damage(folder: Path, rng: random.Random) -> str:
     return f"{how} {path.name}"
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_any_damage_is_noticed_and_the_one_before_restored(seed: int, two_checkpoints: Path, tmp_path: Path) -> None:
-    shutil.copytree(two_checkpoints, tmp_path / "copy")
-    what = damage(tmp_path / "copy" / folder_name(2), random.Random(seed))
-    found, skipped = CheckpointDirectory(tmp_path / "copy").newest_valid()
-    assert found is not None, what
-    assert (found.manifest.step, found.state["note"]) == (1, "first"), what
-    assert [one.step for one in skipped] == [2], what
+@pytest.mark.parametrize("first", range(0, 1000, 50))
+def test_any_damage_is_noticed_and_the_one_before_restored(first: int, two_checkpoints: Path, tmp_path: Path) -> None:
+    for seed in range(first, first + 50):
+        copy = tmp_path / f"copy-{seed}"
+        shutil.copytree(two_checkpoints, copy)
+        what = damage(copy / folder_name(2), random.Random(seed))
+        found, skipped = CheckpointDirectory(copy).newest_valid()
+        assert found is not None, what
+        assert (found.manifest.step, found.state["note"]) == (1, "first"), what
+        assert [one.step for one in skipped] == [2], what
 
 
 def test_every_single_flipped_bit_of_the_manifest_is_noticed(two_checkpoints: Path, tmp_path: Path) -> None:

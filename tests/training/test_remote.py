@@ -266,6 +266,37 @@ def test_an_older_attempt_cannot_publish(url: str) -> None:
         opened(url, 1)
 
 
+def test_an_older_attempt_uploads_nothing(memory: str, calls: list[str]) -> None:
+    old = opened(memory, 1)
+    opened(memory, 2)
+    calls.clear()
+    with pytest.raises(FencedAttempt):
+        old.write(5, STATE)
+    assert calls == []
+
+
+def test_trouble_that_a_newer_attempt_makes_is_called_by_its_name(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        opened(memory, 2)
+        raise FileNotFoundError("gone")
+
+    old = opened(memory, 1)
+    monkeypatch.setattr(_Store, "stream", gone)
+    with pytest.raises(FencedAttempt):
+        old.write(5, STATE)
+
+
+def test_what_others_publish_is_seen_at_once(url: str) -> None:
+    directory = opened(url)
+    directory.write(1, STATE)
+    assert directory.steps() == [1]
+    fs, root = fsspec.core.url_to_fs(url)
+    other = type(fs)(skip_instance_cache=True)  # as another process has it
+    other.makedirs(f"{root}/step-000000002", exist_ok=True)
+    other.pipe_file(f"{root}/step-000000002/manifest.json", b"{}")
+    assert directory.steps() == [2, 1]
+
+
 @pytest.mark.parametrize("method", ["stream", "put"])
 def test_a_newer_attempt_that_starts_during_a_save_wins(
     method: str, memory: str, monkeypatch: pytest.MonkeyPatch
