@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from penstock.core import stuck
 from penstock.core.explain.reasons import ALERTS
-from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
-from penstock.core.model.events import ConfigChanged
-from penstock.core.model.jobs import Dependency
+from penstock.core.model.cluster import CHECKED_BY, Pool, Queue, Reservation, Tenant
+from penstock.core.model.events import ConfigChanged, HangFound, NodeDrainChanged, ProgressNoted
+from penstock.core.model.jobs import Dependency, Gauges
 from penstock.core.planner import plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.stuck import alerts
@@ -258,3 +258,22 @@ def test_what_is_said_never_to_start_does_not_start_when_all_else_is_gone(seed):
         starts = [s.job_id for s in plan(take_snapshot(alone.state), soon_ms).starts]
         windows = any(r.end_ms > w.now and r.tenant != job.spec.tenant for r in w.state.config.reservations)
         assert starts == [] if job.id in never else windows or job.id in unsure or starts == [job.id], job
+
+
+def test_a_program_that_hangs_is_told_as_long_as_it_does():
+    w = cluster(1, 1)
+    job = w.submit()
+    w.run(job)
+    w.commit(lambda tx: tx.emit(HangFound(job, 1, 7, (0,), "rank 0 is stopped", 9_000)))
+    assert [(a.code, a.job_ids, a.text) for a in alerts(w.state, w.now)] == [
+        ("hung", (job,), "makes no step: rank 0 is stopped")
+    ]
+    w.commit(lambda tx: tx.emit(ProgressNoted(job, 1, 8, Gauges())))
+    assert alerts(w.state, w.now) == ()
+
+
+def test_a_node_that_was_closed_for_its_failures_is_told():
+    w = cluster(2, 1)
+    w.drain("n0")
+    w.commit(lambda tx: tx.emit(NodeDrainChanged("n1", True, CHECKED_BY, "3 failures")))
+    assert [(a.code, a.text) for a in alerts(w.state, w.now)] == [("node_closed", "node n1 takes no work: 3 failures")]

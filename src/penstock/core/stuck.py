@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.core.amounts import format_milli, format_resource
 from penstock.core.derived import pool_totals, whole_total
-from penstock.core.model.cluster import ClusterConfig, Node, Reservation
+from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, Node, Reservation
 from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
 from penstock.core.order.ranks import class_of
@@ -62,6 +62,8 @@ def alerts(state: State, now_ms: int, last: Plan | None = None) -> tuple[Alert, 
         stuck.update(job_ids)
         found.append(_alert(never.code, job_ids, never.text, never.resolve))
     found += _behind(jobs, stuck)
+    found += _hung(jobs)
+    found += _closed(state)
     found += _kept_without_end(jobs, last)
     return tuple(found[:ALERTS_MAX])
 
@@ -251,6 +253,24 @@ def _behind(jobs: Mapping[JobId, Job], stuck: set[JobId]) -> Iterator[Alert]:
     for blocker, job_ids in sorted(waits_for.items()):
         text = f"wait for job {blocker}, which can never start"
         yield _alert("behind_stuck", job_ids, text, f"change or cancel job {blocker}: penstock explain {blocker}")
+
+
+def _hung(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
+    for job in jobs.values():
+        if job.progress.hang:
+            yield _alert(
+                "hung",
+                [job.id],
+                f"makes no step: {job.progress.hang}",
+                f"it starts again by itself unless it says on_hang: report; or cancel it: penstock cancel {job.id}",
+            )
+
+
+def _closed(state: State) -> Iterator[Alert]:
+    for name, node in list(state.nodes.items()):
+        if node.draining and node.closed_by == CHECKED_BY:
+            text = f"node {name} takes no work: {node.drain_reason}"
+            yield _alert("node_closed", [], text, f"it opens when it passes its check; or: penstock drain {name} --off")
 
 
 def _kept_without_end(jobs: Mapping[JobId, Job], last: Plan | None) -> Iterator[Alert]:

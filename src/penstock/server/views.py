@@ -44,7 +44,7 @@ def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int 
         api.ReplicaView(r.rank, r.place.node, list(r.place.devices), r.state, r.exit.text() if r.exit else "")
         for r in (attempt.replicas if attempt and full else ())
     ]
-    reason = attempt.stop.reason if attempt and attempt.stop else waits_for
+    reason = attempt.stop.reason if attempt and attempt.stop else job.progress.hang or waits_for
     return api.JobView(
         id=job.id,
         name=spec.name,

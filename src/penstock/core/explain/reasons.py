@@ -64,6 +64,8 @@ ALERTS: dict[str, Reason] = {
     "nodes_away": Reason("a job fits only on nodes that are lost or drained", "bring them back, or ask for less"),
     "nodes_reserved": Reason("a job fits only on nodes reserved for another tenant", "shorten the reservation"),
     "reserved_without_end": Reason("room is kept for a job, and nobody knows until when", "declare time limits"),
+    "hung": Reason("a running program makes no step", "see what its ranks do: penstock show"),
+    "node_closed": Reason("a node failed again and again", "look at the node, then open it"),
     "gang_in_part": Reason("a gang holds part of what it needs", "a bug: please report it"),
 }  # fmt: skip
 """Codes of `Alert`."""
