@@ -9,12 +9,14 @@ import mmap
 from collections.abc import Hashable, Sequence
 from functools import partial
 
-from penstock.training import durable
+from penstock.training import durable, hostmemory
 from penstock.training.blobs import Ready, Shelf
 from penstock.training.contents import Content, Fixed, Piece, Window
 
 ALIGN_BYTES = 64
 PAGE_BYTES = 4096
+SPARE_SHARE = 0.8
+"""A copy may take this much of the memory that is left: training itself still grows."""
 COPY_MIN_BYTES = 2**20
 """Copied by several threads from this size on."""
 
@@ -32,6 +34,11 @@ class Stage:
             return
         self._memory = None
         if need:
+            spare = hostmemory.spare_bytes()
+            if spare is not None and need > spare * SPARE_SHARE:
+                raise MemoryError(
+                    f"a copy takes {need} bytes, and {spare} are left before this process is killed for it"
+                )
             memory = mmap.mmap(-1, need)
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 memory.madvise(mmap.MADV_HUGEPAGE)
