@@ -145,3 +145,11 @@ def test_no_more_than_every_second_node_is_closed():
             w.hello(node(name), f"again-{w.now}")
             w.now += 20_000
     assert [w.state.nodes[f"n{i}"].draining for i in range(4)] == [True, True, False, False]
+
+
+def test_a_person_who_opens_a_node_forgives_it():
+    w = cluster(1, 1)
+    for _ in range(2):
+        fails(w, 3)
+        w.drain("n0", on=False)
+    assert w.state.nodes["n0"].closures == 0

@@ -150,6 +150,29 @@ def test_memory_for_copies_is_kept_from_save_to_save(alone: None, folder: Path) 
     assert layout.stage(directory, {"a": torch.zeros(5)}).shared["a"].data_ptr() == first
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6.0).reshape(2, 3).T,
+        torch.tensor(7, dtype=torch.int16),
+        torch.zeros(0, 3),
+        torch.tensor([1 + 2j]).conj(),
+        torch.tensor([1.5, -2]).bfloat16(),
+        torch.nn.Parameter(torch.ones(2)),
+    ],
+    ids=["transposed", "scalar", "empty", "conjugate", "bfloat16", "parameter"],
+)
+def test_any_tensor_survives_a_copy(tensor: Any, alone: None, folder: Path) -> None:
+    layout, directory = Sharded(), CheckpointDirectory(folder)
+    directory.open()
+    staged = layout.stage(directory, {"a": tensor})
+    expected = tensor.detach().clone()
+    tensor.detach().zero_()
+    layout.write(directory, 1, staged)
+    found = layout.read(directory, 1, {"a": torch.zeros_like(expected)}).state["a"]
+    assert torch.equal(found, expected)
+
+
 def test_a_checkpoint_of_another_layout_is_refused(alone: None, folder: Path) -> None:
     directory = CheckpointDirectory(folder)
     directory.open()

@@ -406,11 +406,10 @@ class State:
 
 
 def drained(node: Node, event: ev.NodeDrainChanged, time_ms: int) -> Node:
-    """Return the node closed or opened; what spoke against it is forgotten with that."""
+    """Return the node closed or opened; what spoke against it is forgotten with that, by a person for good."""
     if not event.draining:
-        return replace(
-            node, draining=False, drain_reason=event.reason, closed_by=UserName(""), strikes=(), checks_failed=0
-        )
+        opened = replace(node, draining=False, drain_reason=event.reason, closed_by=UserName(""), strikes=())
+        return replace(opened, checks_failed=0, closures=node.closures if event.by == CHECKED_BY else 0)
     again = node.draining and node.closed_by == event.by == CHECKED_BY
     return replace(
         node,

@@ -38,6 +38,7 @@ from penstock.training.errors import (
 )
 from penstock.training.manifest import Blob, Manifest, ManifestProblem
 from penstock.training.ranks import Ranks
+from penstock.training.torch import TensorContent
 from penstock.training.values import TREE_NAME, State, decode_state, encode_state
 
 DEFAULT_WAIT_S = 1800.0
@@ -123,8 +124,8 @@ class Sharded:
         tensors: dict[str, Any] = {}
         pieces = encode_state(self._shared(state), put_tensor=partial(_put, tensors))
         self._reserve(tensors)
-        with torch.no_grad():
-            copies = {name: _copied(tensor, self._copies[name]) for name, tensor in tensors.items()}
+        tasks = [partial(_copied, tensor, self._copies[name]) for name, tensor in tensors.items()]
+        copies = dict(zip(tensors, durable.in_parallel(tasks), strict=True))
         if any(tensor.is_cuda for tensor in tensors.values()):
             torch.cuda.synchronize()
         return self._staged(pieces, copies, state, copied=True)
@@ -336,7 +337,12 @@ def _local(tensor: Any) -> Any:
 
 def _copied(tensor: Any, memory: torch.Tensor) -> Any:
     """Return the tensor with its local part in `memory`; from a device, when that has been synchronized."""
-    memory.copy_(_local(tensor), non_blocking=memory.is_pinned())
+    local = _local(tensor)
+    if type(local) in (torch.Tensor, torch.nn.Parameter) and not (local.is_cuda or local.is_conj() or local.is_neg()):
+        TensorContent(local).copy_to(TensorContent(memory).view())  # between host buffers twice as fast as copy_()
+    else:
+        with torch.no_grad():
+            memory.copy_(local, non_blocking=memory.is_pinned())
     return DTensor(memory, tensor._spec, requires_grad=False) if isinstance(tensor, DTensor) else memory
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -39,6 +40,7 @@ class Inspector:
         self._orders: queue.SimpleQueue[tuple[ReplicaKey, list[int], bool]] = queue.SimpleQueue()
         self._seen: queue.SimpleQueue[ReplicaInspected | NodeCheck] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="penstock-look")
+        self._checks = ThreadPoolExecutor(1, thread_name_prefix="penstock-check")
         self._thread: threading.Thread | None = None
 
     def look(self, key: ReplicaKey, pids: Sequence[int], *, native: bool) -> None:
@@ -50,7 +52,7 @@ class Inspector:
 
     def check(self, command: str, folder: Path) -> None:
         """Check the node by a command for /bin/sh, or by our own check when it is empty."""
-        self._pool.submit(self._check, command, folder)
+        self._checks.submit(self._check, command, folder)
 
     def seen(self) -> Iterator[ReplicaInspected | NodeCheck]:
         """Yield what was seen since the last call."""
@@ -74,12 +76,22 @@ class Inspector:
         own = [sys.executable, "-m", "penstock.engines.local.selfcheck", str(folder)]
         words = ["/bin/sh", "-c", command] if command else own
         try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=CHECK_WAIT_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
+            process = subprocess.Popen(
+                words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            )
+        except OSError as error:
             self._seen.put(NodeCheck(False, str(error)))
             return
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        self._seen.put(NodeCheck(done.returncode == 0, lines[-1][:500] if lines else f"exit {done.returncode}"))
+        try:
+            told, _ = process.communicate(timeout=CHECK_WAIT_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            self._seen.put(NodeCheck(False, f"it did not end within {CHECK_WAIT_S:.0f} s"))
+            return
+        lines = told.strip().splitlines()
+        self._seen.put(NodeCheck(process.returncode == 0, lines[-1][:500] if lines else f"exit {process.returncode}"))
 
     def _finish(self, look: "_First", *, native: bool) -> None:
         self._seen.put(ReplicaInspected(look.key, look.second(native=native)))
