@@ -352,8 +352,11 @@ def test_the_examples_of_cluster_files_in_the_documents_are_read_as_they_stand()
 
 
 def test_the_examples_of_jobs_in_the_documents_are_read_as_they_stand():
-    jobs = [block for block in examples("jobs.md") if "nodes" not in block]
-    nodes = [block for block in examples("jobs.md") if "nodes" in block]
+    blocks = examples("jobs.md")
+    jobs = [block for block in blocks if not {"nodes", "settings"} & block.keys()]
+    nodes = [block for block in blocks if "nodes" in block]
+    declared = [read(block).config.settings for block in blocks if "settings" in block]
+    assert [(one.node_check, one.scale_after_ms) for one in declared] == [("./burn-in.sh", 60_000)]
     assert len(jobs) > 3
     for block in jobs:
         block = {k: v for k, v in block.items() if k != "after_ok"}
