@@ -9,7 +9,7 @@
             run.report(loss=loss)
 
 The newest valid checkpoint is restored; the state is saved at an interval, on request and before a
-preemption; the agent learns how it goes. Needs the standard library only; NumPy arrays and PyTorch
+preemption; the agent learns how it goes. Needs xxhash beside the standard library; NumPy arrays and PyTorch
 state_dicts are saved as such where those libraries are in use (`penstock.training.torch` has more).
 """
 
