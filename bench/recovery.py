@@ -48,6 +48,8 @@ class Schedule:
     repeated_after_kill: list[int] = field(default_factory=list)
     handover_ms: list[float] = field(default_factory=list)
     recovery_ms: list[float] = field(default_factory=list)
+    other_runs_ms: list[float] = field(default_factory=list)
+    """From the order to leave to the last replica of the job that the room was made for."""
 
 
 def training(elastic: bool, seed: int, name: str) -> dict[str, Any]:
@@ -134,6 +136,11 @@ def disturb(running: Server, job: int, rng: random.Random, schedule: Schedule) -
         return
     other = running.client.submit(rival(4 if kind == "preempt" else 2, rng.uniform(0.1, 1.0))).jobs[0].id
     until(lambda: finished(running, other), "the rival ends")
+    asked = [r for r in running.client.job_events(job) if isinstance(r.event, ev.AttemptStopRequested)]
+    mine = [r.time_ms for r in asked if isinstance(r.event, ev.AttemptStopRequested) and r.event.beneficiary == other]
+    started = [r.time_ms for r in running.client.job_events(other) if isinstance(r.event, ev.ReplicaStarted)]
+    if mine and started:
+        schedule.other_runs_ms.append(max(started) - mine[-1])
 
 
 def run(running: Server, schedule: Schedule, expected: tuple[float, str]) -> None:
@@ -224,13 +231,19 @@ def tell(done: list[Schedule]) -> None:
     repeated = [steps for schedule in done for steps in schedule.repeated_after_kill]
     handover = [ms for schedule in done for ms in schedule.handover_ms]
     recovery = [ms for schedule in done for ms in schedule.recovery_ms]
+    other = [ms for schedule in done for ms in schedule.other_runs_ms]
     kinds = [kind for schedule in done for kind in schedule.disturbances]
     counted = {"name": "disturbances", "value": {kind: kinds.count(kind) for kind in sorted(set(kinds))}}
     result("schedules_wrong", sum(bool(s.problems) for s in done), f"of {len(done)}", "lower", 0, counted)
     within = {"name": "steps in an interval", "value": INTERVAL_S * 1000 / STEP_MS}
     result("steps_repeated_after_kill_max", max(repeated, default=0), "steps", "lower", within["value"], within)
     result("steps_repeated_after_kill_mean", statistics.fmean(repeated or [0]), "steps", "lower", None)
-    for metric, values in (("stop_to_gone_ms", handover), ("kill_to_restarted_ms", recovery)):
+    timed = (
+        ("stop_to_gone_ms", handover),
+        ("stop_to_other_running_ms", other),
+        ("kill_to_restarted_ms", recovery),
+    )
+    for metric, values in timed:
         spread = {"name": f"least and most of {len(values)}", "value": [min(values, default=0), max(values, default=0)]}
         result(metric, statistics.median(values or [0]), "ms", "lower", None, spread)
     for schedule in done:
