@@ -6,6 +6,8 @@ from hypothesis import given, settings
 
 from penstock.core import invariants
 from penstock.core.errors import BrokenInvariant
+from penstock.core.lifecycle.orders import check_orders
+from penstock.core.lifecycle.reports import NodeCheck
 from penstock.core.model.events import LeaderElected, Record
 from penstock.core.state import Image, State, fold
 from tests.core.builders import World, cluster, node
@@ -123,6 +125,8 @@ def drained_of_work(w):
         w.hello(w.state.nodes[n].spec, f"fresh{n}")
     for _ in range(60):
         w.tick(10_000)
+        for name, _ in check_orders(w.state, w.now):
+            w.report(name, check=NodeCheck(True))
         w.cycle()
         for job in [j for j in list(w.state.jobs.values()) if j.attempt]:
             if job.state == "starting":

@@ -23,6 +23,7 @@ from penstock.training import (  # noqa: E402
     DamagedCheckpoint,
     PartsMissing,
     UnsavableValue,
+    hostmemory,
 )
 from penstock.training.distributed import Sharded  # noqa: E402
 from penstock.training.ranks import Ranks  # noqa: E402
@@ -206,24 +207,35 @@ def test_damage_between_verifying_and_loading_is_still_seen(
         layout.read(directory, 1, {"a": torch.ones(5)})
 
 
-def test_without_memory_for_copies_training_waits_for_the_save(
-    alone: None, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def no_room(patch: pytest.MonkeyPatch) -> None:
+    """There is enough memory, and more than the job may take."""
+    patch.setattr(hostmemory, "spare_bytes", lambda: 20)
+
+
+def no_memory(patch: pytest.MonkeyPatch) -> None:
     real = torch.zeros
 
-    def no_memory(shape: Any, **options: Any) -> Any:
+    def zeros(shape: Any, **options: Any) -> Any:
         if shape == (5,):
             raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
         return real(shape, **options)
 
+    patch.setattr(torch, "zeros", zeros)
+
+
+@pytest.mark.parametrize("shortage", [no_room, no_memory])
+def test_without_memory_for_copies_training_waits_for_the_save(
+    shortage: Any, alone: None, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with training.session(folder, layout=Sharded()) as run:
         run.resume(None)
         with monkeypatch.context() as patch:
-            patch.setattr(torch, "zeros", no_memory)
+            shortage(patch)
             for _ in run.steps(2, capture=lambda: {"a": torch.ones(5)}, final=False):
                 run.request_checkpoint()
         assert run.checkpoints is not None
         assert run.checkpoints.steps() == [1]
+    assert "no memory for a copy of the state: training waits for each save" in caplog.messages
 
 
 def test_whatever_a_rank_meets_is_told_to_the_others(alone: None) -> None:

@@ -38,6 +38,7 @@ from penstock.training.errors import (
 )
 from penstock.training.manifest import Blob, Manifest, ManifestProblem
 from penstock.training.ranks import Ranks
+from penstock.training.staging import refuse_too_much
 from penstock.training.torch import TensorContent
 from penstock.training.values import TREE_NAME, State, decode_state, encode_state
 
@@ -206,15 +207,16 @@ class Sharded:
 
     def _reserve(self, tensors: Mapping[str, Any]) -> None:
         """Get host memory for the local part of each tensor, or keep what there is. Raises: MemoryError."""
-        known, self._copies = self._copies, {}
-        for name, tensor in tensors.items():
-            local, copy = _local(tensor), known.get(name)
-            if copy is None or copy.shape != local.shape or copy.dtype != local.dtype:
-                try:
-                    copy = torch.zeros(local.shape, dtype=local.dtype, pin_memory=local.is_cuda)
-                except RuntimeError as error:
-                    raise MemoryError(str(error)) from error
-            self._copies[name] = copy
+        local = {name: _local(tensor) for name, tensor in tensors.items()}
+        known = {name: copy for name, copy in self._copies.items() if name in local and _alike(copy, local[name])}
+        missing = {name: tensor for name, tensor in local.items() if name not in known}
+        self._copies = known
+        refuse_too_much(sum(tensor.numel() * tensor.element_size() for tensor in missing.values()))
+        for name, tensor in missing.items():
+            try:
+                known[name] = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+            except RuntimeError as error:
+                raise MemoryError(str(error)) from error
 
     def _places(
         self, folder: Path, manifest: Manifest, into: Mapping[str, Any], own: int | None
@@ -333,6 +335,10 @@ def _put(tensors: dict[str, Any], tensor: Any, name: str) -> None:
 def _local(tensor: Any) -> Any:
     with torch.no_grad():
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach()
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return bool(one.shape == other.shape and one.dtype == other.dtype)
 
 
 def _copied(tensor: Any, memory: torch.Tensor) -> Any:

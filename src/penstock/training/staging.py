@@ -34,11 +34,7 @@ class Stage:
             return
         self._memory = None
         if need:
-            spare = hostmemory.spare_bytes()
-            if spare is not None and need > spare * SPARE_SHARE:
-                raise MemoryError(
-                    f"a copy takes {need} bytes, and {spare} are left before this process is killed for it"
-                )
+            refuse_too_much(need)
             memory = mmap.mmap(-1, need)
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 memory.madvise(mmap.MADV_HUGEPAGE)
@@ -65,6 +61,13 @@ class Stage:
         shelf.stamps = {piece.name: stamp for piece in pieces if (stamp := piece.stamp()) is not None}
         small = sum(piece.size_bytes for piece in pieces) < COPY_MIN_BYTES
         return [task() for task in tasks] if small else durable.in_parallel(tasks)
+
+
+def refuse_too_much(need_bytes: int) -> None:
+    """Raises: MemoryError where the job's limit, or the machine, has no room for a copy of that size."""
+    spare = hostmemory.spare_bytes()
+    if spare is not None and need_bytes > spare * SPARE_SHARE:
+        raise MemoryError(f"a copy takes {need_bytes} bytes, and {spare} are left before this process is killed for it")
 
 
 def _copy(piece: Piece, targets: Sequence[Window], shelf: Shelf, before: Hashable) -> Ready:

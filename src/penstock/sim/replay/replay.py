@@ -131,12 +131,17 @@ def _first_ms(trace: Trace) -> int:
 
 def _open(trace: Trace, state: State, config: ClusterConfig, begun_ms: int, on_records: OnRecords | None) -> None:
     tx = Transaction(state, begun_ms)
-    tx.emit(ev.ConfigChanged(config, OPERATOR))
+    tx.emit(ev.ConfigChanged(_told(config), OPERATOR))
     for spec in trace.nodes:
         tx.emit(ev.NodeRegistered(spec, Incarnation("i1")))
         tx.emit(ev.NodeReady(spec.name))
     if on_records is not None:
         on_records(tx.records)
+
+
+def _told(config: ClusterConfig) -> ClusterConfig:
+    """Return the configuration of a replay: which nodes are closed is told by the trace, and nobody checks them."""
+    return replace(config, settings=replace(config.settings, node_strikes_max=0))
 
 
 def _plan_ahead(engine: Engine, trace: Trace, seed: int, begun_ms: int) -> None:
@@ -159,7 +164,7 @@ def _plan_ahead(engine: Engine, trace: Trace, seed: int, begun_ms: int) -> None:
 def _events_of(change: Change) -> list[ev.AnyEvent]:
     events: list[ev.AnyEvent] = []
     if change.config is not None:
-        events.append(ev.ConfigChanged(change.config, OPERATOR))
+        events.append(ev.ConfigChanged(_told(change.config), OPERATOR))
     if change.drained is not None:
         events.append(ev.NodeDrainChanged(change.drained, True, OPERATOR))
     if change.opened is not None:
