@@ -219,6 +219,9 @@ def main() -> None:
                 run(running, schedule, expected[schedule.elastic])
             except TimeoutError as error:
                 schedule.problems.append(f"waited for ever: {error}")
+            except KeyboardInterrupt:
+                print("interrupted: what is told is of the schedules before", file=sys.stderr)
+                break
             done.append(schedule)
             print(
                 f"{seed}: {', '.join(schedule.disturbances)} {schedule.problems or 'ok'}", file=sys.stderr, flush=True

@@ -254,3 +254,20 @@ def test_alerts_are_listed_and_counted_where_an_operator_looks(penstock, server)
         "  to resolve it: bring these nodes back, or ask for less",
     ]
     assert "1 job(s) can never start as things are: penstock alerts" in queues
+
+
+def test_what_a_program_tells_of_itself_is_shown_and_watched(penstock, server):
+    """It tells its steps, and a loss that is no number."""
+    line = '{"kind":"progress","step":%d,"total":100000,"time_ms":%d,"loss":null,"not_finite":["loss"]}\\n'
+    script = f"for i in $(seq 1 400); do printf '{line}' $i $(date +%s%3N) >> $PENSTOCK_REPORT_FILE; sleep 0.05; done"
+    jobs = Jobs(server.client)
+    job = jobs.submit(script, devices=1)
+    try:
+        until(lambda: jobs.client.job(job).ends_ms > 0, "its program tells when it ends")
+        told = penstock("show", str(job)).out
+        alerts = penstock("alerts").out
+    finally:
+        jobs.close()
+    assert re.search(r"ends +in about \d+", told)
+    assert f"loss_not_finite: 1 job(s): {job}" in alerts
+    assert "can never start" not in penstock("queue").out

@@ -1,9 +1,14 @@
 """What is done when a program makes no step: looked at, said, and started again where that is wanted."""
 
+from penstock.control import pulse
+from penstock.control.pulse import gauges_of
 from penstock.core.hang.types import Frame, Sight
 from penstock.core.lifecycle.orders import InspectReplica, StopReplica
 from penstock.core.lifecycle.reports import ProgressSeen, ReplicaInspected, ReplicaKey
-from penstock.core.model.jobs import Gauges
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.events import AttemptResumed, AttemptStopRequested, AttemptSuspended, ReplicaFrozen
+from penstock.core.model.progress import Gauges
+from penstock.core.predict.progress import told_rest_ms
 from tests.control.rig import Rig
 
 STEP = Gauges(step_ms=100, total_steps=1_000)
@@ -18,7 +23,7 @@ def progress(rig, job_id, step, gauges=STEP, attempt=1, kind="progress"):
     rig.report("a", rig.seen(job_id, attempt=attempt), progress=(seen,))
 
 
-def looks(handled):
+def asked_for(handled):
     return [order for _, order in handled.orders if isinstance(order, InspectReplica)]
 
 
@@ -29,7 +34,7 @@ def answer(rig, job_id, sight, attempt=1):
 
 
 def stuck(**fields):
-    """Return a rig and a job whose program has made no step for six seconds and is being looked at."""
+    """Return a rig and a job whose program has made no step for six seconds and is being inspected."""
     rig = Rig("a")
     job_id = rig.running(**fields)
     for step in (1, 2, 3):
@@ -45,16 +50,16 @@ def test_a_program_that_makes_steps_is_left_alone():
     job_id = rig.running()
     for step in range(1, 30):
         progress(rig, job_id, step)
-        assert looks(rig.wait(500)) == []
+        assert asked_for(rig.wait(500)) == []
 
 
-def test_a_program_that_makes_none_is_looked_at_once():
+def test_a_program_that_makes_none_is_inspected_once():
     rig = Rig("a")
     job_id = rig.running()
     progress(rig, job_id, 3)
-    assert looks(rig.wait(4_200)) == []
-    assert looks(rig.wait(1)) == [InspectReplica(ReplicaKey(job_id, 1, 0))]
-    assert looks(rig.wait(1)) == []
+    assert asked_for(rig.wait(4_200)) == []
+    assert asked_for(rig.wait(1)) == [InspectReplica(ReplicaKey(job_id, 1, 0))]
+    assert asked_for(rig.wait(1)) == []
 
 
 def test_steps_of_unknown_length_and_the_end_of_training_are_no_stall():
@@ -62,7 +67,7 @@ def test_steps_of_unknown_length_and_the_end_of_training_are_no_stall():
     for gauges, step in ((Gauges(), 3), (STEP, 1_000)):
         job_id = rig.running()
         progress(rig, job_id, step, gauges)
-        assert looks(rig.wait(5_000)) == []
+        assert asked_for(rig.wait(5_000)) == []
 
 
 def test_a_checkpoint_is_a_sign_of_life():
@@ -71,7 +76,7 @@ def test_a_checkpoint_is_a_sign_of_life():
     progress(rig, job_id, 3)
     rig.wait(4_000)
     progress(rig, job_id, 3, None, kind="checkpoint")
-    assert looks(rig.wait(4_000)) == []
+    assert asked_for(rig.wait(4_000)) == []
 
 
 def test_a_rank_that_is_stopped_is_told_and_started_again_at_once():
@@ -110,8 +115,8 @@ def test_what_may_go_on_by_itself_has_until_its_limit():
     for _ in range(16):
         handled = rig.wait(1_000)
         rig.handle(rig.message("a", rig.seen(job_id)))
-        asked += looks(handled)
-        if looks(handled):
+        asked += asked_for(handled)
+        if asked_for(handled):
             answer(rig, job_id, Sight(0, "S", stack=LOADER))
     assert rig.events()[-1] == "AttemptStopRequested"
     assert rig.events().count("HangFound") == 1, "the same finding is said once"
@@ -126,7 +131,7 @@ def test_an_agent_that_does_not_answer_holds_up_nothing():
     assert rig.state.jobs[job_id].state == "running"
 
 
-def test_what_is_no_hang_is_looked_at_less_and_less_often():
+def test_what_is_no_hang_is_inspected_less_and_less_often():
     rig, job_id, _ = stuck()
     busy = Sight(0, "R", cpu_milli=900, stack=(Frame("evaluate", "/home/ann/train.py", 9),))
     answer(rig, job_id, busy)
@@ -134,7 +139,7 @@ def test_what_is_no_hang_is_looked_at_less_and_less_often():
     for second in range(80):
         handled = rig.wait(1_000)
         rig.handle(rig.message("a", rig.seen(job_id)))
-        if looks(handled):
+        if asked_for(handled):
             times.append(second)
             answer(rig, job_id, busy)
     assert len(times) == 3
@@ -145,16 +150,53 @@ def test_what_is_no_hang_is_looked_at_less_and_less_often():
 def test_how_a_program_does_is_noted_and_not_too_often():
     rig = Rig("a")
     job_id = rig.running()
+    quick, slow = Gauges(step_ms=500, total_steps=1_000), Gauges(step_ms=800, total_steps=1_000)
     for step in range(1, 200):
-        progress(rig, job_id, step)
+        progress(rig, job_id, step, quick)
         rig.wait(500)
     assert rig.events().count("ProgressNoted") == 1
-    assert rig.state.jobs[job_id].progress.gauges == STEP
-    for step in range(200, 400):
-        progress(rig, job_id, step, Gauges(step_ms=300, total_steps=1_000))
-        rig.wait(500)
+    assert rig.state.jobs[job_id].progress.gauges == quick
+    for step in range(200, 240):
+        progress(rig, job_id, step, slow)
+        rig.wait(800)
     assert rig.events().count("ProgressNoted") == 2
-    assert rig.state.jobs[job_id].progress.gauges.step_ms == 300
+    assert rig.state.jobs[job_id].progress.gauges == slow
+
+
+def test_an_end_that_has_moved_is_noted_anew():
+    rig = Rig("a")
+    job_id = rig.running()
+    for step in range(1, 400):  # it says 100 ms a step, and evaluates in between
+        progress(rig, job_id, step)
+        rig.wait(500)
+    told = rig.state.jobs[job_id]
+    assert rig.events().count("ProgressNoted") == 2
+    assert abs(told_rest_ms(told, rig.clock.unix_ms()) - 600 * 500) < 5_000
+
+
+def test_a_loss_that_is_no_number_any_more_is_noted_at_once():
+    rig = Rig("a")
+    job_id = rig.running()
+    for step in range(1, 20):
+        progress(rig, job_id, step)
+        rig.wait(500)
+    progress(rig, job_id, 20, Gauges(step_ms=100, total_steps=1_000, loss_not_finite=True))
+    rig.wait(500)
+    assert rig.state.jobs[job_id].progress.gauges.loss_not_finite
+
+
+def test_gauges_are_added_up_once_for_each_report_that_differs(monkeypatch):
+    counted = []
+    monkeypatch.setattr(pulse, "gauges_of", lambda ranks: counted.append(1) or gauges_of(ranks))
+    rig = Rig("a")
+    job_id = rig.running()
+    for step in range(1, 20):
+        progress(rig, job_id, step)
+        rig.wait(500)
+    assert len(counted) == 1
+    progress(rig, job_id, 20, Gauges(step_ms=130, total_steps=1_000))
+    rig.wait(500)
+    assert len(counted) == 2
 
 
 def test_an_old_attempt_says_nothing_of_the_new_one():
@@ -166,4 +208,37 @@ def test_an_old_attempt_says_nothing_of_the_new_one():
     rig.cycle()
     rig.report("a", rig.seen(job_id, attempt=2))
     progress(rig, job_id, 4, attempt=1)
-    assert looks(rig.wait(5_000)) == []
+    assert asked_for(rig.wait(5_000)) == []
+
+
+def test_with_the_next_step_all_that_was_found_out_is_forgotten():
+    rig, job_id, _ = stuck()
+    answer(rig, job_id, Sight(0, "R", cpu_milli=900, stack=(Frame("evaluate", "/home/ann/train.py", 9),)))
+    progress(rig, job_id, 4)
+    assert asked_for(rig.wait(4_200)) == []
+    assert asked_for(rig.wait(1)) == [InspectReplica(ReplicaKey(job_id, 1, 0))], "without the pause of the last time"
+
+
+def frozen(rig, job_id, *, back=False):
+    """Let an attempt be suspended, or go on."""
+    tx = Transaction(rig.state, rig.clock.unix_ms())
+    if back:
+        tx.emit(AttemptResumed(job_id, 1))
+    else:
+        tx.emit(AttemptStopRequested(job_id, 1, "suspended", 0))
+        tx.emit(ReplicaFrozen(job_id, 1, 0))
+        tx.emit(AttemptSuspended(job_id, 1))
+    rig.store.append(tx.records, [], rig.controller.epoch)
+
+
+def test_one_that_is_suspended_makes_no_step_and_that_is_no_hang():
+    rig = Rig("a")
+    job_id = rig.running(devices=0)
+    progress(rig, job_id, 3)
+    frozen(rig, job_id)
+    for _ in range(10):
+        assert asked_for(rig.wait(500)) == []
+        rig.handle(rig.message("a", rig.seen(job_id, "frozen")))
+    frozen(rig, job_id, back=True)
+    assert asked_for(rig.wait(4_200)) == []
+    assert asked_for(rig.wait(1)) == [InspectReplica(ReplicaKey(job_id, 1, 0))]

@@ -1,5 +1,9 @@
 """Short ways to drive a world through many cycles: what was started runs, what was asked to stop leaves."""
 
+from typing import Any
+
+from penstock.core.model.events import ProgressNoted
+from penstock.core.model.progress import Gauges
 from tests.core.builders import World
 
 
@@ -37,3 +41,10 @@ def use(w: World, *queue_names: str) -> int:
     """Return whole devices held by jobs of these queues."""
     held = [j for j in w.state.jobs.values() if j.attempt is not None and j.spec.queue in queue_names]
     return sum(len(r.place.devices) for j in held for r in j.attempt.replicas if r.holds)
+
+
+def note(w: World, job_id: int, step: int = 1, **gauges: Any) -> None:
+    """Let the program of a job that runs tell how it does."""
+    attempt = w.job(job_id).attempt
+    assert attempt is not None
+    w.emit(ProgressNoted(job_id, attempt.number, step, Gauges(**gauges)))

@@ -5,20 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.elastic.rules import Gauges, ScalingRules, scale
+from penstock.core.elastic.rules import ScalingRules, Utilisation, scale
 from penstock.core.elastic.speedup import AmdahlCurve, PointsCurve
 
-BUSY = Gauges(utilisation_milli=901, data_queue=101, window_ms=60_000, since_change_ms=600_000)
-IDLE = Gauges(utilisation_milli=299, data_queue=0, window_ms=60_000, since_change_ms=600_000)
+BUSY = Utilisation(busy_milli=901, data_queue=101, window_ms=60_000, since_change_ms=600_000)
+IDLE = Utilisation(busy_milli=299, data_queue=0, window_ms=60_000, since_change_ms=600_000)
 
 
-def asked(gauges=BUSY, replicas=4, minimum=1, maximum=16, curve=None, **fields):
-    found = scale(gauges, replicas=replicas, minimum=minimum, maximum=maximum, curve=curve or AmdahlCurve(), **fields)
+def asked(seen=BUSY, replicas=4, minimum=1, maximum=16, curve=None, **fields):
+    found = scale(seen, replicas=replicas, minimum=minimum, maximum=maximum, curve=curve or AmdahlCurve(), **fields)
     return found.action, found.replicas, found.reason
 
 
-def but(gauges, **fields):
-    return msgspec.structs.replace(gauges, **fields)
+def but(seen, **fields):
+    return msgspec.structs.replace(seen, **fields)
 
 
 def test_busy_with_a_queue_doubles():
@@ -39,11 +39,9 @@ def test_halving_stops_at_the_minimum():
     assert asked(IDLE, replicas=3, minimum=3) == ("stay", 3, "at_minimum")
 
 
-@pytest.mark.parametrize(
-    "gauges", [but(BUSY, utilisation_milli=900), but(BUSY, data_queue=100), but(IDLE, utilisation_milli=300)]
-)
-def test_thresholds_themselves_do_nothing(gauges):
-    assert asked(gauges) == ("stay", 4, "within_band")
+@pytest.mark.parametrize("seen", [but(BUSY, busy_milli=900), but(BUSY, data_queue=100), but(IDLE, busy_milli=300)])
+def test_thresholds_themselves_do_nothing(seen):
+    assert asked(seen) == ("stay", 4, "within_band")
 
 
 def test_a_replica_that_does_not_help_is_not_added():
@@ -71,7 +69,7 @@ def test_a_short_window_is_no_trend():
 
 def test_thresholds_are_settings():
     rules = ScalingRules(out_above_milli=500, queue_above=10)
-    assert asked(but(BUSY, utilisation_milli=501, data_queue=11), rules=rules)[0] == "out"
+    assert asked(but(BUSY, busy_milli=501, data_queue=11), rules=rules)[0] == "out"
 
 
 def test_bounds_come_before_everything():
@@ -85,10 +83,12 @@ def test_bounds_must_make_sense():
         asked(minimum=5, maximum=4)
 
 
-gauges = st.builds(Gauges, st.integers(0, 1000), st.integers(0, 300), st.integers(0, 120_000), st.integers(0, 10**6))
+utilisations = st.builds(
+    Utilisation, st.integers(0, 1000), st.integers(0, 300), st.integers(0, 120_000), st.integers(0, 10**6)
+)
 
 
-@given(gauges, st.integers(1, 40), st.integers(1, 8), st.integers(0, 30))
+@given(utilisations, st.integers(1, 40), st.integers(1, 8), st.integers(0, 30))
 def test_the_size_is_always_within_bounds_and_at_most_doubled_or_halved(seen, replicas, minimum, more):
     _, size, _ = asked(seen, replicas=replicas, minimum=minimum, maximum=minimum + more)
     assert minimum <= size <= minimum + more
@@ -96,7 +96,7 @@ def test_the_size_is_always_within_bounds_and_at_most_doubled_or_halved(seen, re
         assert replicas // 2 <= size <= 2 * replicas
 
 
-@given(gauges, st.integers(1, 16))
+@given(utilisations, st.integers(1, 16))
 def test_a_change_is_not_undone_while_it_cools_down(seen, replicas):
     action, size, _ = asked(seen, replicas=replicas)
     if action != "stay":

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.core.lifecycle.ending import backoff_ms
 from penstock.core.lifecycle.orders import StopReplica
+from penstock.core.lifecycle.reports import ProgressSeen
 from penstock.core.model.jobs import ExitInfo
 from tests.core.builders import cluster
 
@@ -50,10 +51,27 @@ def test_a_gang_succeeds_when_all_replicas_have():
 def test_one_failed_replica_stops_the_rest():
     w = cluster(1, 3)
     job = running(w, 1, 3, grace_ms=7_000)
+    w.now += 60_000
     w.orders.clear()
     w.exit_replica(job, 1, 3)
     assert (w.phase(job), w.job(job).attempt.stop.reason) == ("stopping", "replica_failed")
     assert [(o.key.rank, o.grace_ms) for _, o in w.orders if isinstance(o, StopReplica)] == [(0, 7_000), (2, 7_000)]
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "grace_ms"), [(0, 1_000), (999, 1_000), (4_000, 4_000), (7_000, 7_000), (100_000, 7_000)]
+)
+@pytest.mark.parametrize("what", ["start", "checkpoint"])
+def test_survivors_may_save_for_as_long_as_the_work_since_the_last_checkpoint(what, since_ms, grace_ms):
+    w = cluster(1, 3)
+    job = running(w, 1, 3, grace_ms=7_000)
+    if what == "checkpoint":
+        w.now += 50_000
+        said = ProgressSeen(w.seen(job).key, "checkpoint", 10)
+        w.report("n0", w.seen(job), inventory=False, progress=(said,))
+    w.now += since_ms
+    w.exit_replica(job, 1, 3)
+    assert w.job(job).attempt.stop.grace_ms == grace_ms
 
 
 def test_a_job_without_retries_fails_with_the_first_failure_as_reason():

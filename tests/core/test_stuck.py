@@ -9,7 +9,8 @@ from penstock.core import stuck
 from penstock.core.explain.reasons import ALERTS
 from penstock.core.model.cluster import CHECKED_BY, Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import ConfigChanged, HangFound, NodeDrainChanged, ProgressNoted
-from penstock.core.model.jobs import Dependency, Gauges
+from penstock.core.model.jobs import Dependency
+from penstock.core.model.progress import Gauges
 from penstock.core.planner import plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.stuck import alerts

@@ -5,6 +5,8 @@ import pytest
 from penstock.core.model import events as ev
 from penstock.core.waking import wakes
 from tests.core.builders import cluster
+from tests.core.driving import note
+from tests.core.test_elastic_plan import elastic
 
 
 def waiting(w):
@@ -44,3 +46,33 @@ def test_a_job_that_has_ended_meanwhile_wakes():
 def test_only_what_may_free_or_ask_for_something_wakes(event, expected):
     w = cluster(1, 4)
     assert wakes(event, w.state, None) == expected
+
+
+def test_what_a_program_tells_wakes_where_it_may_change_a_size_or_first_tells_an_end():
+    w = cluster(1, 4)
+    job, other = w.submit(2), w.submit(gang=elastic(1, 2))
+    w.run(job, other)
+    w.submit(4)
+    plan = w.cycle()
+    note(w, job, 1, step_ms=10)
+    assert not wakes(w.records[-1].event, w.state, plan), "it tells no end"
+    note(w, other, 1)
+    assert wakes(w.records[-1].event, w.state, None)
+    note(w, job, 2, step_ms=10, total_steps=100)
+    assert not wakes(w.records[-1].event, w.state, plan), "not the first note"
+
+
+def test_the_first_end_that_is_told_wakes_while_somebody_waits():
+    w = cluster(1, 4)
+    job = w.submit(4)
+    w.run(job)
+    nobody = w.cycle()
+    w.submit(4)
+    somebody = w.cycle()
+    note(w, job, 1, step_ms=10, total_steps=100)
+    event = w.records[-1].event
+    assert wakes(event, w.state, somebody)
+    assert not wakes(event, w.state, nobody)
+    assert not wakes(event, w.state, None)
+    w.exit_replica(job)
+    assert not wakes(event, w.state, somebody)

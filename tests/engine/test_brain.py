@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.lifecycle.orders import Acknowledge, SaveReplica, StopReplica
+from penstock.core.lifecycle.orders import Acknowledge, FreezeReplica, SaveReplica, StopReplica, ThawReplica
 from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import ExitInfo
 from penstock.engines.local import brain as br
-from penstock.engines.local.brain import AskToSave, AskToStop, Entry, Forget, KillAll, Spawn
+from penstock.engines.local.brain import AskToSave, AskToStop, Entry, Forget, Freeze, KillAll, Spawn, Thaw
 from tests.engine.builders import HEARTBEAT_MS, KEY, Agent, start
 
 OTHER = ReplicaKey(2, 1, 0)
@@ -114,6 +114,50 @@ def test_only_a_running_program_is_asked_to_save():
     assert agent.order(SaveReplica(KEY)) == [AskToSave(KEY)]
     agent.order(StopReplica(KEY, 500))
     assert agent.order(SaveReplica(KEY)) == []
+
+
+def test_only_a_running_program_is_frozen_and_that_is_told_once_it_is():
+    agent = Agent()
+    assert agent.order(FreezeReplica(KEY)) == []
+    agent.run()
+    assert agent.order(FreezeReplica(KEY), FreezeReplica(KEY)) == [Freeze(KEY), Freeze(KEY)]
+    assert agent.states() == {KEY: "running"}
+    agent.brain.on_frozen(KEY)
+    (seen,) = agent.report().report.replicas
+    assert seen.state == "frozen"
+    assert agent.order(FreezeReplica(KEY)) == []
+    assert agent.order(SaveReplica(KEY)) == []
+
+
+def test_a_thaw_also_ends_a_freeze_that_is_under_way():
+    agent = Agent()
+    agent.run()
+    for frozen in (False, True):
+        agent.order(FreezeReplica(KEY))
+        if frozen:
+            agent.brain.on_frozen(KEY)
+        assert agent.order(ThawReplica(KEY)) == [Thaw(KEY)]
+        assert agent.states() == {KEY: "running"}
+
+
+def test_what_cannot_be_frozen_says_so_once_and_runs_on():
+    agent = Agent()
+    agent.run()
+    agent.brain.on_refused(KEY, "no groups")
+    (seen,) = agent.report().report.replicas
+    assert (seen.state, seen.refused) == ("running", "no groups")
+    assert [s.refused for s in agent.report(HEARTBEAT_MS).report.replicas] == [""]
+
+
+def test_a_stop_of_what_is_frozen_asks_first_and_kills_after_the_grace():
+    agent = Agent()
+    agent.run()
+    agent.brain.on_frozen(KEY)
+    assert agent.order(StopReplica(KEY, 500), now_ms=100) == [AskToStop(KEY)]
+    assert agent.order(ThawReplica(KEY), FreezeReplica(KEY)) == []
+    agent.brain.on_frozen(KEY)
+    assert agent.states() == {KEY: "stopping"}
+    assert agent.brain.on_time(600) == [KillAll(KEY)]
 
 
 def test_an_exit_is_said_at_every_heartbeat_until_it_is_acknowledged():

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,6 +74,41 @@ def test_killing_goes_on_until_nobody_is_left(run, kind):
     assert not kill_inside(program.box)
     until(lambda: kill_inside(program.box), "the box is empty")
     assert program.status() == -9
+
+
+COUNTS = "i=0; while :; do i=$((i+1)); echo $i > count.new; mv count.new count; sleep 0.01; done"
+
+
+@needs_groups
+@pytest.mark.root
+def test_what_is_frozen_stands_still_and_goes_on_from_there(run, tmp_path):
+    program = run(STRONG, "sh", "-c", f"cd {tmp_path}; ({COUNTS}) & ({COUNTS.replace('count', 'other')}) & wait")
+    until(lambda: (tmp_path / "other").exists() and (tmp_path / "count").exists(), "both count")
+    assert program.box.freeze()
+    until(program.box.frozen, "it is frozen")
+    before = (tmp_path / "count").read_text()
+    time.sleep(0.2)
+    assert (tmp_path / "count").read_text() == before
+    program.box.thaw()
+    assert not program.box.frozen()
+    until(lambda: int((tmp_path / "count").read_text()) > int(before), "it counts on")
+
+
+@needs_groups
+@pytest.mark.root
+def test_what_is_frozen_can_be_killed(run):
+    program = run(STRONG, "sh", "-c", "trap '' TERM; sleep 60 & sleep 60")
+    until(lambda: len(program.box.pids()) == 3, "all children live")
+    program.box.freeze()
+    until(program.box.frozen, "it is frozen")
+    until(lambda: kill_inside(program.box), "the box is empty")
+    assert program.status() == -9
+
+
+def test_sessions_refuse_to_freeze(run):
+    program = run(SessionContainment(), "sleep", "60")
+    assert not program.box.freeze()
+    assert not program.box.frozen()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])

@@ -123,3 +123,29 @@ def test_however_it_is_written_everything_is_read_once(cuts, tmp_path_factory):
         add(path, data[begin:end])
         found += file.read()
     assert [s.step for s in found] == list(range(9))
+
+
+def gauges_after(file, path, *losses):
+    """Return the gauges once these losses were reported, one a step."""
+    for loss in losses:
+        strange = {"loss": None, "not_finite": ["loss"]} if loss == "nan" else {"loss": loss}
+        add(path, line("progress", step=file.step + 1, total=100, **strange))
+    return file.read()[-1].gauges
+
+
+def test_a_loss_that_stays_no_number_is_told(path):
+    file = ReportFile(KEY, path)
+    assert not gauges_after(file, path, 0.5, "nan", "nan").loss_not_finite, "one that is skipped is usual"
+    assert gauges_after(file, path, "nan").loss_not_finite
+    assert gauges_after(file, path, None).loss_not_finite, "nothing new is known of it"
+    assert not gauges_after(file, path, 0.4).loss_not_finite
+
+
+@pytest.mark.parametrize(
+    "strange", [{"loss": "high"}, {"not_finite": 7}, {"loss": {"a": 1}, "not_finite": {"loss": 1}}]
+)
+def test_what_a_program_calls_its_loss_harms_nothing(path, strange):
+    file = ReportFile(KEY, path)
+    add(path, line("progress", step=1, total=100, **strange))
+    assert not file.read()[-1].gauges.loss_not_finite
+    assert file.bad_lines == 0

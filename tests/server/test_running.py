@@ -1,11 +1,16 @@
 """Jobs from end to end: gangs meet, nothing stays behind, the important one gets its room and nobody loses work."""
 
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.server.harness import ROOT, started_for, until
+from penstock.engines.local import procfs
+from penstock.engines.local.containment import choose
+from penstock.engines.local.launch import agent_pid
+from tests.server.harness import ROOT, Server, started_for, until
 
 RENDEZVOUS = r"""
 import os, socket
@@ -25,6 +30,9 @@ else:
     link.sendall(("rank %d on node %s" % (rank, os.environ["NODE_RANK"])).encode())
     print(link.recv(99).decode(), flush=True)
 """
+STRONG = choose(f"penstock-test-{os.getpid()}")
+STRONG.close()
+needs_groups = pytest.mark.skipif(STRONG.kind.startswith("sessions"), reason="no writable control groups here")
 COUNTER = str(ROOT / "examples" / "shell_counter.sh")
 
 
@@ -119,6 +127,68 @@ def test_an_important_job_makes_a_lesser_one_save_and_go_on_later(jobs):
     assert (victim.state, victim.attempt) == ("succeeded", 2)
     saved = jobs.output(victim.id, 1).splitlines()[-1].removeprefix("stopped at ")
     assert jobs.output(victim.id, 2).splitlines() == [f"counting from {saved} to 40", "counted to 40"]
+
+
+COUNTS = "trap 'echo saved; exit 0' TERM; i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
+
+
+def suspended_for(jobs) -> tuple[int, int]:
+    """Return a counting job that is suspended, and the urgent one that has its CPUs."""
+    made = [jobs.submit(COUNTS, cpus=32, priority="low", on_preempt="suspend") for _ in range(2)]
+    for job in made:
+        jobs.said(job, "5\n")
+    high = jobs.submit("sleep 60", cpus=32, priority="high")
+    jobs.state(high, "running")
+    (low,) = [job for job in made if jobs.client.job(job).state == "suspended"]
+    jobs.client.cancel(next(job for job in made if job != low))
+    return low, high
+
+
+def worker_pid(server: Server, node: str) -> int | None:
+    guardian = agent_pid(server.data, node)
+    found = (int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit())
+    return next((pid for pid in found if procfs.parent_of(pid) == guardian), None)
+
+
+@needs_groups
+@pytest.mark.root
+def test_an_important_job_gets_the_cpus_of_one_that_stands_still_meanwhile(jobs):
+    low, high = suspended_for(jobs)
+    before = jobs.output(low)
+    assert "it goes on with 32 CPUs on" in jobs.client.explain(low).text
+    time.sleep(0.3)
+    assert jobs.output(low) == before
+    jobs.client.cancel(high)
+    jobs.state(low, "running")
+    until(lambda: len(jobs.output(low)) > len(before), "it counts on")
+    counted = jobs.output(low).splitlines()
+    assert counted == [str(i + 1) for i in range(len(counted))]
+    assert jobs.client.job(low).attempt == 1
+
+
+@needs_groups
+@pytest.mark.root
+def test_a_suspended_job_that_is_cancelled_saves_first(jobs):
+    low, _ = suspended_for(jobs)
+    jobs.client.cancel(low)
+    assert jobs.ended(low).state == "cancelled"
+    assert jobs.output(low).splitlines()[-1] == "saved"
+
+
+@needs_groups
+@pytest.mark.root
+def test_what_is_suspended_stays_so_when_the_agent_s_worker_dies(server, jobs):
+    low, high = suspended_for(jobs)
+    before = jobs.output(low)
+    (node,) = jobs.client.job(low).nodes
+    os.kill(worker_pid(server, node), signal.SIGKILL)
+    until(lambda: worker_pid(server, node), "there is a new worker")
+    time.sleep(2.5)  # more than a heartbeat
+    assert (jobs.client.job(low).state, jobs.output(low)) == ("suspended", before)
+    jobs.client.cancel(high)
+    jobs.state(low, "running")
+    until(lambda: len(jobs.output(low)) > len(before), "it counts on")
+    assert jobs.client.job(low).attempt == 1
 
 
 def test_a_job_that_may_not_be_preempted_is_not(jobs):

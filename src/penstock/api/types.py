@@ -125,6 +125,8 @@ class JobView(msgspec.Struct, frozen=True):
     array_index: int = 0
     command: list[str] = []
     replica_list: list[ReplicaView] = []
+    ends_ms: int = 0
+    """When it is expected to end (unix ms), by its own account or that of jobs like it; 0 where neither tells."""
 
 
 class JobList(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import typer
 from penstock.api import types as api
 from penstock.cli.options import client_of
 from penstock.cli.output import console, plain, print_json, shown, table
+from penstock.core.explain.reasons import OF_RUNNING
 from penstock.core.units import format_duration, format_size
 
 
@@ -100,7 +101,7 @@ def queue(data: Path | None, *, as_json: bool) -> None:
         if not placed:
             break
     console().print(tree)
-    standing = sum(alert.count for alert in client.alerts())
+    standing = sum(alert.count for alert in client.alerts() if alert.code not in OF_RUNNING)
     if standing:
         typer.echo(f"{standing} job(s) can never start as things are: penstock alerts")
 

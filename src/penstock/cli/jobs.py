@@ -154,9 +154,9 @@ def ps(
 def _print_jobs(client: Client, listed: list[api.JobView], limit: int) -> None:
     now_ms = time.time_ns() // 1_000_000
     rows = [_job_row(job, now_ms) for job in listed]
-    columns = ("job", "name", "state", "tenant", "prio", "dev", "nodes", "waited", "ran", "att", "step", "why")
+    columns = ("job", "name", "state", "tenant", "prio", "dev", "nodes", "waited", "ran", "left", "att", "step", "why")
     if rows:
-        console().print(table(columns, rows, right=("job", "prio", "dev", "waited", "ran", "att", "step")))
+        console().print(table(columns, rows, right=("job", "prio", "dev", "waited", "ran", "left", "att", "step")))
     shown = client.cluster()
     typer.echo(
         f"{shown.jobs_active} active, {shown.jobs_waiting} waiting, {shown.jobs_succeeded} succeeded, "
@@ -181,10 +181,18 @@ def _job_row(job: api.JobView, now_ms: int) -> tuple[str, ...]:
         ",".join(job.nodes),
         format_duration(max(0, waited)),
         format_duration(max(0, ran)) if started else "",
+        _left(job, now_ms),
         str(job.attempt or ""),
         str(job.step) if job.step else "",
         plain(job.reason),
     )
+
+
+def _left(job: api.JobView, now_ms: int) -> str:
+    """Return how long the job is expected to go on, '' where nobody knows."""
+    if not job.ends_ms:
+        return ""
+    return f"~{format_duration(job.ends_ms - now_ms)}" if job.ends_ms > now_ms else "soon"
 
 
 def show(data: Path | None, job_id: int, *, as_json: bool) -> None:
@@ -202,6 +210,7 @@ def show(data: Path | None, job_id: int, *, as_json: bool) -> None:
         ("asks for", f"{job.replicas} replica(s), {job.devices} device(s)"),
         ("attempts", f"{job.attempt} ({job.preemptions} preemption(s))"),
         ("step", f"{job.step} (checkpoint at {job.checkpoint_step})" if job.step else ""),
+        ("ends", _left(job, time.time_ns() // 1_000_000).replace("~", "in about ")),
         ("command", " ".join(job.command)),
     ]
     for name, value in facts:

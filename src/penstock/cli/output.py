@@ -32,6 +32,7 @@ STATE_STYLE = {
     "waiting": "yellow",
     "starting": "cyan",
     "running": "green",
+    "suspended": "blue",
     "stopping": "magenta",
     "succeeded": "dim green",
     "failed": "red",

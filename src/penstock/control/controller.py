@@ -11,6 +11,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.control import messages as msg
+from penstock.control.inspection import Inspections
 from penstock.control.pulse import Pulses
 from penstock.core import invariants
 from penstock.core.errors import InvalidInput, StaleEpoch, StoreError
@@ -71,6 +72,7 @@ class Controller:
         self._forecaster: Forecaster | None = None
         self._leases: dict[NodeName, Lease] = {}
         self._pulses = Pulses()
+        self._inspections = Inspections(self._pulses)
         self._check_asked: dict[NodeName, int] = {}
         self._confirmed_ms = 0
         self._snapshot_seq = 0
@@ -146,7 +148,7 @@ class Controller:
             if isinstance(request, msg.AskCheckpoint):
                 fresh += orders.save_orders(self.state, request.job_id)
             elif isinstance(request, msg.TimePassed):
-                fresh += self._pulses.looks(self.state, self._clock.monotonic_ms())
+                fresh += self._inspections.orders(self.state, self._clock.monotonic_ms())
                 fresh += self._checks()
         return Handled(tuple(replies), tuple(fresh), tuple(tx.records))
 
@@ -249,6 +251,7 @@ class Controller:
             if seen.kind == "progress":
                 self.reached[seen.key.job_id] = seen.step
         self._pulses.note(self.state, report, self._clock.monotonic_ms())
+        self._inspections.note(report)
         reports.on_report(tx, report)
         return msg.ReportTaken(report.seq, ())
 
@@ -283,6 +286,7 @@ class Controller:
                 reports.lose_node(tx, name, "no heartbeat within its lease")
         reports.on_time(tx)
         self._pulses.tell(tx, now_ms)
+        self._inspections.conclude(tx, now_ms)
         if self._time_has_come():
             self.wants_cycle = True
 

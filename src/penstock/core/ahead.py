@@ -127,7 +127,7 @@ class Ahead:
 
     def _release(self, end_ms: int, job_id: JobId) -> Release:
         job = self._snapshot.running[job_id]
-        return Release(end_ms, job, held_places(job), job.ask)
+        return Release(end_ms, job, held_places(job), job.leaves)
 
 
 def _by_end(release: Release) -> tuple[int, JobId]:

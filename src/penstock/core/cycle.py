@@ -15,6 +15,7 @@ from penstock.core.order.walk import Cursor
 from penstock.core.place.gang import Prepared
 from penstock.core.place.shadow import Claim
 from penstock.core.plan import Plan, Verdict, WaitCode
+from penstock.core.resumption import Resumption
 from penstock.core.room.maker import Room
 from penstock.core.waves import start_waves
 
@@ -49,6 +50,8 @@ class Cycle:
         for job in sorted(self._snapshot.beneficiaries, key=lambda j: (not j.room_made, -j.spec.priority, j.id)):
             self._keep_room(job)
         self._look_after_starving()
+        resumption = Resumption(self._board)
+        resumption.before_lower_priority()
         if self._board.handled:
             self._order.set_back(())  # what has been started or is kept counts in the order of queues
         start_waves(self._board)
@@ -61,6 +64,7 @@ class Cycle:
                 self._order.drop(cursor)
         for class_id, job in self._order.backing_off:
             self._verdicts.setdefault(class_id, Verdict("backing_off", job.id))
+        resumption.whoever_fits()
         growth = Growth(self._cluster, self._tree, self._snapshot, self._now_ms)
         if self._board.elastic or self._snapshot.elastic:
             busy = self._ahead.busy | {job.spec.ask.pool for job in self._snapshot.beneficiaries}
@@ -76,6 +80,7 @@ class Cycle:
             strategy=f"{self._strategy.name}: {self._strategy.why}",
             pause_ms=self._strategy.batching_window_ms,
             again_ms=self._again_ms(growth),
+            resumes=tuple(resumption.resumes),
             problems=tuple(f"policy {name}: {text}" for name, text in sorted(self._order.broken.items())),
         )
 

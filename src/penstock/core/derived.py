@@ -5,18 +5,18 @@ has been given are copied before they change next, so that taking a snapshot cos
 """
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.counting import charge_of, expected_end_ms, models_of
 from penstock.core.errors import BrokenInvariant
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import ClassId, JobId, NodeName, PoolName, QueueName, Rank, TenantName
 from penstock.core.model.jobs import GangAsk, Job, Replica, RequestClass
-from penstock.core.order.ranks import class_of, expected_ms
+from penstock.core.order.ranks import class_of
 from penstock.core.order.shares import Charge, Share
 from penstock.core.order.tree import QueueTree
 from penstock.core.place.free import NodeFree, NodeShape, closed_reason, empty, shape_of
@@ -31,7 +31,6 @@ PastUse = tuple[QueueName, TenantName, int, int]
 
 CHANGES_MAX = 1_000_000
 _UNUSED = Share()
-_NOTHING = Charge()
 
 
 class Load(msgspec.Struct):
@@ -87,6 +86,7 @@ class Cut(NamedTuple):
     """How many attempts of preemptible jobs there are, by pool and priority."""
     elastic: tuple[JobId, ...]
     """Attempts of elastic jobs."""
+    suspended: tuple[JobId, ...]
     typical: Typical
     """What replicas asked for lately, and how often."""
     changes: Sequence[NodeName]
@@ -119,6 +119,8 @@ class Derived:
         self.ends: list[tuple[int, JobId]] = []
         self.evictable: dict[tuple[PoolName, int], int] = {}
         self.elastic: set[JobId] = set()
+        self.suspended: set[JobId] = set()
+        """Attempts that have given their CPUs back, and not had them again."""
         self.changes: list[NodeName] = []
         self.requests = Requests()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
@@ -177,6 +179,7 @@ class Derived:
             self.ends,
             dict(self.evictable),
             tuple(sorted(self.elastic)),
+            tuple(sorted(self.suspended)),
             self.requests.typical,
             self.changes,
         )
@@ -277,9 +280,27 @@ class Derived:
         self._use(job, self.charges.pop(job.id), now_ms, half_life_ms, -1)
         self._count_active(job, -1)
 
+    def attempt_holds(self, old: Job, new: Job, now_ms: int, half_life_ms: int) -> None:
+        """Take over that an attempt holds other amounts at its places from now on."""
+        assert new.attempt is not None
+        for replica in new.attempt.replicas:
+            if replica.holds:
+                place = replica.place
+                given, kept = old.ask.each_of(replica.rank), new.ask.each_of(replica.rank)
+                free = self.free[place.node].put_back(given, place.devices, place.slots)
+                self._set_free(place.node, free.take(kept, place.devices, place.slots))
+        self._use(old, self.charges[old.id], now_ms, half_life_ms, -1)
+        charge = self.charges[new.id] = charge_of(new, self.nodes)
+        self._use(new, charge, now_ms, half_life_ms)
+        self._count_active(old, -1)
+        self._count_active(new, 1)
+        self.active.set(new.id, new)
+
     def _count_active(self, job: Job, sign: int) -> None:
         if job.spec.ask.elastic:
             (self.elastic.add if sign > 0 else self.elastic.discard)(job.id)
+        if job.attempt is not None and job.attempt.suspended_ms:
+            (self.suspended.add if sign > 0 else self.suspended.discard)(job.id)
         if job.spec.preemptible:
             key = (job.spec.ask.pool, job.spec.priority)
             self.evictable[key] = self.evictable.get(key, 0) + sign
@@ -369,67 +390,6 @@ class Derived:
         if not known:
             self.free = ByNode((n, self.free.get(n, free)) for n in self.nodes)
         self._set_free(name, free)
-
-
-def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> Charge:
-    """Return what the job's attempt counts for until it has ended; devices by model as long as they are held."""
-    attempt = job.attempt
-    assert attempt is not None
-    ask = job.ask
-    host = ask.host_total
-    charge = Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1)
-    for replica in attempt.replicas:
-        if replica.holds:
-            charge = charge.plus(models_of(ask, replica, nodes))
-    return charge
-
-
-def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) -> Charge:
-    """Return the devices of one replica by model. Only while it holds them: later the node may have others."""
-    wanted, node = ask.each_of(replica.rank).devices, nodes.get(replica.place.node)
-    held = replica.place.devices
-    if wanted is None or node is None or not held:
-        return _NOTHING
-    devices, milli = node.spec.devices, wanted.milli // len(held)
-    given = [devices[index].model for index in held if index < len(devices)]
-    if len(set(given)) == 1:  # nearly always
-        return Charge(models=((given[0], milli * len(given)),))
-    return Charge(models=tuple(sorted((model, milli * count) for model, count in Counter(given).items())))
-
-
-def expected_end_ms(job: Job) -> int:
-    """Return when the attempt is expected to end (unix ms), counted from its allocation; 0 when unknown."""
-    length_ms = expected_ms(job)
-    return job.attempt.allocated_ms + length_ms if job.attempt is not None and length_ms else 0
-
-
-def pool_totals(free: Mapping[NodeName, NodeFree]) -> dict[PoolName, Charge]:
-    """Return what the open nodes of each pool have in all, held or not."""
-    counted: dict[tuple[PoolName, NodeShape], int] = {}
-    for node in free.values():
-        if not node.closed:
-            key = (node.shape.pool, node.shape)
-            counted[key] = counted.get(key, 0) + 1
-    totals: dict[PoolName, Charge] = {}
-    for (pool, shape), count in counted.items():
-        totals[pool] = totals.get(pool, Charge()).plus(shape_total(shape), count)
-    return totals
-
-
-def whole_total(free: Mapping[NodeName, NodeFree]) -> Charge:
-    """Return what the open nodes of all pools have in all."""
-    whole = Charge()
-    for total in pool_totals(free).values():
-        whole = whole.plus(total)
-    return whole
-
-
-def shape_total(shape: NodeShape) -> Charge:
-    models: dict[str, int] = {}
-    for device in shape.devices:
-        models[device.model] = models.get(device.model, 0) + 1000 * device.healthy
-    devices = sum(models.values())
-    return Charge(devices, shape.capacity.cpu_milli, shape.capacity.memory_bytes, 0, tuple(sorted(models.items())))
 
 
 def _id_of(job: Job) -> JobId:

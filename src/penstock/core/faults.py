@@ -10,6 +10,7 @@ PLANTED_BUGS: dict[str, str] = {
     "node_lost_too_early": "the server counts a node as lost before the node has ended its processes",
     "start_not_resent": "a start order that got lost is never sent again",
     "released_before_gone": "places are freed when the stop is asked for, not when the processes are gone",
+    "cpus_given_before_frozen": "the CPUs of an attempt are others' when it is told to stand still, not when it does",
     "answer_before_commit": "a submit is answered before its commit is on disk",
     "stale_controller_commits": "the epoch is not compared inside the transaction",
 }

@@ -1,7 +1,8 @@
 """Elastic jobs in a cycle: idle devices go to those that gain most, once everybody who waits was looked at.
 
 A job that starts in this cycle grows for nothing. One that runs has to save and start again for it, so it grows only
-when nobody waits for room in its pool, and when the gain over its expected rest is worth that.
+when nobody waits for room in its pool, and when the gain over its expected rest is worth that. What it tells of itself
+decides with it: how fast it was at each size, how long it still takes, and whether it mostly waits.
 """
 
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.core.backfill import held_places
 from penstock.core.elastic.allocate import allocate
-from penstock.core.elastic.speedup import AmdahlCurve
+from penstock.core.elastic.told import curve_told, largest_useful, shrink_due, shrink_due_ms
 from penstock.core.elastic.worth import ElasticJob, Places
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
@@ -19,6 +20,8 @@ from penstock.core.place.fit import capacity, needs_of
 from penstock.core.place.gang import put_gang
 from penstock.core.place.index import FreeCluster
 from penstock.core.plan import Preemption, Start
+from penstock.core.predict.progress import told_rest_ms
+from penstock.core.room.victims import shrink_cost
 from penstock.core.snapshot import Snapshot
 
 ROUNDS_MAX = 64
@@ -43,7 +46,7 @@ class Growth:
         making_room: set[PoolName],
         untouchable: set[JobId],
     ) -> None:
-        """Enlarge elastic starts in place, and ask running jobs to go on larger.
+        """Enlarge elastic starts in place, and ask running jobs to go on larger, or smaller where they mostly wait.
 
         Args:
             starts: what this cycle starts; entries are replaced by larger ones.
@@ -60,7 +63,10 @@ class Growth:
                 self._offer(pools, jobs[job_id], start.places, restart_ms=0)
         for job_id in self._snapshot.elastic:
             job = self._snapshot.running[job_id]
-            if job_id not in untouchable and job.spec.ask.pool not in busy and self._settled(job):
+            may_grow = job.spec.ask.pool not in busy
+            if job_id in untouchable or not (may_grow or self._settings.elastic_shrink_idle) or not self._settled(job):
+                continue
+            if not self._shrinks(job) and may_grow:
                 places = tuple(place for _, place in held_places(job))
                 cost_ms = self._settings.checkpoint_cost_ms + self._settings.restart_cost_ms
                 self._offer(pools, job, places, restart_ms=cost_ms)
@@ -81,10 +87,25 @@ class Growth:
         attempt = job.attempt
         if attempt is None or attempt.stop is not None or not attempt.running_ms or attempt.choice:
             return False
+        if attempt.suspended_ms:
+            return False
         until_ms = attempt.running_ms + self._settings.elastic_growth_period_ms
         if until_ms > self._now_ms:
             self.again_ms = min(self.again_ms or until_ms, until_ms)
         return until_ms <= self._now_ms
+
+    def _shrinks(self, job: Job) -> bool:
+        """Ask a running job that mostly waits to go on with half of its replicas, where that is switched on."""
+        found = shrink_due(job, self._now_ms) if self._settings.elastic_shrink_idle else None
+        if found is None or job.attempt is None:
+            return False
+        if found.action == "in":
+            cost = shrink_cost(job, self._settings)
+            self.preemptions.append(Preemption(job.id, job.attempt.number, job.id, cost, "idle"))
+            return True
+        due_ms = shrink_due_ms(job)
+        self.again_ms = min(self.again_ms or due_ms, due_ms)
+        return False
 
     def _offer(
         self, pools: dict[PoolName, list[ElasticJob]], job: Job, places: Iterable[ReplicaPlace], *, restart_ms: int
@@ -96,29 +117,36 @@ class Growth:
             held[place.node] = held.get(place.node, 0) + 1
         counted: Places = tuple(sorted(held.items()))
         most = self._most(job, sum(held.values()))
-        length_ms = job.predicted_ms or job.spec.estimated_duration_ms or job.spec.time_limit_ms
-        ran_ms = self._now_ms - job.attempt.running_ms if job.attempt is not None and job.attempt.running_ms else 0
         if each and most > sum(held.values()):
             pools.setdefault(ask.pool, []).append(
                 ElasticJob(
                     id=job.id,
                     minimum=ask.replicas,
                     maximum=most,
-                    curve=AmdahlCurve(),
+                    curve=curve_told(job),
                     held=counted,
                     devices_each=each,
-                    rest_ms=max(0, length_ms - ran_ms) if length_ms else ran_ms,
+                    rest_ms=self._rest_ms(job),
                     restart_cost_ms=restart_ms,
                 )
             )
 
+    def _rest_ms(self, job: Job) -> int:
+        """Return how long the job is expected to go on at its size; where nobody knows, as long as it has run."""
+        told_ms = told_rest_ms(job, self._now_ms)
+        if told_ms is not None:
+            return told_ms
+        length_ms = job.predicted_ms or job.spec.estimated_duration_ms or job.spec.time_limit_ms
+        ran_ms = self._now_ms - job.attempt.running_ms if job.attempt is not None and job.attempt.running_ms else 0
+        return max(0, length_ms - ran_ms) if length_ms else ran_ms
+
     def _most(self, job: Job, size: int) -> int:
-        """Return the largest size that the queues above the job allow."""
+        """Return the largest size that the queues above the job, and its own numbers, allow."""
         branch = self._part(job)
         ask = job.spec.ask
         if branch is None:
             return size
-        low, high = size, ask.replicas_max
+        low, high = size, largest_useful(job, self._settings, self._now_ms)
         while low < high:
             middle = (low + high + 1) // 2
             if self._tree.block(branch, self._more(ask, middle - size)) is None:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from penstock.core.derived import charge_of, expected_end_ms
+from penstock.core.counting import charge_of, expected_end_ms
 from penstock.core.errors import BrokenInvariant
+from penstock.core.lifecycle.suspending import TOO_LONG
 from penstock.core.model.ids import JobId, NodeName
-from penstock.core.model.jobs import FINAL_STATES, Job, Replica
+from penstock.core.model.jobs import FINAL_STATES, Attempt, Job, Replica
 from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI, Resources
 from penstock.core.order.ranks import class_of
 from penstock.core.order.shares import Charge
@@ -135,6 +136,9 @@ def use_matches_jobs(state: State) -> Iterable[str]:
     elastic = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.ask.elastic}
     if state.derived.elastic != elastic:
         yield f"elastic attempts {sorted(state.derived.elastic)} differ from {sorted(elastic)}"
+    suspended = {j.id for j in state.jobs.values() if j.attempt is not None and j.attempt.suspended_ms}
+    if state.derived.suspended != suspended:
+        yield f"suspended attempts {sorted(state.derived.suspended)} differ from {sorted(suspended)}"
     if state.derived.evictable != evictable:
         yield f"counts of preemptible attempts {state.derived.evictable} differ from {evictable}"
 
@@ -209,6 +213,14 @@ def attempts_fit_states(state: State) -> Iterable[str]:
                 yield f"job {job.id}: attempt {attempt.number} holds nothing and has not ended"
             if (attempt.stop is not None) != (job.state == "stopping"):
                 yield f"job {job.id} is {job.state} with stop order {attempt.stop}"
+            if job.state == "suspended" and not (attempt.suspended_ms and all_thawed_are_gone(attempt)):
+                yield f"job {job.id} is suspended, but not all of it is frozen"
+            if job.state == "running" and attempt.suspended_ms:
+                yield f"job {job.id} is running though it was suspended"
+
+
+def all_thawed_are_gone(attempt: Attempt) -> bool:
+    return all(replica.frozen or not replica.holds for replica in attempt.replicas)
 
 
 def holders_live_on_their_node(state: State) -> Iterable[str]:
@@ -236,7 +248,7 @@ def preemptions_are_lawful(state: State) -> Iterable[str]:
     """A victim is preemptible, and what gave the right to ask it is one of the rules."""
     for job in state.jobs.values():
         stop = job.attempt.stop if job.attempt else None
-        if stop is None or stop.reason != "preempted":
+        if stop is None or stop.reason not in ("preempted", "suspended") or stop.rule == TOO_LONG:
             continue
         if not job.spec.preemptible:
             yield f"job {job.id} is preempted but not preemptible"

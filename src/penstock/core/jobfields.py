@@ -83,6 +83,10 @@ def _on_hang(reader: Reader, field: str, value: Any) -> str:
     return reader.word(field, value, ("restart", "report"), "restart")
 
 
+def _on_preempt(reader: Reader, field: str, value: Any) -> str:
+    return reader.word(field, value, ("stop", "suspend"), "stop")
+
+
 def _text(reader: Reader, field: str, value: Any) -> str:
     return reader.text(field, value)
 
@@ -115,6 +119,9 @@ FIELDS: dict[str, Field] = {
     "tenant": Field(_text, STRING, "team that the job belongs to"),
     "priority": Field(_priority, {"type": ["string", "integer"]}, "low, medium, high, or a number"),
     "preemptible": Field(_flag(True), _FLAG, "may be asked to make room for others (true)"),
+    "on_preempt": Field(
+        _on_preempt, {"enum": ["stop", "suspend"]}, "make room by saving and leaving, or frozen with its memory (stop)"
+    ),
     "after_ok": Field(_dependencies, _JOBS, "start when these have succeeded"),
     "after_any": Field(_dependencies, _JOBS, "start when these have ended in any way"),
     "after_failed": Field(_dependencies, _JOBS, "start when these have failed"),

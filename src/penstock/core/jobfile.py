@@ -111,6 +111,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         queue=QueueName(values.get("queue", cluster.DEFAULT_QUEUE)),
         priority=values.get("priority", m.PRIORITY_CLASSES["medium"]),
         preemptible=values.get("preemptible", True),
+        on_preempt=_on_preempt(values, reader),
         after=tuple(m.Dependency(JobId(item), kind) for item, kind in after if isinstance(item, int)),
         time_limit_ms=values.get("time_limit", 0),
         on_hang=values.get("on_hang", "restart"),
@@ -128,6 +129,15 @@ def _build(values: Values, reader: Reader) -> NewJob:
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str))
     return NewJob(spec, values.get("array", 0), names, reader.where)
+
+
+def _on_preempt(values: Values, reader: Reader) -> m.OnPreempt:
+    chosen: m.OnPreempt = values.get("on_preempt", "stop")
+    if chosen == "suspend" and build_ask(values, reader).device_total:
+        field = reader.path("on_preempt")
+        text = f"{field} is suspend, but the job holds devices: others could not use their memory meanwhile"
+        reader.problems.append(Problem("bad_value", field, text, "suspend", "stop: the job saves and ends"))
+    return chosen
 
 
 def _name_of(command: tuple[str, ...]) -> str:

@@ -45,7 +45,8 @@ class Lone:
         )
 
     def _start(self, snapshot: Snapshot, now_ms: int, shapes: Shapes) -> Start | None:
-        if len(snapshot.classes) != 1 or len(snapshot.classes[0][2]) != 1 or snapshot.beneficiaries or snapshot.elastic:
+        others = snapshot.beneficiaries or snapshot.elastic or snapshot.suspended
+        if others or len(snapshot.classes) != 1 or len(snapshot.classes[0][2]) != 1:
             return None
         class_id, key, (job,) = snapshot.classes[0]
         if job.not_before_ms > now_ms or key.queue not in self._queues or key.ask.elastic:

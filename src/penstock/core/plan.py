@@ -43,6 +43,15 @@ class Preemption(msgspec.Struct, frozen=True):
     beneficiary: JobId
     cost: int
     rule: PreemptionRuleName = "lower_priority"
+    suspend: bool = False
+    """Its CPUs are room enough: it is frozen where it is, and keeps its memory."""
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """A suspended attempt goes on where it is."""
+
+    job_id: JobId
+    attempt: AttemptNumber
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -87,6 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
     """What went wrong without stopping the cycle, such as a third-party policy that failed."""
     front: Front | None = None
     """How the candidate plans compared of which this is one, when there were any."""
+    resumes: tuple[Resume, ...] = ()
     dropped: int = 0
     """Decisions that `verify` took out because the state had moved on."""
 
@@ -100,13 +110,16 @@ def verify(proposed: Plan, state: State) -> Plan:
     """
     check = _Check(state)
     starts = tuple(s for s in proposed.starts if check.start_holds(s))
-    if len(starts) == len(proposed.starts) and not proposed.preemptions and not proposed.dropped:
+    resumes = tuple(r for r in proposed.resumes if check.resume_holds(r))
+    kept = len(starts) + len(resumes) == len(proposed.starts) + len(proposed.resumes)
+    if kept and not proposed.preemptions and not proposed.dropped:
         return proposed
     closed = {job_id for job_id, places in proposed.held.items() if not all(_open(p, state) for p in places)}
     broken = closed | {p.beneficiary for p in proposed.preemptions if not _preemption_holds(p, state)}
     preemptions = tuple(p for p in proposed.preemptions if p.beneficiary not in broken)
-    dropped = len(proposed.starts) - len(starts) + len(proposed.preemptions) - len(preemptions)
-    return msgspec.structs.replace(proposed, starts=starts, preemptions=preemptions, dropped=dropped)
+    decided = len(proposed.starts) + len(proposed.resumes) + len(proposed.preemptions)
+    dropped = decided - len(starts) - len(resumes) - len(preemptions)
+    return msgspec.structs.replace(proposed, starts=starts, resumes=resumes, preemptions=preemptions, dropped=dropped)
 
 
 class _Check:
@@ -130,6 +143,25 @@ class _Check:
         if not self._within_quota(start, job):
             return False
         return self._take(start)
+
+    def resume_holds(self, resume: Resume) -> bool:
+        """Return whether the attempt is still suspended and the CPUs that it had are free at its places."""
+        job = self._state.jobs.get(resume.job_id)
+        attempt = job.attempt if job is not None else None
+        if job is None or attempt is None or attempt.number != resume.attempt:
+            return False
+        if not attempt.suspended_ms or attempt.stop is not None:
+            return False
+        ask, after = job.placed.only_cpus(), dict[NodeName, NodeFree]()
+        for replica in attempt.replicas:
+            if replica.holds:
+                name, each = replica.place.node, ask.each_of(replica.rank)
+                free = after.get(name) or self._free.get(name) or self._state.derived.free[name]
+                if each.host.shortage(free.host):
+                    return False
+                after[name] = free.take(each, (), ())
+        self._free.update(after)
+        return True
 
     def _within_quota(self, start: Start, job: Job) -> bool:
         if self._tree is None:
@@ -168,6 +200,6 @@ def _preemption_holds(preemption: Preemption, state: State) -> bool:
     victim, beneficiary = state.jobs.get(preemption.victim), state.jobs.get(preemption.beneficiary)
     if victim is None or victim.attempt is None or victim.attempt.number != preemption.attempt:
         return False
-    if victim.attempt.stop is not None or beneficiary is None:
+    if victim.attempt.stop is not None or beneficiary is None or (preemption.suspend and not victim.can_suspend):
         return False
     return beneficiary.state == "waiting" or beneficiary.id == victim.id

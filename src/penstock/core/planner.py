@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from penstock.core.board import Board
 from penstock.core.choose.strategy import StrategySettings
+from penstock.core.counting import pool_totals, whole_total
 from penstock.core.cycle import Cycle
-from penstock.core.derived import pool_totals, whole_total
 from penstock.core.effort import strategy_of, strategy_settings
 from penstock.core.extension import Policies
 from penstock.core.lone import Lone

@@ -38,6 +38,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """How many attempts of preemptible jobs run, by pool and priority."""
     elastic: tuple[JobId, ...] = ()
     """Elastic jobs among the running ones, by id."""
+    suspended: tuple[JobId, ...] = ()
+    """Attempts that have given their CPUs back, by id."""
     typical: Typical = ()
     """What replicas asked for lately, and how often."""
     changes: Sequence[NodeName] = ()
@@ -61,6 +63,7 @@ def take_snapshot(state: State) -> Snapshot:
         ends=cut.ends,
         evictable=cut.evictable,
         elastic=cut.elastic,
+        suspended=cut.suspended,
         typical=cut.typical,
         changes=cut.changes,
         changes_count=len(cut.changes),

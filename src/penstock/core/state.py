@@ -5,25 +5,26 @@ What is derived here (loads of nodes, pending classes, dependants) is a cache of
 `invariants.py` recomputes each of them and compares.
 """
 
-import re
 from typing import assert_never
 
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.derived import Derived, PastUse, whole_total
+from penstock.core import suspension
+from penstock.core.counting import whole_total
+from penstock.core.derived import Derived, PastUse
 from penstock.core.errors import BrokenInvariant
+from penstock.core.failures import next_failure
 from penstock.core.lifecycle import tables
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import CHECKED_BY, STRIKES_KEPT, ClusterConfig, Node, Strike
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank, UserName
-from penstock.core.model.jobs import Attempt, ExitInfo, Failure, Job, Replica, StopOrder
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica, StopOrder
 from penstock.core.order.ranks import class_of
 from penstock.core.order.tree import QueueTree
 from penstock.core.place.mix import Memory, Requests
+from penstock.core.predict.progress import noted
 
-_CHANCE = re.compile(r"0x[0-9a-fA-F]+|\d{4,}")
-"""Addresses, process numbers and ports: they differ in failures that are alike."""
 IDEMPOTENCY_KEPT_MS = 24 * 3_600_000
 IDEMPOTENCY_KEPT_MAX = 100_000
 
@@ -135,6 +136,8 @@ class State:
                 self._job_requeued(event, record)
             case ev.AttemptStopRequested():
                 self._stop_requested(event, record)
+            case ev.ReplicaFrozen() | ev.AttemptSuspended() | ev.AttemptResumed():
+                self._suspension(event, record)
             case ev.CheckpointSaved():
                 self._checkpoint_saved(event, record)
             case ev.JobResumed():
@@ -142,8 +145,8 @@ class State:
                 self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
             case ev.ProgressNoted():
                 job, _ = self.attempt_of(event.job_id, event.attempt)
-                told = replace(job.progress, gauges=event.gauges, noted_attempt=event.attempt, hang="", hang_ranks=())
-                self._put(replace(job, progress=replace(told, step=max(told.step, event.step))))
+                self.jobs[job.id] = noted(job, event, record.time_ms)
+                self.derived.job_predicted(job, self.jobs[job.id])
             case ev.HangFound():
                 job, _ = self.attempt_of(event.job_id, event.attempt)
                 self._put(replace(job, progress=replace(job.progress, hang=event.text, hang_ranks=event.ranks)))
@@ -291,6 +294,19 @@ class State:
             self._put(replace(beneficiary, room_made=True))
             self.derived.beneficiaries.add(beneficiary.id)
 
+    def _suspension(self, event: ev.ReplicaFrozen | ev.AttemptSuspended | ev.AttemptResumed, record: ev.Record) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        if isinstance(event, ev.ReplicaFrozen):
+            self._put(suspension.frozen(job, attempt, event.rank))
+            return
+        if isinstance(event, ev.AttemptSuspended):
+            changed = suspension.suspended(job, attempt, record.time_ms)
+            self.derived.stopping.pop(job.id, None)
+        else:
+            changed = suspension.resumed(job, attempt, record.time_ms)
+        self.jobs[job.id] = changed
+        self.derived.attempt_holds(job, changed, record.time_ms, self._half_life_ms)
+
     def _checkpoint_saved(self, event: ev.CheckpointSaved, record: ev.Record) -> None:
         job, _ = self.attempt_of(event.job_id, event.attempt)
         saved = replace(
@@ -313,7 +329,7 @@ class State:
         self.derived.attempt_ends(job, record.time_ms, self._half_life_ms)
         nodes = tuple(dict.fromkeys(r.place.node for r in attempt.replicas))
         width = max(job.ask.device_total, len(attempt.replicas))
-        served = width * (record.time_ms - attempt.running_ms) if attempt.running_ms else 0
+        served = width * attempt.worked_ms(record.time_ms)
         self.jobs[job.id] = replace(
             job,
             attempt=None,
@@ -420,15 +436,6 @@ def drained(node: Node, event: ev.NodeDrainChanged, time_ms: int) -> Node:
         closures=node.closures + (event.by == CHECKED_BY and not again),
         checks_failed=node.checks_failed + again,
     )
-
-
-def next_failure(before: Failure | None, event: ev.AttemptEnded, step: int) -> Failure | None:
-    """Return how an attempt that has ended failed, counted with those before it that failed just so."""
-    if event.outcome not in ("failed", "hung"):
-        return before
-    how = _CHANCE.sub("#", event.detail)
-    same = before is not None and (before.step, before.how) == (step, how)
-    return Failure(step, how, before.times + 1 if before is not None and same else 1)
 
 
 def fold(records: list[ev.Record], state: State | None = None) -> State:

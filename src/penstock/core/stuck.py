@@ -1,4 +1,4 @@
-"""Jobs that can never start as things are declared now, and other standstills: found, named, with what resolves them.
+"""Jobs that can never start as things are declared now, and whatever else goes wrong: found, named, with what helps.
 
 What is busy does not count here, only what is there: a job that fits an empty cluster is merely waiting.
 """
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from penstock.core.amounts import format_milli, format_resource
-from penstock.core.derived import pool_totals, whole_total
+from penstock.core.anomaly import anomalies
+from penstock.core.counting import pool_totals, whole_total
 from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, Node, Reservation
 from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
@@ -31,7 +32,7 @@ NEXT_TO_NEVER_MS = 365 * 86_400_000
 
 
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that does not go on by itself. `code` is stable (`explain/reasons.py`)."""
+    """Something that does not go on, or get well, by itself. `code` is stable (`explain/reasons.py`)."""
 
     code: str
     job_ids: tuple[JobId, ...]
@@ -50,7 +51,7 @@ class Never(msgspec.Struct, frozen=True):
 
 
 def alerts(state: State, now_ms: int, last: Plan | None = None) -> tuple[Alert, ...]:
-    """Return every standstill of `state`, the dearest to overlook first; `last` is the last cycle's plan.
+    """Return all that goes wrong in `state`, the dearest to overlook first; `last` is the last cycle's plan.
 
     May be called while another thread folds: what changes meanwhile may be seen or not.
     """
@@ -63,6 +64,7 @@ def alerts(state: State, now_ms: int, last: Plan | None = None) -> tuple[Alert, 
         found.append(_alert(never.code, job_ids, never.text, never.resolve))
     found += _behind(jobs, stuck)
     found += _hung(jobs)
+    found += _strange(jobs, now_ms)
     found += _closed(state)
     found += _kept_without_end(jobs, last)
     return tuple(found[:ALERTS_MAX])
@@ -264,6 +266,13 @@ def _hung(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
                 f"makes no step: {job.progress.hang}",
                 f"it starts again by itself unless it says on_hang: report; or cancel it: penstock cancel {job.id}",
             )
+
+
+def _strange(jobs: Mapping[JobId, Job], now_ms: int) -> Iterator[Alert]:
+    """Yield what goes wrong in running programs, job by job."""
+    for job in jobs.values():
+        for code, text, resolve in anomalies(job, now_ms):
+            yield _alert(code, [job.id], text, resolve)
 
 
 def _closed(state: State) -> Iterator[Alert]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from penstock import __version__
 from penstock.api import types as api
+from penstock.core.counting import expected_end_ms, whole_total
 from penstock.core.defrag import Moves
-from penstock.core.derived import whole_total
 from penstock.core.ledger.usage import usage_by_tenant
 from penstock.core.model.events import Record
 from penstock.core.model.ids import JobId, NodeName
@@ -15,6 +15,7 @@ from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.order.tree import QueueTree
 from penstock.core.order.walk import JobOrder
 from penstock.core.plan import Plan
+from penstock.core.predict.progress import told_end_ms
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import State
 from penstock.ports import EventReader, FinishedJob
@@ -69,7 +70,14 @@ def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int 
         array_index=job.array_index,
         command=list(spec.command) if full else [],
         replica_list=replicas,
+        ends_ms=_ends_ms(job),
     )
+
+
+def _ends_ms(job: Job) -> int:
+    """Return when the job is expected to end, 0 where nobody said more than that it is limited."""
+    tells = told_end_ms(job) or job.predicted_ms or job.spec.estimated_duration_ms
+    return expected_end_ms(job) if tells else 0
 
 
 def finished_job(job: FinishedJob) -> api.JobView:

@@ -38,6 +38,9 @@ EXPECTED_PROBES = (
     "stopped_node_lost",
     "stopped_drained",
     "resumed_from_checkpoint",
+    "suspended",
+    "resumed_where_it_was",
+    "freeze_refused",
 )
 """Rare situations that a big run should reach; those it did not are named."""
 

@@ -31,6 +31,8 @@ class Attempt(msgspec.Struct):
     replicas: int
     started: int = 0
     running_ms: int = 0
+    idle_ms: int = 0
+    """How long it was suspended; less its beginning while it is."""
     stop_ms: int = 0
     stop_reason: str = ""
     ended_ms: int = 0
@@ -165,7 +167,12 @@ class _Reading:
                     attempt.running_ms = now_ms
             case ev.AttemptStopRequested():
                 attempt = self.stories[event.job_id].attempts[-1]
-                attempt.stop_ms, attempt.stop_reason = now_ms, event.reason
+                if event.reason != "suspended":
+                    attempt.stop_ms, attempt.stop_reason = now_ms, event.reason
+            case ev.AttemptSuspended():
+                self.stories[event.job_id].attempts[-1].idle_ms -= now_ms
+            case ev.AttemptResumed():
+                self.stories[event.job_id].attempts[-1].idle_ms += now_ms
             case ev.AttemptEnded():
                 attempt = self.stories[event.job_id].attempts[-1]
                 attempt.ended_ms, attempt.outcome = now_ms, event.outcome
@@ -241,4 +248,6 @@ def _ran_ms(attempt: Attempt, last_ms: int) -> int:
     if not attempt.running_ms:
         return 0
     asked = attempt.stop_ms and attempt.outcome not in ("succeeded", "failed")
-    return max(0, (attempt.stop_ms if asked else attempt.ended_ms or last_ms) - attempt.running_ms)
+    until_ms = attempt.stop_ms if asked else attempt.ended_ms or last_ms
+    idle_ms = attempt.idle_ms if attempt.idle_ms >= 0 else attempt.idle_ms + until_ms
+    return max(0, until_ms - attempt.running_ms - idle_ms)

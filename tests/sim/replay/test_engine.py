@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core import invariants
 from penstock.core.extension import registry
@@ -282,3 +283,58 @@ def test_a_third_party_orders_jobs_that_are_alike_in_all_we_know():
     jobs = (job(0, 60, 4), job(1, 60, 4), job(2, 60, 4), job(3, 60, 4))
     found = ran(trace(*jobs, rules=rules), policies=registry([LastFirst()]))
     assert [start for start, _ in times(found)] == [0, 180, 120, 60]
+
+
+def lent(run_s=100, *, at_s=10, **fields):
+    """A node of four CPUs that a job has which may be suspended, and another that comes for all of them."""
+    low = job(0, run_s, 0, cpus=4, priority=100, on_preempt="suspend", **fields)
+    return trace(low, job(at_s, 50, 0, cpus=4, priority=900), nodes=(node("a", 0, cpus=4),))
+
+
+def test_who_is_suspended_goes_on_where_it_was_without_saving():
+    found = ran(lent(), save_ms=5 * SECOND, restore_ms=7 * SECOND)
+    assert times(found) == [(0, 150), (10, 60)]
+    assert [(life.attempts, life.preemptions) for life in found.lives] == [(1, 0), (1, 0)]
+
+
+def test_who_is_suspended_too_long_begins_anew_what_it_cannot_save():
+    given = lent()
+    given = trace(*given.jobs, nodes=given.nodes, rules=config(suspended_max_ms=20 * SECOND))
+    found = ran(given, stop_ms=SECOND)
+    assert times(found) == [(0, 160), (10, 60)]
+    assert [life.attempts for life in found.lives] == [2, 1]
+
+
+def test_the_time_in_which_it_stood_still_counts_for_no_limit():
+    assert times(ran(lent(time_limit_ms=100 * SECOND)))[0] == (0, 150)
+    assert times(ran(lent(time_limit_ms=99 * SECOND)))[0] == (0, 149)
+
+
+def test_who_is_suspended_is_lost_with_its_node():
+    given = lent()
+    outages = (Outage("a", 30 * SECOND, 40 * SECOND),)
+    found = ran(trace(*given.jobs, nodes=given.nodes, outages=outages), noticed_ms=0)
+    assert times(found) == [(0, 190), (10, 90)]
+
+
+@pytest.mark.parametrize("cut_s", [5, 30, 59, 100])
+def test_a_state_with_somebody_suspended_is_played_on_to_the_same_end(cut_s):
+    images = []
+
+    def cut(engine, now_ms):
+        if seconds(now_ms) <= cut_s:
+            images[:] = [engine.state.image()]
+
+    given = lent()
+    ran(given, on_moment=cut)
+    engine = Engine(State.from_image(images[0]), Physics(), knows=None)
+    for held in engine.state.jobs.values():
+        engine.adopt(held, given.jobs[held.id - 1].work)
+    known = engine.state.next_job - 1
+    later = [replace(one, submit_ms=one.submit_ms + ORIGIN_MS) for one in given.jobs[known:]]
+    engine.wake(ORIGIN_MS + cut_s * SECOND)
+    *_, last_ms = engine.run(later)
+    assert [(seconds(life.ended_ms), life.state) for life in engine.lives.values() if life.spec.priority == 100] == [
+        (150, "succeeded")
+    ]
+    assert seconds(last_ms) == 150

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from penstock.core.amounts import exact_duration
 from penstock.core.audit.types import Check
+from penstock.core.lifecycle.suspending import CANNOT_FREEZE, TOO_LONG
 from penstock.core.model import events as ev
 from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import Attempt
@@ -22,9 +23,16 @@ def cause(record: ev.Record, state: State) -> Iterator[Check]:
             yield Check("cancelled", job.cancel_requested, "its cancellation was asked for")
         case "time_limit":
             limit_ms = job.spec.time_limit_ms
-            ran_ms = record.time_ms - (attempt.running_ms or record.time_ms)
+            ran_ms = attempt.worked_ms(record.time_ms)
             text = f"it had run for {exact_duration(ran_ms)} of {exact_duration(limit_ms)} allowed"
             yield Check("time_limit", 0 < limit_ms <= ran_ms, text)
+        case "preempted" if event.rule == TOO_LONG:
+            most_ms, since_ms = state.config.settings.suspended_max_ms, attempt.suspended_ms or record.time_ms
+            text = f"it had been suspended for {exact_duration(record.time_ms - since_ms)} of {exact_duration(most_ms)}"
+            yield Check(TOO_LONG, record.time_ms - since_ms >= most_ms, text)
+        case "preempted" if event.rule == CANNOT_FREEZE:
+            asked = attempt.stop is not None and attempt.stop.reason == "suspended"
+            yield Check(CANNOT_FREEZE, asked, "it was to be suspended, and its node could not freeze it")
         case "drained":
             closed = [n for n in nodes_of(attempt) if n in state.nodes and state.nodes[n].draining]
             yield Check("drained", bool(closed), f"drained nodes that it was on: {', '.join(closed) or 'none'}")

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from penstock.core.amounts import exact_duration, format_milli, format_resource
 from penstock.core.audit.types import Check
-from penstock.core.derived import whole_total
+from penstock.core.counting import whole_total
+from penstock.core.elastic.told import RULES, utilisation_of
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
@@ -20,6 +21,7 @@ from penstock.core.stuck import listed
 from penstock.core.units import format_duration
 
 _DEVICES = 0
+_RESIZING = ("shrink", "grow", "idle")
 PlanAgain = Callable[[Snapshot, int], Plan]
 
 
@@ -42,7 +44,7 @@ def claim_checks(
         return
     case = _Case(event, plan, snapshot, victim, beneficiary, again, same=same)
     yield Check("preemptible", *case.preemptible())
-    if event.rule in ("shrink", "grow"):
+    if event.rule in _RESIZING:
         yield Check(event.rule, *case.resized())
     else:
         yield Check("min_runtime", *case.ran_enough())
@@ -61,7 +63,7 @@ def claim_checks(
                 settings.defrag,
                 "jobs that can save may be moved" if settings.defrag else "nobody may be moved",
             )
-    if event.rule != "grow":
+    if event.rule not in ("grow", "idle"):
         yield Check("needed", *case.needed())
 
 
@@ -108,7 +110,7 @@ class _Case:
         return Claimant(self.beneficiary, key, self._part(self.beneficiary), self.tree.demand(key), self.tree)
 
     def preemptible(self) -> Answer:
-        if self.event.rule in ("shrink", "grow"):
+        if self.event.rule in _RESIZING:
             elastic = self.victim.spec.ask.elastic
             return elastic, "it is elastic" if elastic else "it is not elastic"
         allowed = self.victim.spec.preemptible
@@ -176,7 +178,16 @@ class _Case:
         held, least, most = len(attempt.replicas), self.victim.spec.ask.replicas, self.victim.spec.ask.replicas_max
         if self.event.rule == "shrink":
             return held > least, f"it held {held} replicas and can go on with {least}"
+        if self.event.rule == "idle":
+            return self._idle(held, least)
         return holding < most, f"it held {holding} replicas and may have {most}"
+
+    def _idle(self, held: int, least: int) -> Answer:
+        seen = utilisation_of(self.victim, self.now_ms)
+        busy = seen.busy_milli if seen is not None else 1000
+        text = f"it held {held} replicas, can go on with {least}, and computed {busy // 10} % of the time; "
+        text += f"below {RULES.in_below_milli // 10} % counts as idle"
+        return self.settings.elastic_shrink_idle and held > least and busy < RULES.in_below_milli, text
 
     def needed(self) -> Answer:
         """Plan the same cycle with this job left alone: what becomes of the other one then."""

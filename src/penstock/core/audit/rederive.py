@@ -18,13 +18,14 @@ from penstock.core.choose.candidates import Chooser
 from penstock.core.errors import BrokenInvariant, InvalidInput
 from penstock.core.extension import Policies
 from penstock.core.lifecycle.orders import stop_reason
+from penstock.core.lifecycle.suspending import CANNOT_FREEZE, TOO_LONG
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId
 from penstock.core.plan import Plan, Preemption, Start, verify
 from penstock.core.snapshot import Snapshot, take_snapshot
 from penstock.core.state import State
 
-Decision = ev.AttemptAllocated | ev.AttemptStopRequested
+Decision = ev.AttemptAllocated | ev.AttemptStopRequested | ev.AttemptResumed
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -124,7 +125,11 @@ class _Auditor:
         """Hold what the log tells of one plan against what comes out now; the state is that of the commit."""
         snapshot, proposed, digest = self._open.pop(planned.basis)
         plan = verify(proposed, self._state)
-        derived = [*map(_start_key, plan.starts), *(_stop_key(stop, self._state) for stop in plan.preemptions)]
+        derived = [
+            *map(_start_key, plan.starts),
+            *(("resume", resume.job_id, resume.attempt) for resume in plan.resumes),
+            *(_stop_key(stop, self._state) for stop in plan.preemptions),
+        ]
         whole = len(derived) == len(planned.records)
         for at, record in enumerate(planned.records):
             event = record.event
@@ -137,7 +142,7 @@ class _Auditor:
             if isinstance(event, ev.AttemptAllocated):
                 checks = tuple(place_checks(event, plan, snapshot, self._state))
                 scores = scores_of(event, plan, snapshot) if self._job_id is not None else ()
-            else:
+            elif isinstance(event, ev.AttemptStopRequested):
                 checks = tuple(claim_checks(event, plan, snapshot, self._chooser.plan, same=same))
             self._ruled[record.seq] = msgspec.structs.replace(
                 ruling,
@@ -171,13 +176,16 @@ def _ruling(record: ev.Record, state: State) -> Ruling:
         nodes = ", ".join(dict.fromkeys(place.node for place in event.places))
         text = f"attempt {event.attempt} given places on {nodes}"
         return Ruling(record.seq, record.time_ms, "start", event.job_id, event.attempt, text, event.rule)
+    if isinstance(event, ev.AttemptResumed):
+        text = f"attempt {event.attempt} goes on where it was"
+        return Ruling(record.seq, record.time_ms, "resume", event.job_id, event.attempt, text, "resume")
     assert isinstance(event, ev.AttemptStopRequested)
     text = f"attempt {event.attempt} asked to leave ({event.reason})"
     other = event.beneficiary
     if other is not None and other != event.job_id:
         name = state.jobs[other].spec.name if other in state.jobs else ""
         text += f" for job {other}" + (f" '{name}'" if name else "")
-    planned = bool(event.rule)
+    planned = bool(event.rule) and event.rule not in (TOO_LONG, CANNOT_FREEZE)
     return Ruling(record.seq, record.time_ms, "stop", event.job_id, event.attempt, text, event.rule, other, planned)
 
 
@@ -190,12 +198,14 @@ def _start_key(start: Start) -> _Key:
 
 def _stop_key(stop: Preemption, state: State) -> _Key:
     grace_ms = state.jobs[stop.victim].spec.grace_ms
-    return ("stop", stop.victim, stop.attempt, stop.beneficiary, stop.cost, stop.rule, stop_reason(stop.rule), grace_ms)
+    return ("stop", stop.victim, stop.attempt, stop.beneficiary, stop.cost, stop.rule, stop_reason(stop), grace_ms)
 
 
 def _told_key(event: Decision) -> _Key:
     if isinstance(event, ev.AttemptAllocated):
         return ("start", event.job_id, event.attempt, event.places, event.choice, event.rule, event.waited_ms)
+    if isinstance(event, ev.AttemptResumed):
+        return ("resume", event.job_id, event.attempt)
     about = (event.job_id, event.attempt, event.beneficiary, event.cost)
     return ("stop", *about, event.rule, event.reason, event.grace_ms)
 
@@ -204,6 +214,8 @@ def _instead(event: Decision, plan: Plan, *, alone: bool) -> str:
     """Say what becomes of the job in the plan that comes out now; `alone`: the same, and of others something else."""
     if alone:
         return f"{len(plan.starts)} job(s) start and {len(plan.preemptions)} are asked to leave, which is another plan"
+    if any(r.job_id == event.job_id for r in plan.resumes):
+        return "it goes on where it is"
     start = next((s for s in plan.starts if s.job_id == event.job_id), None)
     if start is not None:
         nodes = ", ".join(dict.fromkeys(place.node for place in start.places))

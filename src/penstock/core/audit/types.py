@@ -32,7 +32,7 @@ class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
     seq: int
     """Of the record that tells it."""
     time_ms: int
-    kind: Literal["start", "stop"]
+    kind: Literal["start", "resume", "stop"]
     job_id: JobId
     attempt: AttemptNumber
     text: str

@@ -1,7 +1,7 @@
 """The utilisation rules: when one job asks for twice as many replicas, or can do with half.
 
-They need no speed model, only gauges of the job: the fallback for jobs that report no throughput, and the quick
-reaction of those that do. Who gets idle devices among several is `allocate`'s business.
+They need no speed model, only how busy the job is, as its own gauges tell it (`told.py`). Live, `core/growth.py` asks
+them who could do with half; who gets idle devices among several is `allocate`'s business.
 """
 
 from typing import Literal
@@ -24,7 +24,7 @@ Reason = Literal[
 
 
 class ScalingRules(msgspec.Struct, frozen=True):
-    """Thresholds of the rules; utilisation in thousandths."""
+    """Thresholds of the rules; shares in thousandths."""
 
     out_above_milli: int = 900
     in_below_milli: int = 300
@@ -32,17 +32,17 @@ class ScalingRules(msgspec.Struct, frozen=True):
     gain_min_milli: int = 100
     """Doubling must make the job at least this much faster: 100 = 10 %."""
     window_ms: int = 60_000
-    """The gauges must cover at least this long: a spike is no trend."""
+    """It must have been seen for at least this long: a spike is no trend."""
     out_cooldown_ms: int = 180_000
     in_cooldown_ms: int = 300_000
     """After any change of size; longer downwards, because a wrong shrink costs two restarts."""
 
 
-class Gauges(msgspec.Struct, frozen=True):
-    """What one job showed over a window that ends now."""
+class Utilisation(msgspec.Struct, frozen=True):
+    """How busy one job was over a window that ends now."""
 
-    utilisation_milli: int
-    """Mean over its devices, 0 to 1000."""
+    busy_milli: int
+    """Share of the time that its devices compute, 0 to 1000."""
     data_queue: int
     """Prepared inputs that wait for a device."""
     window_ms: int
@@ -58,7 +58,7 @@ class Scaling(msgspec.Struct, frozen=True):
 
 
 def scale(
-    gauges: Gauges,
+    seen: Utilisation,
     *,
     replicas: int,
     minimum: int,
@@ -71,7 +71,7 @@ def scale(
     """Return the size that the rules ask for: doubled up to `maximum`, halved down to `minimum`, or as it is.
 
     Args:
-        gauges: utilisation, data queue and time since the last change.
+        seen: share of busy time, data queue and time since the last change.
         nodes, nodes_doubled: how many nodes it is on, and would be on at twice the size.
     Never outside the bounds: a job that stands outside them is moved to the nearer one, cool-down or not.
     Raises: ValueError when 1 <= minimum <= maximum does not hold.
@@ -83,13 +83,13 @@ def scale(
     if replicas < minimum:
         return Scaling("out", minimum, "at_minimum")
     rules = rules or ScalingRules()
-    busy = gauges.utilisation_milli > rules.out_above_milli and gauges.data_queue > rules.queue_above
-    idle = gauges.utilisation_milli < rules.in_below_milli
+    busy = seen.busy_milli > rules.out_above_milli and seen.data_queue > rules.queue_above
+    idle = seen.busy_milli < rules.in_below_milli
     if not busy and not idle:
         return Scaling("stay", replicas, "within_band")
-    if gauges.window_ms < rules.window_ms:
+    if seen.window_ms < rules.window_ms:
         return Scaling("stay", replicas, "window_too_short")
-    if gauges.since_change_ms < (rules.out_cooldown_ms if busy else rules.in_cooldown_ms):
+    if seen.since_change_ms < (rules.out_cooldown_ms if busy else rules.in_cooldown_ms):
         return Scaling("stay", replicas, "cooling_down")
     if idle:
         halved = max(minimum, replicas // 2)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from penstock.core.amounts import format_milli, format_resource
 from penstock.core.backfill import held_places
-from penstock.core.derived import whole_total
+from penstock.core.counting import whole_total
 from penstock.core.explain.limits import blocks, is_maximum
 from penstock.core.explain.search import Edits, Search, cluster
 from penstock.core.model.cluster import ClusterConfig, Node, Queue, Reservation

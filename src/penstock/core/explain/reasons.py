@@ -53,6 +53,9 @@ CONSTRAINTS: dict[str, Reason] = {
 }
 """Codes of `Constraint`, in the order in which an explanation lists them."""
 
+OF_RUNNING = frozenset({"hung", "loss_not_finite", "slow_steps", "starved", "node_closed", "gang_in_part"})
+"""Codes of `Alert` that are not about jobs that wait."""
+
 ALERTS: dict[str, Reason] = {
     "dependency_cycle": Reason("jobs wait for each other in a circle", "cancel one of them"),
     "behind_stuck": Reason("a job waits for one that can never start", "settle that one"),
@@ -65,6 +68,9 @@ ALERTS: dict[str, Reason] = {
     "nodes_reserved": Reason("a job fits only on nodes reserved for another tenant", "shorten the reservation"),
     "reserved_without_end": Reason("room is kept for a job, and nobody knows until when", "declare time limits"),
     "hung": Reason("a running program makes no step", "see what its ranks do: penstock show"),
+    "loss_not_finite": Reason("the loss of a training is NaN or infinite", "go on from an earlier checkpoint"),
+    "slow_steps": Reason("a step takes at least twice as long as the fastest noted at this size", "look at its nodes"),
+    "starved": Reason("a job with devices waits for data more than half of its time", "more loader workers, or CPUs"),
     "node_closed": Reason("a node failed again and again", "look at the node, then open it"),
     "gang_in_part": Reason("a gang holds part of what it needs", "a bug: please report it"),
 }  # fmt: skip
@@ -76,7 +82,10 @@ STOP_RULES: dict[str, str] = {
     "less_service": "the other has been served less so far",
     "shrink": "an elastic job gives back what it holds beyond its minimum, and goes on smaller",
     "grow": "an elastic job goes on larger",
+    "idle": "an elastic job that mostly waits goes on with half of its replicas (`elastic_shrink_idle`)",
     "defrag": "it moves, so that others fit",
+    "suspended_too_long": "it was suspended for longer than suspended_max: it can go on elsewhere",
+    "cannot_freeze": "it was to be suspended, and its node cannot freeze it",
 }
 
 
@@ -85,8 +94,12 @@ def table() -> str:
     lines = ["# Reasons", "", "From `core/explain/reasons.py` by `make docs`. Codes are stable.", ""]
     lines += ["## Why a job waits (`penstock explain JOB`)", "", "| code | meaning | what helps |", "|---|---|---|"]
     lines += [f"| `{code}` | {r.meaning} | {r.remedy} |" for code, r in CONSTRAINTS.items()]
-    lines += ["", "## What can never start by itself (`penstock alerts`)", "", "| code | meaning | what helps |"]
-    lines += ["|---|---|---|", *(f"| `{code}` | {r.meaning} | {r.remedy} |" for code, r in ALERTS.items())]
+    lines += ["", "## What does not go on, or get well, by itself (`penstock alerts`)", ""]
+    lines += [
+        "| code | meaning | what helps |",
+        "|---|---|---|",
+        *(f"| `{code}` | {r.meaning} | {r.remedy} |" for code, r in ALERTS.items()),
+    ]
     lines += ["", "## Why a node is ruled out", "", "| code | such nodes |", "|---|---|"]
     lines += [f"| `{code}` | {text} |" for code, text in REASON_TEXT.items()]
     lines += ["", "## Why a running job was asked to leave", "", "| rule | meaning |", "|---|---|"]

@@ -90,7 +90,7 @@ def releases(scene: Scene) -> Iterator[Release]:
 
 
 def _release(end_ms: int, job: Job) -> Release:
-    return Release(end_ms, job, held_places(job), job.ask)
+    return Release(end_ms, job, held_places(job), job.leaves)
 
 
 def _gone_ms(scene: Scene, job: Job) -> int:

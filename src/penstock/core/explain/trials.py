@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.core.backfill import held_places
-from penstock.core.derived import charge_of
+from penstock.core.counting import charge_of
 from penstock.core.explain.rights import may_ask_others
 from penstock.core.explain.scene import Scene
 from penstock.core.extension import Policies

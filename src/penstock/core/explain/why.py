@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from penstock.core.elastic.told import why_not_larger
 from penstock.core.explain import line
 from penstock.core.explain.edits import smallest_edits
 from penstock.core.explain.limits import limits
@@ -15,13 +16,14 @@ from penstock.core.explain.shortage import shortages
 from penstock.core.explain.start import Estimator, start_bound
 from penstock.core.explain.types import Constraint, Explanation, Stop
 from penstock.core.extension import Policies
-from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import Job, StopOrder
+from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.jobs import Attempt, Job, StopOrder
 from penstock.core.place.fit import REASON_TEXT, eligible
 from penstock.core.planner import Planner
 from penstock.core.snapshot import Snapshot, take_snapshot
 from penstock.core.state import State
 from penstock.core.stuck import Idle
+from penstock.core.units import format_duration, format_size
 
 PLANNER_USES_MAX = 64
 """Explanations after which a planner is made anew: it remembers every request that was tried."""
@@ -72,7 +74,7 @@ class Explainer:
         """Return why the job is where it is."""
         job = question.job
         if job.state != "waiting":
-            return _not_waiting(job, question.now_ms)
+            return _not_waiting(job, question.snapshot, question.now_ms)
         if self._uses >= PLANNER_USES_MAX:
             self._planner, self._idle, self._uses = Planner(self._policies), None, 0
         self._uses += 1
@@ -195,19 +197,45 @@ def _headline(scene: Scene, found: list[Constraint], refused: Mapping[str, int])
 # Jobs that hold places.
 
 
-def _not_waiting(job: Job, now_ms: int) -> Explanation:
+def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     attempt = job.attempt
     if attempt is None:
         return Explanation(job.id, job.state, job.state, f"attempt {job.last_attempt} has just ended")
     where = ", ".join(sorted({r.place.node for r in attempt.replicas}))
+    if attempt.suspended_ms and attempt.stop is None:
+        return _suspended(job, attempt, snapshot, now_ms)
     if attempt.stop is None:
-        return Explanation(job.id, job.state, job.state, f"attempt {attempt.number} is {job.state} on {where}")
+        kept = why_not_larger(job, snapshot.config.settings, now_ms)
+        text = f"attempt {attempt.number} is {job.state} on {where}" + (f"; {kept}" if kept else "")
+        return Explanation(job.id, job.state, job.state, text)
     stop = attempt.stop
     left_ms = max(0, stop.requested_ms + stop.grace_ms - now_ms)
     told = Stop(stop.reason, stop.rule, stop.beneficiary, stop.cost, left_ms)
     text = f"attempt {attempt.number} on {where} is being stopped: {_why_stopped(stop)}"
     blockers = () if stop.beneficiary is None else (stop.beneficiary,)
     return Explanation(job.id, job.state, stop.reason, text, blockers=blockers, stop=told)
+
+
+def _suspended(job: Job, attempt: Attempt, snapshot: Snapshot, now_ms: int) -> Explanation:
+    needs: dict[NodeName, int] = {}
+    for replica in attempt.replicas:
+        if replica.holds:
+            name = replica.place.node
+            needs[name] = needs.get(name, 0) + job.placed.each_of(replica.rank).host.cpu_milli
+    settings = snapshot.config.settings
+    short: list[str] = []
+    for name, milli in sorted(needs.items()):
+        free = snapshot.free.get(name)
+        has = free.cpu_milli if free is not None and not free.closed else 0
+        short.append(f"{milli / 1000:g} CPUs on {name}, where {has / 1000:g} are free")
+    memory = format_size(job.ask.host_total.memory_bytes)
+    since_ms = now_ms - attempt.suspended_ms
+    cause = f" for job {attempt.suspended_for}" if attempt.suspended_for is not None else ""
+    text = f"attempt {attempt.number} is suspended{cause} since {format_duration(since_ms)}, frozen with {memory} of "
+    text += f"memory; it goes on with {'; '.join(short)}. After {format_duration(settings.suspended_max_ms)} it saves "
+    text += "and leaves, to go on wherever there is room"
+    blockers = () if attempt.suspended_for is None else (attempt.suspended_for,)
+    return Explanation(job.id, job.state, "suspended", text, blockers=blockers)
 
 
 def _why_stopped(stop: StopOrder) -> str:

@@ -4,7 +4,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.core.model.events import AttemptAllocated, JobSubmitted, NodeLost, Record, ReplicaExited
+from penstock.core.model.events import (
+    AttemptAllocated,
+    AttemptResumed,
+    AttemptSuspended,
+    JobSubmitted,
+    NodeLost,
+    Record,
+    ReplicaExited,
+)
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
 from penstock.core.model.jobs import JobSpec
 
@@ -33,9 +41,13 @@ class Usage(msgspec.Struct):
 
 
 def holdings(records: Iterable[Record], until_ms: int) -> tuple[list[Holding], dict[JobId, JobSpec]]:
-    """Return every hold in the log, in order of its end, and the specs of the jobs seen."""
+    """Return every hold in the log, in order of its end, and the specs of the jobs seen.
+
+    A suspended attempt has neither devices nor CPUs: it holds nothing that counts here.
+    """
     specs: dict[JobId, JobSpec] = {}
     live: dict[tuple[JobId, Rank], Holding] = {}
+    suspended: dict[tuple[JobId, Rank], Holding] = {}
     done: list[Holding] = []
     for record in records:
         event = record.event
@@ -48,9 +60,19 @@ def holdings(records: Iterable[Record], until_ms: int) -> tuple[list[Holding], d
                 )
         elif isinstance(event, ReplicaExited):
             _close(live, done, (event.job_id, event.rank), record.time_ms)
+            suspended.pop((event.job_id, event.rank), None)
+        elif isinstance(event, AttemptSuspended):
+            for key in sorted(k for k in live if k[0] == event.job_id):
+                suspended[key] = live[key]
+                _close(live, done, key, record.time_ms)
+        elif isinstance(event, AttemptResumed):
+            for key in sorted(k for k in suspended if k[0] == event.job_id):
+                live[key] = msgspec.structs.replace(suspended.pop(key), start_ms=record.time_ms)
         elif isinstance(event, NodeLost):
             for key in sorted(k for k, h in live.items() if h.node == event.node):
                 _close(live, done, key, record.time_ms)
+            for key in [k for k, h in suspended.items() if h.node == event.node]:
+                del suspended[key]
     return done + [live[key] for key in sorted(live)], specs
 
 

@@ -1,10 +1,12 @@
 """What follows when replicas end: stop the rest of the gang, settle the attempt, requeue or finish the job."""
 
+from penstock.core.lifecycle.suspending import suspend_when_frozen
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptEnded, AttemptStopRequested, JobFinished, JobRequeued
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobState, Outcome, StopReason
 
+SURVIVORS_GRACE_MIN_MS = 1_000
 _STOP_OUTCOME: dict[StopReason, Outcome] = {
     "preempted": "preempted",
     "cancelled": "cancelled",
@@ -24,8 +26,11 @@ def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
     attempt = job.attempt
     assert attempt is not None
     if any(r.holds for r in attempt.replicas):
-        if attempt.stop is None:
+        suspending = attempt.stop is not None and attempt.stop.reason == "suspended"
+        if attempt.stop is None or suspending:
             _stop_rest(tx, job, attempt)
+        if suspending:
+            suspend_when_frozen(tx, job_id)
         return
     outcome, detail = outcome_of(attempt)
     step = tx.reached.get(job_id, job.progress.step)
@@ -39,7 +44,22 @@ def _stop_rest(tx: Transaction, job: Job, attempt: Attempt) -> None:
         return
     lost = any(r.exit and r.exit.problem for r in gone)
     reason: StopReason = "node_lost" if lost else "replica_failed"
-    tx.emit(AttemptStopRequested(job.id, attempt.number, reason, job.spec.grace_ms))
+    tx.emit(AttemptStopRequested(job.id, attempt.number, reason, survivors_grace_ms(job, tx.now_ms)))
+
+
+def survivors_grace_ms(job: Job, now_ms: int) -> int:
+    """Return how long what is left of a broken attempt may take to save: as long as the work that this would spare.
+
+    Whether the survivors can save at all is not known: many programs hang in a collective until they are killed. To
+    wait as long as doing the work again takes costs at most twice what the better choice would (ski rental: Karlin,
+    Manasse, Rudolph, Sleator 1988). Never more than the job's grace, nor less than `SURVIVORS_GRACE_MIN_MS`.
+    """
+    attempt = job.attempt
+    assert attempt is not None
+    saved_ms = job.progress.checkpoint_ms if job.progress.checkpoint_attempt == attempt.number else 0
+    begun_ms = attempt.running_ms or attempt.allocated_ms
+    spared_ms = max(0, (attempt.suspended_ms or now_ms) - max(begun_ms, saved_ms))
+    return min(job.spec.grace_ms, max(spared_ms, SURVIVORS_GRACE_MIN_MS))
 
 
 def _finished(info: ExitInfo) -> bool:
@@ -58,7 +78,7 @@ def outcome_of(attempt: Attempt) -> tuple[Outcome, str]:
         return "succeeded", ""
     exits.sort(key=lambda one: attempt.replicas[one[0]].ended_ms)  # who went first took the others along
     blamed = next(((rank, e) for rank, e in exits if e.problem and not e.stop_sent), None)
-    stopped = attempt.stop is not None and attempt.stop.reason not in ("replica_failed", "node_lost")
+    stopped = attempt.stop is not None and attempt.stop.reason not in ("replica_failed", "node_lost", "suspended")
     if blamed is not None and not stopped:
         return "lost", blamed[1].problem
     if attempt.stop is not None and stopped:

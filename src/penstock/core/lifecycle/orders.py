@@ -5,10 +5,12 @@ import msgspec
 from penstock.core.faults import planted
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.health import check_due_ms
-from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, current, foreign
+from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen, current, foreign
+from penstock.core.lifecycle.suspending import on_frozen
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import (
     AttemptAllocated,
+    AttemptResumed,
     AttemptStopRequested,
     Record,
     ReplicaExited,
@@ -16,7 +18,7 @@ from penstock.core.model.events import (
 from penstock.core.model.ids import Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica, StopReason
 from penstock.core.model.resources import ReplicaAsk
-from penstock.core.plan import Plan, verify
+from penstock.core.plan import Plan, Preemption, verify
 from penstock.core.state import State
 
 
@@ -54,6 +56,18 @@ class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     reason: str = ""
 
 
+class FreezeReplica(msgspec.Struct, frozen=True, tag=True):
+    """Take all processor time from the replica; it keeps its memory."""
+
+    key: ReplicaKey
+
+
+class ThawReplica(msgspec.Struct, frozen=True, tag=True):
+    """Let the replica go on."""
+
+    key: ReplicaKey
+
+
 class SaveReplica(msgspec.Struct, frozen=True, tag=True):
     """Ask the program to save a checkpoint and carry on."""
 
@@ -81,15 +95,17 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True):
     key: ReplicaKey
 
 
-_STOP_REASON: dict[str, StopReason] = {"shrink": "resized", "grow": "resized", "defrag": "moved"}
+_STOP_REASON: dict[str, StopReason] = {"shrink": "resized", "grow": "resized", "idle": "resized", "defrag": "moved"}
 
-Order = StartReplica | StopReplica | SaveReplica | InspectReplica | CheckNode | Acknowledge
+Order = (
+    StartReplica | StopReplica | FreezeReplica | ThawReplica | SaveReplica | InspectReplica | CheckNode | Acknowledge
+)
 Addressed = tuple[NodeName, Order]
 
 
-def stop_reason(rule: str) -> StopReason:
-    """Return why an attempt stops that was asked to by this right."""
-    return _STOP_REASON.get(rule, "preempted")
+def stop_reason(preemption: Preemption) -> StopReason:
+    """Return why an attempt stops that was asked to by a plan."""
+    return "suspended" if preemption.suspend else _STOP_REASON.get(preemption.rule, "preempted")
 
 
 def orders_of(record: Record, state: State) -> list[Addressed]:
@@ -100,16 +116,22 @@ def orders_of(record: Record, state: State) -> list[Addressed]:
         if job is None or job.attempt is None or job.attempt.number != event.attempt:
             return []
         return [(r.place.node, start_order(state, job, job.attempt, r)) for r in job.attempt.replicas]
-    if isinstance(event, AttemptStopRequested):
+    if isinstance(event, AttemptStopRequested | AttemptResumed):
         job = state.jobs.get(event.job_id)
         if job is None or job.attempt is None or job.attempt.number != event.attempt:
             return []
-        return [
-            (r.place.node, StopReplica(ReplicaKey(job.id, event.attempt, r.rank), _grace(job, r.rank), event.reason))
-            for r in job.attempt.replicas
-            if r.holds
-        ]
+        held = (r for r in job.attempt.replicas if r.holds)
+        return [(r.place.node, _change_order(job, ReplicaKey(job.id, event.attempt, r.rank))) for r in held]
     return []
+
+
+def _change_order(job: Job, key: ReplicaKey) -> Order:
+    """Return what is to be done with a started replica of the job as it stands."""
+    assert job.attempt is not None
+    stop = job.attempt.stop
+    if stop is None:
+        return FreezeReplica(key) if job.attempt.suspended_ms else ThawReplica(key)
+    return FreezeReplica(key) if stop.reason == "suspended" else StopReplica(key, _grace(job, key.rank), stop.reason)
 
 
 def check_orders(state: State, now_ms: int) -> list[Addressed]:
@@ -188,13 +210,23 @@ def reconcile(state: State, report: NodeReport) -> list[Order]:
             continue
         found = current(state, report.node, seen.key)
         if found is not None:
-            attempt = found[0].attempt
-            if attempt is not None and attempt.stop is not None and seen.state != "stopping":
-                orders.append(StopReplica(seen.key, _grace(found[0], seen.key.rank), attempt.stop.reason))
+            orders += _differing(found[0], seen)
     orders += [StopReplica(seen.key, 0, "not current") for seen in foreign(state, report)]
     if report.inventory and not planted("start_not_resent"):
         orders += _missing_starts(state, report)
     return orders
+
+
+def _differing(job: Job, seen: ReplicaSeen) -> list[Order]:
+    """Return the order that makes a living replica what it should be, if it is not."""
+    attempt = job.attempt
+    assert attempt is not None
+    stopping = attempt.stop is not None and attempt.stop.reason != "suspended"
+    freezing = not stopping and (attempt.stop is not None or attempt.suspended_ms > 0)
+    wanted = "stopping" if stopping else "frozen" if freezing else "running"
+    if seen.state in (wanted, "starting", "stopping") and not (stopping and seen.state == "starting"):
+        return []
+    return [_change_order(job, seen.key)]
 
 
 def _missing_starts(state: State, report: NodeReport) -> list[Order]:
@@ -240,13 +272,15 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
                 decided_ms=checked.now_ms,
             )
         )
+    for resume in checked.resumes:
+        tx.emit(AttemptResumed(resume.job_id, resume.attempt, checked.seq, checked.now_ms))
     for preemption in checked.preemptions:
         victim = tx.state.jobs[preemption.victim]
         tx.emit(
             AttemptStopRequested(
                 preemption.victim,
                 preemption.attempt,
-                stop_reason(preemption.rule),
+                stop_reason(preemption),
                 victim.spec.grace_ms,
                 preemption.beneficiary,
                 preemption.cost,
@@ -255,6 +289,9 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
                 checked.now_ms,
             )
         )
+        if planted("cpus_given_before_frozen") and preemption.suspend:
+            for rank in range(victim.ask.replica_total):
+                on_frozen(tx, tx.state.jobs[victim.id], Rank(rank))
         if planted("released_before_gone"):
             for rank in range(victim.ask.replica_total):
                 gone = ExitInfo(problem="released before it was gone", stop_sent=True)

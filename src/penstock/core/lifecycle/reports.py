@@ -12,6 +12,7 @@ from penstock.core.faults import planted
 from penstock.core.hang.types import Sight
 from penstock.core.lifecycle.ending import after_replica_gone, finish
 from penstock.core.lifecycle.health import checked, fault_of, strike
+from penstock.core.lifecycle.suspending import end_long_suspensions, on_frozen, stop_instead
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.events import (
@@ -25,7 +26,8 @@ from penstock.core.model.events import (
     ReplicaStarted,
 )
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
-from penstock.core.model.jobs import ExitInfo, Gauges, Job, Replica
+from penstock.core.model.jobs import ExitInfo, Job, Replica
+from penstock.core.model.progress import Gauges
 from penstock.core.state import State
 
 STOPPED_IN_ORDER = "its agent was stopped"
@@ -49,7 +51,7 @@ class ReplicaKey(msgspec.Struct, frozen=True, order=True):
         return f"{self.job_id}.{self.attempt}.{self.rank}"
 
 
-SeenState = Literal["starting", "running", "stopping", "exited"]
+SeenState = Literal["starting", "running", "frozen", "stopping", "exited"]
 
 
 class ReplicaSeen(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,6 +61,8 @@ class ReplicaSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     state: SeenState
     pid: int = 0
     exit: ExitInfo | None = None
+    refused: str = ""
+    """Why it cannot be frozen, where that was asked for."""
 
 
 class ProgressSeen(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,8 +167,12 @@ def _on_seen(tx: Transaction, node: NodeName, seen: ReplicaSeen) -> None:
     job, replica = found
     assert job.attempt is not None
     number = job.attempt.number
-    if seen.state in ("running", "stopping") and replica.state == "allocated":
+    if seen.state in ("running", "frozen", "stopping") and replica.state == "allocated":
         tx.emit(ReplicaStarted(job.id, number, seen.key.rank, seen.pid))
+    if seen.refused:
+        stop_instead(tx, job)
+    elif seen.state == "frozen":
+        on_frozen(tx, job, seen.key.rank)
     elif seen.state == "exited":
         info = seen.exit or ExitInfo(problem="the node reported an exit without a status")
         if replica.state == "allocated" and not info.problem:
@@ -213,14 +221,15 @@ def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
 
 
 def on_time(tx: Transaction) -> None:
-    """End attempts over their time limit and waits over their maximum."""
+    """End attempts over their time limit, suspensions and waits over their maximum."""
     state, now_ms = tx.state, tx.now_ms
+    end_long_suspensions(tx)
     for job_id in sorted(state.derived.time_limited):
         job = state.jobs[job_id]
         attempt, limit_ms = job.attempt, job.spec.time_limit_ms
         if attempt is None or not attempt.running_ms or attempt.stop is not None:
             continue
-        if now_ms - attempt.running_ms >= limit_ms:
+        if attempt.worked_ms(now_ms) >= limit_ms:
             tx.emit(AttemptStopRequested(job_id, attempt.number, "time_limit", job.spec.grace_ms))
     for job_id in sorted(state.derived.wait_limited):
         waiting = state.jobs.get(job_id)  # gone when it depended on one that has just been cancelled

@@ -290,6 +290,7 @@ def drain(tx: Transaction, node: NodeName, *, on: bool, by: UserName, reason: st
     if on and evict:
         for job_id in sorted({job_id for job_id, _ in tx.state.derived.load(node).replicas}):
             job = tx.state.jobs[job_id]
-            if job.attempt is not None and job.attempt.stop is None:
+            stop = job.attempt.stop if job.attempt is not None else None
+            if job.attempt is not None and (stop is None or stop.reason == "suspended"):
                 tx.emit(AttemptStopRequested(job_id, job.attempt.number, "drained", job.spec.grace_ms))
     return True

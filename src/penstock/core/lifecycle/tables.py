@@ -4,8 +4,8 @@ Theory: an object is in exactly one state; an event that the table does not list
 invariant, because the decisions (`decide_*`) must refuse or ignore it before it reaches the log. The drawings in
 `docs/lifecycles.md` are generated from these tables.
 
-A job waits, holds an allocation (starting, running, stopping), and either waits again or ends. A replica holds its
-place from `allocated` until the node reports it gone (`exited`) or the node's lease ran out (`lost`).
+A job waits, holds an allocation (starting, running, suspended, stopping), and either waits again or ends. A replica
+holds its place from `allocated` until the node reports it gone (`exited`) or the node's lease ran out (`lost`).
 """
 
 from typing import Final, cast
@@ -25,6 +25,13 @@ JOB: Final[dict[tuple[str, str], str]] = {
     ("starting", "succeeded"): "succeeded",
     ("starting", "cancelled"): "cancelled",
     ("running", "stop_requested"): "stopping",
+    ("stopping", "suspended"): "suspended",
+    ("suspended", "resumed"): "running",
+    ("suspended", "stop_requested"): "stopping",
+    ("suspended", "requeued"): "waiting",
+    ("suspended", "succeeded"): "succeeded",
+    ("suspended", "failed"): "failed",
+    ("suspended", "cancelled"): "cancelled",
     ("running", "requeued"): "waiting",
     ("running", "succeeded"): "succeeded",
     ("running", "failed"): "failed",

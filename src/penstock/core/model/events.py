@@ -10,7 +10,8 @@ import msgspec
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, UserName
-from penstock.core.model.jobs import ExitInfo, Gauges, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
+from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
+from penstock.core.model.progress import Gauges
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
@@ -158,6 +159,32 @@ class AttemptStopRequested(Event, tag=True, frozen=True, omit_defaults=True):
     """The time the plan went by (unix ms)."""
 
 
+class ReplicaFrozen(Event, tag=True, frozen=True, omit_defaults=True):
+    """The processes of a replica get no processor time any more; they keep their memory."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    rank: Rank
+
+
+class AttemptSuspended(Event, tag=True, frozen=True, omit_defaults=True):
+    """All replicas are frozen: their CPUs are others' from now on."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+
+
+class AttemptResumed(Event, tag=True, frozen=True, omit_defaults=True):
+    """A suspended attempt has its CPUs again, where it was, and goes on."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    basis: int = 0
+    """The last record that the plan knew."""
+    decided_ms: int = 0
+    """The time the plan went by (unix ms)."""
+
+
 class CheckpointSaved(Event, tag=True, frozen=True, omit_defaults=True):
     job_id: JobId
     attempt: AttemptNumber
@@ -236,6 +263,9 @@ AnyEvent = (
     | ReplicaStarted
     | ReplicaExited
     | AttemptStopRequested
+    | ReplicaFrozen
+    | AttemptSuspended
+    | AttemptResumed
     | CheckpointSaved
     | JobResumed
     | ProgressNoted

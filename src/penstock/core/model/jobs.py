@@ -17,18 +17,29 @@ from penstock.core.model.ids import (
     TenantName,
     UserName,
 )
+from penstock.core.model.progress import Progress
 from penstock.core.model.resources import ReplicaAsk, Resources
 
-JobState = Literal["waiting", "starting", "running", "stopping", "succeeded", "failed", "cancelled"]
+JobState = Literal["waiting", "starting", "running", "suspended", "stopping", "succeeded", "failed", "cancelled"]
 FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 ReplicaState = Literal["allocated", "started", "exited", "lost"]
 StopReason = Literal[
-    "preempted", "cancelled", "time_limit", "replica_failed", "drained", "node_lost", "resized", "moved", "hung"
+    "preempted",
+    "suspended",
+    "cancelled",
+    "time_limit",
+    "replica_failed",
+    "drained",
+    "node_lost",
+    "resized",
+    "moved",
+    "hung",
 ]
 Outcome = Literal[
     "succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "lost", "resized", "moved", "hung"
 ]
 OnHang = Literal["restart", "report"]
+OnPreempt = Literal["stop", "suspend"]
 TopologyScope = Literal["node", "switch", "rack", "spread"]
 DependencyKind = Literal["after_ok", "after_any", "after_failed"]
 
@@ -115,11 +126,29 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
             rank -= group.replicas
         return self.others[-1].each
 
+    def without_cpus(self) -> "GangAsk":
+        """Return what the gang still holds while it is suspended: everything but processor time."""
+        others = tuple(msgspec.structs.replace(group, each=_without_cpus(group.each)) for group in self.others)
+        return msgspec.structs.replace(self, each=_without_cpus(self.each), others=others)
+
+    def only_cpus(self) -> "GangAsk":
+        """Return what the gang gives back when it is suspended."""
+        others = tuple(msgspec.structs.replace(group, each=_only_cpus(group.each)) for group in self.others)
+        return msgspec.structs.replace(self, each=_only_cpus(self.each), others=others)
+
     def sized(self, replicas: int) -> "GangAsk":
         """Return the gang with `replicas` replicas, no longer elastic."""
         if replicas == self.replicas and not self.replicas_max:
             return self
         return msgspec.structs.replace(self, replicas=replicas, replicas_max=0)
+
+
+def _without_cpus(each: ReplicaAsk) -> ReplicaAsk:
+    return msgspec.structs.replace(each, host=msgspec.structs.replace(each.host, cpu_milli=0))
+
+
+def _only_cpus(each: ReplicaAsk) -> ReplicaAsk:
+    return ReplicaAsk(host=Resources(cpu_milli=each.host.cpu_milli))
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -148,6 +177,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What follows when a rank hangs: start again from the checkpoint, or only say so."""
     hang_limit_ms: int = DEFAULT_HANG_LIMIT_MS
     """How long without a step is too long, where it is not certain that the job cannot go on by itself."""
+    on_preempt: OnPreempt = "stop"
+    """What makes room: the program saves and ends, or it is frozen where it is and keeps its memory."""
     shareable: bool = False
     """The owner lets its devices be shared with another job while both use them little."""
 
@@ -216,6 +247,8 @@ class Replica(msgspec.Struct, frozen=True, omit_defaults=True):
     started_ms: int = 0
     ended_ms: int = 0
     exit: ExitInfo | None = None
+    frozen: bool = False
+    """Its processes get no processor time, and keep their memory."""
 
     @property
     def holds(self) -> bool:
@@ -247,24 +280,16 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     stop: StopOrder | None = None
     choice: int = 0
     """Which shape was placed: 0 the job's ask, k its k-th alternative."""
+    suspended_ms: int = 0
+    """When it gave its CPUs back (unix ms); 0 while it has them."""
+    idle_ms: int = 0
+    """How long it was suspended, before this time."""
+    suspended_for: JobId | None = None
 
-
-class Gauges(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a program says of itself; 0 where it says nothing."""
-
-    step_ms: int = 0
-    """How long a step usually takes."""
-    report_gap_ms: int = 0
-    """How long usually passes between two reports of steps."""
-    total_steps: int = 0
-    samples_per_s_milli: int = 0
-    data_wait_milli: int = 0
-    """Share of the time that it waits for data, thousandths."""
-    communication_milli: int = 0
-    memory_bytes: int = 0
-    """Device memory in use."""
-    data_queue: int = 0
-    """Prepared inputs that wait for a device."""
+    def worked_ms(self, now_ms: int) -> int:
+        """Return how long it has run, not counting the time in which it was suspended."""
+        until_ms = self.suspended_ms or now_ms
+        return max(0, until_ms - self.running_ms - self.idle_ms) if self.running_ms else 0
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -273,24 +298,6 @@ class Failure(msgspec.Struct, frozen=True):
     step: int
     how: str
     times: int = 1
-
-
-class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the program last reported. `checkpoint_ms` is when the newest checkpoint was taken."""
-
-    step: int = 0
-    checkpoint_step: int = 0
-    checkpoint_ms: int = 0
-    checkpoint_attempt: AttemptNumber = AttemptNumber(0)
-    resumed_attempt: AttemptNumber = AttemptNumber(0)
-    """The attempt that last said where it went on: it says so once, however often a report is repeated."""
-    gauges: Gauges = Gauges()
-    noted_attempt: AttemptNumber = AttemptNumber(0)
-    """The attempt that the gauges are of."""
-    hang: str = ""
-    """What keeps it from its next step, as long as it does."""
-    hang_ranks: tuple[Rank, ...] = ()
-    """Those to blame."""
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -332,10 +339,31 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
 
     @property
-    def ask(self) -> GangAsk:
-        """What its attempt holds, at the size it was started with; what it asks for when it has none."""
+    def placed(self) -> GangAsk:
+        """What its attempt was given, at the size it was started with; what it asks for when it has none."""
         attempt = self.attempt
         if attempt is None:
             return self.spec.ask
         chosen = self.spec.alternatives[attempt.choice - 1] if attempt.choice else self.spec.ask
         return chosen.sized(len(attempt.replicas)) if chosen.elastic else chosen
+
+    @property
+    def ask(self) -> GangAsk:
+        """What its attempt holds now: less than it was given while it is suspended."""
+        attempt = self.attempt
+        return self.placed.without_cpus() if attempt is not None and attempt.suspended_ms else self.placed
+
+    @property
+    def leaves(self) -> GangAsk:
+        """What is free once its attempt has left, as it was asked to: CPUs alone where it is to be suspended."""
+        attempt = self.attempt
+        suspending = attempt is not None and attempt.stop is not None and attempt.stop.reason == "suspended"
+        return self.ask.only_cpus() if suspending else self.ask
+
+    @property
+    def can_suspend(self) -> bool:
+        """Whether its attempt may be frozen now: all of it runs, and it holds no device that others could not use."""
+        attempt = self.attempt
+        if attempt is None or attempt.stop is not None or self.spec.on_preempt != "suspend" or self.state != "running":
+            return False
+        return not attempt.suspended_ms and not self.ask.device_total

@@ -12,6 +12,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Job, JobSpec
 from penstock.core.order.ranks import length_step
+from penstock.core.predict.progress import told_end_ms
 from penstock.core.predict.runtime import JobFeatures, RuntimePredictor
 from penstock.core.state import State
 
@@ -122,7 +123,12 @@ class Forecaster:
         return tuple(found)
 
     def _lengths(self, job: Job, now_ms: int) -> tuple[int, int]:
-        """Return how long the job is expected to run, and what it hardly exceeds; 0 where no run tells anything."""
+        """Return how long the job is expected to run, and what it hardly exceeds; 0 where no run tells anything.
+
+        Nor where its own program tells when it ends: that needs nobody else's.
+        """
+        if told_end_ms(job):
+            return 0, 0
         curve, source = self.predictor.lengths(job.id, features_of(job.spec, job.user), now_ms=now_ms)
         if source not in TELLING:
             return 0, 0

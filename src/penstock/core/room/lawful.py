@@ -135,7 +135,7 @@ def attained_device_ms(job: Job, now_ms: int) -> int:
     if attempt is None or not attempt.running_ms:
         return job.served_device_ms
     width = max(job.ask.device_total, len(attempt.replicas))
-    return job.served_device_ms + width * max(0, now_ms - attempt.running_ms)
+    return job.served_device_ms + width * attempt.worked_ms(now_ms)
 
 
 def _promised(branch: Branch, column: int) -> int:

@@ -16,7 +16,7 @@ from penstock.core.place.shadow import Claim, Shadows
 from penstock.core.plan import Preemption
 from penstock.core.room.lawful import Claimant
 from penstock.core.room.moving import fits_when_moved, gain_of, movable, move_cost
-from penstock.core.room.victims import Victim, cheapest_victims, shrink_cost, victim_cost
+from penstock.core.room.victims import Victim, cheapest_victims, cpus_of, shrink_cost, victim_cost
 from penstock.core.snapshot import Snapshot
 
 GONE = ReplicaPlace(NodeName(""), Incarnation(""))
@@ -85,10 +85,14 @@ class Room:
             self._expected = [(branch, self._demand(job)) for branch, job in parts if branch is not None]
         return self._expected
 
-    def _hold(self, job: Job, leaving: Sequence[Job], prepared: Prepared) -> tuple[JobId, ...] | None:
+    def _hold(
+        self, job: Job, leaving: Sequence[Job], prepared: Prepared, chosen: Sequence[Victim] = ()
+    ) -> tuple[JobId, ...] | None:
         mark = self._cluster.mark()
-        for victim in leaving:
-            self._cluster.put_back(victim.ask, held_places(victim))
+        for one in leaving:
+            self._cluster.put_back(one.leaves, held_places(one))
+        for victim in chosen:
+            self._cluster.put_back(victim.gives, victim.places)
         opening = opening_now(prepared, self._cluster, self._now_ms)
         self._cluster.rollback(mark)
         if opening is None:
@@ -96,9 +100,10 @@ class Room:
         for node, free in opening.beside:
             self._shadows.claim(node, Claim(self._now_ms, free, job.id))
         used = {place.node for place in opening.places}
-        self.chosen.update(v.id for v in leaving if used & {place.node for _, place in held_places(v)})
+        gone = (*leaving, *(v.job for v in chosen))
+        self.chosen.update(v.id for v in gone if used & {place.node for _, place in held_places(v)})
         self.held[job.id] = opening.places
-        return tuple(v.id for v in leaving)
+        return tuple(v.id for v in gone)
 
     def make(
         self, cursor: Cursor, demand: tuple[int, ...], prepared: Prepared, below: QueueName | None = None
@@ -119,6 +124,7 @@ class Room:
             chosen = self._moved(cursor, claimant, prepared)
         if chosen is None and self._worth_looking(cursor, claimant):
             chosen = self._evicted(cursor, claimant, prepared, below)
+            chosen = self._frozen_where_enough(cursor, claimant, prepared, chosen) if chosen is not None else None
         for branch, amounts in expected:
             self._tree.charge(branch, amounts)
         if chosen is None:
@@ -127,10 +133,10 @@ class Room:
         for victim in chosen:
             attempt = victim.job.attempt
             assert attempt is not None
-            order = Preemption(victim.job.id, attempt.number, cursor.job.id, victim.cost, victim.rule)
+            order = Preemption(victim.job.id, attempt.number, cursor.job.id, victim.cost, victim.rule, victim.suspend)
             self.preemptions.append(order)
             self._ending().append((victim.branch, victim.demand))
-        found = self._hold(cursor.job, [*self._leaving(cursor.job), *(v.job for v in chosen)], prepared)
+        found = self._hold(cursor.job, self._leaving(cursor.job), prepared, chosen)
         self.chosen.update(v.job.id for v in chosen)
         return found
 
@@ -201,7 +207,9 @@ class Room:
         attempt = job.attempt
         assert attempt is not None
         held = [r.place if r.holds else GONE for r in attempt.replicas]
-        return self._tree.demand_of(job.ask, held, self._snapshot.nodes)
+        demand = self._tree.demand_of(job.ask, held, self._snapshot.nodes)
+        suspending = attempt.stop is not None and attempt.stop.reason == "suspended"
+        return cpus_of(demand) if suspending else demand
 
     def _evicted(
         self, cursor: Cursor, claimant: Claimant, prepared: Prepared, below: QueueName | None
@@ -229,19 +237,34 @@ class Room:
     def _fits_without(self, victims: Sequence[Victim], leaving: Sequence[Job], prepared: Prepared) -> bool:
         mark = self._cluster.mark()
         for job in leaving:
-            self._cluster.put_back(job.ask, held_places(job))
+            self._cluster.put_back(job.leaves, held_places(job))
         for victim in victims:
-            self._cluster.put_back(victim.job.ask, victim.places)
+            self._cluster.put_back(victim.gives, victim.places)
         fits = prepared.put() is not None
         self._cluster.rollback(mark)
         return fits
+
+    def _frozen_where_enough(
+        self, cursor: Cursor, claimant: Claimant, prepared: Prepared, chosen: tuple[Victim, ...]
+    ) -> tuple[Victim, ...]:
+        """Suspend those of the victims that may be, while the job has room enough beside the memory that they keep."""
+        leaving = self._leaving(cursor.job)
+        for victim in sorted(chosen, key=lambda v: (-v.cost, v.job.id)):
+            if not victim.job.can_suspend:
+                continue
+            kept = replace(victim, suspend=True, demand=cpus_of(victim.demand))
+            tried = tuple(kept if v is victim else v for v in chosen)
+            enough = claimant.unblocked((v.branch, v.demand) for v in tried)
+            if enough and self._fits_without(tried, leaving, prepared):
+                chosen = tried
+        return chosen
 
     def _shrunk(self, cursor: Cursor, claimant: Claimant, prepared: Prepared) -> tuple[Victim, ...] | None:
         """Let elastic jobs give back what they hold beyond their minimum: they save, and go on smaller at once."""
         victims = []
         for job in map(self._snapshot.running.__getitem__, self._snapshot.elastic):
             spec_ask, attempt = job.spec.ask, job.attempt
-            if attempt is None or attempt.stop is not None or job.id in self.chosen:
+            if attempt is None or attempt.stop is not None or attempt.suspended_ms or job.id in self.chosen:
                 continue
             branch = self._part(job)
             if branch is None or len(attempt.replicas) <= spec_ask.replicas or spec_ask.pool != cursor.key.ask.pool:
@@ -294,7 +317,7 @@ class Room:
     def _fits_beside_minimum(self, victims: Sequence[Victim], leaving: Sequence[Job], prepared: Prepared) -> bool:
         mark = self._cluster.mark()
         for job in leaving:
-            self._cluster.put_back(job.ask, held_places(job))
+            self._cluster.put_back(job.leaves, held_places(job))
         for victim in victims:
             self._cluster.put_back(victim.job.ask, victim.places)
         fits = prepared.put() is not None

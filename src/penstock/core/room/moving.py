@@ -19,6 +19,8 @@ def can_move(job: Job) -> bool:
     attempt = job.attempt
     if attempt is None or attempt.stop is not None or not attempt.running_ms or not job.spec.preemptible:
         return False
+    if attempt.suspended_ms:
+        return False
     return bool(job.spec.checkpoint.request_signal) or job.progress.checkpoint_ms >= attempt.running_ms
 
 
@@ -39,7 +41,7 @@ def fits_when_moved(
     """Return whether the gang fits and each of `victims` fits again, the gang placed first."""
     mark = cluster.mark()
     for job in leaving:
-        cluster.put_back(job.ask, held_places(job))
+        cluster.put_back(job.leaves, held_places(job))
     moved = list(victims)
     for victim in moved:
         cluster.put_back(victim.job.ask, victim.places)

@@ -2,4 +2,4 @@
 
 from typing import Literal
 
-PreemptionRuleName = Literal["lower_priority", "reclaim", "less_service", "shrink", "grow", "defrag"]
+PreemptionRuleName = Literal["lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag"]

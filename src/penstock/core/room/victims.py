@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from penstock.core.model.cluster import Settings
-from penstock.core.model.jobs import Job, ReplicaPlace
+from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.order.tree import Branch
 from penstock.core.room.rules import PreemptionRuleName
 
@@ -29,6 +29,18 @@ class Victim(msgspec.Struct, frozen=True):
     branch: Branch
     demand: tuple[int, ...]
     """What its queue uses less when it has left."""
+    suspend: bool = False
+    """It is to be frozen where it is: its CPUs are room enough."""
+
+    @property
+    def gives(self) -> GangAsk:
+        """What is free at its places once it has left."""
+        return self.job.ask.only_cpus() if self.suspend else self.job.ask
+
+
+def cpus_of(demand: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the CPUs of what a queue uses: a suspended attempt gives these back and nothing else."""
+    return (0, demand[1], *(0 for _ in demand[2:]))
 
 
 Works = Callable[[Sequence[Victim]], bool]
@@ -44,7 +56,7 @@ def victim_cost(job: Job, settings: Settings, now_ms: int) -> int:
     if attempt is None or not attempt.running_ms:
         lost_ms = 0
     else:
-        lost_ms = max(0, now_ms - max(attempt.running_ms, job.progress.checkpoint_ms))
+        lost_ms = max(0, (attempt.suspended_ms or now_ms) - max(attempt.running_ms, job.progress.checkpoint_ms))
     ask = job.ask
     width = max(ask.device_total, ask.replica_total)
     overhead_ms = settings.checkpoint_cost_ms + settings.restart_cost_ms

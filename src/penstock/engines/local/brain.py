@@ -18,11 +18,13 @@ from penstock.core.lifecycle.health import SHUT_DOWN
 from penstock.core.lifecycle.orders import (
     Acknowledge,
     CheckNode,
+    FreezeReplica,
     InspectReplica,
     Order,
     SaveReplica,
     StartReplica,
     StopReplica,
+    ThawReplica,
 )
 from penstock.core.lifecycle.reports import (
     NodeCheck,
@@ -62,6 +64,18 @@ class AskToSave(msgspec.Struct, frozen=True):
     key: ReplicaKey
 
 
+class Freeze(msgspec.Struct, frozen=True):
+    """Take all processor time from the replica; answer with `on_frozen` or `on_refused`."""
+
+    key: ReplicaKey
+
+
+class Thaw(msgspec.Struct, frozen=True):
+    """Let the replica go on."""
+
+    key: ReplicaKey
+
+
 class KillAll(msgspec.Struct, frozen=True):
     """Kill whatever is left of the replica; answer with `on_gone` once nothing is."""
 
@@ -87,7 +101,7 @@ class CheckSelf(msgspec.Struct, frozen=True):
     command: str
 
 
-Action = CheckSelf | Spawn | AskToStop | AskToSave | KillAll | Forget | Inspect
+Action = CheckSelf | Spawn | AskToStop | AskToSave | Freeze | Thaw | KillAll | Forget | Inspect
 
 
 class Entry(msgspec.Struct):
@@ -100,6 +114,8 @@ class Entry(msgspec.Struct):
     kill_at_ms: int | None = None
     kill_sent: bool = False
     problem: str = ""
+    refused: str = ""
+    """Why it could not be frozen, until that was told."""
     exit: ExitInfo | None = None
 
 
@@ -194,6 +210,10 @@ class Brain:
             return [Inspect(order.key, order.native)] if entry is not None and entry.state == "running" else []
         if isinstance(order, StopReplica):
             return self._stop(order, entry, now_ms)
+        if isinstance(order, FreezeReplica):
+            return [Freeze(order.key)] if entry is not None and entry.state == "running" else []
+        if isinstance(order, ThawReplica):
+            return self._thaw(entry) if entry is not None else []
         if self.leaving and entry is None:
             info = ExitInfo(problem=SHUT_DOWN)
             self.entries[order.key] = Entry(order.key, "exited", exit=info)
@@ -226,6 +246,14 @@ class Brain:
             return [AskToStop(order.key)]
         return []
 
+    def _thaw(self, entry: Entry) -> list[Action]:
+        """Let a replica go on: also one that is about to be frozen."""
+        if entry.state not in ("running", "frozen"):
+            return []
+        entry.state = "running"
+        self._changed.add(entry.key)
+        return [Thaw(entry.key)]
+
     def _kill(self, entry: Entry) -> list[Action]:
         entry.stop_sent = entry.kill_sent = True
         return [KillAll(entry.key)]
@@ -238,6 +266,20 @@ class Brain:
         if entry.state == "starting":
             entry.state = "running"
         self._changed.add(key)
+
+    def on_frozen(self, key: ReplicaKey) -> None:
+        """Take note that no process of the replica runs any more."""
+        entry = self.entries.get(key)
+        if entry is not None and entry.state == "running":
+            entry.state = "frozen"
+            self._changed.add(key)
+
+    def on_refused(self, key: ReplicaKey, why: str) -> None:
+        """Tell, once, that the replica cannot be frozen: it runs on."""
+        entry = self.entries.get(key)
+        if entry is not None and entry.state == "running":
+            entry.refused = why
+            self._changed.add(key)
 
     def on_gone(self, key: ReplicaKey, info: ExitInfo) -> None:
         """Take note that a replica ended and that no process of it is left."""
@@ -335,7 +377,8 @@ class Brain:
         self._next_heartbeat_ms = 0
 
     def _seen(self, entry: Entry) -> ReplicaSeen:
-        return ReplicaSeen(entry.key, entry.state, entry.pid, entry.exit)
+        refused, entry.refused = entry.refused, ""
+        return ReplicaSeen(entry.key, entry.state, entry.pid, entry.exit, refused)
 
     def due_ms(self, *, connected: bool) -> int | None:
         """Return when `on_time` or, while connected, `next_report` has something to do; None when nothing is due.

@@ -50,6 +50,18 @@ class Box(Protocol):
         """Return whether it is certain that nobody is left, now that `pids` found nobody."""
         ...
 
+    def freeze(self) -> bool:
+        """Begin to take all processor time from what is inside; return False where that cannot be done."""
+        ...
+
+    def frozen(self) -> bool:
+        """Return whether nothing inside runs any more."""
+        ...
+
+    def thaw(self) -> None:
+        """Let what is inside go on; nothing happens where it was not frozen."""
+        ...
+
     def note(self) -> str:
         """Return what the box saw that explains a death, or ''."""
         ...
@@ -77,6 +89,8 @@ def kill_inside(box: Box) -> bool:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
+    if pids:
+        box.thaw()  # what is frozen does not die (control groups of version 1)
     return not pids and box.empty()
 
 
@@ -116,6 +130,15 @@ class _BoxV2:
     def empty(self) -> bool:
         """A process whose threads are all on their way out is no member any more, but still has files and memory."""
         return "populated 1" not in _read(self._folder / "cgroup.events")
+
+    def freeze(self) -> bool:
+        return _written(self._folder / "cgroup.freeze", "1")
+
+    def frozen(self) -> bool:
+        return "frozen 1" in _read(self._folder / "cgroup.events")
+
+    def thaw(self) -> None:
+        _write(self._folder / "cgroup.freeze", "0")
 
     def note(self) -> str:
         events = _read(self._folder / "memory.events")
@@ -192,6 +215,16 @@ class _BoxV1:
     def empty(self) -> bool:
         """Every thread counts as a member until it has given everything back."""
         return True
+
+    def freeze(self) -> bool:
+        return _written(self._folders["freezer"] / "freezer.state", "FROZEN")
+
+    def frozen(self) -> bool:
+        """What forked meanwhile may keep it FREEZING: asking again is what completes it."""
+        return _read(self._folders["freezer"] / "freezer.state").strip() == "FROZEN"
+
+    def thaw(self) -> None:
+        _write(self._folders["freezer"] / "freezer.state", "THAWED")
 
     def note(self) -> str:
         memory = self._folders.get("memory")
@@ -301,6 +334,16 @@ class _SessionBox:
             return None
         return self._leader.pid
 
+    def freeze(self) -> bool:
+        """Processes that are stopped by a signal know it, and so do their parents: that is not suspending."""
+        return False
+
+    def frozen(self) -> bool:
+        return False
+
+    def thaw(self) -> None:
+        """Nothing was frozen."""
+
     def note(self) -> str:
         return ""
 
@@ -362,6 +405,15 @@ def _write(path: Path, text: str) -> None:
     """Write a control file; one that this kernel lacks is passed over, the limit is then not enforced."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         path.write_text(text, encoding="ascii")
+
+
+def _written(path: Path, text: str) -> bool:
+    """Write a control file; return whether it is there and took it."""
+    try:
+        path.write_text(text, encoding="ascii")
+    except OSError:
+        return False
+    return True
 
 
 def _remove_all(folder: Path) -> None:

@@ -10,13 +10,15 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
-from penstock.core.model.jobs import Gauges
+from penstock.core.model.progress import Gauges
 
 READ_MAX_BYTES = 1 << 20
 LINE_MAX_BYTES = 65_536
 NUMBER_MAX = 2**53
 PACE_KEPT = 33
 PACE_LEAST = 3
+BAD_LOSSES_LEAST = 3
+"""As many in a row that are not finite are told: with mixed precision a single one is usual, and skipped."""
 
 
 class _ReportLine(msgspec.Struct):
@@ -33,6 +35,9 @@ class _ReportLine(msgspec.Struct):
     communication: float | None = None
     memory_bytes: float | None = None
     queue_length: float | None = None
+    loss: object = None
+    not_finite: object = None
+    """Names of numbers that JSON lacks: they are null in the line."""
 
 
 _decode = msgspec.json.Decoder(_ReportLine).decode
@@ -49,6 +54,7 @@ class ReportFile:
         self.step = 0
         self._pace = Pace()
         self._gauges = Gauges()
+        self._bad_losses = 0
 
     def read(self) -> list[ProgressSeen]:
         """Return the checkpoints and resumptions reported since the last call, then the newest step; notes `done`."""
@@ -96,10 +102,17 @@ class ReportFile:
             return ProgressSeen(self._key, "checkpoint", report.step, report.bytes, report.why)
         elif report.kind == "progress":
             self._pace.add(report.time_ms, report.step)
-            self._gauges = _gauges(report)
+            self._note_loss(report)
+            self._gauges = replace(_gauges(report), loss_not_finite=self._bad_losses >= BAD_LOSSES_LEAST)
         elif report.kind == "resumed":
             return ProgressSeen(self._key, "resumed", report.step)
         return None
+
+    def _note_loss(self, report: _ReportLine) -> None:
+        if isinstance(report.not_finite, list) and "loss" in report.not_finite:
+            self._bad_losses += 1
+        elif report.loss is not None:
+            self._bad_losses = 0
 
 
 class Pace:

@@ -23,6 +23,8 @@ from penstock.engines.local.spawn import NEVER_RAN_CODE, port_is_free, spawn
 log = logging.getLogger(__name__)
 
 OnGone = Callable[[ReplicaKey, ExitInfo], None]
+FREEZE_MAX_MS = 2_000
+"""What is not frozen by then goes on: it waits in the kernel for something that may take long."""
 ORPHAN_WAIT_MS = 2_000
 """How long a new worker waits for the guardian's note about a process that ended between two workers."""
 
@@ -63,6 +65,9 @@ class Replicas:
         self._killing: set[ReplicaKey] = set()
         self._leaving: set[ReplicaKey] = set()
         """Their leader fell to the stop signal; what it had started may still save, until it is killed."""
+
+        self._freezing: dict[ReplicaKey, int] = {}
+        """Since when (monotonic ms)."""
 
     def start(self, order: StartReplica) -> int | None:
         """Start a replica and return its process number, or report it gone and return None."""
@@ -124,6 +129,46 @@ class Replicas:
         if running.exit is None and procfs.alive(running.pid, running.ticks):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(running.pid, signal.Signals[running.checkpoint.stop_signal])
+        self.thaw(key)  # after the signal: it is the first thing that the program sees
+
+    def freeze(self, key: ReplicaKey, now_ms: int) -> str:
+        """Begin to freeze a replica; return why it cannot be, or ''. `newly_frozen` tells when it is."""
+        running = self.running.get(key)
+        if running is None or running.exit is not None or key in self._killing:
+            return ""  # its end is about to be told
+        if key in self._freezing:
+            return ""
+        if not running.box.freeze():
+            return f"cannot be frozen: {self._containment.kind}"
+        self._freezing[key] = now_ms
+        return ""
+
+    def newly_frozen(self, now_ms: int) -> list[tuple[ReplicaKey, str]]:
+        """Return replicas that are frozen since the last call, and those that could not be, with the reason."""
+        found: list[tuple[ReplicaKey, str]] = []
+        for key, since_ms in list(self._freezing.items()):
+            running = self.running.get(key)
+            if running is None or running.exit is not None:
+                del self._freezing[key]
+            elif running.box.frozen():
+                del self._freezing[key]
+                found.append((key, ""))
+            elif now_ms - since_ms > FREEZE_MAX_MS:
+                self.thaw(key)
+                found.append((key, f"not frozen after {FREEZE_MAX_MS / 1000:g} s: a process waits in the kernel"))
+        return found
+
+    def thaw(self, key: ReplicaKey) -> None:
+        """Let a replica go on."""
+        self._freezing.pop(key, None)
+        running = self.running.get(key)
+        if running is not None:
+            running.box.thaw()
+
+    def frozen(self, key: ReplicaKey) -> bool:
+        """Return whether a replica stands still: a former worker may have frozen it."""
+        running = self.running.get(key)
+        return running is not None and running.box.frozen()
 
     def ask_to_save(self, key: ReplicaKey) -> None:
         """Send the program's save-and-carry-on signal, if it declared one, to the program alone.
@@ -187,7 +232,7 @@ class Replicas:
 
     @property
     def needs_polling(self) -> bool:
-        return bool(self._killing or self._leaving) or any(not r.ours for r in self.running.values())
+        return bool(self._killing or self._leaving or self._freezing) or any(not r.ours for r in self.running.values())
 
     def _poll_adopted(self, running: Running, now_ms: int) -> None:
         noted = self._exits.exits.pop((running.pid, running.ticks), None)

@@ -124,6 +124,11 @@ class Worker:
         for known in self._journal.known.values():
             if known.exit is None:
                 self._adopt(known)
+        for entry in self._brain.living():
+            if entry.state == "running" and self._replicas.frozen(entry.key):
+                entry.state = "frozen"
+            elif entry.state == "stopping":
+                self._replicas.thaw(entry.key)
         self._selector = selectors.DefaultSelector()
         self._socket: socket.socket | None = None
         self._deframer = protocol.Deframer()
@@ -210,6 +215,11 @@ class Worker:
                 self._connect(now_ms)
         self._last_ms = now_ms
         self._replicas.poll(now_ms)
+        for key, why in self._replicas.newly_frozen(now_ms):
+            if why:
+                self._brain.on_refused(key, why)
+            else:
+                self._brain.on_frozen(key)
         if now_ms >= self._progress_at_ms:
             self._progress_at_ms = now_ms + PROGRESS_EVERY_MS
             for key in self._reports:
@@ -255,6 +265,12 @@ class Worker:
                     self._replicas.ask_to_stop(action.key, kill_at_ms)
                 case br.AskToSave():
                     self._replicas.ask_to_save(action.key)
+                case br.Freeze():
+                    why = self._replicas.freeze(action.key, boot_ms())
+                    if why:
+                        self._brain.on_refused(action.key, why)
+                case br.Thaw():
+                    self._replicas.thaw(action.key)
                 case br.KillAll():
                     self._replicas.kill(action.key)
                 case br.Forget():

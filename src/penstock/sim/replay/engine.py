@@ -14,6 +14,7 @@ from penstock.core.extension import Policies
 from penstock.core.lifecycle import reports, requests
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.orders import apply_plan
+from penstock.core.lifecycle.suspending import on_frozen
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank, UserName
@@ -88,6 +89,8 @@ class Engine:
         self._react: dict[type[ev.Event], Callable[[Transaction, Any], None]] = {
             ev.AttemptAllocated: self._allocated,
             ev.AttemptStopRequested: self._asked_to_leave,
+            ev.AttemptSuspended: self._suspended,
+            ev.AttemptResumed: self._resumed,
             ev.AttemptEnded: self._attempt_ended,
             ev.JobFinished: self._finished,
         }
@@ -115,7 +118,8 @@ class Engine:
             return
         self._hold(job, attempt.allocated_ms)
         if attempt.running_ms:
-            self._begin(job, known, attempt.running_ms, restored=True)
+            self._begin(job, known, attempt.running_ms + attempt.idle_ms, restored=True)
+            self._runs[job.id].suspended_ms = attempt.suspended_ms
         else:
             self.push(attempt.allocated_ms + self.physics.start_ms, on.STARTED, job.id, attempt.number)
         if attempt.stop is not None:
@@ -146,7 +150,8 @@ class Engine:
                 job = next(coming, None)
             self._settle(tx)
             if self._wants and now_ms >= self._not_before_ms and self._decided(now_ms):
-                if self.state.derived.pending or self.state.derived.elastic:
+                derived = self.state.derived
+                if derived.pending or derived.elastic or derived.suspended:
                     self._cycle(now_ms)
                 else:  # a cycle would decide nothing
                     self._wants, self.last_plan = False, None
@@ -200,7 +205,7 @@ class Engine:
             for event in about:
                 tx.emit(event)
         else:
-            if tx.state.derived.time_limited or tx.state.derived.wait_limited:
+            if tx.state.derived.time_limited or tx.state.derived.wait_limited or tx.state.derived.suspended:
                 reports.on_time(tx)
             if self._looks_at_ms <= tx.now_ms:
                 self._looks_at_ms, self._wants = 0, True
@@ -312,11 +317,12 @@ class Engine:
         limit_ms = job.spec.time_limit_ms
         if limit_ms and ends_ms - now_ms > limit_ms:
             self.push(now_ms + limit_ms, on.TIME)
+        run.ends_ms = ends_ms
         self.push(ends_ms, on.ENDED, job.id, run.number)
 
     def _ends(self, tx: Transaction, job_id: JobId, number: AttemptNumber) -> None:
         run = self._current(job_id, number)
-        if run is None or run.halted:
+        if run is None or run.halted or run.suspended_ms or tx.now_ms < run.ends_ms:
             return
         known = self.lives[job_id]
         early = known.own_failures < len(known.work.fails_after_ms)
@@ -337,6 +343,9 @@ class Engine:
         if run is None or run.leaving:
             return
         run.leaving = True
+        if event.reason == "suspended":
+            self.push(tx.now_ms, on.LEFT, event.job_id, event.attempt)
+            return
         if not run.halted:
             abrupt = event.reason in ("node_lost", "replica_failed")
             self._keep(known, run, tx.now_ms, abrupt=abrupt)
@@ -359,8 +368,31 @@ class Engine:
         known.wasted_device_ms += wasted_ms * run.device_milli // 1000
 
     def _leaves(self, tx: Transaction, job_id: JobId, number: AttemptNumber) -> None:
-        if self._current(job_id, number) is not None:
+        run = self._current(job_id, number)
+        if run is None:
+            return
+        job = tx.state.jobs[job_id]
+        stop = job.attempt.stop if job.attempt is not None else None
+        if stop is not None and stop.reason == "suspended":
+            run.leaving = False
+            for replica in _replicas(job):
+                if replica.holds and replica.place.node not in self._dark:
+                    on_frozen(tx, tx.state.jobs[job_id], replica.rank)
+        else:
             self._exit(tx, job_id, number, SAVED if self.lives[job_id].work.saves else KILLED)
+
+    def _suspended(self, tx: Transaction, event: ev.AttemptSuspended) -> None:
+        self._runs[event.job_id].suspended_ms = tx.now_ms
+        self.push(tx.now_ms + tx.state.config.settings.suspended_max_ms, on.TIME)
+
+    def _resumed(self, tx: Transaction, event: ev.AttemptResumed) -> None:
+        """Work goes on; its end, and the end of its time, are so much later."""
+        run, job = self._runs[event.job_id], tx.state.jobs[event.job_id]
+        idle_ms = tx.now_ms - run.suspended_ms
+        run.began_ms, run.ends_ms, run.suspended_ms = run.began_ms + idle_ms, run.ends_ms + idle_ms, 0
+        self.push(run.ends_ms, on.ENDED, event.job_id, run.number)
+        if job.spec.time_limit_ms and job.attempt is not None:
+            self.push(tx.now_ms + job.spec.time_limit_ms - job.attempt.worked_ms(tx.now_ms), on.TIME)
 
     def _attempt_ended(self, tx: Transaction, event: ev.AttemptEnded) -> None:
         run, known = self._runs.pop(event.job_id), self.lives[event.job_id]

@@ -61,9 +61,13 @@ class Run(msgspec.Struct, gc=False):
     """It was asked to leave: what it does from here on counts only if it is the last."""
     halted: bool = False
     """A node of it is gone: it will never end by itself."""
+    ends_ms: int = 0
+    suspended_ms: int = 0
+    """Since when it is frozen; 0 while it works."""
 
     def done_ms(self, now_ms: int) -> int:
         """Return the work done so far, at the reference's speed."""
+        now_ms = self.suspended_ms or now_ms
         return max(0, now_ms - self.began_ms) * self.speed_milli // FULL_SPEED_MILLI if self.began_ms else 0
 
 

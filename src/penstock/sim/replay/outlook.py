@@ -14,6 +14,7 @@ from penstock.core.extension import Policies
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.predict.forecast import features_of
+from penstock.core.predict.progress import told_end_ms
 from penstock.core.predict.runtime import RuntimePredictor
 from penstock.core.state import Image, State
 from penstock.sim.replay.engine import Engine
@@ -28,6 +29,12 @@ UNKNOWN_MS = 1 << 50
 """A run that nobody knows the length of: for whoever waits for it, it never ends."""
 SURE_DEVIATIONS = 0.78
 """What a job hardly exceeds is its 0.9 quantile: 1 / 0.78 standard deviations above the middle of a log-normal."""
+BELIEVED = 0.9
+"""A running program that tells when it ends is believed in so many samples. In the others it ends as if it had told
+nothing: it fails, stops early, or has something else to do after its last step."""
+TOLD_SPREAD = 0.2
+"""Standard deviation of the logarithm of the rest of a run over what its program tells."""
+TOLD_LEAST_MS = 1_000
 MOMENTS_MAX = 200_000
 """Moments that are played in all samples together; where there are more, there are fewer samples."""
 
@@ -121,9 +128,25 @@ def _age_ms(job: Job, now_ms: int) -> int:
     return max(0, now_ms - job.attempt.allocated_ms) if job.attempt is not None else 0
 
 
+def _told_ms(job: Job, age_ms: int, draw: random.Random) -> int | None:
+    """Draw the length of a run whose program tells when it ends, around that; None when it tells nothing, or lies."""
+    end_ms = told_end_ms(job)
+    if not end_ms or job.attempt is None or draw.random() >= BELIEVED:
+        return None
+    left_ms = max(TOLD_LEAST_MS, end_ms - job.attempt.allocated_ms - age_ms)
+    found = age_ms + max(1, round(left_ms * math.exp(draw.gauss(0.0, TOLD_SPREAD))))
+    limit_ms = job.spec.time_limit_ms
+    return max(min(found, limit_ms + job.attempt.idle_ms), age_ms + 1) if limit_ms else found
+
+
 def declared_lengths(draw: random.Random) -> LengthOf:
     """Draw lengths from what the scheduler was told of each job alone."""
-    return lambda job, age_ms: _declared_ms(job, age_ms, draw)
+
+    def length(job: Job, age_ms: int) -> int:
+        told = _told_ms(job, age_ms, draw)
+        return _declared_ms(job, age_ms, draw) if told is None else told
+
+    return length
 
 
 def _declared_ms(job: Job, age_ms: int, draw: random.Random) -> int:
@@ -153,7 +176,11 @@ def learned_lengths(predictor: RuntimePredictor) -> Lengths:
         urns = Urns(predictor, draw)
 
         def length(job: Job, age_ms: int) -> int:
-            found = urns.length_ms(job.id, features_of(job.spec, job.user), age_ms)
+            told, features = _told_ms(job, age_ms, draw), features_of(job.spec, job.user)
+            if told is not None:
+                urns.count(job.id, features, told)
+                return told
+            found = urns.length_ms(job.id, features, age_ms)
             return _declared_ms(job, age_ms, draw) if found is None else found
 
         return length

@@ -71,6 +71,11 @@ class Urns:
             insort(self._drawn.setdefault(key, []), found)
         return max(age_ms + 1, min(found, features.limit_ms) if features.limit_ms else found)
 
+    def count(self, job_id: JobId, features: JobFeatures, length_ms: int) -> None:
+        """Count a length that comes from elsewhere as one that was drawn here: siblings probably turn out like it."""
+        for _, key, _ in self._chain(job_id, features):
+            insort(self._drawn.setdefault(key, []), length_ms)
+
     def _chain(self, job_id: JobId, features: JobFeatures) -> list[Level]:
         """Return the groups that tell more than what was declared; all of them where nothing was."""
         chain = self._predictor.past(job_id, features)

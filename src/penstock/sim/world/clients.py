@@ -3,6 +3,8 @@
 import random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock.control import messages as msg
 from penstock.core.jobfile import parse_request
 from penstock.core.lifecycle.requests import Submit, Submitted
@@ -19,8 +21,9 @@ PRIORITIES = ("low", "low", "medium", "medium", "high", 120, 700)
 class Clients:
     """All users of one world. Each request is repeated under one idempotency key until it is answered."""
 
-    def __init__(self, world: "World", rng: random.Random) -> None:
-        self._world, self._rng = world, rng
+    def __init__(self, world: "World", rng: random.Random, more: random.Random) -> None:
+        """`more` is for what came later, so that a seed goes on meaning the same world."""
+        self._world, self._rng, self._more = world, rng, more
         self.accepted: dict[str, tuple[JobId, ...]] = {}
         self.refused: dict[str, str] = {}
         self.asked: dict[str, tuple[Any, ...]] = {}
@@ -74,8 +77,18 @@ class Clients:
                 entry |= self._shape()
             if rng.random() < 0.3:
                 entry["estimated_duration"] = rng.choice((1, 3, 10))
+            if not entry["devices"]:
+                entry |= self._cpu_job(behaviour)
             entries.append(entry)
         return entries
+
+    def _cpu_job(self, behaviour: Behaviour) -> dict[str, Any]:
+        """Return a long job that may be frozen, or an urgent one that takes all CPUs of a small node."""
+        if self._more.random() < 0.6:
+            long = msgspec.structs.replace(behaviour, steps=120)
+            command = list(long.command())
+            return {"on_preempt": "suspend", "priority": "low", "cpus": self._more.choice((2, 4)), "command": command}
+        return {"priority": "high", "cpus": 4, "preemptible": self._more.random() < 0.5}
 
     def _shape(self) -> dict[str, Any]:
         """Return one of the rarer shapes of a request."""

@@ -78,7 +78,7 @@ def _disk_full(world: "World", rng: random.Random) -> None:
 
 def _bad_node(world: "World", rng: random.Random) -> None:
     node = world.nodes[_node(world, rng)]
-    node.spawn_fail_rate, node.late_exit_rate = 0.3, 0.3
+    node.spawn_fail_rate = node.late_exit_rate = 0.3
 
 
 _KINDS: dict[str, Callable[["World", random.Random], None]] = {

@@ -45,6 +45,8 @@ class SimNode:
         self.connected = False
         self.spawn_fail_rate = 0.0
         self.late_exit_rate = 0.0
+        self._freezes = not spec.name.endswith(("1", "3"))
+        """Some nodes have no control groups."""
         self._boot()
 
     @property
@@ -137,7 +139,8 @@ class SimNode:
         for key, process in list(self.processes.items()):
             if process.frozen_ms is None:
                 continue
-            process.begun_ms += self._agenda.now_ms - process.frozen_ms
+            if not process.suspended_ms:
+                process.begun_ms += self._agenda.now_ms - process.frozen_ms
             process.frozen_ms = None
             if self._lease_is_over():
                 self._world.probe("guardian_ended_a_process")
@@ -235,6 +238,10 @@ class SimNode:
                     self._spawn(action)
                 case br.AskToStop():
                     self._stop(action.key)
+                case br.Freeze():
+                    self._freeze(action.key)
+                case br.Thaw():
+                    self._thaw(action.key)
                 case br.KillAll():
                     if action.key in self.processes:
                         self._end(action.key, ExitInfo(signal=9))
@@ -259,6 +266,7 @@ class SimNode:
         wanted = order.ask.devices
         share = 1000 if wanted is None or wanted.whole else wanted.milli
         process = Process(order.key, Behaviour.of(order.command), order.devices, share, self._agenda.now_ms, first)
+        process.cpu_milli = order.ask.host.cpu_milli
         self.processes[order.key] = process
         self._world.process_began(self, process)
         self.brain.on_started(order.key, 1)
@@ -278,6 +286,8 @@ class SimNode:
     def _moment(self, process: Process) -> None:
         if self.processes.get(process.key) is not process:
             return
+        if process.suspended_ms:
+            return  # it is looked at again when it is thawed
         if process.frozen_ms is not None:
             self._agenda.after(TURN_MS, lambda: self._moment(process))
             return
@@ -294,11 +304,42 @@ class SimNode:
         if process.key.rank == 0 and self._work.save(process.key, done) and self.brain is not None:
             self.brain.on_progress(ProgressSeen(process.key, "checkpoint", done, why=why))
 
+    def _freeze(self, key: ReplicaKey) -> None:
+        """Freeze a process, now or soon; some nodes cannot."""
+        assert self.brain is not None
+        process = self.processes.get(key)
+        if process is None:
+            return
+        if not self._freezes:
+            self._world.probe("freeze_refused")
+            self.brain.on_refused(key, "the simulated node cannot freeze it")
+            return
+        process.suspended_ms = process.suspended_ms or self._agenda.now_ms
+        self._agenda.after(self._rng.randint(1, 300), lambda: self._is_frozen(process))
+
+    def _is_frozen(self, process: Process) -> None:
+        if self.processes.get(process.key) is not process or not process.suspended_ms:
+            return
+        self._world.stands_still(self, process)
+        if self.brain is not None:
+            self.brain.on_frozen(process.key)
+
+    def _thaw(self, key: ReplicaKey) -> None:
+        process = self.processes.get(key)
+        if process is None or not process.suspended_ms:
+            return
+        process.begun_ms += self._agenda.now_ms - process.suspended_ms
+        process.suspended_ms = 0
+        if not process.stop_sent and process.frozen_ms is None:
+            self._world.runs_on_cpus(self, process)
+        self._live(process)
+
     def _stop(self, key: ReplicaKey) -> None:
         process = self.processes.get(key)
         if process is None:
             return
-        process.stop_sent = True
+        process.stop_sent = True  # what is asked to leave is thawed to save: nobody gives it CPUs for that
+        self._thaw(key)
         if process.behaviour.heeds_stop:
             self._agenda.after(self._rng.randint(1, 500), lambda: self._leave(process))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.core.model.events import AttemptStopRequested, JobResumed
+from penstock.core.model.events import AttemptResumed, AttemptStopRequested, AttemptSuspended, JobResumed
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobSpec
 from penstock.ports import FinishedJob
@@ -70,3 +70,7 @@ def _count(world: "World") -> None:
             world.probe(f"stopped_{event.reason}")
         elif isinstance(event, JobResumed):
             world.probe("resumed_from_checkpoint")
+        elif isinstance(event, AttemptSuspended):
+            world.probe("suspended")
+        elif isinstance(event, AttemptResumed):
+            world.probe("resumed_where_it_was")

@@ -52,6 +52,9 @@ class Process(msgspec.Struct):
     stop_sent: bool = False
     frozen_ms: int | None = None
     """Since when it stands still with its node; None while it runs."""
+    cpu_milli: int = 0
+    suspended_ms: int = 0
+    """Since when its agent keeps it frozen; 0 while it may run."""
 
 
 class SharedWork:
@@ -75,4 +78,5 @@ class SharedWork:
 def steps_done(process: Process, agenda: Agenda) -> int:
     """Return how many steps the process has done by now."""
     until_ms = agenda.now_ms if process.frozen_ms is None else process.frozen_ms
+    until_ms = min(until_ms, process.suspended_ms or until_ms)
     return min(process.behaviour.steps, process.first_step + (until_ms - process.begun_ms) // STEP_MS)

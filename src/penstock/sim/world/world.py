@@ -65,6 +65,8 @@ class World:
         """(job, rank) to attempts with a live process: the truth on the machines."""
         self.devices: dict[tuple[str, int], dict[ReplicaKey, int]] = {}
         """Who uses how much of each device (thousandths): the truth on the machines."""
+        self.cpus: dict[str, dict[ReplicaKey, int]] = {}
+        """Who runs on the CPUs of each node (thousandths): the truth on the machines."""
         self._servers = 0
         self._checked_seq = 0
         self.server: SimServer | None = None
@@ -73,7 +75,7 @@ class World:
         for index in range(rng.randint(1, 5)):
             spec = _node_spec(index, rng)
             self.nodes[spec.name] = SimNode(self, spec, random.Random(rng.random()))
-        self.clients = Clients(self, random.Random(rng.random()))
+        self.clients = Clients(self, random.Random(rng.random()), random.Random(f"{seed} clients"))
         jobs = rng.randint(10, 25) if rng.random() < 0.8 else rng.randint(25, 60)
         self.agenda.after(3_000, lambda: self.clients.plan_requests(jobs, SAFETY_MS - 5_000))
         plan_faults(self, random.Random(rng.random()), SAFETY_MS)
@@ -195,6 +197,19 @@ class World:
             if sum(users.values()) > 1000:
                 self.violation(f"device {index} of {node.name} is used beyond its capacity by {sorted(users.items())}")
 
+        if not process.suspended_ms:
+            self.runs_on_cpus(node, process)
+
+    def runs_on_cpus(self, node: SimNode, process: Process) -> None:
+        """What runs, and was not asked to leave, never uses more CPUs than its node has."""
+        users = self.cpus.setdefault(node.name, {})
+        users[process.key] = process.cpu_milli
+        if sum(users.values()) > node.spec.capacity.cpu_milli:
+            self.violation(f"the CPUs of {node.name} are used beyond their number by {sorted(users.items())}")
+
+    def stands_still(self, node: SimNode, process: Process) -> None:
+        self.cpus.get(node.name, {}).pop(process.key, None)
+
     def process_ended(self, node: SimNode, process: Process) -> None:
         key = process.key
         attempts = self.running[key.job_id, key.rank]
@@ -203,6 +218,7 @@ class World:
             del self.running[key.job_id, key.rank]
         for index in process.devices:
             self.devices.get((node.name, index), {}).pop(key, None)
+        self.stands_still(node, process)
 
     def saved_before_leaving(self, process: Process, step: int) -> None:
         """A program that was asked to stop and heeded it has lost nothing."""
@@ -278,6 +294,7 @@ def _config(tenants: list[str], rng: random.Random, more: random.Random) -> Clus
             elastic_growth_period_ms=2_000,
             defrag=rng.random() < 0.3,
             defrag_gain_milli=100,
+            suspended_max_ms=more.choice((2_000, 3_600_000)),
         ),
         root_policy=rng.choice(("fifo", "priority", "fair_share", "capacity")),
         candidates=rng.choice(((), (), (), ("fragmentation", "worst_fit"))),

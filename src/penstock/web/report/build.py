@@ -96,7 +96,7 @@ def _job_row(job_id: JobId, job: JobFacts, waits: tuple[WaitPart, ...], until_ms
         submitted_ms=job.submitted_ms,
         ended_ms=job.finished_ms,
         wait_ms=sum(end - start for start, end in intervals),
-        run_ms=sum(end - start for start, end in ran if start is not None),
+        run_ms=sum(end - start for start, end in ran if start is not None) - sum(a.idle_ms for a in job.attempts),
         attempts=len(job.attempts),
         preemptions=sum(any(s.reason == "preempted" for _, s in a.stops) for a in job.attempts),
         losses=sum(a.outcome == "lost" for a in job.attempts),
@@ -121,7 +121,9 @@ def _bars(held: Iterable[Holding], facts: Facts) -> tuple[Bar, ...]:
     bars = []
     for hold in held:
         attempt = attempts[hold.job_id, hold.attempt]
-        stop_ms, stop = attempt.stops[0] if attempt.stops else (None, None)
+        # A suspended attempt holds its place in parts: each shows what it was asked at its own end.
+        asked = ((at_ms, stop) for at_ms, stop in attempt.stops if hold.start_ms <= at_ms <= hold.end_ms)
+        stop_ms, stop = next(asked, (None, None))
         bars.append(
             Bar(
                 hold.job_id,

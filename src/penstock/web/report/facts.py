@@ -29,6 +29,9 @@ class AttemptFacts(msgspec.Struct):
     outcome: Outcome | None = None
     detail: str = ""
     requeued: bool = False
+    idle_ms: int = 0
+    """How long it was suspended and went on afterwards."""
+    suspended_ms: int | None = None
     resumed: ev.JobResumed | None = None
     saved_step: int | None = None
     """Newest checkpoint of the job when this attempt ended, or now."""
@@ -111,6 +114,7 @@ def gather(records: Iterable[ev.Record]) -> Facts:
                 | ev.CapacityRequested()
                 | ev.ProgressNoted()
                 | ev.HangFound()
+                | ev.ReplicaFrozen()
             ):
                 pass
             case _:
@@ -140,6 +144,8 @@ AttemptEvent = (
     | ev.ReplicaStarted
     | ev.ReplicaExited
     | ev.AttemptStopRequested
+    | ev.AttemptSuspended
+    | ev.AttemptResumed
     | ev.CheckpointSaved
     | ev.JobResumed
     | ev.AttemptEnded
@@ -166,6 +172,12 @@ def _attempt_event(job: JobFacts, event: AttemptEvent, time_ms: int) -> None:
         case ev.AttemptStopRequested():
             job.state = "stopping"
             job.attempt.stops.append((time_ms, event))
+        case ev.AttemptSuspended():
+            job.state, job.attempt.suspended_ms = "suspended", time_ms
+        case ev.AttemptResumed():
+            job.state = "running"
+            if job.attempt.suspended_ms is not None:
+                job.attempt.idle_ms += time_ms - job.attempt.suspended_ms
         case ev.CheckpointSaved():
             job.saved_step = job.attempt.saved_step = event.step
         case ev.JobResumed():

@@ -14,7 +14,7 @@ from penstock.web.report.tables import swatch
 from penstock.web.report.text import count, duration, esc, moment, percent
 from penstock.web.report.timeline import CPU_LANES_MAX, Layout, lay_out
 
-STATES = ("succeeded", "running", "starting", "stopping", "waiting", "failed", "cancelled")
+STATES = ("succeeded", "running", "starting", "suspended", "stopping", "waiting", "failed", "cancelled")
 
 
 def render(report: Report) -> str:

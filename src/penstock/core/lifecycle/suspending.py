@@ -1,0 +1,52 @@
+"""Decisions about attempts that are being suspended or are: see `core/suspension.py` for the theory."""
+
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.events import AttemptStopRequested, AttemptSuspended, ReplicaFrozen
+from penstock.core.model.ids import JobId, Rank
+from penstock.core.model.jobs import Job
+from penstock.core.suspension import all_frozen
+
+TOO_LONG, CANNOT_FREEZE = "suspended_too_long", "cannot_freeze"
+"""What gives the right to stop an attempt in earnest that was to be, or is, suspended."""
+
+
+def on_frozen(tx: Transaction, job: Job, rank: Rank) -> None:
+    """Note that a replica is frozen, where that was asked for; what was heard late changes nothing."""
+    attempt = job.attempt
+    assert attempt is not None
+    if attempt.stop is None or attempt.stop.reason != "suspended" or attempt.replicas[rank].frozen:
+        return
+    tx.emit(ReplicaFrozen(job.id, attempt.number, rank))
+    suspend_when_frozen(tx, job.id)
+
+
+def suspend_when_frozen(tx: Transaction, job_id: JobId) -> bool:
+    """Give the CPUs of the job's attempt back once nothing of it runs any more; return whether that is so."""
+    attempt = tx.state.jobs[job_id].attempt
+    if attempt is None or not all_frozen(attempt):
+        return False
+    tx.emit(AttemptSuspended(job_id, attempt.number))
+    return True
+
+
+def stop_instead(tx: Transaction, job: Job) -> None:
+    """Let an attempt save and leave that cannot be frozen, for the same reason."""
+    attempt = job.attempt
+    assert attempt is not None
+    stop = attempt.stop
+    if stop is None or stop.reason != "suspended":
+        return
+    grace_ms = job.spec.grace_ms
+    tx.emit(
+        AttemptStopRequested(job.id, attempt.number, "preempted", grace_ms, stop.beneficiary, stop.cost, CANNOT_FREEZE)
+    )
+
+
+def end_long_suspensions(tx: Transaction) -> None:
+    """Let attempts save and leave that were suspended too long: they can go on elsewhere, and others get the memory."""
+    most_ms = tx.state.config.settings.suspended_max_ms
+    for job_id in sorted(tx.state.derived.suspended):
+        job = tx.state.jobs[job_id]
+        attempt = job.attempt
+        if attempt is not None and attempt.stop is None and tx.now_ms - attempt.suspended_ms >= most_ms:
+            tx.emit(AttemptStopRequested(job_id, attempt.number, "preempted", job.spec.grace_ms, rule=TOO_LONG))

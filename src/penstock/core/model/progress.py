@@ -1,0 +1,71 @@
+"""What running programs say of themselves, and what is kept of it with their job."""
+
+import msgspec
+
+from penstock.core.model.ids import AttemptNumber, Rank
+
+SIZES_MAX = 8
+"""Sizes of an elastic job whose numbers are kept: those that were noted last."""
+
+
+class Gauges(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a program says of itself; 0 where it says nothing."""
+
+    step_ms: int = 0
+    """How long a step usually takes."""
+    report_gap_ms: int = 0
+    """How long usually passes between two reports of steps."""
+    total_steps: int = 0
+    samples_per_s_milli: int = 0
+    data_wait_milli: int = 0
+    """Share of the time that it waits for data, thousandths."""
+    communication_milli: int = 0
+    memory_bytes: int = 0
+    """Device memory in use."""
+    data_queue: int = 0
+    """Prepared inputs that wait for a device."""
+    loss_not_finite: bool = False
+    """The loss has been NaN or infinite for several reports in a row."""
+
+
+class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A step that a program had reached. `at_ms` is unix time less what its attempt was suspended for before."""
+
+    step: int = 0
+    at_ms: int = 0
+
+
+class SizeNoted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a job did at one size when that was last noted."""
+
+    replicas: int
+    noted_ms: int
+    samples_per_s_milli: int = 0
+    data_wait_milli: int = 0
+    communication_milli: int = 0
+    step_ms_least: int = 0
+    """The shortest that a step was ever noted to take at this size; 0 where it was not told."""
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the program last reported. `checkpoint_ms` is when the newest checkpoint was taken."""
+
+    step: int = 0
+    checkpoint_step: int = 0
+    checkpoint_ms: int = 0
+    checkpoint_attempt: AttemptNumber = AttemptNumber(0)
+    resumed_attempt: AttemptNumber = AttemptNumber(0)
+    """The attempt that last said where it went on: it says so once, however often a report is repeated."""
+    gauges: Gauges = Gauges()
+    noted_attempt: AttemptNumber = AttemptNumber(0)
+    """The attempt that the gauges are of."""
+    first: Mark = Mark()
+    """Where that attempt was when its gauges were first noted."""
+    noted: Mark = Mark()
+    """Where it was when they were last noted."""
+    sizes: tuple[SizeNoted, ...] = ()
+    """At most `SIZES_MAX`, the one that was noted last at the end."""
+    hang: str = ""
+    """What keeps it from its next step, as long as it does."""
+    hang_ranks: tuple[Rank, ...] = ()
+    """Those to blame."""

@@ -1,0 +1,25 @@
+"""What is shown of a job that runs."""
+
+from penstock.cli.jobs import _job_row
+from penstock.server.views import live_job
+from tests.core.builders import cluster
+from tests.core.driving import note
+
+MINUTE = 60_000
+
+
+def shown(w, job_id):
+    return live_job(w.job(job_id))
+
+
+def test_when_a_running_job_ends_is_shown_as_its_program_tells_it():
+    w = cluster(1, 4)
+    job, other, silent = w.submit(1, time_limit_ms=90 * MINUTE), w.submit(1, estimated_duration_ms=MINUTE), w.submit(1)
+    w.run(job, other, silent)
+    assert shown(w, job).ends_ms == 0, "a limit alone tells no end"
+    assert (shown(w, other).ends_ms, shown(w, silent).ends_ms) == (w.now + MINUTE, 0)
+    note(w, job, 100, total_steps=1_000, step_ms=100)
+    assert shown(w, job).ends_ms == w.now + 90_000
+    assert "~1m 30s" in _job_row(shown(w, job), w.now)
+    assert "soon" in _job_row(shown(w, job), w.now + 10 * MINUTE)
+    assert not [cell for cell in _job_row(shown(w, silent), w.now) if cell.startswith(("~", "soon"))]
