@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from tests.training.needs import need
+
+torch = need("torch")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("sklearn", reason="the examples train on scikit-learn's digits")
+from tests.training.needs import need
+
+need("sklearn", "the examples train on scikit-learn's digits")
 
 Start = Callable[..., Any]
 STEPS = ("--steps", "150", "--hidden", "16")

@@ -22,6 +22,7 @@ from penstock.training import (
     durable,
 )
 from penstock.training.foreign import ForeignLoop
+from tests.training.needs import need
 
 Open = Callable[..., CheckpointDirectory]
 ReadLines = Callable[[Path], list[dict[str, Any]]]
@@ -275,7 +276,7 @@ def test_signals_that_a_library_took_over_are_taken_back(handler: None) -> None:
 
 
 def test_at_a_url_a_callback_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    need("fsspec")
     with training.session(f"memory://{tmp_path.name}") as run, pytest.raises(BadArgument, match="a callback cannot"):
         ForeignLoop(run)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from penstock.training import CheckpointDirectory, hostmemory
@@ -61,7 +62,6 @@ def test_the_least_of_all_limits_counts(files: dict[str, str], expected: int | N
 
 
 def test_a_copy_that_would_have_the_job_killed_is_not_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np = pytest.importorskip("numpy")
     monkeypatch.setattr(hostmemory, "spare_bytes", lambda: 100_000)
     saver = Saver(CheckpointDirectory(folder), Whole(), Reporter(None), behind=True)
     saver.save_behind(1, lambda: {"a": np.zeros(20_000)}, "interval")

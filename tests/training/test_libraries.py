@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.training.needs import need
+
 ROOT = Path(__file__).parents[2]
 NEEDS = {"huggingface": ("transformers", "accelerate"), "lightning": ("lightning",)}
 
@@ -21,7 +23,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Run the trainings of one library once; return what each left."""
     for name in ("torch", *NEEDS[request.param]):
         if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed")
+            need(name)
     folder = tmp_path_factory.mktemp(request.param)
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     done = subprocess.run(

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+from tests.training.needs import need
+
+fsspec = need("fsspec")
 
 from penstock import training  # noqa: E402
 from penstock.training import (  # noqa: E402
@@ -37,8 +39,8 @@ STATE = {"weights": WEIGHTS, "zeros": np.zeros(50_000), "note": "first", "raw": 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """A server in this process that speaks S3."""
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    server = pytest.importorskip("moto.server", reason="moto and flask are not installed").ThreadedMotoServer(port=0)
+    need("s3fs")
+    server = need("moto.server").ThreadedMotoServer(port=0)
     server.start()
     yield "http://{}:{}".format(*server.get_host_and_port())
     server.stop()
@@ -243,7 +245,7 @@ def test_a_store_that_cannot_copy_gets_the_file_again(
 
 
 def test_a_copy_that_fails_is_uploaded_by_the_next_save(memory: str) -> None:
-    torch = pytest.importorskip("torch", reason="only tensors tell that they did not change")
+    torch = need("torch", "only tensors tell that they did not change")
     directory, layout, state = opened(memory), Whole(), {"big": torch.randn(2**19)}
     layout.write(directory, 1, layout.stage(directory, state))
     staged = layout.stage(directory, state)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from tests.training.needs import need
+
+torch = need("torch")
 
 from penstock import training  # noqa: E402
 from penstock.training import CheckpointDirectory, Place  # noqa: E402
+from penstock.training import rescue as rescue_module  # noqa: E402
 from penstock.training.reports import Reporter  # noqa: E402
-from penstock.training.rescue import Rescue  # noqa: E402
-from penstock.training.torch import capture  # noqa: E402
+from penstock.training.rescue import Rescue, Watch  # noqa: E402
+from penstock.training.torch import TensorContent, capture  # noqa: E402
 
 Open = Callable[..., CheckpointDirectory]
 Start = Callable[..., Any]
@@ -169,6 +174,63 @@ def test_an_error_in_one_of_several_ranks_saves_the_last_border(
     with pytest.raises(RuntimeError, match="closed by peer"):
         train()
     assert CheckpointDirectory(folder).steps() == [4]
+
+
+class Stuck:
+    """A device that answers only when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+        self.free, self.asked = threading.Event(), 0
+        real = getattr(TensorContent, method)
+
+        def answer(content: Any) -> Any:
+            self.asked += 1
+            self.free.wait(20)
+            return real(content)
+
+        monkeypatch.setattr(TensorContent, method, answer)
+        monkeypatch.setattr(rescue_module, "DEVICE_WAIT_S", 0.05)
+
+
+@pytest.mark.parametrize("method", ["sample", "view"])
+def test_a_device_that_never_answers_is_given_up(
+    method: str, open_directory: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = open_directory()
+    rescue = Rescue(directory, Reporter(None))
+    for step in (4, 5):
+        rescue.border(step, lambda: {"weights": torch.zeros(100_000)})
+    rescue._shadow.read_limit_s = 0.05
+    stuck = Stuck(monkeypatch, method)
+    assert not rescue.save()
+    assert "did not hand over the state in 0.1 s" in caplog.records[-1].error
+    stuck.free.set()
+    assert stuck.asked == 1
+    assert (directory.steps(), list(directory.folder.glob(".rescue-*"))) == ([], [])
+
+
+def test_a_device_that_was_lost_hides_no_error(open_directory: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    rescue = Rescue(open_directory(), Reporter(None))
+    for step in (4, 5):
+        rescue.border(step, lambda: {"weights": torch.zeros(100_000)})
+    monkeypatch.setattr(TensorContent, "sample", lambda _: 1 / 0)
+    assert not rescue.save()
+
+
+def test_a_watch_does_not_wait_for_a_main_thread_that_is_stuck_at_a_border(
+    open_directory: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rescue_module, "DEVICE_WAIT_S", 0.05)
+    rescue = Rescue(open_directory(), Reporter(None))
+    ends = os.pipe()
+    left: list[bool] = []
+    watch = Watch(rescue, ends, signal.SIGTERM, 0.01, lambda: left.append(True))
+    with rescue.lock:
+        os.write(ends[1], bytes([signal.SIGTERM]))
+        watch._thread.join(20)
+        assert not watch._thread.is_alive()
+    os.close(ends[1])
+    assert left == []
 
 
 STUCK = """

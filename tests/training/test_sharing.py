@@ -12,6 +12,7 @@ import pytest
 
 from penstock.training import CheckpointDirectory
 from penstock.training.directory import folder_name
+from tests.training.needs import need
 
 Open = Callable[..., CheckpointDirectory]
 FROZEN = np.random.default_rng(0).standard_normal(50_000)
@@ -84,7 +85,7 @@ def test_where_files_have_one_name_only_everything_is_written(
 
 
 def test_what_shrinks_is_compressed_and_what_does_not_is_not(open_directory: Open, folder: Path) -> None:
-    pytest.importorskip("zstandard", reason="zstandard is not installed")
+    need("zstandard")
     directory = open_directory()
     counts = np.arange(100_000, dtype=np.int64)
     manifest = directory.write(1, {"counts": counts, "noise": FROZEN})

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from tests.training.needs import need
+
+torch = need("torch")
 
 from penstock.training import (  # noqa: E402
     BadArgument,
@@ -85,7 +87,7 @@ def digest_of(output: str) -> str:
 
 
 def test_two_ranks_stop_at_one_step_and_resume_bit_for_bit(start_replica: Start, folder: Any) -> None:
-    pytest.importorskip("sklearn", reason="the example trains on scikit-learn's digits")
+    need("sklearn", "the example trains on scikit-learn's digits")
     undisturbed = [one.finish() for one in start_two(start_replica, attempt=1)]
     assert [status for status, _ in undisturbed] == [0, 0]
     folder.rename(folder.with_name("undisturbed"))

@@ -66,6 +66,19 @@ def test_types_that_look_like_others_come_back_exactly(value: Any) -> None:
     assert same(through_files({"value": value}), {"value": value})
 
 
+@pytest.mark.parametrize("huge", [2**2048 - 1, -(2**2048), 10**5000, -(10**5000)], ids=["last", "first", "+", "-"])
+def test_integers_of_any_length_come_back_as_values_and_as_keys(huge: int) -> None:
+    state = {"value": huge, "keys": {huge: np.zeros(9000), huge + 1: [huge]}}
+    found = through_files(state)
+    assert (found["value"], list(found["keys"]), found["keys"][huge + 1]) == (huge, [huge, huge + 1], [huge])
+    assert np.array_equal(found["keys"][huge], np.zeros(9000))
+
+
+def test_a_value_beside_a_huge_key_that_cannot_be_saved_is_named() -> None:
+    with pytest.raises(UnsavableValue, match=r"state\['a'\]\['0x1000+'\] is a builtins.set"):
+        encode_state({"a": {2**4096: {1}}})
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [

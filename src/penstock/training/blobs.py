@@ -5,7 +5,6 @@ only together with their checksum.
 from __future__ import annotations
 
 import importlib
-import mmap
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from penstock.training import durable
+from penstock.training import durable, hostmemory
 from penstock.training.contents import Piece, Window
 from penstock.training.manifest import Blob, ManifestProblem
 
@@ -210,7 +209,7 @@ def check_blob(source: Source, blob: Blob) -> None:
 
 def read_blob(source: Source, blob: Blob) -> Window:
     """Return what a file holds, uncompressed, once it was compared. Raises: ManifestProblem, OSError."""
-    memory = mmap.mmap(-1, blob.size_bytes) if blob.size_bytes else bytearray()
+    memory = hostmemory.fresh(blob.size_bytes) if blob.size_bytes else bytearray()
     raw = memoryview(memory)
     with source.opened(blob) as file:
         _fill(raw, file)

@@ -30,6 +30,10 @@ class Content(Protocol):
         """Copy the bytes into `target`, which has just this size."""
         ...
 
+    def address(self) -> int | None:
+        """Return where the bytes lie in host memory, one after the other; None where they do not."""
+        ...
+
     def stamp(self) -> Hashable | None:
         """Return what is equal as long as nobody has visibly changed the bytes; None where nothing tells."""
         ...
@@ -54,6 +58,9 @@ class Fixed:
 
     def copy_to(self, target: Window) -> None:
         target[:] = self.data
+
+    def address(self) -> int | None:
+        return None
 
     def stamp(self) -> Hashable | None:
         return None
@@ -84,6 +91,9 @@ class NumpyContent:
 
         if self.size_bytes:
             numpy.copyto(numpy.frombuffer(target, dtype=numpy.uint8), numpy.frombuffer(self.view(), dtype=numpy.uint8))
+
+    def address(self) -> int | None:
+        return int(self.array.__array_interface__["data"][0]) if self._contiguous() else None
 
     def stamp(self) -> Hashable | None:
         return None

@@ -38,7 +38,7 @@ from penstock.training.errors import (
 )
 from penstock.training.manifest import Blob, Manifest, ManifestProblem
 from penstock.training.ranks import Ranks
-from penstock.training.staging import refuse_too_much
+from penstock.training.staging import Beside, refuse_too_much
 from penstock.training.torch import TensorContent
 from penstock.training.values import TREE_NAME, State, decode_state, encode_state
 
@@ -104,6 +104,7 @@ class Sharded:
         self._wait_s = wait_s
         self._ranks: Ranks | None = None
         self._copies: dict[str, torch.Tensor] = {}
+        self._reserve = Beside("penstock-reserve")
         self._told: set[str] = set()
 
     def saves(self, rank: int) -> bool:
@@ -117,14 +118,15 @@ class Sharded:
             _planner().set_up_planner(staged.shared)
         except ValueError as error:
             raise UnsavableValue(f"two values of the state have one name in PyTorch's format: {error}") from None
-        if behind:
-            self._reserve(tensors)
+        missing = self._lacking(tensors) if behind else {}
+        if missing:
+            self._reserve.begin(partial(self._get, missing))
 
     def stage(self, directory: Checkpoints, state: Mapping[str, Any]) -> Any:
         self._join(directory)
         tensors: dict[str, Any] = {}
         pieces = encode_state(self._shared(state), put_tensor=partial(_put, tensors))
-        self._reserve(tensors)
+        self._get(self._lacking(tensors))
         tasks = [partial(_copied, tensor, self._copies[name]) for name, tensor in tensors.items()]
         copies = dict(zip(tensors, durable.in_parallel(tasks), strict=True))
         if any(tensor.is_cuda for tensor in tensors.values()):
@@ -205,16 +207,21 @@ class Sharded:
             copied,
         )
 
-    def _reserve(self, tensors: Mapping[str, Any]) -> None:
-        """Get host memory for the local part of each tensor, or keep what there is. Raises: MemoryError."""
+    def _lacking(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the local parts that have no memory for a copy, none being reserved any more. Raises: MemoryError."""
+        self._reserve.wait()
         local = {name: _local(tensor) for name, tensor in tensors.items()}
         known = {name: copy for name, copy in self._copies.items() if name in local and _alike(copy, local[name])}
         missing = {name: tensor for name, tensor in local.items() if name not in known}
         self._copies = known
-        refuse_too_much(sum(tensor.numel() * tensor.element_size() for tensor in missing.values()))
+        if missing:
+            refuse_too_much(sum(tensor.numel() * tensor.element_size() for tensor in missing.values()))
+        return missing
+
+    def _get(self, missing: Mapping[str, Any]) -> None:
         for name, tensor in missing.items():
             try:
-                known[name] = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+                self._copies[name] = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
             except RuntimeError as error:
                 raise MemoryError(str(error)) from error
 

@@ -140,11 +140,11 @@ class SummedFile(io.BufferedWriter):
         return Written(self._size_bytes, f"{CHECKSUM}:{self._digest.hexdigest()}")
 
 
-def in_parallel(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+def in_parallel(tasks: Sequence[Callable[[], Result]], threads: int = WRITERS) -> list[Result]:
     """Return the results of all tasks in order; the first failure ends those that have not begun, and is raised."""
     if len(tasks) < 2:
         return [task() for task in tasks]
-    with ThreadPoolExecutor(min(WRITERS, len(tasks)), thread_name_prefix="penstock-write") as pool:
+    with ThreadPoolExecutor(min(threads, len(tasks)), thread_name_prefix="penstock-write") as pool:
         futures = [pool.submit(task) for task in tasks]
         try:
             return [future.result() for future in futures]

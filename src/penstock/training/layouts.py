@@ -28,7 +28,7 @@ class Layout(Protocol):
         ...
 
     def prepare(self, state: Mapping[str, Any], *, behind: bool) -> None:
-        """Check, without writing, that `state` can be saved; get the memory for copies if it is to be copied."""
+        """Check, without writing, that `state` can be saved; begin to get the memory if it is to be copied."""
         ...
 
     def stage(self, directory: Checkpoints, state: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@
         trainer = Trainer(max_steps=10_000, callbacks=[callback], enable_checkpointing=False)
         trainer.fit(model, loader, ckpt_path=callback.resume())
 
-Imported only by programs that use lightning; tried with 2.6.
+Imported only by programs that use lightning; tried with 2.4 and 2.6.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
 
 from penstock.training import durable
 from penstock.training.blobs import Folder, Ready, Shelf, write_pieces
@@ -41,8 +43,14 @@ trace; again after every `TRIAL_EVERY`."""
 TRIAL_EVERY = 64
 TRIALS_LEAST = 2
 """Before so many borders were compared nothing is saved."""
+DEVICE_WAIT_S = 10.0
+"""How long a device may take to tell whether it still holds the state: a collective that never ends keeps it busy."""
+DEVICE_LEAST_BYTES_S = 2**29
+"""All of the state comes from it at this rate at least."""
 SHAPE_NAME = ".shape"
 """Rank 0 writes here what its state is made of: another rank's is saved only if it is made of the same."""
+
+Result = TypeVar("Result")
 
 _log = logging.getLogger("penstock.training")
 
@@ -57,6 +65,7 @@ class Shadow:
         self._stamps = [content.stamp() for content in self._large]
         self._samples = [content.sample() for content in self._large]
         self._void = False
+        self.read_limit_s = DEVICE_WAIT_S + sum(content.size_bytes for content in self._large) / DEVICE_LEAST_BYTES_S
         self.blind = None in self._stamps
         """It holds large data that nothing tells changes of: NumPy arrays, tensors made in inference mode."""
         names = sorted((piece.name, piece.size_bytes) for piece in self._pieces if piece.name != TREE_NAME)
@@ -151,7 +160,13 @@ class Rescue:
         False also where another rank of this attempt is at it. Whoever calls holds `lock`.
         """
         shadow = self._shadow
-        if not self._on or self._borders < TRIALS_LEAST or shadow is None or shadow.step == 0 or not shadow.valid():
+        if not self._on or self._borders < TRIALS_LEAST or shadow is None or shadow.step == 0:
+            return False
+        try:
+            if not _in_time(shadow.valid, DEVICE_WAIT_S):
+                return False
+        except Exception as error:  # noqa: BLE001 - a device that is lost, for one
+            self._failed(shadow, error)
             return False
         if shadow.step in self._directory.steps():
             return True
@@ -166,7 +181,7 @@ class Rescue:
         try:
             manifest = self._publish(shadow)
         except Exception as error:  # noqa: BLE001 - whatever it is must not hide why the program fails
-            _log.warning("state could not be rescued", extra={"step": shadow.step, "error": str(error)})
+            self._failed(shadow, error)
             with contextlib.suppress(OSError):
                 durable.remove_folder(claim)
             return False
@@ -185,8 +200,13 @@ class Rescue:
         work = directory.work_folder(shadow.step)
         durable.create_folder(work)
         # A shelf of its own: that of the directory may be in use by the saving thread.
-        blobs = write_pieces(Folder(work), shadow.files(), Shelf(), compress=directory.compress)
-        return directory.publish(work, shadow.step, blobs, layout="whole", unless=lambda: not shadow.valid())
+        files = _in_time(shadow.files, shadow.read_limit_s)
+        blobs = write_pieces(Folder(work), files, Shelf(), compress=directory.compress)
+        moved = partial(_in_time, lambda: not shadow.valid(), DEVICE_WAIT_S)
+        return directory.publish(work, shadow.step, blobs, layout="whole", unless=moved)
+
+    def _failed(self, shadow: Shadow, error: Exception) -> None:
+        _log.warning("state could not be rescued", extra={"step": shadow.step, "error": str(error)})
 
     def _try(self, shadow: Shadow, *, fresh: bool) -> None:
         """Compare with the border before: data that changed under the same stamp makes stamps worthless."""
@@ -218,6 +238,31 @@ def _before_optimizer_steps(call: Callable[[], None]) -> Any:
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     return register_optimizer_step_pre_hook(lambda *_: call())
+
+
+def _in_time(read: Callable[[], Result], limit_s: float) -> Result:
+    """Return what `read` returns, or give up waiting for it.
+
+    A copy from a device waits for all work that was queued there before it, and so for ever behind a collective whose
+    other ranks are gone; whoever waits with it could not end this process any more.
+    Raises: TimeoutError; what `read` raises.
+    """
+    done: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(read())
+        except BaseException as error:  # noqa: BLE001 - raised to whoever waits
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="penstock-read", daemon=True).start()
+    try:
+        return done.result(limit_s)
+    except TimeoutError:
+        if done.done():
+            raise
+        text = f"the device did not hand over the state in {limit_s:.1f} s; is a collective stuck?"
+        raise TimeoutError(text) from None
 
 
 class Watch:
@@ -262,7 +307,16 @@ class Watch:
             if self._over.is_set():
                 return
             if self._stop_signal in data and not self._over.wait(self._patience_s):
-                with self._rescue.lock:
-                    if not self._over.is_set() and self._rescue.save():
-                        self._leave()
+                self._obey()
                 return
+
+    def _obey(self) -> None:
+        # The main thread may be stuck at a border, with the lock, in a copy from the device.
+        if not self._rescue.lock.acquire(timeout=DEVICE_WAIT_S):
+            _log.warning("the state cannot be rescued: the main thread is stuck while it looks at it")
+            return
+        try:
+            if not self._over.is_set() and self._rescue.save():
+                self._leave()
+        finally:
+            self._rescue.lock.release()

@@ -139,6 +139,7 @@ class Session:
         self._watch: Watch | None = None
         self._resume_called = False
         self._within_step = False
+        self._prepared = False
         self._last_save_s = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -277,7 +278,6 @@ class Session:
             )
 
     def _steps(self, stop: int, capture: Capture | None, agree: Agrees | None, final: bool) -> Iterator[int]:
-        checked = False
         while self.step < stop:
             self.border(capture, agree=agree)
             self._within_step = True
@@ -286,9 +286,6 @@ class Session:
             finally:
                 self._within_step = False
             self.step += 1
-            if capture is not None and not checked and self._saver is not None:
-                checked = True
-                self._saver.prepare(capture)
         if final and capture is not None:
             self._finally(capture)
 
@@ -297,6 +294,9 @@ class Session:
 
         Raises: Preempted, FencedAttempt.
         """
+        if capture is not None and self._saver is not None and self.step and not self._prepared:
+            self._prepared = True
+            self._saver.prepare(capture)
         with self._rescue.lock if self._rescue is not None else nullcontext():
             if self._rescue is not None and capture is not None:
                 self._rescue.border(self.step, capture)

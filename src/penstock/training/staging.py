@@ -5,20 +5,20 @@ The memory is kept from save to save: to touch a page for the first time costs t
 
 from __future__ import annotations
 
+import contextlib
 import mmap
-from collections.abc import Hashable, Sequence
+import threading
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
-from penstock.training import durable, hostmemory
-from penstock.training.blobs import Ready, Shelf
-from penstock.training.contents import Content, Fixed, Piece, Window
+from penstock.training import durable, hostmemory, runs
+from penstock.training.blobs import Loan, Ready, Shelf
+from penstock.training.contents import Content, Fixed, Piece
 
-ALIGN_BYTES = 64
 PAGE_BYTES = 4096
+_NEVER = object()
 SPARE_SHARE = 0.8
 """A copy may take this much of the memory that is left: training itself still grows."""
-COPY_MIN_BYTES = 2**20
-"""Copied by several threads from this size on."""
 
 
 class Stage:
@@ -26,20 +26,29 @@ class Stage:
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
+        self._reserve = Beside("penstock-reserve")
 
     def reserve(self, pieces: Sequence[Piece]) -> None:
-        """Get the memory that these pieces need, every page of it touched. Raises: MemoryError, OSError."""
-        need = _need(pieces)
-        if self._memory is not None and len(self._memory) >= need:
-            return
-        self._memory = None
+        """Begin to get the memory that these pieces need; `copy` waits for it. Raises: MemoryError."""
+        need = self._lacking(pieces)
         if need:
-            refuse_too_much(need)
-            memory = mmap.mmap(-1, need)
-            if hasattr(mmap, "MADV_HUGEPAGE"):
-                memory.madvise(mmap.MADV_HUGEPAGE)
-            _touch(memory)
-            self._memory = memory
+            self._reserve.begin(partial(self._get, need))
+
+    def _lacking(self, pieces: Sequence[Piece]) -> int:
+        """Return how many bytes to get, none being reserved any more. Raises: MemoryError."""
+        self._reserve.wait()
+        need = _need(pieces)
+        if need <= (0 if self._memory is None else len(self._memory)):
+            return 0
+        self._memory = None
+        refuse_too_much(need)
+        return need
+
+    def _get(self, need: int) -> None:
+        memory = hostmemory.fresh(need)
+        hostmemory.keep_from_forks(memory)
+        _touch(memory)
+        self._memory = memory
 
     def copy(self, pieces: Sequence[Piece], shelf: Shelf) -> list[Ready]:
         """Return the pieces with contents that no longer change; valid until the next call.
@@ -48,19 +57,50 @@ class Stage:
         shared with that checkpoint.
         Raises: MemoryError, OSError where there is no memory for it.
         """
-        self.reserve(pieces)
+        need = self._lacking(pieces)
+        if need:
+            self._get(need)
+        before, shelf.stamps = shelf.stamps, _stamps(pieces)
+        # A stamp is a hint only (writes through `.data` leave it as it is): the checksum decides.
+        hinted = [piece for piece in pieces if shelf.stamps.get(piece.name, _NEVER) == before.get(piece.name)]
+        found = durable.in_parallel([partial(_kept, piece, shelf) for piece in hinted])
+        kept = {piece.name: loan for piece, loan in zip(hinted, found, strict=True) if loan is not None}
+        contents = [content for piece in pieces if piece.name not in kept for content in _moving(piece)]
         base = memoryview(self._memory) if self._memory is not None else memoryview(b"")
-        tasks, first = [], 0
+        copies = iter(runs.copy(contents, base))
+        staged = []
         for piece in pieces:
-            targets = []
-            for content in piece.contents:
-                size = 0 if isinstance(content, Fixed) else content.size_bytes
-                targets.append(base[first : first + size])
-                first += _aligned(size)
-            tasks.append(partial(_copy, piece, targets, shelf, shelf.stamps.get(piece.name)))
-        shelf.stamps = {piece.name: stamp for piece in pieces if (stamp := piece.stamp()) is not None}
-        small = sum(piece.size_bytes for piece in pieces) < COPY_MIN_BYTES
-        return [task() for task in tasks] if small else durable.in_parallel(tasks)
+            if piece.name in kept:
+                staged.append(Ready(piece.name, same=kept[piece.name]))
+            else:
+                windows = tuple(c.view() if isinstance(c, Fixed) else next(copies) for c in piece.contents)
+                staged.append(Ready(piece.name, windows, fresh=piece.name in before))
+        return staged
+
+
+class Beside:
+    """Runs one piece of work at a time beside training: getting memory takes ten times as long as to copy into it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._thread: threading.Thread | None = None
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Have `work` done; a lack of memory is not told: whoever needs it asks again when this is over."""
+
+        def run() -> None:
+            with contextlib.suppress(MemoryError, OSError):
+                work()
+
+        self.wait()
+        self._thread = threading.Thread(target=run, name=self._name, daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when nothing is done any more."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
 
 def refuse_too_much(need_bytes: int) -> None:
@@ -70,30 +110,21 @@ def refuse_too_much(need_bytes: int) -> None:
         raise MemoryError(f"a copy takes {need_bytes} bytes, and {spare} are left before this process is killed for it")
 
 
-def _copy(piece: Piece, targets: Sequence[Window], shelf: Shelf, before: Hashable) -> Ready:
-    if before is not None and before == piece.stamp():
-        # The stamp is a hint only (writes through `.data` leave it as it is): the checksum decides.
-        same = shelf.lends(durable.checksum(piece.windows()))
-        if same is not None:
-            return Ready(piece.name, same=same)
-    windows = tuple(_one(content, target) for content, target in zip(piece.contents, targets, strict=True))
-    return Ready(piece.name, windows, fresh=before is not None)
+def _stamps(pieces: Sequence[Piece]) -> dict[str, Hashable]:
+    return {piece.name: stamp for piece in pieces if (stamp := piece.stamp()) is not None}
 
 
-def _one(content: Content, target: Window) -> Window:
-    if isinstance(content, Fixed):
-        return content.view()
-    content.copy_to(target)
-    return target
+def _kept(piece: Piece, shelf: Shelf) -> Loan | None:
+    """Return the file that holds these bytes already."""
+    return shelf.lends(durable.checksum(piece.windows()))
+
+
+def _moving(piece: Piece) -> list[Content]:
+    return [content for content in piece.contents if not isinstance(content, Fixed)]
 
 
 def _need(pieces: Sequence[Piece]) -> int:
-    contents = (content for piece in pieces for content in piece.contents if not isinstance(content, Fixed))
-    return sum(_aligned(content.size_bytes) for content in contents)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGN_BYTES) * ALIGN_BYTES
+    return runs.room_bytes([content.size_bytes for piece in pieces for content in _moving(piece)])
 
 
 def _touch(memory: mmap.mmap) -> None:

@@ -119,10 +119,14 @@ class TensorContent:
         if not self.size_bytes:
             return
         into = np.frombuffer(target, dtype=np.uint8)
-        if self.tensor.device.type == "cpu" and self.tensor.is_contiguous():
+        if self.address() is not None:
             np.copyto(into, _flat(self.tensor).numpy())
         else:
             torch.from_numpy(into).view(self.tensor.dtype).view(self.tensor.shape).copy_(self.tensor.detach())
+
+    def address(self) -> int | None:
+        plain = self.tensor.device.type == "cpu" and self.tensor.is_contiguous()
+        return int(self.tensor.data_ptr()) if plain else None
 
     def stamp(self) -> Hashable | None:
         """Return place, shape and autograd's count of in-place changes. Writes through `.data` are not counted."""

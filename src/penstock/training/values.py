@@ -40,6 +40,9 @@ INLINE_MAX_BYTES = 16 * 2**10
 OWN_FILE_MIN_BYTES = 2**20
 """A tensor of this size has a file of its own."""
 PACK_MAX_BYTES = 64 * 2**20
+DECIMAL_MAX_BITS = 2048
+"""Longer integers are written as hexadecimal text: Python refuses decimals of more digits than it was told, 640 at
+the least."""
 
 State = dict[str, Any]
 ReadBlob = Callable[[str], Window]
@@ -96,8 +99,11 @@ class _Encoder:
             raise UnsavableValue(
                 f"the state is nested deeper than {MAX_DEPTH} at {_place(path[:4])}...; does it hold itself?"
             )
-        if value is None or type(value) in (bool, int, str):
+        if value is None or type(value) in (bool, str):
             return value
+        if type(value) is int:
+            found = _integer(value)
+            return found if found is value else {"$int": found}
         if type(value) is float:
             return value if math.isfinite(value) else {"$float": str(value)}
         if type(value) is bytes:
@@ -185,13 +191,18 @@ class _Encoder:
             raise UnsavableValue(
                 f"{_place(path)} has a key of type {type(key).__name__} ({key!r}); expected str or int"
             )
-        return [key, self.node(item, (*path, str(key)))]
+        return [self.node(key, path), self.node(item, (*path, str(_integer(key) if type(key) is int else key)))]
 
     def _piece(self, path: tuple[str, ...], suffix: str, *contents: Any) -> str:
         words = re.sub(r"[^A-Za-z0-9_-]+", "_", ".".join(path))[:100] or "value"
         name = f"{len(self._pieces):04d}-{words}.{suffix}"
         self._pieces.append(Piece(name, contents))
         return name
+
+
+def _integer(value: int) -> int | str:
+    """Return `value`, or the text of it where that is long."""
+    return value if value.bit_length() <= DECIMAL_MAX_BITS else hex(value)
 
 
 def _place(path: tuple[str, ...]) -> str:
@@ -218,10 +229,12 @@ class _Decoder:
     def _tagged(self, tag: str, argument: Any) -> Any:
         if tag == "$float":
             return float(argument)
+        if tag == "$int":
+            return int(argument, 16)
         if tag == "$tuple":
             return tuple(self.value(item) for item in argument)
         if tag == "$items":
-            return {key: self.value(item) for key, item in argument}
+            return {self.value(key): self.value(item) for key, item in argument}
         if tag == "$tensor":
             return self._tensor(*argument)
         if tag == "$elsewhere" and self._get_tensor is not None:
