@@ -167,6 +167,8 @@ class World:
 
     def seen(self, job_id: int, rank: int = 0, state: str = "running", **fields: Any) -> reports.ReplicaSeen:
         number = fields.pop("attempt", None) or self.job(job_id).last_attempt
+        if state == "frozen":
+            fields.setdefault("suspension", self.job(job_id).attempt.suspensions)
         return reports.ReplicaSeen(reports.ReplicaKey(job_id, number, rank), state, **fields)
 
     def where(self, job_id: int, rank: int = 0) -> str:

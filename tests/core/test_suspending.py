@@ -5,7 +5,14 @@ import pytest
 from penstock.core.ledger.usage import usage_by_tenant
 from penstock.core.lifecycle.orders import FreezeReplica, StopReplica, ThawReplica
 from penstock.core.lifecycle.suspending import CANNOT_FREEZE, TOO_LONG
-from tests.core.builders import GIB, World, node, queues
+from penstock.core.model.cluster import Reservation, Tenant
+from penstock.core.model.events import ConfigChanged
+from penstock.core.model.jobs import ExitInfo
+from penstock.core.predict.forecast import Forecaster
+from penstock.core.predict.runtime import RuntimePredictor
+from penstock.core.room.victims import victim_cost
+from penstock.core.state import State
+from tests.core.builders import GIB, World, config, node, queues
 
 GONE = {"stop_sent": True}
 
@@ -165,6 +172,141 @@ def test_nobody_of_lower_priority_gets_its_cpus_and_one_of_higher_does():
     assert (w.phase(low), w.phase(higher)) == ("suspended", "starting")
 
 
+@pytest.mark.parametrize("count", [1, 100], ids=["few", "enough for waves"])
+def test_a_higher_one_that_cannot_start_keeps_it_from_nothing(count):
+    settings = {"allow_waiting_for_nodes": True}
+    w, low, high = suspended(**settings)
+    w.submit(0, cpus=99, priority=950)
+    lower = [w.submit(0, cpus=1, priority=50) for _ in range(count)]
+    w.exit_replica(high)
+    w.cycle()
+    assert w.phase(low) == "running"
+    assert {w.phase(job) for job in lower} == {"waiting"}
+
+
+def beside_lower(**settings):
+    """A job of four CPUs, suspended for one of two; a lesser one has the other two, and the first is over."""
+    w = World(node("a", 0, cpus=4), **settings)
+    low = w.submit(0, cpus=4, priority=400, on_preempt="suspend")
+    w.run(low)
+    high = w.submit(0, cpus=2, priority=900)
+    w.cycle()
+    freeze(w, low)
+    lesser = w.submit(0, cpus=2, priority=10)
+    w.run(high, lesser)
+    assert (w.phase(high), w.phase(lesser)) == ("running", "running")
+    assert w.cycle().preemptions == ()
+    w.exit_replica(high)
+    return w, low, lesser
+
+
+def test_where_lesser_ones_have_its_cpus_it_leaves_and_claims_them_back():
+    w, low, lesser = beside_lower()
+    (order,) = w.cycle().preemptions
+    assert (order.victim, order.rule) == (low, "elsewhere")
+    w.leave(low)
+    w.cycle()
+    assert w.job(lesser).attempt.stop.beneficiary == low
+    w.leave(lesser)
+    w.run(low)
+    assert w.phase(low) == "running"
+    assert w.job(low).preemptions == 0
+
+
+@pytest.mark.parametrize("why", ["guarantees", "never"])
+def test_it_stays_where_priority_alone_does_not_decide(why):
+    rules = {"guaranteed": (("cpus", 1_000),)} if why == "guarantees" else {"preemption": "never"}
+    other = {} if why == "guarantees" else rules
+    w = World(
+        node("a", 0, cpus=4), queues=(*queues("default", **other), *queues("high", **(rules if not other else {})))
+    )
+    low = w.submit(0, cpus=4, priority=400, on_preempt="suspend")
+    w.run(low)
+    high = w.submit(0, cpus=2, priority=900, queue="high")
+    w.cycle()
+    freeze(w, low)
+    lesser = w.submit(0, cpus=2, priority=10)
+    w.run(high, lesser)
+    w.exit_replica(high)
+    assert w.cycle().preemptions == ()
+    assert w.phase(low) == "suspended"
+
+
+def test_a_starving_job_waits_for_nobody_who_cannot_end():
+    w = World(node("a", 0, cpus=4), starvation_after_ms=20_000)
+    low = w.submit(0, cpus=4, memory_gib=40, priority=100, on_preempt="suspend")
+    w.run(low)
+    high = w.submit(0, cpus=4, memory_gib=8, priority=900)
+    w.cycle()
+    freeze(w, low)
+    w.run(high)
+    w.submit(0, cpus=4, memory_gib=40, priority=100)
+    w.tick(30_000)
+    w.cycle()
+    w.exit_replica(high)
+    w.cycle()
+    assert w.phase(low) == "running"
+
+
+def test_it_goes_on_on_a_node_that_is_being_drained():
+    w, low, high = suspended()
+    w.drain("a")
+    w.exit_replica(high)
+    w.cycle()
+    assert w.phase(low) == "running"
+
+
+def test_it_does_not_go_on_where_a_node_is_kept_for_others():
+    w, low, high = suspended()
+    kept = (Reservation("r", "t", w.now, w.now + 60_000, ("a",)),)
+    w.emit(ConfigChanged(config(tenants=(Tenant("default"), Tenant("t")), reservations=kept), "op"))
+    w.exit_replica(high)
+    w.cycle()
+    assert w.phase(low) == "suspended"
+    w.now += 60_000
+    w.cycle()
+    assert w.phase(low) == "running"
+
+
+def test_what_was_said_of_an_earlier_suspension_does_not_count_for_this_one():
+    w, low, high = suspended()
+    w.exit_replica(high)
+    w.cycle()
+    w.submit(0, cpus=4, priority=900)
+    w.cycle()
+    assert w.job(low).attempt.stop.reason == "suspended"
+    answers = w.report("a", w.seen(low, 0, "frozen", suspension=1), inventory=False)
+    assert w.phase(low) == "stopping"
+    assert answers == [FreezeReplica(w.seen(low).key, 2)]
+    w.report("a", w.seen(low, 0, "frozen", suspension=2), inventory=False)
+    assert w.phase(low) == "suspended"
+
+
+def test_a_suspended_job_that_runs_after_all_and_cannot_be_frozen_leaves():
+    w, low, _ = suspended()
+    w.report("a", w.seen(low, refused="no control groups"), inventory=False)
+    assert w.job(low).attempt.stop.rule == CANNOT_FREEZE
+
+
+def test_an_exit_counts_more_than_a_refusal_in_the_same_report():
+    w, low = crowded()
+    w.submit(0, cpus=4, priority=900)
+    w.cycle()
+    w.report("a", w.seen(low, 0, "exited", exit=ExitInfo(1), refused="no control groups"), inventory=False)
+    assert w.ended[low] == "failed"
+
+
+def test_what_it_costs_to_stop_it_leaves_out_the_time_in_which_it_stood_still():
+    w, low, high = suspended()
+    w.now += 500_000
+    w.exit_replica(high)
+    w.cycle()
+    w.now += 3_000
+    settings = w.state.config.settings
+    overhead = settings.checkpoint_cost_ms + settings.restart_cost_ms + 100 * settings.priority_cost_ms_per_point
+    assert victim_cost(w.job(low), settings, w.now) == 3_000 + overhead
+
+
 def test_what_is_left_when_everybody_was_looked_at_is_its_own():
     w = World(node("a", 1, cpus=8))
     low = w.submit(0, cpus=4, priority=100, on_preempt="suspend")
@@ -278,7 +420,7 @@ def test_a_lost_order_to_freeze_is_given_again():
     w, low = crowded()
     w.submit(0, cpus=4, priority=900)
     w.cycle()
-    assert [type(a) for a in w.report("a", w.seen(low), inventory=False)] == [FreezeReplica]
+    assert w.report("a", w.seen(low), inventory=False) == [FreezeReplica(w.seen(low).key, 1)]
     assert w.report("a", w.seen(low, 0, "frozen"), inventory=False) == []
 
 
@@ -288,6 +430,22 @@ def test_a_plan_to_resume_holds_only_while_the_cpus_are_free():
     plan = w.plan()
     assert len(plan.resumes) == 1
     w.submit(0, cpus=1, priority=900)
+    w.cycle()
+    assert w.apply(plan).dropped == 1
+    assert w.phase(low) == "suspended"
+
+
+def test_a_plan_to_resume_holds_only_within_the_maximum():
+    w = World(node("a", 0, cpus=8), queues=queues("default", max=(("cpus", 4_000),)))
+    low = w.submit(0, cpus=4, priority=100, on_preempt="suspend")
+    w.run(low)
+    high = w.submit(0, cpus=4, priority=900)
+    w.cycle()
+    freeze(w, low)
+    w.run(high)
+    w.exit_replica(high)
+    plan = w.plan()
+    w.submit(0, cpus=4, priority=900)
     w.cycle()
     assert w.apply(plan).dropped == 1
     assert w.phase(low) == "suspended"
@@ -310,3 +468,19 @@ def test_a_job_with_devices_is_stopped():
     w.submit(1, cpus=1, priority=900)
     w.cycle()
     assert w.job(low).attempt.stop.reason == "preempted"
+
+
+def test_what_is_learned_of_its_length_leaves_out_the_time_in_which_it_stood_still(monkeypatch):
+    learned = []
+    monkeypatch.setattr(
+        RuntimePredictor, "observe_end", lambda self, job_id, at_ms, **_: learned.append((job_id, at_ms))
+    )
+    w, low, high = suspended()
+    begun = w.job(low).attempt.allocated_ms
+    w.now += 70_000
+    w.exit_replica(high)
+    w.cycle()
+    w.now += 5_000
+    w.exit_replica(low)
+    Forecaster(State()).observe(w.records)
+    assert [at_ms - begun for job_id, at_ms in learned if job_id == low][:2] == [5_000 - 5_000, 5_000]

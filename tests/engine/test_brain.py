@@ -120,12 +120,14 @@ def test_only_a_running_program_is_frozen_and_that_is_told_once_it_is():
     agent = Agent()
     assert agent.order(FreezeReplica(KEY)) == []
     agent.run()
-    assert agent.order(FreezeReplica(KEY), FreezeReplica(KEY)) == [Freeze(KEY), Freeze(KEY)]
+    assert agent.order(FreezeReplica(KEY, 1), FreezeReplica(KEY, 1)) == [Freeze(KEY), Freeze(KEY)]
     assert agent.states() == {KEY: "running"}
     agent.brain.on_frozen(KEY)
     (seen,) = agent.report().report.replicas
-    assert seen.state == "frozen"
-    assert agent.order(FreezeReplica(KEY)) == []
+    assert (seen.state, seen.suspension) == ("frozen", 1)
+    assert agent.order(FreezeReplica(KEY, 2)) == []
+    (seen,) = agent.report().report.replicas
+    assert (seen.state, seen.suspension) == ("frozen", 2)
     assert agent.order(SaveReplica(KEY)) == []
 
 

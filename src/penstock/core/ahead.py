@@ -119,8 +119,12 @@ class Ahead:
         return heapq.merge((r for r in leaving if r.job.spec.ask.pool == pool), later, begun, key=_by_end)
 
     def _unknown(self, pool: PoolName) -> Iterable[Release]:
-        """Yield attempts of which nobody knows how long they run, the oldest first."""
+        """Yield attempts of which nobody knows how long they run, the oldest first.
+
+        One that is suspended is not among them: before it has its CPUs again it does not end.
+        """
         known = {*self._snapshot.stopping, *self.promised, *(job_id for _, job_id in self._snapshot.ends)}
+        known.update(self._snapshot.suspended)
         rest = [j for j in self._snapshot.running.values() if j.id not in known and j.spec.ask.pool == pool]
         for job in sorted(rest, key=lambda j: (j.attempt.allocated_ms if j.attempt else 0, j.id)):
             yield self._release(FOREVER_MS, job.id)

@@ -38,6 +38,7 @@ class Cycle:
         tries_max = strategy.victim_sets_tried_max(self._settings.victim_sets_tried_max)
         self._room = Room(board.cluster, board.shadows, board.tree, board.snapshot, board.now_ms, tries_max)
         self._ahead.promised = self._room.chosen
+        self._resumption = Resumption(board)
         self._admitted: dict[str, int] = {}
         self._verdicts: dict[ClassId, Verdict] = {}
         self._decided = 0
@@ -50,11 +51,10 @@ class Cycle:
         for job in sorted(self._snapshot.beneficiaries, key=lambda j: (not j.room_made, -j.spec.priority, j.id)):
             self._keep_room(job)
         self._look_after_starving()
-        resumption = Resumption(self._board)
-        resumption.before_lower_priority()
         if self._board.handled:
             self._order.set_back(())  # what has been started or is kept counts in the order of queues
-        start_waves(self._board)
+        if not self._resumption.left:
+            start_waves(self._board)
         while (cursor := self._order.peek()) is not None:
             if cursor.job.id in self._board.handled:
                 self._order.skip(cursor)
@@ -64,7 +64,7 @@ class Cycle:
                 self._order.drop(cursor)
         for class_id, job in self._order.backing_off:
             self._verdicts.setdefault(class_id, Verdict("backing_off", job.id))
-        resumption.whoever_fits()
+        self._resumption.whoever_fits(self._room.chosen)
         growth = Growth(self._cluster, self._tree, self._snapshot, self._now_ms)
         if self._board.elastic or self._snapshot.elastic:
             busy = self._ahead.busy | {job.spec.ask.pool for job in self._snapshot.beneficiaries}
@@ -72,7 +72,7 @@ class Cycle:
         return Plan(
             self._snapshot.seq,
             tuple(self._board.starts),
-            (*self._room.preemptions, *growth.preemptions),
+            (*self._room.preemptions, *self._resumption.preemptions, *growth.preemptions),
             self._verdicts,
             self._room.held,
             tuple(self._ahead.reserved),
@@ -80,7 +80,7 @@ class Cycle:
             strategy=f"{self._strategy.name}: {self._strategy.why}",
             pause_ms=self._strategy.batching_window_ms,
             again_ms=self._again_ms(growth),
-            resumes=tuple(resumption.resumes),
+            resumes=tuple(self._resumption.resumes),
             problems=tuple(f"policy {name}: {text}" for name, text in sorted(self._order.broken.items())),
         )
 
@@ -208,6 +208,7 @@ class Cycle:
     def _consider(self, cursor: Cursor) -> bool:
         """Decide about one job; return False when no other job of its class needs a look."""
         job, key = cursor.job, cursor.key
+        self._resumption.before(key.ask.pool, key.priority, self._room.chosen)
         if self._board.full:
             self._verdicts[cursor.class_id] = Verdict("cycle_full", job.id)
             return False

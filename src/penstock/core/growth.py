@@ -137,7 +137,7 @@ class Growth:
         if told_ms is not None:
             return told_ms
         length_ms = job.predicted_ms or job.spec.estimated_duration_ms or job.spec.time_limit_ms
-        ran_ms = self._now_ms - job.attempt.running_ms if job.attempt is not None and job.attempt.running_ms else 0
+        ran_ms = job.attempt.worked_ms(self._now_ms) if job.attempt is not None else 0
         return max(0, length_ms - ran_ms) if length_ms else ran_ms
 
     def _most(self, job: Job, size: int) -> int:

@@ -47,6 +47,10 @@ class Preemption(msgspec.Struct, frozen=True):
     """Its CPUs are room enough: it is frozen where it is, and keeps its memory."""
 
 
+MAY_GO_ON = ("", "node_draining")
+"""What is on a node that is being drained stays there until it ends: it may go on, too."""
+
+
 class Resume(msgspec.Struct, frozen=True):
     """A suspended attempt goes on where it is."""
 
@@ -152,15 +156,29 @@ class _Check:
             return False
         if not attempt.suspended_ms or attempt.stop is not None:
             return False
+        if not self._resumes_within_quota(job):
+            return False
         ask, after = job.placed.only_cpus(), dict[NodeName, NodeFree]()
         for replica in attempt.replicas:
             if replica.holds:
                 name, each = replica.place.node, ask.each_of(replica.rank)
                 free = after.get(name) or self._free.get(name) or self._state.derived.free[name]
-                if each.host.shortage(free.host):
+                if each.host.shortage(free.host) or free.closed not in MAY_GO_ON:
                     return False
                 after[name] = free.take(each, (), ())
         self._free.update(after)
+        return True
+
+    def _resumes_within_quota(self, job: Job) -> bool:
+        if self._tree is None:
+            return True
+        branch = self._tree.branches.get(job.spec.queue)
+        if branch is None:
+            return False
+        part, demand = self._tree.part(branch, job.spec.tenant), self._tree.cpus_of(job.placed)
+        if self._tree.block(part, demand) is not None:
+            return False
+        self._tree.charge(part, demand)
         return True
 
     def _within_quota(self, start: Start, job: Job) -> bool:

@@ -287,7 +287,9 @@ class State:
         order = StopOrder(event.reason, record.time_ms, event.grace_ms, event.beneficiary, event.rule, event.cost)
         state = tables.job_step(job.state, "stop_requested")
         preemptions = job.preemptions + (event.reason == "preempted")
-        self._put(replace(job, state=state, preemptions=preemptions, attempt=replace(attempt, stop=order)))
+        suspensions = attempt.suspensions + (event.reason == "suspended")
+        attempt = replace(attempt, stop=order, suspensions=suspensions)
+        self._put(replace(job, state=state, preemptions=preemptions, attempt=attempt))
         self.derived.stopping[job.id] = event.beneficiary
         beneficiary = self.jobs.get(event.beneficiary) if event.beneficiary is not None else None
         if beneficiary is not None and beneficiary.state == "waiting":

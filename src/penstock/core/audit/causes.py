@@ -31,7 +31,7 @@ def cause(record: ev.Record, state: State) -> Iterator[Check]:
             text = f"it had been suspended for {exact_duration(record.time_ms - since_ms)} of {exact_duration(most_ms)}"
             yield Check(TOO_LONG, record.time_ms - since_ms >= most_ms, text)
         case "preempted" if event.rule == CANNOT_FREEZE:
-            asked = attempt.stop is not None and attempt.stop.reason == "suspended"
+            asked = attempt.stop.reason == "suspended" if attempt.stop is not None else attempt.suspended_ms > 0
             yield Check(CANNOT_FREEZE, asked, "it was to be suspended, and its node could not freeze it")
         case "drained":
             closed = [n for n in nodes_of(attempt) if n in state.nodes and state.nodes[n].draining]

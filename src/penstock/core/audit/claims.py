@@ -22,6 +22,8 @@ from penstock.core.units import format_duration
 
 _DEVICES = 0
 _RESIZING = ("shrink", "grow", "idle")
+_OWN = ("grow", "idle", "elsewhere")
+"""Rules by which a job leaves for its own sake."""
 PlanAgain = Callable[[Snapshot, int], Plan]
 
 
@@ -56,6 +58,10 @@ def claim_checks(
             yield from case.reclaim()
         case "less_service":
             yield Check("less_service", *case.less_service())
+        case "elsewhere":
+            since_ms = victim.attempt.suspended_ms
+            text = f"it had been suspended for {format_duration(max(0, event.decided_ms - since_ms))}"
+            yield Check("elsewhere", since_ms > 0, text if since_ms else "it was not suspended")
         case "defrag":
             settings = snapshot.config.settings
             yield Check(
@@ -63,7 +69,7 @@ def claim_checks(
                 settings.defrag,
                 "jobs that can save may be moved" if settings.defrag else "nobody may be moved",
             )
-    if event.rule not in ("grow", "idle"):
+    if event.rule not in _OWN:
         yield Check("needed", *case.needed())
 
 

@@ -84,6 +84,7 @@ STOP_RULES: dict[str, str] = {
     "grow": "an elastic job goes on larger",
     "idle": "an elastic job that mostly waits goes on with half of its replicas (`elastic_shrink_idle`)",
     "defrag": "it moves, so that others fit",
+    "elsewhere": "it is suspended, and jobs of lower priority have its CPUs: it goes on where it gets a place",
     "suspended_too_long": "it was suspended for longer than suspended_max: it can go on elsewhere",
     "cannot_freeze": "it was to be suspended, and its node cannot freeze it",
 }

@@ -32,7 +32,7 @@ class Scene:
         self.spec, self.gang, self.tenant = job.spec, job.spec.ask, job.spec.tenant
         self.key: RequestClass = class_of(job, snapshot.config)
         self.pool = next((p for p in snapshot.config.pools if p.name == self.gang.pool), None)
-        self.quiet = not base.starts and all(p.rule in ("grow", "idle") for p in base.preemptions)
+        self.quiet = not base.starts and all(p.rule in ("grow", "idle", "elsewhere") for p in base.preemptions)
         """Whether the cycle would change nothing: then nobody but the job itself can come into its way."""
         cluster = planner.cluster
         self._shown = [cluster.free_of(i) for i in range(len(cluster.names))]

@@ -56,9 +56,7 @@ def survivors_grace_ms(job: Job, now_ms: int) -> int:
     """
     attempt = job.attempt
     assert attempt is not None
-    saved_ms = job.progress.checkpoint_ms if job.progress.checkpoint_attempt == attempt.number else 0
-    begun_ms = attempt.running_ms or attempt.allocated_ms
-    spared_ms = max(0, (attempt.suspended_ms or now_ms) - max(begun_ms, saved_ms))
+    spared_ms = attempt.unsaved_ms(job.progress.checkpoint_ms, now_ms)
     return min(job.spec.grace_ms, max(spared_ms, SURVIVORS_GRACE_MIN_MS))
 
 

@@ -60,6 +60,8 @@ class FreezeReplica(msgspec.Struct, frozen=True, tag=True):
     """Take all processor time from the replica; it keeps its memory."""
 
     key: ReplicaKey
+    number: int = 0
+    """Which suspension of the attempt this is."""
 
 
 class ThawReplica(msgspec.Struct, frozen=True, tag=True):
@@ -95,7 +97,13 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True):
     key: ReplicaKey
 
 
-_STOP_REASON: dict[str, StopReason] = {"shrink": "resized", "grow": "resized", "idle": "resized", "defrag": "moved"}
+_STOP_REASON: dict[str, StopReason] = {
+    "shrink": "resized",
+    "grow": "resized",
+    "idle": "resized",
+    "defrag": "moved",
+    "elsewhere": "moved",
+}
 
 Order = (
     StartReplica | StopReplica | FreezeReplica | ThawReplica | SaveReplica | InspectReplica | CheckNode | Acknowledge
@@ -130,8 +138,10 @@ def _change_order(job: Job, key: ReplicaKey) -> Order:
     assert job.attempt is not None
     stop = job.attempt.stop
     if stop is None:
-        return FreezeReplica(key) if job.attempt.suspended_ms else ThawReplica(key)
-    return FreezeReplica(key) if stop.reason == "suspended" else StopReplica(key, _grace(job, key.rank), stop.reason)
+        return FreezeReplica(key, job.attempt.suspensions) if job.attempt.suspended_ms else ThawReplica(key)
+    if stop.reason == "suspended":
+        return FreezeReplica(key, job.attempt.suspensions)
+    return StopReplica(key, _grace(job, key.rank), stop.reason)
 
 
 def check_orders(state: State, now_ms: int) -> list[Addressed]:
@@ -224,7 +234,8 @@ def _differing(job: Job, seen: ReplicaSeen) -> list[Order]:
     stopping = attempt.stop is not None and attempt.stop.reason != "suspended"
     freezing = not stopping and (attempt.stop is not None or attempt.suspended_ms > 0)
     wanted = "stopping" if stopping else "frozen" if freezing else "running"
-    if seen.state in (wanted, "starting", "stopping") and not (stopping and seen.state == "starting"):
+    late = wanted == "frozen" == seen.state and seen.suspension != attempt.suspensions
+    if seen.state in (wanted, "starting", "stopping") and not (stopping and seen.state == "starting") and not late:
         return []
     return [_change_order(job, seen.key)]
 
@@ -291,7 +302,8 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
         )
         if planted("cpus_given_before_frozen") and preemption.suspend:
             for rank in range(victim.ask.replica_total):
-                on_frozen(tx, tx.state.jobs[victim.id], Rank(rank))
+                now = tx.state.jobs[victim.id]
+                on_frozen(tx, now, Rank(rank), now.attempt.suspensions if now.attempt is not None else 0)
         if planted("released_before_gone"):
             for rank in range(victim.ask.replica_total):
                 gone = ExitInfo(problem="released before it was gone", stop_sent=True)

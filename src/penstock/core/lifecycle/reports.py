@@ -61,6 +61,8 @@ class ReplicaSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     state: SeenState
     pid: int = 0
     exit: ExitInfo | None = None
+    suspension: int = 0
+    """Which suspension it is frozen for."""
     refused: str = ""
     """Why it cannot be frozen, where that was asked for."""
 
@@ -169,10 +171,10 @@ def _on_seen(tx: Transaction, node: NodeName, seen: ReplicaSeen) -> None:
     number = job.attempt.number
     if seen.state in ("running", "frozen", "stopping") and replica.state == "allocated":
         tx.emit(ReplicaStarted(job.id, number, seen.key.rank, seen.pid))
-    if seen.refused:
+    if seen.state == "frozen":
+        on_frozen(tx, job, seen.key.rank, seen.suspension)
+    elif seen.refused and seen.state != "exited":
         stop_instead(tx, job)
-    elif seen.state == "frozen":
-        on_frozen(tx, job, seen.key.rank)
     elif seen.state == "exited":
         info = seen.exit or ExitInfo(problem="the node reported an exit without a status")
         if replica.state == "allocated" and not info.problem:

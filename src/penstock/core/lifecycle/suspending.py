@@ -10,11 +10,13 @@ TOO_LONG, CANNOT_FREEZE = "suspended_too_long", "cannot_freeze"
 """What gives the right to stop an attempt in earnest that was to be, or is, suspended."""
 
 
-def on_frozen(tx: Transaction, job: Job, rank: Rank) -> None:
+def on_frozen(tx: Transaction, job: Job, rank: Rank, suspension: int) -> None:
     """Note that a replica is frozen, where that was asked for; what was heard late changes nothing."""
     attempt = job.attempt
     assert attempt is not None
     if attempt.stop is None or attempt.stop.reason != "suspended" or attempt.replicas[rank].frozen:
+        return
+    if suspension != attempt.suspensions:
         return
     tx.emit(ReplicaFrozen(job.id, attempt.number, rank))
     suspend_when_frozen(tx, job.id)
@@ -34,12 +36,10 @@ def stop_instead(tx: Transaction, job: Job) -> None:
     attempt = job.attempt
     assert attempt is not None
     stop = attempt.stop
-    if stop is None or stop.reason != "suspended":
+    if stop.reason != "suspended" if stop is not None else not attempt.suspended_ms:
         return
-    grace_ms = job.spec.grace_ms
-    tx.emit(
-        AttemptStopRequested(job.id, attempt.number, "preempted", grace_ms, stop.beneficiary, stop.cost, CANNOT_FREEZE)
-    )
+    whom, cost = (stop.beneficiary, stop.cost) if stop is not None else (attempt.suspended_for, 0)
+    tx.emit(AttemptStopRequested(job.id, attempt.number, "preempted", job.spec.grace_ms, whom, cost, CANNOT_FREEZE))
 
 
 def end_long_suspensions(tx: Transaction) -> None:

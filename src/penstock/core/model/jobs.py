@@ -285,6 +285,18 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     idle_ms: int = 0
     """How long it was suspended, before this time."""
     suspended_for: JobId | None = None
+    suspensions: int = 0
+    """Orders to stand still so far: tells a report about this one from one about an earlier one."""
+
+    def held_ms(self, now_ms: int) -> int:
+        """Return how long it has held its places, not counting the time in which it was suspended."""
+        return max(0, (self.suspended_ms or now_ms) - self.allocated_ms - self.idle_ms)
+
+    def unsaved_ms(self, checkpoint_ms: int, now_ms: int) -> int:
+        """Return how much work would be lost with it, its newest checkpoint being of that time (unix ms; 0: none)."""
+        worked_ms = self.worked_ms(now_ms)
+        saved = checkpoint_ms > self.running_ms
+        return min(worked_ms, max(0, (self.suspended_ms or now_ms) - checkpoint_ms)) if saved else worked_ms
 
     def worked_ms(self, now_ms: int) -> int:
         """Return how long it has run, not counting the time in which it was suspended."""

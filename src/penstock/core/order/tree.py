@@ -215,6 +215,10 @@ class QueueTree:
         devices = tuple(sorted(models.items()))
         return self.vector(Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, devices))
 
+    def cpus_of(self, ask: GangAsk) -> tuple[int, ...]:
+        """Return the CPUs of a gang alone: what a suspended attempt counts for again when it goes on."""
+        return self.vector(Charge(0, ask.host_total.cpu_milli, 0, 0, ()))
+
     def charge(self, branch: Branch, demand: Sequence[int], sign: int = 1) -> None:
         """Count `demand` for a queue and every queue above it."""
         devices, cpus, memory, jobs = sign * demand[0], sign * demand[1], sign * demand[2], sign * demand[3]

@@ -67,10 +67,13 @@ class Forecaster:
         self._fresh: list[JobId] = []
         self._sweep: Iterator[JobId] = iter(())
         self._swept_ms = self._late_ms = 0
+        self._idle_ms: dict[JobId, int] = {}
+        """How long attempts were suspended; less the beginning of a suspension that lasts (unix ms)."""
         for job in sorted(state.jobs.values(), key=lambda j: j.id):
             self.predictor.observe_submit(job.id, features_of(job.spec, job.user), job.submitted_ms)
             if job.attempt is not None:
                 self.predictor.observe_start(job.id, job.attempt.allocated_ms)
+                self._idle_ms[job.id] = job.attempt.idle_ms - job.attempt.suspended_ms
 
     def observe(self, records: Iterable[ev.Record]) -> None:
         """Take in records of the log."""
@@ -83,11 +86,15 @@ class Forecaster:
                     self._fresh.append(event.job_id)
                 case ev.AttemptAllocated():
                     self.predictor.observe_start(event.job_id, record.time_ms)
+                case ev.AttemptSuspended():
+                    self._idle_ms[event.job_id] = self._idle_ms.get(event.job_id, 0) - record.time_ms
+                case ev.AttemptResumed():
+                    self._idle_ms[event.job_id] = self._idle_ms.get(event.job_id, 0) + record.time_ms
                 case ev.AttemptEnded():
-                    how = event.outcome
+                    how, idle_ms = event.outcome, self._idle_ms.pop(event.job_id, 0)
                     self.predictor.observe_end(
                         event.job_id,
-                        record.time_ms,
+                        record.time_ms - (idle_ms if idle_ms >= 0 else idle_ms + record.time_ms),
                         by_itself=how in ("succeeded", "failed"),
                         final=False,
                         leaves=how in ("cancelled", "time_limit"),
@@ -134,7 +141,7 @@ class Forecaster:
             return 0, 0
         if job.attempt is None:
             return max(1, curve.mean_ms()), max(1, curve.quantile_ms(SURE_PERMILLE))
-        age_ms = max(0, now_ms - job.attempt.allocated_ms)
+        age_ms = job.attempt.held_ms(now_ms)
         least_ms = max(1, age_ms + age_ms // OVERTIME_SHARE)
         expected_ms = max(least_ms, curve.quantile_ms(RUNNING_PERMILLE, age_ms))
         return expected_ms, max(expected_ms, curve.quantile_ms(SURE_PERMILLE, age_ms))
@@ -144,7 +151,7 @@ def _differs(job: Job, expected_ms: int, most_ms: int, now_ms: int) -> bool:
     if job.attempt is None:
         known, found = (job.predicted_ms, job.predicted_most_ms), (expected_ms, most_ms)
         return [*map(length_step, known)] != [*map(length_step, found)]
-    left_ms = job.attempt.allocated_ms + job.predicted_ms - now_ms
+    left_ms = job.predicted_ms - job.attempt.held_ms(now_ms)
     return MOVED_SHARE * abs(expected_ms - job.predicted_ms) > left_ms
 
 

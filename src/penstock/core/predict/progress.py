@@ -27,7 +27,7 @@ def noted(job: Job, event: ProgressNoted, time_ms: int) -> Job:
     before, attempt = job.progress, job.attempt
     assert attempt is not None
     mark = Mark(event.step, (attempt.suspended_ms or time_ms) - attempt.idle_ms)
-    goes_on = before.noted_attempt == event.attempt and before.first.step <= event.step
+    goes_on = before.noted_attempt == event.attempt and before.first.at_ms > 0 and before.first.step <= event.step
     told = replace(
         before,
         gauges=event.gauges,
@@ -71,7 +71,7 @@ def told_end_ms(job: Job) -> int:
     It does not move as time passes: only a note, or a suspension, moves it.
     """
     attempt, told = job.attempt, job.progress
-    if attempt is None or told.noted_attempt != attempt.number:
+    if attempt is None or told.noted_attempt != attempt.number or not told.noted.at_ms:
         return 0
     each_us, total = step_us(told), told.gauges.total_steps
     if not each_us or not total:

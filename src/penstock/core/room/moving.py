@@ -30,7 +30,7 @@ def move_cost(job: Job, settings: Settings, now_ms: int) -> int:
     assert attempt is not None
     lost_ms = 0
     if not job.spec.checkpoint.request_signal:
-        lost_ms = max(0, now_ms - max(attempt.running_ms, job.progress.checkpoint_ms))
+        lost_ms = attempt.unsaved_ms(job.progress.checkpoint_ms, now_ms)
     width = max(job.ask.device_total, job.ask.replica_total)
     return shrink_cost(job, settings) + width * lost_ms
 

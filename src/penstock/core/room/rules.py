@@ -2,4 +2,6 @@
 
 from typing import Literal
 
-PreemptionRuleName = Literal["lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag"]
+PreemptionRuleName = Literal[
+    "lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag", "elsewhere"
+]

@@ -53,10 +53,7 @@ def victim_cost(job: Job, settings: Settings, now_ms: int) -> int:
     In device-milliseconds; width is devices held, or replicas for a job without devices. At least 1.
     """
     attempt = job.attempt
-    if attempt is None or not attempt.running_ms:
-        lost_ms = 0
-    else:
-        lost_ms = max(0, (attempt.suspended_ms or now_ms) - max(attempt.running_ms, job.progress.checkpoint_ms))
+    lost_ms = attempt.unsaved_ms(job.progress.checkpoint_ms, now_ms) if attempt is not None else 0
     ask = job.ask
     width = max(ask.device_total, ask.replica_total)
     overhead_ms = settings.checkpoint_cost_ms + settings.restart_cost_ms

@@ -114,6 +114,8 @@ class Entry(msgspec.Struct):
     kill_at_ms: int | None = None
     kill_sent: bool = False
     problem: str = ""
+    suspension: int = 0
+    """The last one that was asked for."""
     refused: str = ""
     """Why it could not be frozen, until that was told."""
     exit: ExitInfo | None = None
@@ -211,7 +213,7 @@ class Brain:
         if isinstance(order, StopReplica):
             return self._stop(order, entry, now_ms)
         if isinstance(order, FreezeReplica):
-            return [Freeze(order.key)] if entry is not None and entry.state == "running" else []
+            return self._freeze(order, entry) if entry is not None else []
         if isinstance(order, ThawReplica):
             return self._thaw(entry) if entry is not None else []
         if self.leaving and entry is None:
@@ -244,6 +246,16 @@ class Brain:
         if first:
             entry.stop_sent = True
             return [AskToStop(order.key)]
+        return []
+
+    def _freeze(self, order: FreezeReplica, entry: Entry) -> list[Action]:
+        """Freeze a replica; say again that it is frozen where it is."""
+        if entry.state not in ("running", "frozen"):
+            return []
+        entry.suspension = order.number
+        if entry.state == "running":
+            return [Freeze(entry.key)]
+        self._changed.add(entry.key)
         return []
 
     def _thaw(self, entry: Entry) -> list[Action]:
@@ -289,7 +301,7 @@ class Brain:
         problem = entry.problem or info.problem
         stop_sent = info.stop_sent or (entry.stop_sent and not entry.problem)
         entry.exit = msgspec.structs.replace(info, stop_sent=stop_sent, problem=problem)
-        entry.state = "exited"
+        entry.state, entry.refused = "exited", ""
         self._changed.add(key)
 
     def on_progress(self, seen: ProgressSeen) -> None:
@@ -378,7 +390,8 @@ class Brain:
 
     def _seen(self, entry: Entry) -> ReplicaSeen:
         refused, entry.refused = entry.refused, ""
-        return ReplicaSeen(entry.key, entry.state, entry.pid, entry.exit, refused)
+        suspension = entry.suspension if entry.state == "frozen" else 0
+        return ReplicaSeen(entry.key, entry.state, entry.pid, entry.exit, suspension, refused)
 
     def due_ms(self, *, connected: bool) -> int | None:
         """Return when `on_time` or, while connected, `next_report` has something to do; None when nothing is due.

@@ -10,7 +10,7 @@ from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 FRAME_MAX_BYTES = 64 * 2**20
 _HEADER = struct.Struct(">I")
 

@@ -120,6 +120,8 @@ class Engine:
         if attempt.running_ms:
             self._begin(job, known, attempt.running_ms + attempt.idle_ms, restored=True)
             self._runs[job.id].suspended_ms = attempt.suspended_ms
+            if attempt.suspended_ms:
+                self.push(attempt.suspended_ms + self.state.config.settings.suspended_max_ms, on.TIME)
         else:
             self.push(attempt.allocated_ms + self.physics.start_ms, on.STARTED, job.id, attempt.number)
         if attempt.stop is not None:
@@ -377,7 +379,8 @@ class Engine:
             run.leaving = False
             for replica in _replicas(job):
                 if replica.holds and replica.place.node not in self._dark:
-                    on_frozen(tx, tx.state.jobs[job_id], replica.rank)
+                    suspension = job.attempt.suspensions if job.attempt is not None else 0
+                    on_frozen(tx, tx.state.jobs[job_id], replica.rank, suspension)
         else:
             self._exit(tx, job_id, number, SAVED if self.lives[job_id].work.saves else KILLED)
 

@@ -124,8 +124,8 @@ def _play(
 
 
 def _age_ms(job: Job, now_ms: int) -> int:
-    """Return for how long its attempt has held its places; 0 when it waits."""
-    return max(0, now_ms - job.attempt.allocated_ms) if job.attempt is not None else 0
+    """Return for how long its attempt has held its places, not counting suspensions; 0 when it waits."""
+    return job.attempt.held_ms(now_ms) if job.attempt is not None else 0
 
 
 def _told_ms(job: Job, age_ms: int, draw: random.Random) -> int | None:
@@ -133,10 +133,10 @@ def _told_ms(job: Job, age_ms: int, draw: random.Random) -> int | None:
     end_ms = told_end_ms(job)
     if not end_ms or job.attempt is None or draw.random() >= BELIEVED:
         return None
-    left_ms = max(TOLD_LEAST_MS, end_ms - job.attempt.allocated_ms - age_ms)
+    left_ms = max(TOLD_LEAST_MS, end_ms - job.attempt.idle_ms - job.attempt.allocated_ms - age_ms)
     found = age_ms + max(1, round(left_ms * math.exp(draw.gauss(0.0, TOLD_SPREAD))))
     limit_ms = job.spec.time_limit_ms
-    return max(min(found, limit_ms + job.attempt.idle_ms), age_ms + 1) if limit_ms else found
+    return max(min(found, limit_ms), age_ms + 1) if limit_ms else found
 
 
 def declared_lengths(draw: random.Random) -> LengthOf:
