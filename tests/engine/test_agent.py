@@ -282,7 +282,7 @@ def test_whoever_does_not_speak_the_protocol_is_hung_up_on(server, junk):
 def test_a_wrong_token_or_version_is_told_and_hung_up_on(server):
     for hello, words in (
         (p.AgentHello(1, "guess", node("n1"), "i"), "token is not this server's"),
-        (p.AgentHello(9, "secret-of-this-server", node("n1"), "i"), "protocol 9 is not spoken here, 1 is"),
+        (p.AgentHello(9, "secret-of-this-server", node("n1"), "i"), "protocol 9 is not spoken here, 2 is"),
     ):
         (body,) = p.Deframer().feed(answers(server.port, p.frame(hello)))
         assert words in p.decode_to_agent(body).reason
