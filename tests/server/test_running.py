@@ -30,7 +30,7 @@ else:
     link.sendall(("rank %d on node %s" % (rank, os.environ["NODE_RANK"])).encode())
     print(link.recv(99).decode(), flush=True)
 """
-STRONG = choose(f"penstock-test-{os.getpid()}")
+STRONG = choose(f"penstock-probe-{os.getpid()}")
 STRONG.close()
 needs_groups = pytest.mark.skipif(STRONG.kind.startswith("sessions"), reason="no writable control groups here")
 COUNTER = str(ROOT / "examples" / "shell_counter.sh")

@@ -6,7 +6,8 @@ from penstock.core.model.events import AttemptEnded, AttemptStopRequested, JobFi
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobState, Outcome, StopReason
 
-SURVIVORS_GRACE_MIN_MS = 1_000
+SURVIVORS_GRACE_MIN_MS = 10_000
+"""One that is stuck saves from beside itself, after up to 5 s in which it might have come to a border."""
 _STOP_OUTCOME: dict[StopReason, Outcome] = {
     "preempted": "preempted",
     "cancelled": "cancelled",
