@@ -109,7 +109,7 @@ def main() -> None:
     options = parse_arguments()
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)
-    with training.session(options.dir, interval_s=options.interval_s) as run:
+    with training.session(options.dir, interval_s=options.interval_s, clean_up=False) as run:
         join_group()
         trainer = Trainer(options)
         state = run.resume(None)
