@@ -11,7 +11,7 @@ from tests.server.harness import Jobs, until
 COMMANDS = (
     *("up", "down", "run", "submit", "plan", "ps", "show", "logs", "explain", "cancel", "checkpoint"),
     *("nodes", "drain", "queue", "alerts", "defrag", "report", "schema"),
-    *("sim", "capacity", "whatif", "eta", "audit", "import", "checkpoints"),
+    *("sim", "capacity", "whatif", "eta", "audit", "import", "checkpoints", "bill"),
 )
 
 

@@ -9,6 +9,7 @@ from penstock.core.lifecycle import orders, requests
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Tenant
 from penstock.core.model.jobs import CheckpointSpec, Dependency, ExitInfo, ReplicaPlace
+from penstock.core.model.prices import Billing, Price, Tariff
 from penstock.core.model.resources import Resources
 from tests.core.builders import World, ask, cluster, config, job_spec, node, queues
 from tests.core.test_backfill import half_full, reserved
@@ -127,14 +128,14 @@ def test_what_live_jobs_still_need_may_not_be_taken_away():
     pools, tenants = (Pool("default"), Pool("p")), (Tenant("default"), Tenant("t"))
     w = World(node("a", 1, pool="p"), queues=queues("default", "q"), pools=pools, tenants=tenants)
     w.submit(1, queue="q", pool="p", tenant="t")
-    found = requests.config_problems(w.state, ClusterConfig())
+    found = requests.config_problems(w.state, ClusterConfig(), w.now)
     assert [(p.code, p.field, p.value) for p in found] == [
         ("still_used", "queues", "q"),
         ("still_used", "tenants", "t"),
         ("still_used", "pools", "p"),
     ]
-    assert requests.config_problems(w.state, w.state.config) == []
-    assert requests.config_problems(cluster(1, 1).state, ClusterConfig(queues=())) == []
+    assert requests.config_problems(w.state, w.state.config, w.now) == []
+    assert requests.config_problems(cluster(1, 1).state, ClusterConfig(queues=()), 0) == []
 
 
 def test_waiting_jobs_go_to_the_classes_that_a_new_policy_gives_them():
@@ -240,3 +241,30 @@ def test_an_exit_reported_after_the_loss_of_its_node_ends_no_hold_twice():
 
 def test_resources_are_subtracted_one_by_one():
     assert Resources(5, 6, 7, 8) - Resources(1, 2, 3, 5) == Resources(4, 4, 4, 3)
+
+
+NOW = 1_000_000
+OLD = Price("device", 5, 0), Price("device", 7, 2 * NOW)
+
+
+@pytest.mark.parametrize(
+    ("after", "names"),
+    [
+        (OLD, []),
+        ((OLD[0], Price("device", 9, NOW + 1)), []),
+        ((OLD[0],), []),
+        ((*OLD, Price("cpu", 1, NOW + 1)), []),
+        ((OLD[1],), ["device"]),
+        ((*OLD, Price("cpu", 1, NOW)), ["cpu"]),
+        ((Price("device", 6, 0), OLD[1]), ["device", "device"]),
+        ((), ["device"]),
+    ],
+)
+def test_a_price_that_has_begun_is_never_another(after, names):
+    w = World(billing=Billing(Tariff(OLD)))
+    found = requests.config_problems(w.state, ClusterConfig(billing=Billing(Tariff(after))), NOW)
+    assert [(p.code, p.value) for p in found] == [("past_price", name) for name in names]
+
+
+def test_the_first_prices_may_begin_at_any_time():
+    assert requests.config_problems(World().state, ClusterConfig(billing=Billing(Tariff(OLD))), NOW) == []

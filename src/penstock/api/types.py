@@ -5,6 +5,7 @@ import msgspec
 from penstock.core.choose.pareto import Scores
 from penstock.core.errors import Problem
 from penstock.core.explain.types import Explanation
+from penstock.core.ledger.bill import Bill
 from penstock.core.stuck import Alert
 
 
@@ -272,6 +273,14 @@ class UsageView(msgspec.Struct, frozen=True):
 
 class UsageList(msgspec.Struct, frozen=True):
     tenants: list[UsageView]
+
+
+class BillList(msgspec.Struct, frozen=True):
+    """What tenants owe for [from_ms, until_ms)."""
+
+    from_ms: int
+    until_ms: int
+    bills: list[Bill]
 
 
 class Health(msgspec.Struct, frozen=True):

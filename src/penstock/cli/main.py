@@ -362,6 +362,20 @@ def whatif(
 
 
 @app.command()
+def bill(
+    tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
+    month: Annotated[str, typer.Option(help="Such as 2026-11; by default the present one, up to now.")] = "",
+    data: DataOption = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Every line, for a spreadsheet.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show what each tenant owes for a month, and for what."""
+    from penstock.cli import bill as work
+
+    work.show_bills(tenant, month, data, as_json=json, as_csv=as_csv)
+
+
+@app.command()
 def eta(
     jobs: Annotated[list[int] | None, typer.Argument(help="Numbers of waiting jobs; none: all of them.")] = None,
     calibration: Annotated[bool, typer.Option("--calibration", help="How right such estimates were.")] = False,

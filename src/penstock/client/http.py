@@ -145,6 +145,11 @@ class Client:
     def usage(self) -> list[api.UsageView]:
         return self._call("GET", "/usage", api.UsageList).tenants
 
+    def bills(self, tenant: str = "", month: str = "") -> api.BillList:
+        """Return what tenants owe for a month such as `2026-11`, by default for the present one."""
+        wanted = {"tenant": tenant, "month": month}
+        return self._call("GET", "/bill", api.BillList, query={name: text for name, text in wanted.items() if text})
+
     def events(self, after: int = 0, limit: int = 10_000) -> list[Record]:
         return self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
 

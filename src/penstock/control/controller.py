@@ -87,7 +87,7 @@ class Controller:
         tx = Transaction(self.state, self._clock.unix_ms())
         tx.emit(ev.LeaderElected(self.epoch, self._name, __version__))
         if config is not None and config != self.state.config:
-            problems = requests.config_problems(self.state, config)
+            problems = requests.config_problems(self.state, config, tx.now_ms)
             if problems:
                 raise InvalidInput("the cluster file takes away what live jobs need", problems=problems)
             tx.emit(ev.ConfigChanged(config, UserName("server")))
@@ -195,7 +195,7 @@ class Controller:
                 )
                 return msg.Done(found)
             case msg.Configure():
-                refused = requests.config_problems(self.state, request.config)
+                refused = requests.config_problems(self.state, request.config, tx.now_ms)
                 if refused:
                     return requests.Refusal("conflict", tuple(refused))
                 tx.emit(ev.ConfigChanged(request.config, request.by))

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
+from penstock.control.calendar import zone_problem
 from penstock.core.clusterfile import ClusterFile, parse_cluster
 from penstock.core.errors import InvalidInput, Problem, nearest
 from penstock.core.model.cluster import ClusterConfig
@@ -14,6 +16,8 @@ from penstock.imports import Imported, to_cluster_file
 
 SECTIONS = {"queue": "queues", "pool": "pools", "tenant": "tenants", "setting": "settings"}
 """Sections of a cluster file in the singular, as people name one entry of them."""
+NOT_WRITTEN = ("reservations", "candidates", "billing")
+"""What a configuration has that is not written out to be changed: it stays as it is."""
 
 
 def read_cluster_file(path: Path) -> ClusterFile:
@@ -27,10 +31,17 @@ def read_cluster_file(path: Path) -> ClusterFile:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
         raise InvalidInput(f"{path} is no YAML: {error}") from error
-    parsed, problems = parse_cluster(raw, installed_policies())
+    parsed, problems = _parsed(raw)
     if problems:
         raise InvalidInput(f"{path} has {len(problems)} problem(s)", problems=problems)
     return parsed
+
+
+def _parsed(raw: object) -> tuple[ClusterFile, list[Problem]]:
+    """Check a cluster file with what only this machine knows: its policies and time zones."""
+    parsed, problems = parse_cluster(raw, installed_policies())
+    unknown = zone_problem(parsed.config.billing.time_zone)
+    return parsed, [*problems, unknown] if unknown is not None else problems
 
 
 def with_changes(config: ClusterConfig, changes: Sequence[str]) -> ClusterConfig:
@@ -50,10 +61,11 @@ def with_changes(config: ClusterConfig, changes: Sequence[str]) -> ClusterConfig
         if not equals:
             raise _bad(change, "expected PATH=VALUE, such as queue.research.max.devices=16")
         _set(raw, change, path.split("."), yaml.safe_load(value) if value else None)
-    parsed, problems = parse_cluster(raw, installed_policies())
+    parsed, problems = _parsed(raw)
     if problems:
         raise InvalidInput(f"{', '.join(changes)}: {len(problems)} problem(s)", problems=problems)
-    return parsed.config
+    kept = {name: getattr(config, name) for name in NOT_WRITTEN if name not in raw}
+    return msgspec.structs.replace(parsed.config, **kept)
 
 
 def _set(raw: dict[str, Any], change: str, path: Sequence[str], value: object) -> None:

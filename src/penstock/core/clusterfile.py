@@ -1,4 +1,4 @@
-"""Cluster files: plain data to pools, tenants, the queue tree, reservations, settings and virtual nodes.
+"""Cluster files: plain data to pools, tenants, the queue tree, reservations, prices, settings and virtual nodes.
 
 All problems are found, not the first.
 """
@@ -9,6 +9,7 @@ from typing import Any, cast, get_args, get_type_hints
 import msgspec
 
 from penstock.core.amounts import format_time, parse_milli, parse_part_milli, parse_time_ms
+from penstock.core.billingfile import read_billing
 from penstock.core.errors import Problem, nearest
 from penstock.core.extension import NAME_CHARACTERS as NAME_CHARACTERS
 from penstock.core.extension import Policies
@@ -24,7 +25,7 @@ SPEED_MAX_MILLI = 10**9
 POOL_KINDS = ("gpu", "npu", "cpu", "mixed")
 PLACEMENTS: tuple[str, ...] = get_args(c.PlacementPolicy)
 BACKFILL_RULES: tuple[str, ...] = get_args(c.BackfillRule)
-SECTIONS = ("pools", "tenants", "queues", "root_policy", "reservations", "candidates", "settings", "nodes")
+SECTIONS = ("pools", "tenants", "queues", "root_policy", "reservations", "candidates", "billing", "settings", "nodes")
 
 Entries = list[tuple[Reader, Mapping[str, Any]]]
 
@@ -79,6 +80,7 @@ def parse_cluster(raw: object, policies: Policies | None = None) -> tuple[Cluste
         root_policy=read_policy(top, "root_policy", raw.get("root_policy", "priority"), policies or {}),
         reservations=tuple(_reservation(r, e) for r, e in reservations),
         candidates=_candidates(top, raw.get("candidates") or []),
+        billing=read_billing(Reader("billing", problems), raw.get("billing") or {}),
     )
     declared = tuple(_node(r, e) for r, e in nodes)
     problems += tree_problems(config.queues, [r.where for r, _ in queues])

@@ -16,7 +16,7 @@ class Reader:
         self.where, self.problems = where, problems
 
     def path(self, field: str) -> str:
-        return f"{self.where}.{field}" if self.where else field
+        return f"{self.where}.{field}" if self.where and field else self.where or field
 
     def wrong(self, field: str, value: object, expected: str, *, code: str = "bad_value", hint: str = "") -> None:
         found = shown(value)

@@ -30,6 +30,7 @@ from penstock.server import views
 from penstock.server.answers import ApiError, answer, problem
 from penstock.server.auth import Principal
 from penstock.server.backend import Backend
+from penstock.server.bill import bill_routes
 from penstock.server.foresight import Foresight
 from penstock.server.openapi import describe, returns
 
@@ -71,6 +72,7 @@ def create_app(backend: Backend, foresight: Foresight) -> FastAPI:
     _scheduling_routes(app, backend, caller)
     _foresight_routes(app, foresight, caller)
     _event_routes(app, backend, caller)
+    bill_routes(app, backend, caller)
     describe(app)
     return app
 

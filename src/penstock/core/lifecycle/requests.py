@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.amounts import format_time
 from penstock.core.errors import Problem, nearest
 from penstock.core.lifecycle.ending import dependency_met, finish, unmet_text
 from penstock.core.lifecycle.transaction import Transaction
@@ -19,6 +20,7 @@ from penstock.core.model.events import (
 )
 from penstock.core.model.ids import JobId, NodeName, QueueName, UserName
 from penstock.core.model.jobs import Dependency, DependencyKind, GangAsk, JobSpec, JobState, RequestClass
+from penstock.core.model.prices import Price
 from penstock.core.place.fit import REASON_TEXT
 from penstock.core.place.free import empty
 from penstock.core.place.gang import NoFit, place_gang
@@ -225,8 +227,8 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
     return Submitted(tuple(JobId(first + i) for i in range(total)))
 
 
-def config_problems(state: State, config: ClusterConfig) -> list[Problem]:
-    """Return what a new configuration takes away though live jobs still need it."""
+def config_problems(state: State, config: ClusterConfig, now_ms: int) -> list[Problem]:
+    """Return what a new configuration takes away though live jobs still need it, and prices of the past it changes."""
     problems = []
     live = list(state.jobs.values())
     for field, kept, used in (
@@ -237,6 +239,22 @@ def config_problems(state: State, config: ClusterConfig) -> list[Problem]:
         for name in sorted(used - kept):
             text = f"{field}: '{name}' is missing, and live jobs belong to it"
             problems.append(Problem("still_used", field, text, name, "keep it until they have ended"))
+    return problems + _price_problems(state.config.billing.tariff.prices, config.billing.tariff.prices, now_ms)
+
+
+def _price_problems(before: Sequence[Price], after: Sequence[Price], now_ms: int) -> list[Problem]:
+    """Return prices that have begun and are not what they were. The first prices of all may begin at any time."""
+    begun = {price for price in before if price.from_ms <= now_ms}
+    changed = begun.symmetric_difference(price for price in after if price.from_ms <= now_ms) if begun else set()
+    hint = f"declare another price from a later time on, such as {format_time(now_ms + 86_400_000)}"
+    problems = []
+    for price in sorted(changed, key=lambda p: (p.resource, p.model, p.from_ms, p.micro_per_hour)):
+        name = price.model or price.resource
+        field = "billing.prices"
+        text = (
+            f"{field}: the price for {name} from {format_time(price.from_ms)} on has begun: what it was cannot change"
+        )
+        problems.append(Problem("past_price", field, text, name, hint))
     return problems
 
 

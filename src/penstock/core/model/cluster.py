@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
+from penstock.core.model.prices import Billing
 from penstock.core.model.resources import Device, Resources
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
@@ -224,6 +225,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     reservations: tuple[Reservation, ...] = ()
     candidates: tuple[PlacementPolicy, ...] = ()
     """Placement strategies that each cycle is planned with and weighed by objectives; none: the pools' own only."""
+    billing: Billing = Billing()
 
     @cached_property
     def queue_by_name(self) -> dict[QueueName, Queue]:

@@ -1,0 +1,59 @@
+"""`penstock bill`: what each tenant owes for a month, and for what."""
+
+import csv
+import sys
+from pathlib import Path
+
+import typer
+
+from penstock.cli.options import client_of
+from penstock.cli.output import console, plain, print_json, table
+from penstock.core.amounts import format_time
+from penstock.core.ledger.bill import Bill, Line, money
+from penstock.core.ledger.pricing import GIB
+from penstock.core.model.prices import HOUR_MS
+
+LINES_MAX = 30
+COLUMNS = ("tenant", "queue", "user", "job", "name", "resource", "model", "unit_hours", "per_hour", "rate", "amount")
+
+
+def show_bills(tenant: str, month: str, data: Path | None, *, as_json: bool, as_csv: bool) -> None:
+    found = client_of(data).bills(tenant, month)
+    if as_json:
+        print_json(found)
+        return
+    if as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow((*COLUMNS, "currency"))
+        for bill in found.bills:
+            writer.writerows((bill.tenant, *_cells(line, bill.digits, ""), bill.currency) for line in bill.lines)
+        return
+    typer.echo(f"from {format_time(found.from_ms)} until {format_time(found.until_ms)}")
+    for bill in found.bills:
+        _print_bill(bill)
+    if not found.bills:
+        typer.echo("nobody held anything")
+
+
+def _print_bill(bill: Bill) -> None:
+    total = f"{money(bill.total, bill.digits)} {bill.currency}"
+    typer.echo(f"\n{bill.tenant}: {total}")
+    dearest = sorted(bill.lines, key=lambda line: -line.amount)[:LINES_MAX]
+    rows = [tuple(map(plain, _cells(line, bill.digits, ","))) for line in dearest]
+    if rows:
+        console().print(table(COLUMNS[1:], rows, right=("job", "unit_hours", "per_hour", "rate", "amount")))
+    left = bill.lines[LINES_MAX:] if len(bill.lines) > LINES_MAX else ()
+    if left:
+        rest = bill.total - sum(line.amount for line in dearest)
+        typer.echo(
+            f"and {len(left):,} more lines of {money(rest, bill.digits)} {bill.currency} together (--csv has all)"
+        )
+
+
+def _cells(line: Line, digits: int, comma: str) -> tuple[str, ...]:
+    unit = GIB if line.resource == "memory" else 1000
+    hours = f"{line.quantity_ms / unit / HOUR_MS:{comma}.4f}"
+    rate = line.tier_milli * line.factor_milli / 1_000_000
+    amount = money(line.amount, digits) if comma else money(line.amount, digits).replace(",", "")
+    about = (line.queue, line.user, str(line.job_id), line.job_name, line.resource, line.model)
+    return (*about, hours, f"{line.micro_per_hour / 1_000_000:g}", f"{rate:g}", amount)

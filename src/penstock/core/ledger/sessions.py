@@ -1,0 +1,166 @@
+"""Sessions: who held what, where, from when until when. A pure fold of the log, one record after the other.
+
+A session is one replica's hold on its place. A suspended replica holds its memory alone: its session ends there, and
+another one begins without CPUs. What was partial counts as its part: a fraction of a device, a MIG profile by its
+compute slices. Folding the same records again gives the same sessions; a record that was folded before is refused.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.errors import BrokenInvariant
+from penstock.core.model import events as ev
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName, PoolName, QueueName, Rank, TenantName, UserName
+from penstock.core.model.jobs import GangAsk, JobSpec, ReplicaPlace
+from penstock.core.model.resources import ReplicaAsk
+
+Ended = Literal["", "released", "node_lost", "suspended", "resumed"]
+"""What ended a session; empty while it lasts."""
+
+
+class Amounts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is held at one time: devices by model and CPUs in thousandths, memory in bytes."""
+
+    models: tuple[tuple[str, int], ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+    @property
+    def device_milli(self) -> int:
+        return sum(milli for _, milli in self.models)
+
+
+class Session(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One hold: [start_ms, end_ms) in unix ms; `end_ms` is 0 while it lasts."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    rank: Rank
+    tenant: TenantName
+    user: UserName
+    queue: QueueName
+    pool: PoolName
+    node: NodeName
+    amounts: Amounts
+    start_ms: int
+    end_ms: int = 0
+    ended: Ended = ""
+    job_name: str = ""
+    priority: int = 500
+    preemptible: bool = True
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def length_ms(self, until_ms: int) -> int:
+        """Return how long it has lasted by `until_ms`."""
+        return max(0, (self.end_ms or until_ms) - self.start_ms)
+
+
+class _Known(msgspec.Struct):
+    spec: JobSpec
+    user: UserName
+
+
+class SessionLog:
+    """Folds records into sessions. `open` holds those that last; `take` returns those that a record has ended."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.time_ms = 0
+        self.open: dict[tuple[JobId, Rank], Session] = {}
+        self._jobs: dict[JobId, _Known] = {}
+        self._nodes: dict[NodeName, NodeSpec] = {}
+        self._asks: dict[JobId, GangAsk] = {}
+        """What the present attempts were given."""
+
+    def take(self, record: ev.Record) -> list[Session]:
+        """Fold one record; return the sessions that it ends, in order of their ranks.
+
+        Raises: BrokenInvariant when it does not follow the last one.
+        """
+        if record.seq != self.seq + 1 and self.seq:
+            raise BrokenInvariant(f"record {record.seq} does not follow {self.seq}")
+        self.seq, self.time_ms = record.seq, max(self.time_ms, record.time_ms)
+        event = record.event
+        match event:
+            case ev.JobSubmitted():
+                self._jobs[event.job_id] = _Known(event.spec, event.user)
+            case ev.NodeRegistered():
+                self._nodes[event.spec.name] = event.spec
+            case ev.AttemptAllocated():
+                self._allocated(event, record.time_ms)
+            case ev.ReplicaExited():
+                return list(self._end([(event.job_id, event.rank)], record.time_ms, "released"))
+            case ev.NodeLost():
+                lost = sorted(key for key, session in self.open.items() if session.node == event.node)
+                return list(self._end(lost, record.time_ms, "node_lost"))
+            case ev.AttemptSuspended():
+                return self._changed(event.job_id, record.time_ms, "suspended")
+            case ev.AttemptResumed():
+                return self._changed(event.job_id, record.time_ms, "resumed")
+            case ev.JobFinished():
+                self._jobs.pop(event.job_id, None)
+                self._asks.pop(event.job_id, None)
+            case _:
+                pass
+        return []
+
+    def _allocated(self, event: ev.AttemptAllocated, now_ms: int) -> None:
+        known = self._jobs[event.job_id]
+        spec = known.spec
+        chosen = spec.alternatives[event.choice - 1] if event.choice else spec.ask
+        ask = self._asks[event.job_id] = chosen.sized(len(event.places)) if chosen.elastic else chosen
+        for number, place in enumerate(event.places):
+            rank = Rank(number)
+            self.open[event.job_id, rank] = Session(
+                event.job_id,
+                event.attempt,
+                rank,
+                spec.tenant,
+                known.user,
+                spec.queue,
+                ask.pool,
+                place.node,
+                self._amounts(ask.each_of(rank), place),
+                now_ms,
+                job_name=spec.name,
+                priority=spec.priority,
+                preemptible=spec.preemptible,
+                labels=spec.labels,
+            )
+
+    def _amounts(self, each: ReplicaAsk, place: ReplicaPlace) -> Amounts:
+        models: dict[str, int] = {}
+        if each.devices is not None and place.devices:
+            milli = each.devices.milli // len(place.devices)
+            devices = self._nodes[place.node].devices
+            for index in place.devices:
+                models[devices[index].model] = models.get(devices[index].model, 0) + milli
+        return Amounts(tuple(sorted(models.items())), each.host.cpu_milli, each.host.memory_bytes)
+
+    def _end(self, keys: Iterable[tuple[JobId, Rank]], now_ms: int, ended: Ended) -> Iterator[Session]:
+        for key in keys:
+            session = self.open.pop(key, None)
+            if session is not None:
+                yield replace(session, end_ms=now_ms, ended=ended)
+
+    def _changed(self, job_id: JobId, now_ms: int, how: Ended) -> list[Session]:
+        """End the job's sessions, and begin others that hold as much as it does from now on."""
+        keys = sorted(key for key in self.open if key[0] == job_id)
+        done = list(self._end(keys, now_ms, how))
+        for session in done:
+            cpu_milli = self._asks[job_id].each_of(session.rank).host.cpu_milli if how == "resumed" else 0
+            amounts = replace(session.amounts, cpu_milli=cpu_milli)
+            self.open[job_id, session.rank] = replace(session, amounts=amounts, start_ms=now_ms, end_ms=0, ended="")
+        return done
+
+
+def sessions(records: Iterable[ev.Record]) -> list[Session]:
+    """Return all sessions of a log, those that have ended in the order of their ends, then those that last."""
+    log, done = SessionLog(), list[Session]()
+    for record in records:
+        done += log.take(record)
+    return done + [log.open[key] for key in sorted(log.open)]

@@ -1,0 +1,125 @@
+"""Sessions: a fold of the log that tells who held what, and is the same however often it is made."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+
+from penstock.core.errors import BrokenInvariant
+from penstock.core.ledger.sessions import Amounts, SessionLog, sessions
+from penstock.core.ledger.usage import usage_by_tenant
+from penstock.core.model.jobs import GangAsk, GroupAsk
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from tests.core.builders import GIB, World, cluster, node
+from tests.core.histories import operations, play, small_world
+
+
+def test_a_session_lasts_from_the_allocation_to_the_exit():
+    w = cluster(1, 4)
+    job = w.submit(2, cpus=3, memory_gib=1, name="train", priority=700, labels=(("team", "x"),))
+    w.now += 100
+    w.run(job)
+    begun = w.now
+    w.now += 5_000
+    w.exit_replica(job)
+    (found,) = sessions(w.records)
+    assert (found.start_ms, found.end_ms, found.ended) == (begun, begun + 5_000, "released")
+    assert found.amounts == Amounts((("A100", 2_000),), 3_000, GIB)
+    assert (found.job_name, found.priority, found.user, found.labels) == ("train", 700, "ann", (("team", "x"),))
+
+
+def test_one_that_lasts_has_no_end_yet():
+    w = cluster(1, 4)
+    w.run(w.submit(1))
+    (found,) = sessions(w.records)
+    assert (found.end_ms, found.ended, found.length_ms(w.now + 70)) == (0, "", 70)
+
+
+def test_parts_of_devices_count_as_their_part():
+    w = World(node("a", 2))
+    half = w.submit(1, share_milli=500)
+    w.run(half)
+    assert sessions(w.records)[0].amounts.models == (("A100", 500),)
+
+
+def test_members_of_other_groups_and_alternatives_count_for_what_they_are():
+    w = cluster(2, 4)
+    leader = ReplicaAsk(Resources(4_000, GIB), None)
+    worker = ReplicaAsk(Resources(1_000), DeviceAsk(2))
+    gang = GangAsk(1, leader, others=(GroupAsk(2, worker),))
+    other = w.submit(gang=GangAsk(1, ReplicaAsk(Resources(1_000), DeviceAsk(99))), alternatives=(gang,))
+    w.run(other)
+    found = sessions(w.records)
+    assert [one.amounts.device_milli for one in found] == [0, 2_000, 2_000]
+    assert [one.amounts.cpu_milli for one in found] == [4_000, 1_000, 1_000]
+
+
+def test_what_is_suspended_holds_its_memory_alone():
+    w = World(node("a", 0, cpus=4))
+    low = w.submit(0, cpus=4, memory_gib=2, priority=100, on_preempt="suspend")
+    w.run(low)
+    w.now += 1_000
+    high = w.submit(0, cpus=4, priority=900)
+    w.cycle()
+    w.report("a", w.seen(low, 0, "frozen"), inventory=False)
+    w.run(high)
+    w.now += 2_000
+    w.exit_replica(high)
+    w.cycle()
+    w.now += 3_000
+    w.exit_replica(low)
+    mine = [one for one in sessions(w.records) if one.job_id == low]
+    assert [(one.length_ms(0), one.amounts.cpu_milli, one.ended) for one in mine] == [
+        (1_000, 4_000, "suspended"),
+        (2_000, 0, "resumed"),
+        (3_000, 4_000, "released"),
+    ]
+    assert {one.amounts.memory_bytes for one in mine} == {2 * GIB}
+
+
+def test_a_lost_node_ends_its_sessions_and_is_named():
+    w = cluster(2, 1)
+    job = w.submit(1, 2)
+    w.run(job)
+    w.now += 100
+    w.lose("n0")
+    w.now += 100
+    w.leave(job)
+    assert [(s.node, s.length_ms(0), s.ended) for s in sessions(w.records)] == [
+        ("n0", 100, "node_lost"),
+        ("n1", 200, "released"),
+    ]
+
+
+def test_a_record_is_taken_once_and_in_order():
+    w = cluster(1, 1)
+    log = SessionLog()
+    log.take(w.records[0])
+    for wrong in (w.records[0], w.records[2]):
+        with pytest.raises(BrokenInvariant, match="does not follow"):
+            log.take(wrong)
+
+
+@settings(max_examples=60)
+@given(operations)
+def test_sessions_never_overlap_for_one_replica_and_agree_with_what_was_held(done):
+    w = small_world()
+    play(w, done)
+    found = sessions(w.records)
+    until_ms = w.now + 1
+    by_replica = {}
+    for one in found:
+        by_replica.setdefault((one.job_id, one.rank), []).append((one.start_ms, one.end_ms or until_ms))
+    for spans in by_replica.values():
+        spans.sort()
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
+    held = {(one.job_id, one.rank) for one in found if not one.end_ms}
+    live = {
+        (job.id, replica.rank)
+        for job in w.state.jobs.values()
+        if job.attempt is not None
+        for replica in job.attempt.replicas
+        if replica.holds
+    }
+    assert held == live
+    assert {u.tenant for u in usage_by_tenant(w.records, until_ms)} >= {one.tenant for one in found}
