@@ -116,12 +116,13 @@ def serve(options: ServeOptions) -> None:
     kept = data.root / "cluster.yaml"
     declared = read_cluster_file(options.cluster_file or kept) if options.cluster_file or kept.exists() else None
     lock = hold_server_lock(data)
-    if options.cluster_file:  # so that a restart without it means the same cluster
-        write_private(kept, options.cluster_file.read_text(encoding="utf-8"))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        uvloop.run(_Running(options, data, declared).run())
+        running = _Running(options, data, declared)
+        if options.cluster_file:  # it was taken over: a restart without it means the same cluster
+            write_private(kept, options.cluster_file.read_text(encoding="utf-8"))
+        uvloop.run(running.run())
     finally:
         os.close(lock)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation, Settings, Tenant
+from penstock.core.model.prices import Billing, Factor, Price, Tariff
 from penstock.core.policy import Change, describe, diff, digest
 
 GIB = 2**30
@@ -176,7 +177,29 @@ def test_no_field_of_the_model_can_change_unseen(part, field):
 
 
 def test_every_part_of_a_configuration_is_in_that_list():
-    assert {f.name for f in fields(ClusterConfig)} == {*PARTS, "root_policy", "candidates"}
+    assert {f.name for f in fields(ClusterConfig)} == {*PARTS, "root_policy", "candidates", "billing"}
+
+
+PRICED = Billing(Tariff((Price("device", 2_500_000, 0, "H100"),), ((100, 900),)))
+
+
+@pytest.mark.parametrize(
+    ("after", "path"),
+    [
+        (replace(PRICED, currency="CNY"), "billing.currency"),
+        (replace(PRICED, tariff=replace(PRICED.tariff, tiers=((100, 800),))), "billing.tariff.tiers"),
+        (replace(PRICED, tariff=replace(PRICED.tariff, minimum_ms=1)), "billing.tariff.minimum"),
+        (
+            replace(PRICED, tariff=replace(PRICED.tariff, prices=(Price("device", 1, 0, "H100"),))),
+            "billing.tariff.prices.0",
+        ),
+        (replace(PRICED, tariff=replace(PRICED.tariff, factors=(Factor(700),))), "billing.tariff.factors.0"),
+    ],
+)
+def test_another_price_or_rule_of_billing_is_a_change(after, path):
+    (change,) = diff(ClusterConfig(billing=PRICED), ClusterConfig(billing=after))
+    assert change.path.startswith(path)
+    assert change.old != change.new
 
 
 def test_another_list_of_candidates_is_a_change():

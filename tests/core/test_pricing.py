@@ -200,6 +200,7 @@ def brute_force(held, tariff, months, from_s, until_s):
             if at == parts[-1] and one.end_ms:
                 end_s = max(end_s, (held[parts[0]].start_ms + tariff.minimum_ms) // SECOND)
             on[at, one.start_ms // SECOND : end_s] = True
+    on[:, until_s:] = False
     milli = np.array([one.amounts.device_milli for one in held])
     rate = milli @ on
     month_of = np.searchsorted(months, np.arange(last_s), side="right") - 1
@@ -274,3 +275,15 @@ def test_charges_tell_how_they_came_about():
         0,
         100_000,
     )
+
+
+def test_charges_grow_with_sessions_not_with_what_runs_beside_them():
+    held = [session(i, 500 + i, job=1 + i) for i in range(300)]
+    tariff = Tariff((*ONE, Price("device", 5, 900_000_000, "T4")), tiers=((1, 900), (2, 800)))
+    assert len(list(charges(held, tariff, [0], 0, 10**9))) <= 3 * len(held)
+
+
+def test_what_comes_after_the_end_of_a_bill_changes_nothing_in_it():
+    tariff = Tariff(ONE, tiers=((1, 500),), tier_reading="whole", minimum_ms=7_200_000)
+    for end_s in (None, 1800, 1801, 36_000):
+        assert cost([session(0, end_s)], tariff, until_s=1800) == 1800 * UNIT

@@ -63,8 +63,9 @@ def test_another_month_has_nothing_and_a_wrong_one_is_named(billed):
 
 
 def test_without_prices_there_are_no_bills(server):
-    answer = server.http("GET", "/api/v1/bill")
-    assert (answer.status, answer.json()["title"]) == (404, "no prices are declared")
+    found = server.client.bills()
+    assert (found.bills, found.priced) == ([], False)
+    assert "no prices are declared" in penstock(server, "bill")
 
 
 def test_the_bill_is_the_same_after_a_restart(billed):

@@ -281,6 +281,8 @@ class BillList(msgspec.Struct, frozen=True):
     from_ms: int
     until_ms: int
     bills: list[Bill]
+    priced: bool = True
+    """Whether any price is declared."""
 
 
 class Health(msgspec.Struct, frozen=True):

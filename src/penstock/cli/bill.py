@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import typer
@@ -26,13 +27,17 @@ def show_bills(tenant: str, month: str, data: Path | None, *, as_json: bool, as_
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow((*COLUMNS, "currency"))
         for bill in found.bills:
-            writer.writerows((bill.tenant, *_cells(line, bill.digits, ""), bill.currency) for line in bill.lines)
+            writer.writerows(
+                (_harmless(bill.tenant), *_cells(line, bill.digits, ""), bill.currency) for line in bill.lines
+            )
         return
     typer.echo(f"from {format_time(found.from_ms)} until {format_time(found.until_ms)}")
     for bill in found.bills:
         _print_bill(bill)
-    if not found.bills:
-        typer.echo("nobody held anything")
+    if not found.priced:
+        typer.echo("no prices are declared: billing.prices in the cluster file")
+    elif not found.bills:
+        typer.echo("nobody held anything that has a price")
 
 
 def _print_bill(bill: Bill) -> None:
@@ -51,9 +56,19 @@ def _print_bill(bill: Bill) -> None:
 
 
 def _cells(line: Line, digits: int, comma: str) -> tuple[str, ...]:
+    """Return the columns; without `comma` in full, for programs, else as people read them."""
     unit = GIB if line.resource == "memory" else 1000
-    hours = f"{line.quantity_ms / unit / HOUR_MS:{comma}.4f}"
-    rate = line.tier_milli * line.factor_milli / 1_000_000
-    amount = money(line.amount, digits) if comma else money(line.amount, digits).replace(",", "")
-    about = (line.queue, line.user, str(line.job_id), line.job_name, line.resource, line.model)
-    return (*about, hours, f"{line.micro_per_hour / 1_000_000:g}", f"{rate:g}", amount)
+    hours = Decimal(line.quantity_ms) / (unit * HOUR_MS)
+    rate = Decimal(line.tier_milli * line.factor_milli) / 1_000_000
+    price = Decimal(line.micro_per_hour) / 1_000_000
+    amount = money(line.amount, digits)
+    about = [line.queue, line.user, str(line.job_id), line.job_name, line.resource, line.model]
+    if comma:
+        return (*about, f"{hours:,.4f}", f"{price.normalize():f}", f"{rate.normalize():f}", amount)
+    return (*map(_harmless, about), f"{hours:.12f}", f"{price:f}", f"{rate:f}", amount.replace(",", ""))
+
+
+def _harmless(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula, in one line."""
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown

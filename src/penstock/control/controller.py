@@ -89,7 +89,9 @@ class Controller:
         if config is not None and config != self.state.config:
             problems = requests.config_problems(self.state, config, tx.now_ms)
             if problems:
-                raise InvalidInput("the cluster file takes away what live jobs need", problems=problems)
+                raise InvalidInput(
+                    f"the cluster file cannot be taken over: {len(problems)} problem(s)", problems=problems
+                )
             tx.emit(ev.ConfigChanged(config, UserName("server")))
         self._commit(tx)
 

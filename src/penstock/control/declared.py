@@ -58,6 +58,8 @@ def with_changes(config: ClusterConfig, changes: Sequence[str]) -> ClusterConfig
     raw = yaml.safe_load(to_cluster_file(Imported((), config, ())))
     for change in changes:
         path, equals, value = change.partition("=")
+        if path.split(".")[0] in NOT_WRITTEN and "." in path:
+            raise _bad(change, f"fields of {path.split('.')[0]} cannot be set one by one")
         if not equals:
             raise _bad(change, "expected PATH=VALUE, such as queue.research.max.devices=16")
         _set(raw, change, path.split("."), yaml.safe_load(value) if value else None)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any, cast, get_args
 
 from penstock.core.amounts import parse_milli, parse_time_ms
@@ -14,8 +13,10 @@ from penstock.core.units import parse_duration_ms
 FIELDS = ("currency", "digits", "time_zone", "minimum_period", "tiers", "tier_reading", "prices", "factors")
 RESOURCES: tuple[str, ...] = get_args(Resource)
 MICRO = 1_000_000
-PRICE_MAX_MICRO = 10**15
 ENTRIES_MAX = 10_000
+MINIMUM_MAX_MS = 86_400_000
+AMOUNT = "an amount below 10,000,000,000 such as 2.50, with at most six decimals"
+_AMOUNT = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,6}))?")
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _ZONE = re.compile(r"[A-Za-z0-9_+\-]+(/[A-Za-z0-9_+\-]+)*")
 
@@ -34,14 +35,18 @@ def read_billing(reader: Reader, raw: object) -> Billing:
     if not isinstance(zone, str) or not _ZONE.fullmatch(zone):
         reader.wrong("time_zone", zone, "a name such as Europe/Berlin (IANA)")
         zone = "UTC"
-    minimum = raw.get("minimum_period", f"{DEFAULT_MINIMUM_MS}ms")
+    minimum_ms = reader.quantity(
+        "minimum_period", raw.get("minimum_period", f"{DEFAULT_MINIMUM_MS}ms"), parse_duration_ms, "60s"
+    )
+    if minimum_ms > MINIMUM_MAX_MS:
+        reader.wrong("minimum_period", raw["minimum_period"], "a day at most")
     reading = reader.word("tier_reading", raw.get("tier_reading", "marginal"), get_args(TierReading), "marginal")
     tariff = Tariff(
         prices=tuple(_price(inner, entry) for inner, entry in _entries(reader, raw, "prices")),
         tiers=_tiers(reader, raw.get("tiers") or {}),
         tier_reading=cast("TierReading", reading),
         factors=tuple(_factor(inner, entry) for inner, entry in _entries(reader, raw, "factors")),
-        minimum_ms=reader.quantity("minimum_period", minimum, parse_duration_ms, "60s"),
+        minimum_ms=minimum_ms,
     )
     _no_price_twice(reader, tariff.prices)
     digits = reader.integer("digits", raw.get("digits", 2), low=0, high=6, default=2)
@@ -83,16 +88,16 @@ def _price(reader: Reader, raw: Mapping[str, Any]) -> Price:
 
 def _micro(reader: Reader, value: object) -> int:
     """Read an amount of money exactly: a number as it is written, in millionths of the currency."""
-    try:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise ValueError(value)
-        micro = Decimal(str(value)) * MICRO
-        if micro != micro.to_integral_value() or not 0 <= micro <= PRICE_MAX_MICRO:
-            raise ValueError(value)
-    except (ValueError, InvalidOperation):
-        reader.wrong("per_hour", value, "an amount such as 2.50, with at most six decimals")
+    written = repr(value) if isinstance(value, float) else str(value) if _small(value) else value
+    match = _AMOUNT.fullmatch(written) if isinstance(written, str) else None
+    if match is None:
+        reader.wrong("per_hour", value if _small(value) or isinstance(value, float | str) else "a huge number", AMOUNT)
         return 0
-    return int(micro)
+    return int(match[1]) * MICRO + int((match[2] or "").ljust(6, "0"))
+
+
+def _small(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**10
 
 
 def _tiers(reader: Reader, raw: object) -> tuple[tuple[int, int], ...]:

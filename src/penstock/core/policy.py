@@ -146,7 +146,9 @@ def _text(field: str, value: Any) -> str:
         return _number(field, value)
     if isinstance(value, tuple):
         keyed = _keyed(value)
-        texts = value if keyed is None else [f"{n} {_entry_text(field, n, v)}" for n, v in keyed.items()]
+        texts = (
+            list(map(str, value)) if keyed is None else [f"{n} {_entry_text(field, n, v)}" for n, v in keyed.items()]
+        )
         return ", ".join(texts) or "nothing"
     return value if value and value.isprintable() and value[0] not in "'\"" else repr(value)
 

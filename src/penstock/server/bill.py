@@ -31,11 +31,7 @@ def bill_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     ) -> Response:
         """Say what each tenant owes for a month, up to now; recomputed from the log."""
         billing, now_ms = backend.state.config.billing, backend.clock.unix_ms()
-        if not billing.tariff.prices:
-            raise ApiError("not_found", "no prices are declared", hint="declare billing.prices in the cluster file")
         known = {t.name for t in backend.state.config.tenants}
-        if tenant is not None and tenant not in known:
-            raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, sorted(known)))
         try:
             from_ms, end_ms = month_named(billing.time_zone, month) if month else (0, 0)
         except InvalidInput as error:
@@ -43,9 +39,11 @@ def bill_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         if not month:
             from_ms = months(billing.time_zone, now_ms, now_ms)[0]
         until_ms = min(end_ms, now_ms) if month else now_ms
-        if until_ms <= from_ms:
-            return answer(api.BillList(from_ms, until_ms, []))
+        if until_ms <= from_ms or not billing.tariff.prices:
+            return answer(api.BillList(from_ms, until_ms, [], bool(billing.tariff.prices)))
         found = await asyncio.to_thread(_bills, backend, billing, tenant, from_ms, until_ms)
+        if tenant is not None and not found and tenant not in known:  # one that is gone has its bills still
+            raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, sorted(known)))
         return answer(api.BillList(from_ms, until_ms, found))
 
 

@@ -1,17 +1,18 @@
 """What sessions cost: prices with validity, discount tiers by hours, surcharges, minimum periods. Exact integers.
 
-Theory. Time is cut wherever anything that matters changes: a session begins or ends, a price, a month, a tier. Within
-a piece all is constant, so a charge is quantity x time x price x tier x factor, an integer over a fixed denominator;
-sums of them are exact, and only a line of an invoice is rounded. Hours that count for tiers are device-hours of the
-tenant in the calendar month. The tier that holds at the beginning of a millisecond holds for all of it. (It is the
-marginal reading, each tier's rate for the hours inside it; `whole` gives every hour of the month the rate of the last.)
+Theory. One sweep over all sessions of a tenant tells from when on which tier holds; then each session is cut by itself
+where its price or the tier changes. Within a piece all is constant, so a charge is quantity x time x price x tier x
+factor, an integer over a fixed denominator; sums of them are exact, and only a line of an invoice is rounded. Hours
+that count for tiers are device-hours of the tenant in the calendar month. The tier that holds at the beginning of a
+millisecond holds for all of it. (It is the marginal reading, each tier's rate for the hours inside it; `whole` gives
+every hour of the month the rate of the last.)
 
 A session that ended counts for at least the minimum period, what it held when it ended being held on. Parts of one
 hold (it was suspended in between) have one minimum together. Nothing here knows a clock or a calendar: where months
 begin, in the tenant's time zone, is told.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -60,7 +61,9 @@ def micro_denominator(resource: Resource) -> int:
 def charges(
     sessions: Iterable[Session], tariff: Tariff, months: Sequence[int], from_ms: int, until_ms: int
 ) -> Iterator[Charge]:
-    """Yield what one tenant's sessions cost from `from_ms` to `until_ms` (unix ms), in order of time.
+    """Yield what one tenant's sessions cost from `from_ms` to `until_ms` (unix ms), session by session.
+
+    What is after `until_ms` counts for nothing, the tiers included.
 
     Args:
         sessions: all of the tenant since the month began in which `from_ms` lies: they count for the tiers.
@@ -72,94 +75,133 @@ def charges(
         return
     if not months or months[0] > held[0].start_ms:
         raise ValueError(f"months: the first is to be no later than {held[0].start_ms}, found {months[:1]}")
-    whole = _whole_rates(held, tariff, months) if tariff.tier_reading == "whole" else None
-    for piece in _pieces(held, tariff, months, {from_ms, until_ms}):
-        if piece.start_ms >= from_ms and piece.end_ms <= until_ms:
-            tier = piece.tier_milli if whole is None else whole[bisect_right(months, piece.start_ms) - 1]
-            for session in piece.sessions:
-                yield from _charged(session, piece, tariff, tier)
+    tiers = _tier_steps(held, tariff, months)
+    flat = _Steps([0], [1000])
+    prices: dict[tuple[Resource, str], _Steps] = {}
+    for session in held:
+        factors = (f.milli for f in tariff.factors if f.matches(session.priority, preemptible=session.preemptible))
+        factor = next(factors, 1000)
+        start_ms, end_ms = max(session.start_ms, from_ms), min(session.end_ms, until_ms)
+        for resource, model, quantity in _held(session):
+            if (resource, model) not in prices:
+                prices[resource, model] = _price_steps(tariff.prices, resource, model)
+            price, tier = prices[resource, model], tiers if resource == "device" else flat
+            cuts = {start_ms, end_ms, *price.within(start_ms, end_ms), *tier.within(start_ms, end_ms)}
+            for begin_ms, finish_ms in pairwise(sorted(cuts)) if start_ms < end_ms else ():
+                micro, rate = price.at(begin_ms), tier.at(begin_ms)
+                if micro:
+                    yield Charge(session, resource, model, begin_ms, finish_ms, quantity, micro, rate, factor)
 
 
-class _Piece(NamedTuple):
-    """A time in which nothing changes."""
+class _Steps(NamedTuple):
+    """A value that changes at times, ascending; the first holds before them, too."""
 
-    start_ms: int
-    end_ms: int
-    sessions: tuple[Session, ...]
-    tier_milli: int
+    times: list[int]
+    values: list[int]
+
+    def at(self, time_ms: int) -> int:
+        return self.values[max(0, bisect_right(self.times, time_ms) - 1)]
+
+    def within(self, start_ms: int, end_ms: int) -> list[int]:
+        """Return the changes inside (start_ms, end_ms)."""
+        return self.times[bisect_right(self.times, start_ms) : bisect_left(self.times, end_ms)]
+
+    def then(self, time_ms: int, value: int) -> None:
+        """Have it change to `value`, later than all before."""
+        if not self.values or self.values[-1] != value:
+            self.times.append(time_ms)
+            self.values.append(value)
+
+
+def _held(session: Session) -> Iterator[tuple[Resource, str, int]]:
+    for model, milli in session.amounts.models:
+        yield "device", model, milli
+    if session.amounts.cpu_milli:
+        yield "cpu", "", session.amounts.cpu_milli
+    if session.amounts.memory_bytes:
+        yield "memory", "", session.amounts.memory_bytes
 
 
 def _billed(sessions: Iterable[Session], minimum_ms: int, until_ms: int) -> Iterator[Session]:
-    """Yield sessions as they are billed: each with an end, and the last of a hold long enough."""
+    """Yield sessions as they are billed: each with an end, the last of a hold long enough, none beyond `until_ms`."""
     holds: dict[tuple[JobId, AttemptNumber, Rank], list[Session]] = {}
     for session in sessions:
         holds.setdefault((session.job_id, session.attempt, session.rank), []).append(session)
     for parts in holds.values():
         parts.sort(key=lambda s: s.start_ms)
-        yield from parts[:-1]
         last = parts[-1]
         end_ms = max(last.end_ms, parts[0].start_ms + minimum_ms) if last.end_ms else until_ms
-        yield replace(last, end_ms=max(end_ms, last.start_ms))
+        for part in (*parts[:-1], replace(last, end_ms=max(end_ms, last.start_ms))):
+            if part.start_ms < until_ms:
+                yield part if part.end_ms <= until_ms else replace(part, end_ms=until_ms)
 
 
-def _pieces(held: Sequence[Session], tariff: Tariff, months: Sequence[int], cuts: set[int]) -> Iterator[_Piece]:
-    """Yield the times in which nothing changes, in order; device-hours of the month decide the tier."""
-    borders = cuts | {s.start_ms for s in held} | {s.end_ms for s in held} | {p.from_ms for p in tariff.prices}
-    first_ms, last_ms = min(s.start_ms for s in held), max(s.end_ms for s in held)
-    times = sorted(b for b in {*borders, *months} if first_ms <= b <= last_ms)
-    used = 0
-    """Thousandths of device-milliseconds in the month so far."""
-    begins = set(months)
-    coming, running = 0, list[Session]()
+def _tier_steps(held: Sequence[Session], tariff: Tariff, months: Sequence[int]) -> _Steps:
+    """Return which rate holds from when on, by the device-hours of each month."""
+    changes: dict[int, int] = {}
+    for session in held:
+        milli = session.amounts.device_milli
+        changes[session.start_ms] = changes.get(session.start_ms, 0) + milli
+        changes[session.end_ms] = changes.get(session.end_ms, 0) - milli
+    first_ms, last_ms = min(changes), max(changes)
+    begins = [begin for begin in months if first_ms <= begin <= last_ms]
+    times = sorted({*changes, *begins})
+    if tariff.tier_reading == "whole":
+        return _whole_month_steps(times, changes, tariff, months)
+    steps, months_begin = _Steps([], []), set(begins)
+    rate = used = 0
+    steps.then(first_ms, _rate_after(tariff, 0))
     for start_ms, end_ms in pairwise(times):
-        if start_ms in begins:
+        if start_ms in months_begin:
             used = 0
-        while coming < len(held) and held[coming].start_ms <= start_ms:
-            running.append(held[coming])
-            coming += 1
-        running = [session for session in running if session.end_ms > start_ms]
-        rate = sum(session.amounts.device_milli for session in running)
-        at_ms = start_ms
-        for tier_milli, next_used in _tiers(tariff, used):
-            reached = next_used is not None and rate and at_ms + -((used - next_used) // rate) < end_ms
-            until_ms = at_ms + -((used - next_used) // rate) if reached and next_used is not None else end_ms
-            if running and until_ms > at_ms:
-                yield _Piece(at_ms, until_ms, tuple(running), tier_milli)
-            used += rate * (until_ms - at_ms)
-            at_ms = until_ms
-            if at_ms >= end_ms:
+            steps.then(start_ms, _rate_after(tariff, 0))
+        rate += changes.get(start_ms, 0)
+        reached_ms = start_ms
+        while rate and (border := _next_tier(tariff, used)) is not None:
+            reached_ms += -((used - border) // rate)  # the first millisecond that begins with so much used
+            if reached_ms >= end_ms:
                 break
+            used += rate * (reached_ms - start_ms)
+            start_ms = reached_ms
+            steps.then(reached_ms, _rate_after(tariff, used))
+        used += rate * (end_ms - start_ms)
+        if end_ms not in months_begin:
+            steps.then(end_ms, _rate_after(tariff, used))
+    return steps
 
 
-def _tiers(tariff: Tariff, used: int) -> Iterator[tuple[int, int | None]]:
-    """Yield the rate that holds after `used`, and those that follow, each with the use at which the next begins."""
-    begins = [hours * HOUR_MS * 1000 for hours, _ in tariff.tiers]
-    at = bisect_right(begins, used)
-    for index in range(at, len(begins) + 1):
-        yield tariff.tiers[index - 1][1] if index else 1000, begins[index] if index < len(begins) else None
-
-
-def _whole_rates(held: Sequence[Session], tariff: Tariff, months: Sequence[int]) -> Mapping[int, int]:
-    """Return the rate of each month by all its device-hours."""
+def _whole_month_steps(
+    times: Sequence[int], changes: Mapping[int, int], tariff: Tariff, months: Sequence[int]
+) -> _Steps:
     used: dict[int, int] = {}
-    for piece in _pieces(held, replace(tariff, tiers=()), months, set()):
-        month = bisect_right(months, piece.start_ms) - 1
-        rate = sum(session.amounts.device_milli for session in piece.sessions)
-        used[month] = used.get(month, 0) + rate * (piece.end_ms - piece.start_ms)
-    return {month: next(iter(_tiers(tariff, total)))[0] for month, total in used.items()}
+    rate = 0
+    for start_ms, end_ms in pairwise(times):
+        rate += changes.get(start_ms, 0)
+        month = bisect_right(months, start_ms) - 1
+        used[month] = used.get(month, 0) + rate * (end_ms - start_ms)
+    steps = _Steps([], [])
+    for month, begin_ms in enumerate(months):
+        steps.then(begin_ms, _rate_after(tariff, used.get(month, 0)))
+    return steps
 
 
-def _charged(session: Session, piece: _Piece, tariff: Tariff, tier_milli: int) -> Iterator[Charge]:
-    factor = next(
-        (f.milli for f in tariff.factors if f.matches(session.priority, preemptible=session.preemptible)), 1000
-    )
-    held: list[tuple[Resource, str, int]] = [("device", model, milli) for model, milli in session.amounts.models]
-    held += [("cpu", "", session.amounts.cpu_milli), ("memory", "", session.amounts.memory_bytes)]
-    for resource, model, quantity in held:
-        price = price_at(tariff.prices, resource, model, piece.start_ms)
-        if quantity and price:
-            tier = tier_milli if resource == "device" else 1000
-            yield Charge(session, resource, model, piece.start_ms, piece.end_ms, quantity, price, tier, factor)
+def _rate_after(tariff: Tariff, used: int) -> int:
+    """Return the rate that holds after so many thousandths of device-milliseconds in the month."""
+    return next((milli for hours, milli in reversed(tariff.tiers) if used >= hours * HOUR_MS * 1000), 1000)
+
+
+def _next_tier(tariff: Tariff, used: int) -> int | None:
+    """Return after how much use the next tier begins, None in the last."""
+    return next((h * HOUR_MS * 1000 for h, _ in tariff.tiers if h * HOUR_MS * 1000 > used), None)
+
+
+def _price_steps(prices: Iterable[Price], resource: Resource, model: str) -> _Steps:
+    """Return what a unit costs from when on (millionths of the currency); 0 where nothing is declared."""
+    usable = [p for p in prices if p.resource == resource and p.model in ("", model)]
+    steps = _Steps([0], [price_at(usable, resource, model, 0)])
+    for begin_ms in sorted({p.from_ms for p in usable if p.from_ms > 0}):
+        steps.then(begin_ms, price_at(usable, resource, model, begin_ms))
+    return steps
 
 
 def price_at(prices: Iterable[Price], resource: Resource, model: str, at_ms: int) -> int:

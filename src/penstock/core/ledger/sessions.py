@@ -81,7 +81,7 @@ class SessionLog:
 
         Raises: BrokenInvariant when it does not follow the last one.
         """
-        if record.seq != self.seq + 1 and self.seq:
+        if record.seq != self.seq + 1:
             raise BrokenInvariant(f"record {record.seq} does not follow {self.seq}")
         self.seq, self.time_ms = record.seq, max(self.time_ms, record.time_ms)
         event = record.event
