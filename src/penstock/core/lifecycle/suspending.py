@@ -22,13 +22,11 @@ def on_frozen(tx: Transaction, job: Job, rank: Rank, suspension: int) -> None:
     suspend_when_frozen(tx, job.id)
 
 
-def suspend_when_frozen(tx: Transaction, job_id: JobId) -> bool:
-    """Give the CPUs of the job's attempt back once nothing of it runs any more; return whether that is so."""
+def suspend_when_frozen(tx: Transaction, job_id: JobId) -> None:
+    """Give the CPUs of the job's attempt back once nothing of it runs any more."""
     attempt = tx.state.jobs[job_id].attempt
-    if attempt is None or not all_frozen(attempt):
-        return False
-    tx.emit(AttemptSuspended(job_id, attempt.number))
-    return True
+    if attempt is not None and all_frozen(attempt):
+        tx.emit(AttemptSuspended(job_id, attempt.number))
 
 
 def stop_instead(tx: Transaction, job: Job) -> None:
