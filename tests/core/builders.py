@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.core import invariants
-from penstock.core.lifecycle import orders, reports, requests
+from penstock.core.lifecycle import draining, orders, reports, requests
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
@@ -202,7 +202,7 @@ class World:
         return self.commit(lambda tx: requests.cancel(tx, job_id, "ann"))
 
     def drain(self, name: str, *, on: bool = True, evict: bool = False) -> bool:
-        return self.commit(lambda tx: requests.drain(tx, name, on=on, by="op", reason="repair", evict=evict))
+        return self.commit(lambda tx: draining.drain(tx, name, on=on, by="op", reason="repair", evict=evict))
 
     def tick(self, ms: int = 0) -> None:
         self.now += ms

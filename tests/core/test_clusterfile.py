@@ -360,7 +360,8 @@ def test_the_examples_of_jobs_in_the_documents_are_read_as_they_stand():
     assert len(jobs) > 3
     for block in jobs:
         block = {k: v for k, v in block.items() if k != "after_ok"}
-        assert parse_request({"command": "train"} | block)[1] == []
+        given = block if block.get("lease") else {"command": "train"} | block
+        assert parse_request(given)[1] == []
     assert [n.simulated_links for n in read(nodes[0]).nodes] == [((0, 1, 2, 3), (4, 5, 6, 7))]
 
 

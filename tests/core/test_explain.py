@@ -389,7 +389,7 @@ def windows(start_ms):
 
 def test_a_reservation_to_come_is_in_the_way_of_a_job_that_may_run_into_it():
     w = cluster(1, 4, **windows(1_060_000))
-    text = "n0: reserved for tenant other in 1m 0s, and it might still run then"
+    text = "n0: reserved for another tenant in 1m 0s, and it might still run then"
     assert constraints(w, w.submit(1)) == [("kept_back", text, 60_000, "ms", "reservation w")]
 
 
@@ -400,7 +400,7 @@ def test_a_reservation_in_force_is_told_with_the_room_there():
     assert found[1] == ("reserved", text, 1, "nodes", "n0")
     assert found[0][:2] == (
         "never",
-        "can never start as things are: fits only on nodes that are reserved for other tenants for another 2h 30m: w",
+        "can never start as things are: fits only on nodes that are reserved for other tenants for another 2h 30m",
     )
 
 

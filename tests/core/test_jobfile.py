@@ -370,3 +370,12 @@ def test_two_jobs_with_numbers_too_big_are_two_problems():
         ("bad_value", "jobs[0].priority"),
         ("bad_value", "jobs[1].priority"),
     ]
+
+
+def test_a_lease_needs_no_command_and_an_end():
+    (entry,), found = parse_request({"lease": True, "time_limit": "4h", "devices": 2})
+    assert found == []
+    assert (entry.spec.command, entry.spec.name, entry.spec.preemptible) == (("sleep", "infinity"), "lease", False)
+    assert entry.spec.time_limit_ms == 4 * 3_600_000
+    assert problems({"lease": True}) == [("missing_field", "time_limit")]
+    assert problems(job(lease=True, time_limit="1h")) == [("bad_value", "command")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation, Settings, Tenant
-from penstock.core.model.prices import Billing, Factor, Price, Tariff
+from penstock.core.model.prices import Billing, Factor, Party, Price, Tariff
 from penstock.core.policy import Change, describe, diff, digest
 
 GIB = 2**30
@@ -154,6 +154,8 @@ def other(value):
             return (("devices", 1),)
         case tuple():
             return (*value, "n9")
+        case Party():
+            return replace(value, note="thanks")
     raise AssertionError(f"the model has a new kind of value: {value!r}")
 
 
@@ -177,7 +179,7 @@ def test_no_field_of_the_model_can_change_unseen(part, field):
 
 
 def test_every_part_of_a_configuration_is_in_that_list():
-    assert {f.name for f in fields(ClusterConfig)} == {*PARTS, "root_policy", "candidates", "billing"}
+    assert {f.name for f in fields(ClusterConfig)} == {*PARTS, "root_policy", "candidates", "billing", "users"}
 
 
 PRICED = Billing(Tariff((Price("device", 2_500_000, 0, "H100"),), ((100, 900),)))

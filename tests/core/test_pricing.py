@@ -1,14 +1,12 @@
-"""What sessions cost, against a biller that knows nothing of it and goes second by second."""
+"""What sessions cost."""
 
-import random
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from penstock.core.ledger.pricing import GIB, Charge, charges, micro_denominator
-from penstock.core.ledger.sessions import Amounts, Session
-from penstock.core.model.prices import HOUR_MS, Factor, Price, Tariff
+from penstock.core.ledger.sessions import Amounts, Loss, Session
+from penstock.core.model.prices import HOUR_MS, Factor, Price, Tariff, Terms, Window
 
 HOUR, SECOND = HOUR_MS, 1_000
 
@@ -37,8 +35,8 @@ def micros(found):
     return sum((Fraction(charge.parts, micro_denominator(charge.resource)) for charge in found), Fraction(0))
 
 
-def cost(held, tariff, from_s=0, until_s=10**6, months=(0,)):
-    return micros(charges(held, tariff, [m * SECOND for m in months], from_s * SECOND, until_s * SECOND))
+def cost(held, tariff, from_s=0, until_s=10**6, months=(0,), **more):
+    return micros(charges(held, tariff, [m * SECOND for m in months], from_s * SECOND, until_s * SECOND, **more))
 
 
 ONE = (Price("device", 3_600_000_000),)
@@ -132,139 +130,6 @@ def test_months_have_to_reach_back():
         list(charges([session(0, 10)], Tariff(ONE), [5], 0, 10_000))
 
 
-# Against brute force.
-
-MODELS = ("A100", "T4", "H100")
-
-
-def history(rng):
-    """Return sessions, a tariff and months at whole seconds, over some hours."""
-    end_s = rng.choice((600, 7_200, 20_000))
-    held = []
-    for job in range(rng.randint(1, 7)):
-        at_s = rng.randrange(end_s)
-        for part in range(rng.choice((1, 1, 1, 3))):
-            last_s = at_s + rng.choice((0, 1, 30, 59, 60, 61, rng.randrange(1, end_s)))
-            lasts = rng.random() < 0.15
-            held.append(
-                session(
-                    at_s,
-                    None if lasts else last_s,
-                    job=job,
-                    devices=rng.choice((0, 1, 1, 3, 7)) if part != 1 else 0,
-                    model=rng.choice(MODELS),
-                    cpus=rng.choice((0, 1, 5)),
-                    gib=rng.choice((0, 2)),
-                    priority=rng.choice((100, 500, 1000)),
-                    preemptible=rng.random() < 0.5,
-                )
-            )
-            at_s = last_s
-            if lasts:
-                break
-    prices = [
-        Price(
-            rng.choice(("device", "device", "cpu", "memory")),
-            rng.choice((0, 1, 999_999, 12_345_678)),
-            rng.choice((0, 0, rng.randrange(end_s))) * SECOND,
-            rng.choice(("", *MODELS)),
-        )
-        for _ in range(rng.randint(1, 6))
-    ]
-    prices = [p if p.resource == "device" else Price(p.resource, p.micro_per_hour, p.from_ms) for p in prices]
-    tiers = tuple(zip(sorted(rng.sample(range(1, 12), rng.randint(0, 3))), (900, 800, 700), strict=False))
-    tariff = Tariff(
-        tuple(prices),
-        tiers,
-        rng.choice(("marginal", "marginal", "whole")),
-        rng.choice(((), (Factor(1250, 900), Factor(700, preemptible=True)))),
-        rng.choice((0, 60_000, 90_000)),
-    )
-    months = [0, *sorted(rng.sample(range(1, 2 * end_s), rng.randint(0, 2)))]
-    until_s = rng.choice((end_s, 2 * end_s, 10))
-    from_s = rng.choice((0, *(m for m in months if m < until_s)))
-    return held, tariff, months, from_s, until_s
-
-
-def brute_force(held, tariff, months, from_s, until_s):
-    """Go second by second; within the second in which a tier is reached, millisecond by millisecond."""
-    last_s = max([until_s, *(s.end_ms // SECOND for s in held)]) + tariff.minimum_ms // SECOND + 1
-    on = np.zeros((len(held), last_s), dtype=bool)
-    holds = {}
-    for at, one in enumerate(held):
-        holds.setdefault(one.job_id, []).append(at)
-    for parts in holds.values():
-        for at in parts:
-            one = held[at]
-            end_s = one.end_ms // SECOND if one.end_ms else until_s
-            if at == parts[-1] and one.end_ms:
-                end_s = max(end_s, (held[parts[0]].start_ms + tariff.minimum_ms) // SECOND)
-            on[at, one.start_ms // SECOND : end_s] = True
-    on[:, until_s:] = False
-    milli = np.array([one.amounts.device_milli for one in held])
-    rate = milli @ on
-    month_of = np.searchsorted(months, np.arange(last_s), side="right") - 1
-    total, whole = Fraction(0), {}
-    spent = np.zeros(last_s, dtype=np.int64)
-    for month in range(len(months)):
-        of = month_of == month
-        used = np.cumsum(rate[of]) * SECOND
-        spent[of] = used - rate[of] * SECOND
-        whole[month] = int(used[-1]) if len(used) else 0
-
-    def tier(used):
-        return [1000, *(milli for hours, milli in tariff.tiers if used >= hours * HOUR * 1000)][-1]
-
-    for second in range(from_s, min(until_s, last_s)):
-        running = np.flatnonzero(on[:, second])
-        if not len(running):
-            continue
-        if tariff.tier_reading == "whole":
-            tiers = {tier(whole[month_of[second]]): 1000}
-        else:
-            first, last = (tier(int(spent[second]) + k * int(rate[second])) for k in (0, 999))
-            tiers = {first: 1000}
-            if first != last:
-                tiers = {}
-                for k in range(1000):
-                    at = tier(int(spent[second]) + k * int(rate[second]))
-                    tiers[at] = tiers.get(at, 0) + 1
-        for at in running:
-            one = held[at]
-            factor = [1000, *(f.milli for f in reversed(tariff.factors) if fits(f, one))][-1]
-            for resource, model, amount in [
-                *(("device", m, Fraction(q, 1000)) for m, q in one.amounts.models),
-                ("cpu", "", Fraction(one.amounts.cpu_milli, 1000)),
-                ("memory", "", Fraction(one.amounts.memory_bytes, GIB)),
-            ]:
-                price = price_of(tariff.prices, resource, model, second * SECOND)
-                for tier_milli, ms in tiers.items():
-                    rated = tier_milli if resource == "device" else 1000
-                    total += amount * Fraction(price * ms, HOUR) * Fraction(rated * factor, 1_000_000)
-    return total
-
-
-def fits(factor, one):
-    return one.priority >= factor.priority_min and factor.preemptible in (None, one.preemptible)
-
-
-def price_of(prices, resource, model, at_ms):
-    for wanted in (model, ""):
-        begun = [p for p in prices if p.resource == resource and p.model == wanted and p.from_ms <= at_ms]
-        if begun:
-            latest = max(p.from_ms for p in begun)
-            return next(p.micro_per_hour for p in begun if p.from_ms == latest)
-    return 0
-
-
-@pytest.mark.parametrize("block", range(4))
-def test_random_histories_cost_what_they_cost_second_by_second(block):
-    for seed in range(block * 10, block * 10 + 10):
-        given = history(random.Random(seed))
-        held, tariff, months, from_s, until_s = given
-        assert cost(held, tariff, from_s, until_s, months) == brute_force(*given), seed
-
-
 def test_charges_tell_how_they_came_about():
     (found,) = charges([session(0, 100)], Tariff(ONE), [0], 0, 10**6)
     assert isinstance(found, Charge)
@@ -287,3 +152,53 @@ def test_what_comes_after_the_end_of_a_bill_changes_nothing_in_it():
     tariff = Tariff(ONE, tiers=((1, 500),), tier_reading="whole", minimum_ms=7_200_000)
     for end_s in (None, 1800, 1801, 36_000):
         assert cost([session(0, end_s)], tariff, until_s=1800) == 1800 * UNIT
+
+
+NIGHT = Window(22 * 60, 6 * 60)
+DAY_S = 86_400
+
+
+def test_a_factor_with_hours_holds_at_those_hours_of_the_local_day():
+    tariff = Tariff(ONE, factors=(Factor(500, windows=(NIGHT,)),))
+    assert cost([session(0, DAY_S)], tariff) == (16 * 3600 + 8 * 1800) * UNIT
+    assert cost([session(5 * 3600, 6 * 3600)], tariff, zone=((0, 3_600_000),)) == 3600 * UNIT
+
+
+def test_a_window_over_midnight_belongs_to_the_day_on_which_it_begins():
+    thursday = Tariff(ONE, factors=(Factor(500, windows=(Window(22 * 60, 6 * 60, (3,)),)),))
+    assert cost([session(0, 2 * DAY_S)], thursday) == (2 * 24 * 3600 - 8 * 1800) * UNIT
+
+
+def test_an_hour_that_the_clock_repeats_counts_twice():
+    tariff = Tariff(ONE, factors=(Factor(0, windows=(Window(120, 180),)),))
+    zone = ((0, 7_200_000), (3_600_000, 3_600_000))  # at 3:00 it is 2:00 again
+    assert cost([session(0, 3 * 3600)], tariff, zone=zone) == 3600 * UNIT
+
+
+def test_later_terms_change_factors_at_once_and_tiers_with_the_next_month():
+    later = Terms(1800 * SECOND, tiers=((1, 100),), factors=(Factor(2000),))
+    tariff = Tariff(ONE, tiers=((1, 500),), later=(later,))
+    held = [session(0, 4 * 3600)]
+    hours = [cost(held, tariff, h * 3600, h * 3600 + 3600, months=(0, 2 * 3600)) / UNIT for h in range(4)]
+    assert hours == [1800 + 3600, 3600 * 2 // 2, 3600 * 2, 3600 * 2 // 10]
+
+
+def test_a_later_minimum_is_for_what_begins_then():
+    tariff = Tariff(ONE, minimum_ms=0, later=(Terms(100 * SECOND, minimum_ms=60_000),))
+    assert cost([session(95, 105, job=1), session(100, 105, job=2)], tariff) == (10 + 60) * UNIT
+
+
+def test_what_a_failed_node_took_is_given_back():
+    losses = {(1, 1): Loss(60 * SECOND, 130 * SECOND)}
+    assert cost([session(0, 100)], Tariff(ONE), losses=losses) == 60 * UNIT
+
+
+def test_a_minimum_is_not_charged_for_what_was_lost_as_a_whole():
+    losses = {(1, 1): Loss(0, 20 * SECOND)}
+    assert cost([session(0, 10)], Tariff(ONE), losses=losses) == 0
+
+
+def test_a_loss_of_last_month_is_given_back_in_the_month_in_which_it_is_known():
+    losses, held = {(1, 1): Loss(50 * SECOND, 130 * SECOND)}, [session(0, 120)]
+    months = [cost(held, Tariff(ONE), *span, months=(0, 100), losses=losses) for span in ((0, 100), (100, 200))]
+    assert months == [100 * UNIT, (20 - 50 - 20) * UNIT]

@@ -1,12 +1,14 @@
 """Maxima of the queue tree: never exceeded, at any level, whatever happens; and what is not lent stays idle."""
 
+import os
 import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.model.cluster import ROOT_QUEUE, Queue
+from penstock.core.explain import explain
+from penstock.core.model.cluster import ROOT_QUEUE, Queue, Tenant
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.order.tree import QuotaBlock
@@ -170,8 +172,72 @@ def test_what_the_owner_uses_is_not_kept_a_second_time():
     assert started(w.cycle()) == jobs[:4]
 
 
+# Tenants.
+
+
+def of_tenant(**amounts):
+    return {"tenants": (Tenant("default"), Tenant("t", max=limited(**amounts)))}
+
+
+def test_a_tenant_has_its_maximum_over_all_queues_together():
+    w = cluster(1, 8, queues=queues("a", "b"), **of_tenant(devices=2_000))
+    jobs = [w.submit(1, queue=queue, tenant="t") for queue in "abb"]
+    other = w.submit(1, queue="b")
+    found = w.cycle()
+    assert sorted(started(found)) == [*jobs[:2], other]
+    assert blocks(w, found) == {jobs[2]: QuotaBlock("tenant:t", "devices", 2_000, 2_000, 1_000)}
+
+
+def test_what_a_tenant_gave_back_it_may_use_again():
+    w = cluster(1, 8, **of_tenant(jobs=1))
+    first, second = w.submit(1, tenant="t"), w.submit(1, tenant="t")
+    w.run(first)
+    w.cycle()
+    assert running(w) == {first}
+    w.exit_replica(first)
+    assert started(w.cycle()) == [second]
+
+
+def test_a_job_beyond_its_tenants_maximum_makes_room_among_its_own_alone():
+    w = cluster(1, 8, **of_tenant(devices=2_000))
+    low, other = w.submit(2, tenant="t", priority=100), w.submit(2, priority=100)
+    w.run(low)
+    w.run(other)
+    w.submit(2, tenant="t", priority=900)
+    assert [p.victim for p in w.plan().preemptions] == [low]
+
+
+def test_a_plan_made_before_a_tenant_was_full_does_not_exceed_its_maximum():
+    w = cluster(1, 8, **of_tenant(devices=2_000))
+    w.submit(2, tenant="t")
+    stale = w.plan()
+    w.cancel(1)
+    w.submit(2, tenant="t")
+    w.cycle()
+    assert w.apply(stale).starts == ()
+
+
+def test_a_job_that_is_more_than_its_tenant_may_have_is_refused():
+    w = cluster(1, 8, **of_tenant(devices=2_000))
+    (problem,) = w.request(job_spec(3, tenant="t")).problems
+    assert problem.code == "over_maximum"
+    assert "tenant t may hold 2 of devices" in problem.message
+
+
+def test_an_explanation_names_the_tenant_and_what_would_have_to_be_raised():
+    w = cluster(1, 8, **of_tenant(devices=2_000))
+    w.run(w.submit(2, tenant="t", preemptible=False))
+    job = w.submit(1, tenant="t")
+    found = explain(w.state, w.state.jobs[job], w.now)
+    assert [(c.code, c.where) for c in found.constraints[:1]] == [("quota", "tenant:t")]
+    assert "tenant t: devices 2 of 2 used, short by 1" in found.text
+    assert ("tenants.t.max.devices", "2", "3") in [(e.path, e.old, e.new) for e in found.edits]
+
+
 # Random trees.
 
+SEQUENCES = int(os.environ.get("PENSTOCK_SEQUENCES", "40"))
+"""Of 30 operations each; 10,000 for the long version."""
 NAMES = ("a", "b", "c", "d", "e")
 MODELS = ("A100", "H100")
 LIMITS = {
@@ -184,12 +250,19 @@ LIMITS = {
 }
 
 
+TENANTS = ("x", "y", "z")
+
+
+def random_limits(rnd):
+    return sorted((r, draw(rnd)) for r, draw in LIMITS.items() if rnd.random() < 0.3)
+
+
 def random_tree(rnd):
     """Return up to five queues, each below the root or an earlier one, with limits on some resources."""
     tree = []
     for i, name in enumerate(NAMES):
         parent = rnd.choice([ROOT_QUEUE, *NAMES[:i]])
-        limits = sorted((r, draw(rnd)) for r, draw in LIMITS.items() if rnd.random() < 0.3)
+        limits = random_limits(rnd)
         policy = rnd.choice(["priority", "fifo", "fair_share", "capacity", "shortest_predicted"])
         tree.append(Queue(name, parent, policy, max=tuple(limits)))
     return tuple(tree)
@@ -210,25 +283,35 @@ def recounted(w):
             for index in replica.place.devices if replica.holds else ():
                 model = w.state.nodes[replica.place.node].spec.devices[index].model
                 counted[f"devices:{model}"] = counted.get(f"devices:{model}", 0) + 1_000
-        at = job.spec.queue
+        holders, at = [f"tenant:{job.spec.tenant}"], job.spec.queue
         while at in parents:
-            for resource, amount in counted.items():
-                used[at, resource] = used.get((at, resource), 0) + amount
+            holders.append(at)
             at = parents[at]
+        for holder in holders:
+            for resource, amount in counted.items():
+                used[holder, resource] = used.get((holder, resource), 0) + amount
     return used
+
+
+def maxima(w):
+    """Return the limits of each queue and tenant."""
+    found = {q.name: dict(q.max) for q in w.state.config.queues}
+    return found | {f"tenant:{t.name}": dict(t.max) for t in w.state.config.tenants}
 
 
 def assert_within(w):
     used = recounted(w)
-    for queue in w.state.config.queues:
-        for resource, limit in queue.max:
-            assert used.get((queue.name, resource), 0) <= limit, (queue, resource)
+    for holder, limits in maxima(w).items():
+        for resource, limit in limits.items():
+            assert used.get((holder, resource), 0) <= limit, (holder, resource)
 
 
 def tree_world(rnd):
     mixed = tuple(device(i, model=MODELS[i % 2]) for i in range(4))
     nodes = (node("n0", mixed, cpus=8), node("n1", 3, cpus=8))
-    w = World(*nodes, queues=random_tree(rnd), starvation_after_ms=20_000, allow_waiting_for_nodes=True)
+    tenants = tuple(Tenant(name, max=tuple(random_limits(rnd))) for name in TENANTS)
+    shape = {"queues": random_tree(rnd), "tenants": tenants}
+    w = World(*nodes, **shape, starvation_after_ms=20_000, allow_waiting_for_nodes=True)
     w.stale = [w.plan()]
     return w
 
@@ -240,7 +323,8 @@ def tree_step(w, rnd):
         shape = {"models": models} if (devices := rnd.randint(0, 2)) else {}
         priority = rnd.choice([100, 500, 900])
         shape |= {"cpus": rnd.randint(0, 2), "memory_gib": rnd.randint(0, 3)}
-        w.request(job_spec(devices, rnd.randint(1, 2), queue=rnd.choice(NAMES), priority=priority, **shape))
+        shape |= {"queue": rnd.choice(NAMES), "tenant": rnd.choice(TENANTS)}
+        w.request(job_spec(devices, rnd.randint(1, 2), priority=priority, **shape))
     what = rnd.random()
     if what < 0.2:
         w.stale.append(w.plan())
@@ -254,7 +338,7 @@ def tree_step(w, rnd):
         follow(w)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=SEQUENCES, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_maximum_is_exceeded_at_any_level_whatever_happens(seed):
     rnd = random.Random(seed)
@@ -272,10 +356,20 @@ def test_a_verdict_of_quota_is_true_and_its_numbers_are_those_of_a_recount(seed)
     for _ in range(10):
         tree_step(w, rnd)
     w.cycle()
-    used, limits = recounted(w), {q.name: dict(q.max) for q in w.state.config.queues}
+    used, limits = recounted(w), maxima(w)
     for verdict in w.plan().verdicts.values():
         block = verdict.quota
         if block is not None:
             assert block.limit == limits[block.queue][block.resource]
             assert block.used >= used.get((block.queue, block.resource), 0)
             assert block.used + block.asked > block.limit
+
+
+def test_a_job_that_starves_waits_for_its_tenants_maximum_too():
+    w = cluster(1, 8, starvation_after_ms=10_000, **of_tenant(jobs=1))
+    first, second = w.submit(1, tenant="t"), w.submit(1, tenant="t")
+    w.run(first)
+    w.now += 20_000
+    found = w.cycle()
+    assert (started(found), found.dropped) == ([], 0)
+    assert blocks(w, found) == {second: QuotaBlock("tenant:t", "jobs", 1, 1, 1)}

@@ -2,12 +2,15 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.core.errors import BrokenInvariant
-from penstock.core.ledger.sessions import Amounts, SessionLog, sessions
+from penstock.core.ledger.sessions import Amounts, LogImage, Loss, SessionLog, sessions
 from penstock.core.ledger.usage import usage_by_tenant
+from penstock.core.model.events import CheckpointSaved
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from tests.core.builders import GIB, World, cluster, node
@@ -123,3 +126,87 @@ def test_sessions_never_overlap_for_one_replica_and_agree_with_what_was_held(don
     }
     assert held == live
     assert {u.tenant for u in usage_by_tenant(w.records, until_ms)} >= {one.tenant for one in found}
+
+
+def losses(w):
+    log = SessionLog()
+    for record in w.records:
+        log.take(record)
+    return log.losses
+
+
+def test_a_failed_node_took_what_was_done_since_the_begin_or_the_last_checkpoint():
+    for saves in (False, True):
+        w = cluster(1, 1)
+        job = w.submit(1)
+        w.cycle()
+        begun = w.now
+        w.now += 1_000
+        w.start(job)
+        if saves:
+            w.emit(CheckpointSaved(job, 1, 5))
+        w.now += 5_000
+        w.lose("n0")
+        assert losses(w) == {(job, 1): Loss(begun + 1_000 * saves, begun + 6_000)}
+
+
+def test_what_fails_by_itself_or_is_preempted_is_no_loss():
+    w = cluster(1, 1)
+    job = w.submit(1, priority=100)
+    w.run(job)
+    w.now += 600_000
+    w.submit(1, priority=900)
+    w.cycle()
+    w.leave(job)
+    w.run(2)
+    w.exit_replica(2, 0, 1)
+    assert losses(w) == {}
+
+
+def test_each_attempt_has_its_own_loss():
+    w = cluster(2, 1)
+    job = w.submit(1)
+    for name in ("n0", "n1"):
+        w.run(job)
+        assert w.where(job) == name
+        w.now += 1_000
+        w.lose(name)
+    found = losses(w)
+    assert list(found) == [(job, 1), (job, 2)]
+    assert all(loss.at_ms - loss.from_ms == 1_000 for loss in found.values())
+
+
+def test_what_a_node_could_still_take_is_known_of_what_is_held_now():
+    w = cluster(1, 2)
+    first, second = w.submit(1), w.submit(1)
+    w.run(first, second)
+    begun = w.now
+    log = SessionLog()
+    for record in w.records:
+        log.take(record)
+    assert sorted(log.unsafe_since("default")) == [begun, begun]
+    assert list(log.unsafe_since("other")) == []
+    w.now += 500
+    w.emit(CheckpointSaved(first, 1, 5))
+    w.exit_replica(second)
+    for record in w.records[log.seq :]:
+        log.take(record)
+    assert list(log.unsafe_since("default")) == [begun + 500]
+
+
+@settings(max_examples=40)
+@given(operations, st.integers(0, 300))
+def test_a_log_goes_on_from_its_image_at_any_record(done, cut):
+    w = small_world()
+    play(w, done)
+    whole, first = SessionLog(), SessionLog()
+    ended = [session for record in w.records for session in whole.take(record)]
+    before = [session for record in w.records[:cut] for session in first.take(record)]
+    kept = first.image()
+    again = SessionLog(msgspec.msgpack.decode(msgspec.msgpack.encode(kept), type=LogImage))
+    for record in w.records[cut:]:
+        first.take(record)
+    after = [session for record in w.records[cut:] for session in again.take(record)]
+    assert before + after == ended
+    assert again.image() == whole.image() == first.image()
+    assert kept.seq == min(cut, len(w.records))

@@ -107,8 +107,8 @@ def reserved(end_ms):
 )
 def test_nodes_that_are_reserved_for_another_tenant_are_told_until_when(length_ms, until):
     w, job = reserved(1_000_000 + length_ms)
-    text = f"fits only on nodes that are reserved for other tenants {until}: w"
-    assert found(w) == [("nodes_reserved", (job,), text, "shorten the reservation, or ask for less")]
+    text = f"fits only on nodes that are reserved for other tenants {until}"
+    assert found(w) == [("nodes_reserved", (job,), text, "shorten reservation w, or ask for less")]
     w.now += length_ms
     assert found(w) == []
 

@@ -1,13 +1,15 @@
 """When months begin, in a time zone: the calendar that bills go by. The core is only told the moments."""
 
 import re
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
 from penstock.core.errors import InvalidInput, Problem, nearest
+from penstock.core.ledger.settlement import Calendar
 
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})")
 YEAR_MAX = 9998
+DAY_S = 86_400
 
 
 def zone_problem(name: str) -> Problem | None:
@@ -33,6 +35,73 @@ def months(zone: str, first_ms: int, until_ms: int) -> list[int]:
         year, month = (year + 1, 1) if month == 12 else (year, month + 1)
         found.append(month_begins(zone, year, month))
     return [begin for begin in found if begin <= until_ms] or found[:1]
+
+
+def offsets(zone: str, first_ms: int, until_ms: int) -> tuple[tuple[int, int], ...]:
+    """Return from when on the local clock is how much ahead of UTC (unix ms, ms), for moments in [first_ms, until_ms].
+
+    Two changes within one day are not told apart; no zone has had any since 1970.
+    """
+    place = ZoneInfo(zone)
+
+    def ahead(second: int) -> int:
+        offset = datetime.fromtimestamp(second, place).utcoffset()
+        assert offset is not None, "a zone has an offset at each moment"
+        return round(offset.total_seconds() * 1000)
+
+    at_s, last_s = first_ms // 1000, until_ms // 1000 + 1
+    found = [(at_s * 1000, ahead(at_s))]
+    while at_s < last_s:
+        following_s = min(at_s + DAY_S, last_s)
+        if ahead(following_s) != found[-1][1]:
+            low, high = at_s, following_s
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if ahead(middle) == found[-1][1] else (low, middle)
+            found.append((high * 1000, ahead(high)))
+        at_s = following_s
+    return tuple(found)
+
+
+def days(zone: str, first_ms: int, until_ms: int) -> list[int]:
+    """Return when the days begin that meet [first_ms, until_ms], the one of `first_ms` included (unix ms)."""
+    place = ZoneInfo(zone)
+    day = datetime.fromtimestamp(first_ms / 1000, place).date()
+    found: list[int] = []
+    while not found or found[-1] <= until_ms:
+        found.append(_begin(day, place))
+        day += timedelta(days=1)
+    return [begin for begin in found if begin <= until_ms] or found[:1]
+
+
+def _begin(day: date, place: ZoneInfo) -> int:
+    return round(datetime(day.year, day.month, day.day, tzinfo=place).timestamp() * 1000)
+
+
+def period_of(zone: str, period: str, now_ms: int) -> tuple[int, int]:
+    """Return begin and end of the present day, week (from Monday), month or year (unix ms)."""
+    place = ZoneInfo(zone)
+    today = datetime.fromtimestamp(now_ms / 1000, place).date()
+    match period:
+        case "day":
+            first, following = today, today + timedelta(days=1)
+        case "week":
+            first = today - timedelta(days=today.weekday())
+            following = first + timedelta(days=7)
+        case "month":
+            first = today.replace(day=1)
+            following = (first + timedelta(days=32)).replace(day=1)
+        case _:
+            first, following = date(today.year, 1, 1), date(today.year + 1, 1, 1)
+    return _begin(first, place), _begin(following, place)
+
+
+def calendar(zone: str, first_ms: int, posted_ms: int, until_ms: int) -> Calendar:
+    """Return the calendar of bills: months since `first_ms`, days since `posted_ms`, up to `until_ms`."""
+    begins = months(zone, first_ms, until_ms)
+    following = months(zone, until_ms, until_ms + 40 * DAY_S * 1000)[1]
+    since = days(zone, posted_ms, until_ms)
+    return Calendar(tuple(since), (*begins, following), offsets(zone, begins[0], until_ms))
 
 
 def month_named(zone: str, text: str) -> tuple[int, int]:

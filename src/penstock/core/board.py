@@ -66,7 +66,9 @@ class Board:
     def may_start(self, job: Job, key: RequestClass) -> bool:
         """Return whether no maximum keeps the job from starting."""
         branch = self.tree.branches.get(job.spec.queue)
-        return branch is not None and self.tree.block(branch, self.tree.demand(key)) is None
+        if branch is None:
+            return False
+        return self.tree.block(self.tree.part(branch, job.spec.tenant), self.tree.demand(key)) is None
 
     def place(self, class_id: ClassId, key: RequestClass) -> Placed | None:
         """Take places for a job of the class: its ask, or the first alternative that fits and exceeds no maximum.

@@ -8,6 +8,8 @@ from typing import Any, cast, get_args, get_type_hints
 
 import msgspec
 
+from penstock.core.accessfile import read_user
+from penstock.core.accountfile import read_tenant
 from penstock.core.amounts import format_time, parse_milli, parse_part_milli, parse_time_ms
 from penstock.core.billingfile import read_billing
 from penstock.core.errors import Problem, nearest
@@ -25,7 +27,9 @@ SPEED_MAX_MILLI = 10**9
 POOL_KINDS = ("gpu", "npu", "cpu", "mixed")
 PLACEMENTS: tuple[str, ...] = get_args(c.PlacementPolicy)
 BACKFILL_RULES: tuple[str, ...] = get_args(c.BackfillRule)
-SECTIONS = ("pools", "tenants", "queues", "root_policy", "reservations", "candidates", "billing", "settings", "nodes")
+SECTIONS = (
+    "pools", "tenants", "users", "queues", "root_policy", "reservations", "candidates", "billing", "settings", "nodes"
+)  # fmt: skip
 
 Entries = list[tuple[Reader, Mapping[str, Any]]]
 
@@ -69,22 +73,31 @@ def parse_cluster(raw: object, policies: Policies | None = None) -> tuple[Cluste
         return ClusterFile(c.ClusterConfig(), ()), problems
     top.unknown(raw, SECTIONS)
     default = c.ClusterConfig()
+    billing = read_billing(Reader("billing", problems), raw.get("billing") or {})
     queues = _entries(top, raw, "queues")
     reservations = _entries(top, raw, "reservations")
-    nodes = _entries(top, raw, "nodes")
+    nodes, users = _entries(top, raw, "nodes"), _entries(top, raw, "users")
     config = c.ClusterConfig(
         pools=tuple(_pool(r, e) for r, e in _entries(top, raw, "pools")) or default.pools,
-        tenants=tuple(_tenant(r, e) for r, e in _entries(top, raw, "tenants")) or default.tenants,
+        tenants=tuple(
+            read_tenant(r, e, _note(r, e, "description"), billing.digits) for r, e in _entries(top, raw, "tenants")
+        )
+        or default.tenants,
         queues=tuple(read_queue(r, e, policies or {}) for r, e in queues) or default.queues,
         settings=_settings(Reader("settings", problems), raw.get("settings") or {}),
         root_policy=read_policy(top, "root_policy", raw.get("root_policy", "priority"), policies or {}),
         reservations=tuple(_reservation(r, e) for r, e in reservations),
         candidates=_candidates(top, raw.get("candidates") or []),
-        billing=read_billing(Reader("billing", problems), raw.get("billing") or {}),
+        billing=billing,
+        users=tuple(read_user(r, e, _note(r, e, "description")) for r, e in users),
     )
     declared = tuple(_node(r, e) for r, e in nodes)
     problems += tree_problems(config.queues, [r.where for r, _ in queues])
     problems += _reservation_problems(config, [r.where for r, _ in reservations])
+    tenants = [t.name for t in config.tenants]
+    for user, (reader, _) in zip(config.users, users, strict=True):
+        for name, _role in user.tenants:
+            problems += _unknown("tenant", reader.path(f"tenants.{name}"), name, tenants)
     pools = [p.name for p in config.pools]
     for node, (reader, _) in zip(declared, nodes, strict=True):
         problems += _unknown("pool", reader.path("pool"), node.pool, pools)
@@ -201,11 +214,6 @@ def _factor(reader: Reader, field: str, value: object) -> int:
         reader.wrong(field, value, "a number above 0 in steps of 0.001, such as 2.2")
         return 1000
     return milli
-
-
-def _tenant(reader: Reader, raw: Mapping[str, Any]) -> c.Tenant:
-    reader.unknown(raw, ("name", "description"))
-    return c.Tenant(TenantName(raw["name"]), _note(reader, raw, "description"))
 
 
 def _reservation(reader: Reader, raw: Mapping[str, Any]) -> c.Reservation:

@@ -15,6 +15,7 @@ from penstock.core.model.jobs import FINAL_STATES, Attempt, Job, Replica
 from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI, Resources
 from penstock.core.order.ranks import class_of
 from penstock.core.order.shares import Charge
+from penstock.core.order.tree import holder_text
 from penstock.core.place import mig
 from penstock.core.place.free import NodeFree, closed_reason, empty, shape_of
 from penstock.core.state import State
@@ -148,10 +149,10 @@ def no_queue_beyond_its_maximum(state: State) -> Iterable[str]:
     if not state.config_since_empty:
         return
     tree = state.queue_tree()
-    for name, branch in tree.branches.items():
+    for name, branch in (*tree.branches.items(), *((cap.name, cap) for cap in tree.caps.values())):
         for column, limit in branch.limits:
             if branch.used[column] > limit:
-                yield f"queue {name} uses {branch.used[column]} of {tree.resources[column]}, maximum {limit}"
+                yield f"{holder_text(name)} uses {branch.used[column]} of {tree.resources[column]}, maximum {limit}"
 
 
 def waiting_jobs_are_indexed(state: State) -> Iterable[str]:

@@ -111,6 +111,7 @@ FIELDS: dict[str, Field] = {
         {"anyOf": [STRING, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]},
         "a line for /bin/sh, or a list of words that is executed as it is",
     ),
+    "lease": Field(_flag(False), _FLAG, "no command: holds what it asks for until its time limit (false)"),
     **SHAPE,
     "alternatives": ALTERNATIVES,
     "shareable": Field(_flag(False), _FLAG, "its devices may be shared while they are little used (false)"),

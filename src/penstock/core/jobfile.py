@@ -18,6 +18,9 @@ from penstock.core.model import jobs as m
 from penstock.core.model.ids import JobId, QueueName, TenantName
 from penstock.core.reader import Raw, Reader, shown
 
+HOLD = ("sleep", "infinity")
+"""What a lease runs."""
+
 
 def parse_request(raw: object) -> tuple[tuple[NewJob, ...], list[Problem]]:
     """Return the entries of a submit request in dependency order, and everything wrong with it.
@@ -91,12 +94,28 @@ def parse_job(raw: Raw, where: str, problems: list[Problem]) -> NewJob:
     """Return one entry; problems are appended. With problems the value must not be used."""
     reader = Reader(where, problems)
     values = read_fields(reader, raw, FIELDS)
-    if not values.get("command"):
+    if values.get("lease"):
+        _lease(values, raw, reader)
+    elif not values.get("command"):
         if raw.get("command") is None:
             text = f"{reader.path('command')} is missing, expected what to run"
             problems.append(Problem("missing_field", reader.path("command"), text, "", "command: python train.py"))
         values["command"] = ("true",)
     return _build(values, reader)
+
+
+def _lease(values: Values, raw: Raw, reader: Reader) -> None:
+    """Give a lease the command that waits, and report what a lease cannot have."""
+    if raw.get("command") is not None:
+        text = f"{reader.path('command')} is given, but a lease has none"
+        problems = Problem("bad_value", reader.path("command"), text, "", "penstock shell opens a shell in a lease")
+        reader.problems.append(problems)
+    if not values.get("time_limit"):
+        text = f"{reader.path('time_limit')} is missing, expected when the lease ends"
+        reader.problems.append(Problem("missing_field", reader.path("time_limit"), text, "", "time_limit: 4h"))
+    values["command"] = HOLD
+    values.setdefault("name", "lease")
+    values.setdefault("preemptible", False)
 
 
 def _build(values: Values, reader: Reader) -> NewJob:
@@ -126,6 +145,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         labels=values.get("labels", ()),
         alternatives=build_alternatives(values, reader),
         shareable=values.get("shareable", False),
+        lease=values.get("lease", False),
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str))
     return NewJob(spec, values.get("array", 0), names, reader.where)
@@ -155,7 +175,7 @@ def job_schema() -> Json:
         "title": "Job",
         "type": "object",
         "properties": properties,
-        "required": ["command"],
+        "anyOf": [{"required": ["command"]}, {"required": ["lease", "time_limit"]}],
         "additionalProperties": False,
     }
 
@@ -164,7 +184,7 @@ def request_schema() -> Json:
     """Return the JSON Schema (2020-12) of a job file: one job, or a list of them with defaults."""
     job = job_schema()
     defaults = {**job, "title": "Defaults"}
-    defaults.pop("required")
+    defaults.pop("anyOf")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Penstock job file",

@@ -23,6 +23,7 @@ class Lone:
         self._queues = queues
         self._placement = {pool.name: pool.placement for pool in config.pools}
         limited = any(q.max or q.lend is not None or q.policy == "least_attained" for q in config.queues)
+        limited = limited or any(tenant.max for tenant in config.tenants)
         foreign = any(name.startswith(EXTENSION_PREFIX) for name in (config.root_policy, *_policies(config)))
         reserved = config.reservations or any(pool.reserve_milli for pool in config.pools)
         self._may = config.settings.starts_per_cycle_max > 0 and not (limited or foreign or reserved)

@@ -133,12 +133,15 @@ class _Check:
         self._state = state
         self._free: dict[NodeName, NodeFree] = {}
         self._tree: QueueTree | None = None
-        if any(q.max or q.lend is not None for q in state.config.queues):
+        config = state.config
+        if any(q.max or q.lend is not None for q in config.queues) or any(t.max for t in config.tenants):
             self._tree = state.queue_tree()
 
     def start_holds(self, start: Start) -> bool:
         job = self._state.jobs.get(start.job_id)
         if job is None or job.state != "waiting" or job.unmet or job.cancel_requested:
+            return False
+        if job.spec.tenant in self._state.money.holds():
             return False
         if job.last_attempt + 1 != start.attempt:
             return False
@@ -219,5 +222,7 @@ def _preemption_holds(preemption: Preemption, state: State) -> bool:
     if victim is None or victim.attempt is None or victim.attempt.number != preemption.attempt:
         return False
     if victim.attempt.stop is not None or beneficiary is None or (preemption.suspend and not victim.can_suspend):
+        return False
+    if beneficiary.spec.tenant in state.money.holds():
         return False
     return beneficiary.state == "waiting" or beneficiary.id == victim.id

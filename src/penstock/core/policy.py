@@ -144,6 +144,8 @@ def _text(field: str, value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return _number(field, value)
+    if isinstance(value, msgspec.Struct):
+        return _entry_text(field, "", value)
     if isinstance(value, tuple):
         keyed = _keyed(value)
         texts = (

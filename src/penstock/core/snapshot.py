@@ -1,9 +1,11 @@
 """What one planning cycle looks at: an immutable cut of the state, cheap to take while the state moves on."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
+from penstock.core.model.accounts import Hold
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import Job
@@ -45,26 +47,35 @@ class Snapshot(msgspec.Struct, frozen=True):
     changes: Sequence[NodeName] = ()
     """Nodes in the order in which what is free on them changed, of which the first `changes_count` count here."""
     changes_count: int = 0
+    held: Mapping[TenantName, Hold] = MappingProxyType({})
+    """Tenants of which nothing starts. Their waiting jobs are left out of all the rest here."""
 
 
 def take_snapshot(state: State) -> Snapshot:
     """Return the cut of `state` that a cycle plans on."""
     cut = state.derived.cut()
+    held = state.money.holds()
+    classes, beneficiaries, elastic = cut.classes, tuple(state.jobs[i] for i in cut.beneficiaries), cut.elastic
+    if held:
+        classes = tuple(entry for entry in classes if entry[1].tenant not in held)
+        beneficiaries = tuple(job for job in beneficiaries if job.spec.tenant not in held)
+        elastic = tuple(i for i in elastic if cut.active[i].spec.tenant not in held)
     return Snapshot(
         seq=state.seq,
         config=state.config,
         nodes=cut.nodes,
         free=cut.free,
-        classes=cut.classes,
+        classes=classes,
         running=cut.active,
         stopping=cut.stopping,
-        beneficiaries=tuple(state.jobs[i] for i in cut.beneficiaries),
+        beneficiaries=beneficiaries,
         usage=cut.usage,
         ends=cut.ends,
         evictable=cut.evictable,
-        elastic=cut.elastic,
+        elastic=elastic,
         suspended=cut.suspended,
         typical=cut.typical,
         changes=cut.changes,
         changes_count=len(cut.changes),
+        held=held,
     )

@@ -11,14 +11,18 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core import suspension
+from penstock.core.access import Tokens
+from penstock.core.closing import drained
 from penstock.core.counting import whole_total
 from penstock.core.derived import Derived, PastUse
 from penstock.core.errors import BrokenInvariant
 from penstock.core.failures import next_failure
+from penstock.core.ledger.accounts import Accounts, MoneyEvent, MoneyImage
 from penstock.core.lifecycle import tables
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import CHECKED_BY, STRIKES_KEPT, ClusterConfig, Node, Strike
-from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank, UserName
+from penstock.core.model.access import Token
+from penstock.core.model.cluster import STRIKES_KEPT, ClusterConfig, Node, Strike
+from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica, StopOrder
 from penstock.core.order.ranks import class_of
 from penstock.core.order.tree import QueueTree
@@ -52,6 +56,8 @@ class Image(msgspec.Struct, frozen=True):
     finished_bad: int
     past_use: list[PastUse] = []
     requests: Memory = Memory([], (), 0)
+    money: MoneyImage = MoneyImage()
+    tokens: tuple[Token, ...] = ()
 
 
 class State:
@@ -69,6 +75,8 @@ class State:
         self.idempotency: dict[str, IdempotencyEntry] = {}
         self.finished_ok = 0
         self.finished_bad = 0
+        self.money = Accounts()
+        self.tokens = Tokens()
         self.config_since_empty = True
         """No attempt was allocated under an older configuration: every maximum must hold."""
         self.derived = Derived()
@@ -89,6 +97,8 @@ class State:
             finished_bad=self.finished_bad,
             past_use=self.derived.past(),
             requests=self.derived.requests.memory(),
+            money=self.money.image(),
+            tokens=tuple(self.tokens.by_hash.values()),
         )
 
     @classmethod
@@ -99,6 +109,7 @@ class State:
         state.nodes = {node.spec.name: node for node in image.nodes}
         state.idempotency = dict(image.idempotency)
         state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
+        state.money, state.tokens = Accounts(image.money), Tokens(image.tokens)
         state.config_since_empty = False
         for job in image.jobs:
             class_id = state.derived.intern(class_of(job, image.config))
@@ -158,14 +169,22 @@ class State:
                 self._put(replace(self.jobs[event.job_id], cancel_requested=True))
             case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged() | ev.NodeStruck():
                 self._node_event(event, record)
+            case ev.TokenIssued():
+                self.tokens.issued(event.token)
+            case ev.TokenRevoked():
+                self.tokens.revoked(event.token_id)
             case ev.LeaderElected():
                 self.epoch = event.epoch
             case ev.ConfigChanged():
                 self.config = event.config
+                if event.config.billing.tariff.prices:
+                    self.money.priced_ms = self.money.priced_ms or record.time_ms
                 self.config_since_empty = not self.derived.active
                 self.derived.classify_anew(self.jobs, event.config)
             case _:
-                assert_never(event)
+                if not isinstance(event, MoneyEvent):
+                    assert_never(event)
+                self.money.apply(event, record.seq, record.time_ms)
 
     def _put(self, job: Job) -> None:
         """Keep the newer value of a job that stays where it is."""
@@ -421,23 +440,6 @@ class State:
             job = self.jobs[job_id]
             assert job.attempt is not None, "it holds the node"
             self._end_replica(job, job.attempt, rank, "node_lost", info, record.time_ms)
-
-
-def drained(node: Node, event: ev.NodeDrainChanged, time_ms: int) -> Node:
-    """Return the node closed or opened; what spoke against it is forgotten with that, by a person for good."""
-    if not event.draining:
-        opened = replace(node, draining=False, drain_reason=event.reason, closed_by=UserName(""), strikes=())
-        return replace(opened, checks_failed=0, closures=node.closures if event.by == CHECKED_BY else 0)
-    again = node.draining and node.closed_by == event.by == CHECKED_BY
-    return replace(
-        node,
-        draining=True,
-        drain_reason=event.reason,
-        closed_by=event.by,
-        closed_ms=time_ms,
-        closures=node.closures + (event.by == CHECKED_BY and not again),
-        checks_failed=node.checks_failed + again,
-    )
 
 
 def fold(records: list[ev.Record], state: State | None = None) -> State:

@@ -3,7 +3,7 @@
 What is busy does not count here, only what is there: a job that fits an empty cluster is merely waiting.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
 from penstock.core.order.ranks import class_of
 from penstock.core.order.shares import Charge
-from penstock.core.order.tree import Branch, QueueTree, QuotaBlock
+from penstock.core.order.tree import Branch, QueueTree, QuotaBlock, holder_text
 from penstock.core.place.fit import REASON_TEXT, count_refusals, needs_of
 from penstock.core.place.free import NodeFree, empty
 from penstock.core.place.gang import fits
@@ -50,12 +50,17 @@ class Never(msgspec.Struct, frozen=True):
     resolve: str
 
 
-def alerts(state: State, now_ms: int, last: Plan | None = None) -> tuple[Alert, ...]:
+def alerts(
+    state: State, now_ms: int, last: Plan | None = None, seen: Callable[[Job], bool] = lambda _: True
+) -> tuple[Alert, ...]:
     """Return all that goes wrong in `state`, the dearest to overlook first; `last` is the last cycle's plan.
 
     May be called while another thread folds: what changes meanwhile may be seen or not.
+
+    Args:
+        seen: says of which jobs alerts are wanted.
     """
-    jobs = dict(state.jobs)
+    jobs = {job_id: job for job_id, job in state.jobs.copy().items() if seen(job)}
     found = [*_cycles(jobs), *_gangs_in_part(state, jobs)]
     stuck: set[JobId] = set()
     idle = Idle(state.config, state.derived.nodes, dict(state.derived.free), now_ms)
@@ -116,8 +121,8 @@ class Idle:
     def _over(self, key: RequestClass, block: QuotaBlock) -> Never:
         amounts = (block.asked, block.limit - block.used, block.short)
         asked, limit, more = (format_resource(block.resource, amount) for amount in amounts)
-        text = f"asks for {asked} {block.resource}; for it queue {block.queue} has {limit} at most"
-        resolve = f"give queue {block.queue} {more} {block.resource} more, or ask for less"
+        text = f"asks for {asked} {block.resource}; for it {holder_text(block.queue)} has {limit} at most"
+        resolve = f"give {holder_text(block.queue)} {more} {block.resource} more, or ask for less"
         return Never("quota_never", text, resolve)
 
     def _reserve(self, key: RequestClass) -> Iterator[Never]:
@@ -156,8 +161,9 @@ class Idle:
         left_ms = last_ms - self._now_ms
         until = f"for another {format_duration(left_ms)}" if left_ms < NEXT_TO_NEVER_MS else "for more than a year"
         names = listed(dict.fromkeys(w.name for w in windows))
-        text = f"fits only on nodes that are reserved for other tenants {until}: {names}"
-        return Never("nodes_reserved", text, "shorten the reservation, or ask for less")
+        text = f"fits only on nodes that are reserved for other tenants {until}"
+        resolve = f"shorten reservation {names}, or ask for less"  # only here: the names are not for all tenants
+        return Never("nodes_reserved", text, resolve)
 
     def _windows(self) -> list[Reservation]:
         return [w for w in self.config.reservations if w.start_ms <= self._now_ms < w.end_ms]

@@ -16,6 +16,8 @@ _WAKES = (
     ev.JobRequeued,
     ev.JobFinished,
     ev.ConfigChanged,
+    ev.TenantHeld,
+    ev.TenantReleased,
 )
 
 

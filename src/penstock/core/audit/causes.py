@@ -36,6 +36,9 @@ def cause(record: ev.Record, state: State) -> Iterator[Check]:
         case "drained":
             closed = [n for n in nodes_of(attempt) if n in state.nodes and state.nodes[n].draining]
             yield Check("drained", bool(closed), f"drained nodes that it was on: {', '.join(closed) or 'none'}")
+        case "held":
+            hold = state.money.account(job.spec.tenant).hold
+            yield Check("held", hold is not None, hold.text if hold is not None else "its tenant was not held")
         case "replica_failed":
             failed = [(r.rank, r.exit) for r in attempt.replicas if r.exit is not None and not r.exit.ok]
             said = "; ".join(f"replica {rank}: {how.text()}" for rank, how in failed)

@@ -6,6 +6,7 @@ from penstock.core.amounts import format_resource
 from penstock.core.audit.types import Check, NodeScore
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId
+from penstock.core.order.tree import holder_text
 from penstock.core.place.fit import needs_of
 from penstock.core.place.index import FreeCluster, Strategy
 from penstock.core.place.score import NO_FIT
@@ -47,14 +48,16 @@ def _maxima(event: ev.AttemptAllocated, plan: Plan, state: State) -> Iterator[Ch
             break
     if asked is None:
         return
-    for queue in tree.branches[state.jobs[event.job_id].spec.queue].path():
+    spec = state.jobs[event.job_id].spec
+    part = tree.part(tree.branches[spec.queue], spec.tenant)
+    for queue in (*part.path(), part.cap) if part.cap is not None else part.path():
         for column, limit in queue.limits:
             if not asked[column]:
                 continue
             name = tree.resources[column]
             used, most = (format_resource(name, amount) for amount in (queue.used[column], limit))
             within = queue.used[column] <= limit
-            yield Check("maximum", within, f"queue {queue.name}: {name} {used} of at most {most} used, with it")
+            yield Check("maximum", within, f"{holder_text(queue.name)}: {name} {used} of at most {most} used, with it")
 
 
 def _passed(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> Iterator[Check]:

@@ -9,10 +9,10 @@ from penstock.core.backfill import held_places
 from penstock.core.counting import whole_total
 from penstock.core.explain.limits import blocks, is_maximum
 from penstock.core.explain.search import Edits, Search, cluster
-from penstock.core.model.cluster import ClusterConfig, Node, Queue, Reservation
+from penstock.core.model.cluster import ClusterConfig, Node, Quota, Reservation
 from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.jobs import Job
-from penstock.core.order.tree import QueueTree, QuotaBlock
+from penstock.core.order.tree import TENANT_PREFIX, QueueTree, QuotaBlock, holder_text
 from penstock.core.place.fit import capacity, shape_refusal
 from penstock.core.place.free import NodeFree, NodeShape, empty
 from penstock.core.place.gang import fits
@@ -35,22 +35,28 @@ def quota(search: Search) -> Edits:
         return
     if not all(_still_blocked(search, _raised(scene.config, [block], 1)) for block in found):
         return
-    path = ", ".join(f"queues.{b.queue}.max.{b.resource}" for b in found)
+    path = ", ".join(f"{_path(b.queue)}.max.{b.resource}" for b in found)
     old = ", ".join(format_resource(b.resource, b.limit) for b in found)
     new = ", ".join(format_resource(b.resource, b.limit + b.short) for b in found)
-    parts = (f"of queue {b.queue} by {format_resource(b.resource, b.short)} {b.resource}" for b in found)
+    parts = (f"of {holder_text(b.queue)} by {format_resource(b.resource, b.short)} {b.resource}" for b in found)
     yield cluster(path, old, new, f"raise the maximum {' and '.join(parts)}")
 
 
 def _raised(config: ClusterConfig, found: list[QuotaBlock], less: int) -> ClusterConfig:
     """Return the configuration in which each of these maxima is as high as needed, less so much."""
 
-    def raised(queue: Queue) -> Queue:
-        amounts = dict(queue.max)
-        amounts.update({b.resource: b.limit + b.short - less for b in found if b.queue == queue.name})
-        return replace(queue, max=tuple(sorted(amounts.items())))
+    def higher(quota: Quota, name: str) -> Quota:
+        amounts = dict(quota)
+        amounts.update({b.resource: b.limit + b.short - less for b in found if b.queue == name})
+        return tuple(sorted(amounts.items()))
 
-    return replace(config, queues=tuple(map(raised, config.queues)))
+    queues = tuple(replace(queue, max=higher(queue.max, queue.name)) for queue in config.queues)
+    tenants = tuple(replace(one, max=higher(one.max, TENANT_PREFIX + one.name)) for one in config.tenants)
+    return replace(config, queues=queues, tenants=tenants)
+
+
+def _path(name: str) -> str:
+    return f"tenants.{name[len(TENANT_PREFIX) :]}" if name.startswith(TENANT_PREFIX) else f"queues.{name}"
 
 
 def _still_blocked(search: Search, config: ClusterConfig) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from penstock.core.amounts import format_milli, format_resource
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.types import Constraint
-from penstock.core.order.tree import QuotaBlock
+from penstock.core.order.tree import QuotaBlock, holder_text
 
 UNITS = {"devices": "device_milli", "cpus": "cpu_milli", "memory": "memory_bytes", "jobs": "jobs"}
 _DEVICES = 0
@@ -46,17 +46,16 @@ def quota_constraint(scene: Scene, block: QuotaBlock) -> Constraint:
     unit = UNITS.get(block.resource, "device_milli")
     name = block.resource
     if is_maximum(scene, block):
-        text = f"queue {block.queue}: {name} {used} of {limit} used, short by {short}"
+        text = f"{holder_text(block.queue)}: {name} {used} of {limit} used, short by {short}"
         return Constraint("quota", text, block.short, unit, block.queue)
     text = f"queue {block.queue}: {name} {used} of {limit} used or kept by queues that do not lend them, "
     return Constraint("not_lent", text + f"short by {short}", block.short, unit, block.queue)
 
 
 def is_maximum(scene: Scene, block: QuotaBlock) -> bool:
-    """Return whether a block is a queue's own maximum, which an operator can raise by name."""
-    rule = scene.tree.rules.get(block.queue)
-    used = scene.tree.branches[block.queue].used[scene.tree.resources.index(block.resource)]
-    return rule is not None and dict(rule.max).get(block.resource) == block.limit and used == block.used
+    """Return whether a block is a queue's or tenant's own maximum, which an operator can raise by name."""
+    branch, column = scene.tree.named(block.queue), scene.tree.resources.index(block.resource)
+    return dict(branch.limits).get(column) == block.limit and branch.used[column] == block.used
 
 
 def _admission(scene: Scene) -> Iterator[Constraint]:

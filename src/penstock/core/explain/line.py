@@ -17,6 +17,8 @@ from penstock.core.units import format_duration
 
 AHEAD_NAMED_MAX = 3
 BLOCKERS_MAX = 8
+RESERVATION = "reservation "
+"""Begins `where` of a constraint by a reservation. No text has its name or tenant: they are not for everybody."""
 
 
 def jobs_ahead(scene: Scene, policies: Policies) -> tuple[int, tuple[JobId, ...]]:
@@ -113,9 +115,9 @@ def kept(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
         names = sorted(nodes.intersection(window.nodes))
         if names and scene.now_ms < window.start_ms and window.tenant != scene.tenant:
             left_ms = window.start_ms - scene.now_ms
-            text = f"{listed(names)}: reserved for tenant {window.tenant} in {format_duration(left_ms)}, "
+            text = f"{listed(names)}: reserved for another tenant in {format_duration(left_ms)}, "
             text += "and it might still run then"
-            yield Constraint("kept_back", text, left_ms, "ms", f"reservation {window.name}"), ()
+            yield Constraint("kept_back", text, left_ms, "ms", f"{RESERVATION}{window.name}"), ()
 
 
 def _nodes_kept(scene: Scene) -> set[str]:

@@ -13,6 +13,7 @@ class Reason(NamedTuple):
 CONSTRAINTS: dict[str, Reason] = {
     "dependency": Reason("jobs that it depends on have not ended", "wait, or cancel those that are not needed"),
     "backing_off": Reason("it failed, and its next attempt has to wait", "nothing: it goes on by itself"),
+    "tenant_held": Reason("its tenant has used up its credit or a hard budget", "add credit, or raise the budget"),
     "next_cycle": Reason("it fits: the next cycle starts it", "nothing"),
     "making_room": Reason("others have been asked to save and leave for it", "nothing: their grace is bounded"),
     "cycle_full": Reason("the cycle has started as many jobs as it may", "nothing, or a higher `starts_per_cycle_max`"),

@@ -106,7 +106,11 @@ class Trials:
         if top not in self._others:
             if self._between is None:
                 self._between = {self._top(key.queue) for _, key, _ in self._ahead()}
-            self._others[top] = tuple(e for e in self._rest() if self._top(e[1].queue) in self._between | {top})
+            near, tenant = self._between | {top}, self._scene.spec.tenant
+            capped = tenant in self._scene.tree.caps  # then its jobs of any queue may be in the way
+            self._others[top] = tuple(
+                e for e in self._rest() if self._top(e[1].queue) in near or (capped and e[1].tenant == tenant)
+            )
         return self._others[top]
 
     def _top(self, queue: QueueName) -> str:

@@ -75,6 +75,10 @@ class Explainer:
         job = question.job
         if job.state != "waiting":
             return _not_waiting(job, question.snapshot, question.now_ms)
+        hold = question.snapshot.held.get(job.spec.tenant)
+        if hold is not None:
+            found = Constraint("tenant_held", hold.text, where=job.spec.tenant)
+            return Explanation(job.id, job.state, found.code, hold.text, (found,))
         if self._uses >= PLANNER_USES_MAX:
             self._planner, self._idle, self._uses = Planner(self._policies), None, 0
         self._uses += 1

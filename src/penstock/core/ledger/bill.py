@@ -9,32 +9,14 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.ledger.pricing import Charge, micro_denominator
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
+from penstock.core.model.invoices import Line, LineKind
 from penstock.core.model.prices import Billing, Resource
 
-LineKey = tuple[QueueName, UserName, JobId, str, Resource, str, int, int, int]
-
-
-class Line(msgspec.Struct, frozen=True):
-    """What one job cost of one resource at one price, tier and factor."""
-
-    queue: QueueName
-    user: UserName
-    job_id: JobId
-    job_name: str
-    resource: Resource
-    model: str
-    quantity_ms: int
-    """Thousandths of devices or CPUs, or bytes of memory, x milliseconds."""
-    micro_per_hour: int
-    tier_milli: int
-    factor_milli: int
-    full: int
-    """What it would cost without tier and factor, in the smallest unit of the currency, rounded half up."""
-    amount: int
-    """What it costs, in the smallest unit of the currency."""
+LineKey = tuple[QueueName, UserName, JobId, str, LineKind, Resource, str, int, int, int]
 
 
 class Bill(msgspec.Struct, frozen=True):
@@ -49,6 +31,22 @@ class Bill(msgspec.Struct, frozen=True):
     total: int
     """In the smallest unit of the currency: the sum of all lines."""
 
+    def summed(self) -> "Bill":
+        """Return the same bill with one line for all jobs of a user at one price, tier and factor."""
+        found: dict[tuple[object, ...], Line] = {}
+        for line in self.lines:
+            key = (line.queue, line.user, line.kind, line.resource, line.model, *_rates(line))
+            had = found.get(key)
+            found[key] = replace(
+                line,
+                job_id=JobId(0),
+                job_name="",
+                quantity_ms=line.quantity_ms + (had.quantity_ms if had else 0),
+                full=line.full + (had.full if had else 0),
+                amount=line.amount + (had.amount if had else 0),
+            )
+        return replace(self, lines=tuple(found.values()))
+
 
 def bill(tenant: TenantName, billing: Billing, charges: Iterable[Charge], from_ms: int, until_ms: int) -> Bill:
     """Return the bill of one tenant; lines by queue, user, job, resource, price."""
@@ -56,33 +54,42 @@ def bill(tenant: TenantName, billing: Billing, charges: Iterable[Charge], from_m
     sums: dict[LineKey, list[int]] = {}
     for one in charges:
         session = one.session
+        kind: LineKind = "refund" if one.refund else "use"
         job = (session.queue, session.user, session.job_id, session.job_name)
-        key = (*job, one.resource, one.model, one.micro_per_hour, one.tier_milli, one.factor_milli)
+        key = (*job, kind, one.resource, one.model, one.micro_per_hour, one.tier_milli, one.factor_milli)
         found = sums.setdefault(key, [0, 0, 0])
         found[0] += one.quantity * (one.end_ms - one.start_ms)
         found[1] += one.full * 1000 * 1000
         found[2] += one.parts
     keys = sorted(sums)
-    exact = [Fraction(sums[key][2], micro_denominator(key[4]) * unit) for key in keys]
-    amounts = _apportioned(exact)
+    parts = {key: micro_denominator(key[5]) * unit for key in keys}
+    amounts = _apportioned([Fraction(sums[key][2], parts[key]) for key in keys])
     lines = []
     for key, amount in zip(keys, amounts, strict=True):
+        queue, user, job_id, name, kind, resource, model, micro, tier, factor = key
         quantity_ms, full, _ = sums[key]
-        rounded = _half_up(Fraction(full, micro_denominator(key[4]) * unit))
-        lines.append(Line(*key[:6], quantity_ms, *key[6:], rounded, amount))
+        rounded = half_up(Fraction(full, parts[key]))
+        lines.append(
+            Line(queue, user, job_id, name, resource, model, quantity_ms, micro, tier, factor, rounded, amount, kind)
+        )
     return Bill(tenant, billing.currency, billing.digits, from_ms, until_ms, tuple(lines), sum(amounts))
+
+
+def _rates(line: Line) -> tuple[int, int, int]:
+    return line.micro_per_hour, line.tier_milli, line.factor_milli
 
 
 def _apportioned(exact: Sequence[Fraction]) -> list[int]:
     """Return whole numbers near `exact`, none of them off by one or more, that add up to its rounded sum."""
     whole = [value.numerator // value.denominator for value in exact]
-    missing = _half_up(sum(exact, Fraction(0))) - sum(whole)
+    missing = half_up(sum(exact, Fraction(0))) - sum(whole)
     for index in sorted(range(len(exact)), key=lambda i: (whole[i] - exact[i], i))[:missing]:
         whole[index] += 1
     return whole
 
 
-def _half_up(value: Fraction) -> int:
+def half_up(value: Fraction) -> int:
+    """Return the nearest whole number; of two that are equally near the higher."""
     return (2 * value.numerator + value.denominator) // (2 * value.denominator)
 
 

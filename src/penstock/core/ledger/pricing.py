@@ -1,4 +1,4 @@
-"""What sessions cost: prices with validity, discount tiers by hours, surcharges, minimum periods. Exact integers.
+"""What sessions cost: prices with validity, tiers by hours, surcharges, minimum periods, refunds. Exact integers.
 
 Theory. One sweep over all sessions of a tenant tells from when on which tier holds; then each session is cut by itself
 where its price or the tier changes. Within a piece all is constant, so a charge is quantity x time x price x tier x
@@ -8,20 +8,23 @@ millisecond holds for all of it. (It is the marginal reading, each tier's rate f
 every hour of the month the rate of the last.)
 
 A session that ended counts for at least the minimum period, what it held when it ended being held on. Parts of one
-hold (it was suspended in between) have one minimum together. Nothing here knows a clock or a calendar: where months
-begin, in the tenant's time zone, is told.
+hold (it was suspended in between) have one minimum together. What a failed node took of a hold is given back, at the
+price it had, when it is known: a piece of time is refunded in the period of the loss, or in its own if that is later.
+Nothing here knows a clock or a calendar: where months begin, and how far the local clock is ahead, is told.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.core.ledger.sessions import Session
+from penstock.core.ledger.schedule import UTC, Steps, Zone, borders, inside
+from penstock.core.ledger.sessions import Losses, Session
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
-from penstock.core.model.prices import HOUR_MS, Price, Resource, Tariff
+from penstock.core.model.prices import HOUR_MS, Price, Resource, Tariff, Terms
 
 GIB = 2**30
 _UNIT: dict[Resource, int] = {"device": 1000, "cpu": 1000, "memory": GIB}
@@ -41,11 +44,14 @@ class Charge(NamedTuple):
     micro_per_hour: int
     tier_milli: int
     factor_milli: int
+    refund: bool = False
+    """It is given back."""
 
     @property
     def full(self) -> int:
         """The charge in `micro_denominator` parts of a millionth of the currency, before tier and factor."""
-        return self.quantity * (self.end_ms - self.start_ms) * self.micro_per_hour
+        whole = self.quantity * (self.end_ms - self.start_ms) * self.micro_per_hour
+        return -whole if self.refund else whole
 
     @property
     def parts(self) -> int:
@@ -59,58 +65,91 @@ def micro_denominator(resource: Resource) -> int:
 
 
 def charges(
-    sessions: Iterable[Session], tariff: Tariff, months: Sequence[int], from_ms: int, until_ms: int
+    sessions: Iterable[Session],
+    tariff: Tariff,
+    months: Sequence[int],
+    from_ms: int,
+    until_ms: int,
+    *,
+    zone: Zone = UTC,
+    losses: Losses = MappingProxyType({}),
 ) -> Iterator[Charge]:
     """Yield what one tenant's sessions cost from `from_ms` to `until_ms` (unix ms), session by session.
 
     What is after `until_ms` counts for nothing, the tiers included.
 
     Args:
-        sessions: all of the tenant since the month began in which `from_ms` lies: they count for the tiers.
+        sessions: all of the tenant since the month began in which `from_ms` lies: they count for the tiers. Where
+            `losses` reach back further, since that month.
         months: when months begin in the tenant's time zone, ascending; the first no later than any session begins.
+        zone: how far the clock there is ahead, for prices by hours of the day.
+        losses: what failed nodes took of attempts, to be given back.
     Raises: ValueError when `months` does not reach back far enough.
     """
-    held = sorted(_billed(sessions, tariff.minimum_ms, until_ms), key=lambda s: (s.start_ms, s.job_id, s.rank))
+    held = sorted(_billed(sessions, tariff, until_ms), key=lambda s: (s.start_ms, s.job_id, s.rank))
     if not held:
         return
     if not months or months[0] > held[0].start_ms:
         raise ValueError(f"months: the first is to be no later than {held[0].start_ms}, found {months[:1]}")
-    tiers = _tier_steps(held, tariff, months)
-    flat = _Steps([0], [1000])
-    prices: dict[tuple[Resource, str], _Steps] = {}
+    cutter = _Cutter(tariff, _tier_steps(held, tariff, months), zone, held[0].start_ms, until_ms)
     for session in held:
-        factors = (f.milli for f in tariff.factors if f.matches(session.priority, preemptible=session.preemptible))
-        factor = next(factors, 1000)
         start_ms, end_ms = max(session.start_ms, from_ms), min(session.end_ms, until_ms)
+        yield from cutter.pieces(session, start_ms, end_ms)
+        loss = losses.get((session.job_id, session.attempt))
+        if loss is not None and loss.at_ms < until_ms:
+            lost_ms = max(session.start_ms, loss.from_ms)
+            lost_ms = max(lost_ms, from_ms) if loss.at_ms < from_ms else lost_ms
+            yield from cutter.pieces(session, lost_ms, end_ms, refund=True)
+
+
+class _Cutter:
+    """Cuts sessions where their price, tier or factor changes."""
+
+    def __init__(self, tariff: Tariff, tiers: Steps, zone: Zone, from_ms: int, until_ms: int) -> None:
+        self._tariff, self._tiers, self._zone = tariff, tiers, zone
+        self._flat = Steps([0], [1000])
+        self._prices: dict[tuple[Resource, str], Steps] = {}
+        self._factors: dict[tuple[int, bool], Steps] = {}
+        windows = {w for terms in tariff.terms for factor in terms.factors for w in factor.windows}
+        begins = (terms.from_ms for terms in tariff.later if from_ms < terms.from_ms < until_ms)
+        self._moments = sorted({from_ms, *begins, *borders(windows, zone, from_ms, until_ms)})
+
+    def pieces(self, session: Session, start_ms: int, end_ms: int, *, refund: bool = False) -> Iterator[Charge]:
+        """Yield what [start_ms, end_ms) of a session costs."""
+        if start_ms >= end_ms:
+            return
+        factor = self._factor_steps(session)
         for resource, model, quantity in _held(session):
-            if (resource, model) not in prices:
-                prices[resource, model] = _price_steps(tariff.prices, resource, model)
-            price, tier = prices[resource, model], tiers if resource == "device" else flat
-            cuts = {start_ms, end_ms, *price.within(start_ms, end_ms), *tier.within(start_ms, end_ms)}
-            for begin_ms, finish_ms in pairwise(sorted(cuts)) if start_ms < end_ms else ():
-                micro, rate = price.at(begin_ms), tier.at(begin_ms)
+            price = self._price_steps(resource, model)
+            tier = self._tiers if resource == "device" else self._flat
+            cuts = {start_ms, end_ms}.union(*(steps.within(start_ms, end_ms) for steps in (price, tier, factor)))
+            for begin_ms, finish_ms in pairwise(sorted(cuts)):
+                micro = price.at(begin_ms)
                 if micro:
-                    yield Charge(session, resource, model, begin_ms, finish_ms, quantity, micro, rate, factor)
+                    rates = tier.at(begin_ms), factor.at(begin_ms)
+                    yield Charge(session, resource, model, begin_ms, finish_ms, quantity, micro, *rates, refund)
 
+    def _price_steps(self, resource: Resource, model: str) -> Steps:
+        found = self._prices.get((resource, model))
+        if found is None:
+            found = self._prices[resource, model] = _price_steps(self._tariff.prices, resource, model)
+        return found
 
-class _Steps(NamedTuple):
-    """A value that changes at times, ascending; the first holds before them, too."""
+    def _factor_steps(self, session: Session) -> Steps:
+        key = session.priority, session.preemptible
+        found = self._factors.get(key)
+        if found is None:
+            found = self._factors[key] = Steps([], [])
+            for moment in self._moments:
+                found.then(moment, self._factor_at(session, moment))
+        return found
 
-    times: list[int]
-    values: list[int]
-
-    def at(self, time_ms: int) -> int:
-        return self.values[max(0, bisect_right(self.times, time_ms) - 1)]
-
-    def within(self, start_ms: int, end_ms: int) -> list[int]:
-        """Return the changes inside (start_ms, end_ms)."""
-        return self.times[bisect_right(self.times, start_ms) : bisect_left(self.times, end_ms)]
-
-    def then(self, time_ms: int, value: int) -> None:
-        """Have it change to `value`, later than all before."""
-        if not self.values or self.values[-1] != value:
-            self.times.append(time_ms)
-            self.values.append(value)
+    def _factor_at(self, session: Session, time_ms: int) -> int:
+        for factor in self._tariff.terms_at(time_ms).factors:
+            fits = factor.matches(session.priority, preemptible=session.preemptible)
+            if fits and inside(factor.windows, self._zone, time_ms):
+                return factor.milli
+        return 1000
 
 
 def _held(session: Session) -> Iterator[tuple[Resource, str, int]]:
@@ -122,21 +161,22 @@ def _held(session: Session) -> Iterator[tuple[Resource, str, int]]:
         yield "memory", "", session.amounts.memory_bytes
 
 
-def _billed(sessions: Iterable[Session], minimum_ms: int, until_ms: int) -> Iterator[Session]:
+def _billed(sessions: Iterable[Session], tariff: Tariff, until_ms: int) -> Iterator[Session]:
     """Yield sessions as they are billed: each with an end, the last of a hold long enough, none beyond `until_ms`."""
     holds: dict[tuple[JobId, AttemptNumber, Rank], list[Session]] = {}
     for session in sessions:
         holds.setdefault((session.job_id, session.attempt, session.rank), []).append(session)
     for parts in holds.values():
         parts.sort(key=lambda s: s.start_ms)
-        last = parts[-1]
-        end_ms = max(last.end_ms, parts[0].start_ms + minimum_ms) if last.end_ms else until_ms
+        first, last = parts[0], parts[-1]
+        least_ms = first.start_ms + tariff.terms_at(first.start_ms).minimum_ms
+        end_ms = max(last.end_ms, least_ms) if last.end_ms else until_ms
         for part in (*parts[:-1], replace(last, end_ms=max(end_ms, last.start_ms))):
             if part.start_ms < until_ms:
                 yield part if part.end_ms <= until_ms else replace(part, end_ms=until_ms)
 
 
-def _tier_steps(held: Sequence[Session], tariff: Tariff, months: Sequence[int]) -> _Steps:
+def _tier_steps(held: Sequence[Session], tariff: Tariff, months: Sequence[int]) -> Steps:
     """Return which rate holds from when on, by the device-hours of each month."""
     changes: dict[int, int] = {}
     for session in held:
@@ -144,61 +184,52 @@ def _tier_steps(held: Sequence[Session], tariff: Tariff, months: Sequence[int]) 
         changes[session.start_ms] = changes.get(session.start_ms, 0) + milli
         changes[session.end_ms] = changes.get(session.end_ms, 0) - milli
     first_ms, last_ms = min(changes), max(changes)
-    begins = [begin for begin in months if first_ms <= begin <= last_ms]
+    begins = [begin for begin in months if first_ms < begin <= last_ms]
     times = sorted({*changes, *begins})
-    if tariff.tier_reading == "whole":
-        return _whole_month_steps(times, changes, tariff, months)
-    steps, months_begin = _Steps([], []), set(begins)
-    rate = used = 0
-    steps.then(first_ms, _rate_after(tariff, 0))
-    for start_ms, end_ms in pairwise(times):
-        if start_ms in months_begin:
-            used = 0
-            steps.then(start_ms, _rate_after(tariff, 0))
-        rate += changes.get(start_ms, 0)
-        reached_ms = start_ms
-        while rate and (border := _next_tier(tariff, used)) is not None:
-            reached_ms += -((used - border) // rate)  # the first millisecond that begins with so much used
+    steps, rate = Steps([], []), 0
+    for begin_ms, end_ms in pairwise([first_ms, *begins, last_ms + 1]):
+        terms = tariff.terms_at(months[bisect_right(months, begin_ms) - 1])
+        spans = []
+        for start_ms, finish_ms in pairwise(times[bisect_left(times, begin_ms) : bisect_right(times, end_ms)]):
+            rate += changes.get(start_ms, 0)
+            spans.append((start_ms, finish_ms, rate))
+        _month_steps(steps, begin_ms, spans, terms)
+    return steps
+
+
+def _month_steps(steps: Steps, begin_ms: int, spans: Sequence[tuple[int, int, int]], terms: Terms) -> None:
+    """Add the rates of one month, given [start, end) and how many devices were held in it."""
+    if terms.tier_reading == "whole":
+        steps.then(begin_ms, _rate_after(terms, sum(rate * (end_ms - start_ms) for start_ms, end_ms, rate in spans)))
+        return
+    used = 0
+    steps.then(begin_ms, _rate_after(terms, used))
+    for start_ms, end_ms, rate in spans:
+        while rate and (border := _next_tier(terms, used)) is not None:
+            reached_ms = start_ms - ((used - border) // rate)  # the first millisecond that begins with so much used
             if reached_ms >= end_ms:
                 break
             used += rate * (reached_ms - start_ms)
             start_ms = reached_ms
-            steps.then(reached_ms, _rate_after(tariff, used))
+            steps.then(reached_ms, _rate_after(terms, used))
         used += rate * (end_ms - start_ms)
-        if end_ms not in months_begin:
-            steps.then(end_ms, _rate_after(tariff, used))
-    return steps
+        steps.then(end_ms, _rate_after(terms, used))
 
 
-def _whole_month_steps(
-    times: Sequence[int], changes: Mapping[int, int], tariff: Tariff, months: Sequence[int]
-) -> _Steps:
-    used: dict[int, int] = {}
-    rate = 0
-    for start_ms, end_ms in pairwise(times):
-        rate += changes.get(start_ms, 0)
-        month = bisect_right(months, start_ms) - 1
-        used[month] = used.get(month, 0) + rate * (end_ms - start_ms)
-    steps = _Steps([], [])
-    for month, begin_ms in enumerate(months):
-        steps.then(begin_ms, _rate_after(tariff, used.get(month, 0)))
-    return steps
-
-
-def _rate_after(tariff: Tariff, used: int) -> int:
+def _rate_after(terms: Terms, used: int) -> int:
     """Return the rate that holds after so many thousandths of device-milliseconds in the month."""
-    return next((milli for hours, milli in reversed(tariff.tiers) if used >= hours * HOUR_MS * 1000), 1000)
+    return next((milli for hours, milli in reversed(terms.tiers) if used >= hours * HOUR_MS * 1000), 1000)
 
 
-def _next_tier(tariff: Tariff, used: int) -> int | None:
+def _next_tier(terms: Terms, used: int) -> int | None:
     """Return after how much use the next tier begins, None in the last."""
-    return next((h * HOUR_MS * 1000 for h, _ in tariff.tiers if h * HOUR_MS * 1000 > used), None)
+    return next((h * HOUR_MS * 1000 for h, _ in terms.tiers if h * HOUR_MS * 1000 > used), None)
 
 
-def _price_steps(prices: Iterable[Price], resource: Resource, model: str) -> _Steps:
+def _price_steps(prices: Iterable[Price], resource: Resource, model: str) -> Steps:
     """Return what a unit costs from when on (millionths of the currency); 0 where nothing is declared."""
     usable = [p for p in prices if p.resource == resource and p.model in ("", model)]
-    steps = _Steps([0], [price_at(usable, resource, model, 0)])
+    steps = Steps([0], [price_at(usable, resource, model, 0)])
     for begin_ms in sorted({p.from_ms for p in usable if p.from_ms > 0}):
         steps.then(begin_ms, price_at(usable, resource, model, begin_ms))
     return steps

@@ -5,8 +5,8 @@ another one begins without CPUs. What was partial counts as its part: a fraction
 compute slices. Folding the same records again gives the same sessions; a record that was folded before is refused.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -59,22 +59,64 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
         return max(0, (self.end_ms or until_ms) - self.start_ms)
 
 
-class _Known(msgspec.Struct):
+class Loss(NamedTuple):
+    """A failed node took what an attempt did since `from_ms`; known at `at_ms` (unix ms)."""
+
+    from_ms: int
+    at_ms: int
+
+
+Losses = Mapping[tuple[JobId, AttemptNumber], Loss]
+
+
+class Known(msgspec.Struct, omit_defaults=True):
+    """A job that has not ended."""
+
+    id: JobId
     spec: JobSpec
     user: UserName
+    safe_ms: int = 0
+    """What its attempt did before is not lost with a node: its begin, or its last checkpoint."""
+    ask: GangAsk | None = None
+    """What its present attempt was given."""
+
+
+class LogImage(msgspec.Struct, frozen=True):
+    """Everything that a `SessionLog` knows."""
+
+    seq: int
+    time_ms: int
+    open: tuple[Session, ...]
+    losses: tuple[tuple[JobId, AttemptNumber, int, int], ...]
+    jobs: tuple[Known, ...]
+    nodes: tuple[NodeSpec, ...]
 
 
 class SessionLog:
     """Folds records into sessions. `open` holds those that last; `take` returns those that a record has ended."""
 
-    def __init__(self) -> None:
-        self.seq = 0
-        self.time_ms = 0
-        self.open: dict[tuple[JobId, Rank], Session] = {}
-        self._jobs: dict[JobId, _Known] = {}
-        self._nodes: dict[NodeName, NodeSpec] = {}
-        self._asks: dict[JobId, GangAsk] = {}
-        """What the present attempts were given."""
+    def __init__(self, image: LogImage | None = None) -> None:
+        image = image or LogImage(0, 0, (), (), (), ())
+        self.seq = image.seq
+        self.time_ms = image.time_ms
+        self.open: dict[tuple[JobId, Rank], Session] = {(s.job_id, s.rank): s for s in image.open}
+        self.losses: dict[tuple[JobId, AttemptNumber], Loss] = {
+            (job_id, attempt): Loss(from_ms, at_ms) for job_id, attempt, from_ms, at_ms in image.losses
+        }
+        """Of attempts that ended because a node failed."""
+        self._jobs: dict[JobId, Known] = {known.id: known for known in image.jobs}
+        self._nodes: dict[NodeName, NodeSpec] = {spec.name: spec for spec in image.nodes}
+
+    def image(self) -> LogImage:
+        """Return a copy of everything, to go on from later."""
+        return LogImage(
+            self.seq,
+            self.time_ms,
+            tuple(self.open.values()),
+            tuple((*key, *loss) for key, loss in self.losses.items()),
+            tuple(replace(known) for known in self._jobs.values()),
+            tuple(self._nodes.values()),
+        )
 
     def take(self, record: ev.Record) -> list[Session]:
         """Fold one record; return the sessions that it ends, in order of their ranks.
@@ -87,7 +129,7 @@ class SessionLog:
         event = record.event
         match event:
             case ev.JobSubmitted():
-                self._jobs[event.job_id] = _Known(event.spec, event.user)
+                self._jobs[event.job_id] = Known(event.job_id, event.spec, event.user)
             case ev.NodeRegistered():
                 self._nodes[event.spec.name] = event.spec
             case ev.AttemptAllocated():
@@ -101,18 +143,28 @@ class SessionLog:
                 return self._changed(event.job_id, record.time_ms, "suspended")
             case ev.AttemptResumed():
                 return self._changed(event.job_id, record.time_ms, "resumed")
+            case ev.CheckpointSaved():
+                self._jobs[event.job_id].safe_ms = record.time_ms
+            case ev.AttemptEnded(outcome="lost"):
+                self.losses[event.job_id, event.attempt] = Loss(self._jobs[event.job_id].safe_ms, record.time_ms)
             case ev.JobFinished():
                 self._jobs.pop(event.job_id, None)
-                self._asks.pop(event.job_id, None)
             case _:
                 pass
         return []
+
+    def unsafe_since(self, tenant: TenantName) -> Iterator[int]:
+        """Yield for all that a tenant holds since when a failed node would take it."""
+        for (job_id, _), session in self.open.items():
+            if session.tenant == tenant:
+                yield self._jobs[job_id].safe_ms
 
     def _allocated(self, event: ev.AttemptAllocated, now_ms: int) -> None:
         known = self._jobs[event.job_id]
         spec = known.spec
         chosen = spec.alternatives[event.choice - 1] if event.choice else spec.ask
-        ask = self._asks[event.job_id] = chosen.sized(len(event.places)) if chosen.elastic else chosen
+        known.safe_ms = now_ms
+        ask = known.ask = chosen.sized(len(event.places)) if chosen.elastic else chosen
         for number, place in enumerate(event.places):
             rank = Rank(number)
             self.open[event.job_id, rank] = Session(
@@ -152,10 +204,21 @@ class SessionLog:
         keys = sorted(key for key in self.open if key[0] == job_id)
         done = list(self._end(keys, now_ms, how))
         for session in done:
-            cpu_milli = self._asks[job_id].each_of(session.rank).host.cpu_milli if how == "resumed" else 0
+            ask = self._jobs[job_id].ask
+            assert ask is not None, "it has an attempt"
+            cpu_milli = ask.each_of(session.rank).host.cpu_milli if how == "resumed" else 0
             amounts = replace(session.amounts, cpu_milli=cpu_milli)
             self.open[job_id, session.rank] = replace(session, amounts=amounts, start_ms=now_ms, end_ms=0, ended="")
         return done
+
+
+def device_ms_between(held: Iterable[Session], from_ms: int, until_ms: int) -> int:
+    """Return how many device-milliseconds were held in [from_ms, until_ms)."""
+    milli_ms = 0
+    for session in held:
+        start_ms, end_ms = max(session.start_ms, from_ms), min(session.end_ms or until_ms, until_ms)
+        milli_ms += session.amounts.device_milli * max(0, end_ms - start_ms)
+    return milli_ms // 1000
 
 
 def sessions(records: Iterable[ev.Record]) -> list[Session]:

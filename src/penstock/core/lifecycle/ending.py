@@ -13,6 +13,7 @@ _STOP_OUTCOME: dict[StopReason, Outcome] = {
     "cancelled": "cancelled",
     "time_limit": "time_limit",
     "drained": "drained",
+    "held": "held",
     "node_lost": "lost",
     "replica_failed": "failed",
     "resized": "resized",
@@ -95,6 +96,8 @@ def settle(tx: Transaction, job: Job, outcome: Outcome, detail: str) -> None:
         finish(tx, job, "succeeded", "")
     elif job.cancel_requested or outcome == "cancelled":
         finish(tx, job, "cancelled", "cancelled on request")
+    elif outcome == "time_limit" and job.spec.lease:
+        finish(tx, job, "succeeded", "its time was over")
     elif outcome == "time_limit":
         finish(tx, job, "failed", f"time limit of {job.spec.time_limit_ms // 1000} s reached")
     elif outcome in ("failed", "hung") and repeated(job, settings.same_failures_max):

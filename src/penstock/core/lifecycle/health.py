@@ -26,6 +26,8 @@ JOBS_LEAST = 2
 """So many different jobs must have met it, or the node itself was lost: one job alone speaks against itself."""
 CLOSED_SHARE = 2
 """No more than every second node of a pool is closed by itself: what strikes all of them is not theirs."""
+LAST_FAILURE = ", the last: "
+"""What follows it, in the reason why a node was closed, may be a line that a job printed."""
 SHUT_DOWN = "its node was shut down"
 CHECK_FIRST_MS = 60_000
 CHECK_MOST_MS = 3_600_000
@@ -53,7 +55,7 @@ def strike(tx: Transaction, name: NodeName, text: str, job_id: JobId | None = No
     enough = len(recent) >= settings.node_strikes_max and (lost or len({one.job_id for one in recent}) >= JOBS_LEAST)
     if enough and not node.draining and _may_close(tx, node):
         within = format_duration(max(1_000, recent[-1].time_ms - recent[0].time_ms))
-        reason = f"{len(recent)} failures within {within}, the last: {text}"
+        reason = f"{len(recent)} failures within {within}{LAST_FAILURE}{text}"
         tx.emit(NodeDrainChanged(name, True, CHECKED_BY, reason))
 
 

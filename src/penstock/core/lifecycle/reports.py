@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.core.faults import planted
 from penstock.core.hang.types import Sight
+from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
 from penstock.core.lifecycle.health import checked, fault_of, strike
 from penstock.core.lifecycle.suspending import end_long_suspensions, on_frozen, stop_instead
@@ -223,9 +224,10 @@ def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
 
 
 def on_time(tx: Transaction) -> None:
-    """End attempts over their time limit, suspensions and waits over their maximum."""
+    """End attempts over their time limit, suspensions and waits over their maximum; clear nodes in time."""
     state, now_ms = tx.state, tx.now_ms
     end_long_suspensions(tx)
+    clear_overdue(tx)
     for job_id in sorted(state.derived.time_limited):
         job = state.jobs[job_id]
         attempt, limit_ms = job.attempt, job.spec.time_limit_ms

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.amounts import format_time
 from penstock.core.errors import Problem, nearest
+from penstock.core.ledger.past import past_problems
 from penstock.core.lifecycle.ending import dependency_met, finish, unmet_text
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import ClusterConfig
@@ -15,12 +15,11 @@ from penstock.core.model.events import (
     AttemptStopRequested,
     JobCancelRequested,
     JobSubmitted,
-    NodeDrainChanged,
     StartsEstimated,
 )
-from penstock.core.model.ids import JobId, NodeName, QueueName, UserName
+from penstock.core.model.ids import JobId, QueueName, UserName
 from penstock.core.model.jobs import Dependency, DependencyKind, GangAsk, JobSpec, JobState, RequestClass
-from penstock.core.model.prices import Price
+from penstock.core.order.tree import holder_text
 from penstock.core.place.fit import REASON_TEXT
 from penstock.core.place.free import empty
 from penstock.core.place.gang import NoFit, place_gang
@@ -123,8 +122,7 @@ def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[Job
             problems.append(Problem(f"unknown_{field}", prefix + field, text, value, nearest(value, list(names))))
     for dependency in spec.after:
         if dependency.job_id not in state.jobs and dependency.job_id not in finished:
-            text = f"job {dependency.job_id} does not exist, so nothing can wait for it"
-            problems.append(Problem("unknown_job", prefix + dependency.kind, text, str(dependency.job_id)))
+            problems.append(unknown_job(prefix + dependency.kind, dependency.job_id))
     if not problems:
         problems += _over_maximum(state, spec, prefix)
     if not problems and not config.settings.allow_waiting_for_nodes:
@@ -134,19 +132,25 @@ def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[Job
     return problems
 
 
+def unknown_job(field: str, job_id: JobId) -> Problem:
+    """Return what is wrong with waiting for a job that does not exist."""
+    text = f"job {job_id} does not exist, so nothing can wait for it"
+    return Problem("unknown_job", field, text, str(job_id))
+
+
 def _over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
     """Return why no shape of the job could start even if nobody else used the queues above it, or nothing."""
     tree = state.empty_tree()
     found = None
     for ask in (spec.ask, *spec.alternatives):
-        branch = tree.branches[spec.queue]
+        branch = tree.part(tree.branches[spec.queue], spec.tenant)
         block = tree.block(branch, tree.demand(RequestClass(spec.queue, spec.tenant, spec.priority, ask)))
         if block is None:
             return []
         found = found or block
     assert found is not None
     text = (
-        f"queue '{found.queue}' may hold {amount_text(found.resource, found.limit)} of {found.resource}, "
+        f"{holder_text(found.queue)} may hold {amount_text(found.resource, found.limit)} of {found.resource}, "
         f"this job asks for {amount_text(found.resource, found.asked)}: it could never start"
     )
     hint = "ask for less, or use another queue"
@@ -239,23 +243,7 @@ def config_problems(state: State, config: ClusterConfig, now_ms: int) -> list[Pr
         for name in sorted(used - kept):
             text = f"{field}: '{name}' is missing, and live jobs belong to it"
             problems.append(Problem("still_used", field, text, name, "keep it until they have ended"))
-    return problems + _price_problems(state.config.billing.tariff.prices, config.billing.tariff.prices, now_ms)
-
-
-def _price_problems(before: Sequence[Price], after: Sequence[Price], now_ms: int) -> list[Problem]:
-    """Return prices that have begun and are not what they were. The first prices of all may begin at any time."""
-    begun = {price for price in before if price.from_ms <= now_ms}
-    changed = begun.symmetric_difference(price for price in after if price.from_ms <= now_ms) if begun else set()
-    hint = f"declare another price from a later time on, such as {format_time(now_ms + 86_400_000)}"
-    problems = []
-    for price in sorted(changed, key=lambda p: (p.resource, p.model, p.from_ms, p.micro_per_hour)):
-        name = price.model or price.resource
-        field = "billing.prices"
-        text = (
-            f"{field}: the price for {name} from {format_time(price.from_ms)} on has begun: what it was cannot change"
-        )
-        problems.append(Problem("past_price", field, text, name, hint))
-    return problems
+    return problems + past_problems(state.config.billing, config.billing, now_ms)
 
 
 def cancel(tx: Transaction, job_id: JobId, by: UserName, reason: str = "") -> bool:
@@ -293,22 +281,3 @@ def may_ask_checkpoint(state: State, job_id: JobId) -> Problem | None:
         hint = "declare checkpoint.request_signal in the job file"
         return Problem("cannot_checkpoint", "checkpoint.request_signal", text, "", hint)
     return None
-
-
-def drain(tx: Transaction, node: NodeName, *, on: bool, by: UserName, reason: str, evict: bool) -> bool:
-    """Close a node for new work or open it again; with `evict` its running work is asked to move.
-
-    Returns False when there is no such node.
-    """
-    known = tx.state.nodes.get(node)
-    if known is None:
-        return False
-    if known.draining != on:
-        tx.emit(NodeDrainChanged(node, on, by, reason))
-    if on and evict:
-        for job_id in sorted({job_id for job_id, _ in tx.state.derived.load(node).replicas}):
-            job = tx.state.jobs[job_id]
-            stop = job.attempt.stop if job.attempt is not None else None
-            if job.attempt is not None and (stop is None or stop.reason == "suspended"):
-                tx.emit(AttemptStopRequested(job_id, job.attempt.number, "drained", job.spec.grace_ms))
-    return True

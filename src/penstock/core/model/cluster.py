@@ -5,8 +5,9 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.model.access import User
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
-from penstock.core.model.prices import Billing
+from penstock.core.model.prices import AtZero, Billing, Budget, Party
 from penstock.core.model.resources import Device, Resources
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
@@ -78,6 +79,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """How often it was closed for its failures."""
     checks_failed: int = 0
     """Since it was closed."""
+    evict_at_ms: int = 0
+    """While it is closed: work that still runs there then is asked to move; 0: never."""
 
 
 class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,6 +98,16 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     name: TenantName
     description: str = ""
+    max: Quota = ()
+    """What all its jobs together may hold at once, whatever queues they are in."""
+    device_hours_max: int = 0
+    """Device-hours that it may use in a calendar month; 0: any."""
+    budgets: tuple[Budget, ...] = ()
+    credit_limit: int = 0
+    """How far below zero its balance may go before `at_zero` holds, in the currency's smallest unit."""
+    at_zero: AtZero | None = None
+    """What happens when its credit is used up; None: what is said for all."""
+    bill_to: Party = Party()
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -226,6 +239,11 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     candidates: tuple[PlacementPolicy, ...] = ()
     """Placement strategies that each cycle is planned with and weighed by objectives; none: the pools' own only."""
     billing: Billing = Billing()
+    users: tuple[User, ...] = ()
+
+    @cached_property
+    def user_by_name(self) -> dict[UserName, User]:
+        return {user.name: user for user in self.users}
 
     @cached_property
     def queue_by_name(self) -> dict[QueueName, Queue]:

@@ -7,9 +7,12 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.model.access import Token
+from penstock.core.model.accounts import CreditKind, SpendingKind
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
-from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, UserName
+from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, TenantName, UserName
+from penstock.core.model.invoices import Invoice
 from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
 from penstock.core.model.progress import Gauges
 
@@ -57,6 +60,8 @@ class NodeDrainChanged(Event, tag=True, frozen=True, omit_defaults=True):
     draining: bool
     by: UserName
     reason: str = ""
+    evict_at_ms: int = 0
+    """Work that still runs there then is asked to move (unix ms); 0: never."""
 
 
 class NodeStruck(Event, tag=True, frozen=True, omit_defaults=True):
@@ -246,6 +251,90 @@ class JobFinished(Event, tag=True, frozen=True, omit_defaults=True):
     exit: ExitInfo | None = None
 
 
+class CreditAdded(Event, tag=True, frozen=True, omit_defaults=True):
+    """A tenant paid in advance, or was granted something. Money in the currency's smallest unit."""
+
+    tenant: TenantName
+    reference: str
+    """Names it among the tenant's credits: the same one comes only once."""
+    amount: int
+    kind: CreditKind
+    expires_ms: int = 0
+    by: UserName = UserName("")
+    note: str = ""
+
+
+class CreditExpired(Event, tag=True, frozen=True, omit_defaults=True):
+    """What was left of a credit when its time was over."""
+
+    tenant: TenantName
+    reference: str
+    amount: int
+
+
+class UsagePosted(Event, tag=True, frozen=True, omit_defaults=True):
+    """What a tenant's use came to since the last posting of this month, up to `until_ms`; negative: given back."""
+
+    tenant: TenantName
+    month_ms: int
+    """When the month of it began."""
+    until_ms: int
+    amount: int
+
+
+class InvoiceIssued(Event, tag=True, frozen=True, omit_defaults=True):
+    """An invoice or a credit note, as a whole: what is issued never changes again."""
+
+    invoice: Invoice
+
+
+class InvoicePaid(Event, tag=True, frozen=True, omit_defaults=True):
+    tenant: TenantName
+    number: str
+    reference: str
+    amount: int
+    by: UserName = UserName("")
+
+
+class TenantHeld(Event, tag=True, frozen=True, omit_defaults=True):
+    """Nothing of the tenant starts from here on: its credit or a hard budget is used up."""
+
+    tenant: TenantName
+    reason: str
+    """`balance`, or `budget:NAME`."""
+    text: str
+    suspend: bool = False
+    """What runs saves and leaves, too."""
+
+
+class TenantReleased(Event, tag=True, frozen=True, omit_defaults=True):
+    tenant: TenantName
+
+
+class SpendingNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """Somebody should know how much a tenant spends. Each is said once."""
+
+    tenant: TenantName
+    kind: SpendingKind
+    name: str
+    """Of the budget, or of the day."""
+    period_ms: int
+    """When the period began that this is about."""
+    percent: int
+    text: str
+
+
+class TokenIssued(Event, tag=True, frozen=True, omit_defaults=True):
+    """A token that speaks for a user; its secret was shown once and is known to nobody here."""
+
+    token: Token
+
+
+class TokenRevoked(Event, tag=True, frozen=True, omit_defaults=True):
+    token_id: str
+    by: UserName = UserName("")
+
+
 AnyEvent = (
     LeaderElected
     | ConfigChanged
@@ -273,6 +362,16 @@ AnyEvent = (
     | AttemptEnded
     | JobRequeued
     | JobFinished
+    | CreditAdded
+    | CreditExpired
+    | UsagePosted
+    | InvoiceIssued
+    | InvoicePaid
+    | TenantHeld
+    | TenantReleased
+    | SpendingNoted
+    | TokenIssued
+    | TokenRevoked
 )
 
 

@@ -30,14 +30,16 @@ StopReason = Literal[
     "time_limit",
     "replica_failed",
     "drained",
+    "held",
     "node_lost",
     "resized",
     "moved",
     "hung",
 ]
 Outcome = Literal[
-    "succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "lost", "resized", "moved", "hung"
-]
+    "succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "held", "lost", "resized", "moved",
+    "hung",
+]  # fmt: skip
 OnHang = Literal["restart", "report"]
 OnPreempt = Literal["stop", "suspend"]
 TopologyScope = Literal["node", "switch", "rack", "spread"]
@@ -181,6 +183,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What makes room: the program saves and ends, or it is frozen where it is and keeps its memory."""
     shareable: bool = False
     """The owner lets its devices be shared with another job while both use them little."""
+    lease: bool = False
+    """It has no command of its own: it holds what it was given until its time is over, for interactive work."""
 
 
 class RequestClass(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota
+from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota, Tenant
 from penstock.core.model.ids import NodeName, QueueName, TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, RequestClass
 from penstock.core.order.policies import OrderKey
@@ -15,10 +15,20 @@ DEMANDS_MAX = 100_000
 _FIRST = ("devices", "cpus", "memory", "jobs")
 
 
+TENANT_PREFIX = "tenant:"
+"""Begins the name of what all jobs of a tenant count for; no queue is named like that."""
+
+
+def holder_text(name: str) -> str:
+    """Return what has a maximum, in words: a queue, or a tenant."""
+    return f"tenant {name[len(TENANT_PREFIX) :]}" if name.startswith(TENANT_PREFIX) else f"queue {name}"
+
+
 class QuotaBlock(NamedTuple):
-    """Why a job may not start though it may fit: a maximum of one queue above it."""
+    """Why a job may not start though it may fit: a maximum of one queue above it, or of its tenant."""
 
     queue: QueueName
+    """Or `tenant:NAME`."""
     resource: str
     used: int
     limit: int
@@ -33,7 +43,7 @@ class QuotaBlock(NamedTuple):
 class Branch:
     """One queue (or one tenant's part of a leaf): its use, its limits, and a heap of what is below it."""
 
-    __slots__ = ("base", "children", "cursors", "guaranteed", "heap", "kept", "limits", "name", "parent", "past",
+    __slots__ = ("base", "cap", "children", "cursors", "guaranteed", "heap", "kept", "limits", "name", "parent", "past",
                  "policy", "position", "promised", "siblings_kept", "used", "weight")  # fmt: skip
 
     def __init__(self, name: QueueName, policy: str, parent: "Branch | None", weight: int, width: int) -> None:
@@ -55,6 +65,8 @@ class Branch:
         self.siblings_kept = False
         self.past = 0
         """Average of past use, in device thousandths, when it counts."""
+        self.cap: Branch | None = None
+        """What all jobs of the tenant count for, where it has a maximum; in no tree, and beside all queues."""
 
     def path(self) -> "Iterator[Branch]":
         """Yield this queue and those above it, the root last."""
@@ -68,7 +80,7 @@ class QueueTree:
     """The queues of a configuration with what each of them uses. Resources are columns of small vectors."""
 
     def __init__(self, config: ClusterConfig) -> None:
-        self.resources = _resources(config.queues)
+        self.resources = _resources(config)
         self.counts_models = len(self.resources) > len(_FIRST)
         """Whether some quota is about devices of one model."""
         self.promises = any(amount for queue in config.queues for _, amount in queue.guaranteed)
@@ -84,6 +96,9 @@ class QueueTree:
         self._loaded: dict[tuple[QueueName, TenantName], Share] = {}
         """Whose use the bases of the branches are the sum of."""
         self._tenants: dict[tuple[QueueName, TenantName], Branch] = {}
+        self.caps = {tenant.name: self._cap(tenant, width) for tenant in config.tenants if tenant.max}
+        """By tenant, where it has a maximum."""
+        self._capped: dict[tuple[QueueName, TenantName], Branch] = {}
         self._unsorted: dict[QueueName, Branch] = {}
         """Queues that got a new tenant."""
         self._demands: dict[int, tuple[RequestClass, tuple[int, ...]]] = {}
@@ -103,7 +118,7 @@ class QueueTree:
                     self._count(key, known, -1)
                 self._count(key, share, 1)
                 self._loaded[key] = share
-        for branch in (*self.branches.values(), *self._tenants.values()):
+        for branch in self._all():
             branch.used = branch.base.copy()
             branch.past = 0
             branch.heap, branch.cursors = [], []
@@ -116,8 +131,25 @@ class QueueTree:
         branch = self.branches.get(queue)
         if branch is not None:
             amounts = self.vector(share.now)
-            for at in self.part(branch, tenant).path():
+            part = self.part(branch, tenant)
+            for at in (*part.path(), part.cap) if part.cap is not None else part.path():
                 at.base = [had + sign * amount for had, amount in zip(at.base, amounts, strict=True)]
+
+    def _all(self) -> Iterator[Branch]:
+        yield from self.branches.values()
+        yield from self._tenants.values()
+        yield from self._capped.values()
+        yield from self.caps.values()
+
+    def _cap(self, tenant: Tenant, width: int) -> Branch:
+        cap = Branch(QueueName(TENANT_PREFIX + tenant.name), "fifo", None, 1, width)
+        cap.limits = tuple((self._column[name], amount) for name, amount in tenant.max)
+        return cap
+
+    def named(self, name: QueueName) -> Branch:
+        """Return the queue of this name, or what `tenant:NAME` counts for."""
+        cap = name.startswith(TENANT_PREFIX)
+        return self.caps[TenantName(name[len(TENANT_PREFIX) :])] if cap else self.branches[name]
 
     def _remember(self, usage: Mapping[tuple[QueueName, TenantName], Share], now_ms: int) -> None:
         for (queue, tenant), share in usage.items():
@@ -166,6 +198,19 @@ class QueueTree:
         return tuple(amounts.get(name, 0) for name in self.resources)
 
     def part(self, branch: Branch, tenant: TenantName) -> Branch:
+        """Return what jobs of a tenant in a queue count for: where they stand in it, with the tenant's own maximum."""
+        seat = self.seat(branch, tenant)
+        cap = self.caps.get(tenant) if self.caps else None
+        if cap is None:
+            return seat
+        key = (branch.name, tenant)
+        found = self._capped.get(key)
+        if found is None:
+            found = self._capped[key] = Branch(branch.name, seat.policy, seat, 1, len(self.resources))
+            found.cap = cap
+        return found
+
+    def seat(self, branch: Branch, tenant: TenantName) -> Branch:
         """Return where jobs of a tenant stand in a queue: the queue, or the tenant's part where tenants share it."""
         if branch.policy != "fair_share":
             return branch
@@ -224,6 +269,7 @@ class QueueTree:
         devices, cpus, memory, jobs = sign * demand[0], sign * demand[1], sign * demand[2], sign * demand[3]
         more = len(demand) > len(_FIRST)
         at: Branch | None = branch
+        cap = branch.cap
         while at is not None:
             used = at.used
             used[0] += devices
@@ -233,10 +279,14 @@ class QueueTree:
             if more:
                 for i in range(len(_FIRST), len(demand)):
                     used[i] += sign * demand[i]
-            at = at.parent
+            at, cap = (at.parent, cap) if at.parent is not None else (cap, None)
 
     def block(self, branch: Branch, demand: Sequence[int]) -> QuotaBlock | None:
         """Return the lowest maximum that `demand` would exceed, or None when it may start."""
+        if branch.cap is not None:
+            for i, limit in branch.cap.limits:
+                if demand[i] and branch.cap.used[i] + demand[i] > limit:
+                    return QuotaBlock(branch.cap.name, self.resources[i], branch.cap.used[i], limit, demand[i])
         at: Branch | None = branch
         while at is not None:
             for i, limit in at.limits:
@@ -290,6 +340,7 @@ class QueueTree:
         return (1, self.share(branch))
 
 
-def _resources(queues: Iterable[Queue]) -> tuple[str, ...]:
-    named = {name for q in queues for quota in (q.guaranteed, q.max, q.lend or ()) for name, _ in quota}
+def _resources(config: ClusterConfig) -> tuple[str, ...]:
+    quotas = [quota for queue in config.queues for quota in (queue.guaranteed, queue.max, queue.lend or ())]
+    named = {name for quota in (*quotas, *(tenant.max for tenant in config.tenants)) for name, _ in quota}
     return (*_FIRST, *sorted(named.difference(_FIRST)))

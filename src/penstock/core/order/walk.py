@@ -65,7 +65,7 @@ class JobOrder:
         for class_id, key, jobs in classes:
             branch = tree.branches.get(key.queue)
             if branch is not None:
-                part = tree.part(branch, key.tenant)
+                seat, part = tree.seat(branch, key.tenant), tree.part(branch, key.tenant)
                 self.waiting += len(jobs)
                 foreign = branch.policy.startswith(EXTENSION_PREFIX)
                 for some in (
@@ -74,7 +74,7 @@ class JobOrder:
                     cursor = Cursor(class_id, key, some, part)
                     cursor.decreasing = key.ask.pool in decreasing
                     if self._step(cursor):
-                        part.cursors.append(cursor)
+                        seat.cursors.append(cursor)
         tree.sort_tenants()
         self._fill(tree.root)
 

@@ -171,7 +171,9 @@ class Room:
                 self._weigh(self._snapshot.running[job_id])
             for of_pool, queues in self._candidates.items():
                 for entry in queues.values():
-                    for name in dict.fromkeys(at.name for at in entry[0].path()):
+                    part = entry[0]
+                    names = [at.name for at in part.path()] + ([part.cap.name] if part.cap is not None else [])
+                    for name in dict.fromkeys(names):
                         self._below.setdefault((of_pool, name), []).append(entry)
         return self._below.get((pool, below), ())
 

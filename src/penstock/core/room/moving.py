@@ -75,5 +75,6 @@ Weigh = Callable[[Job], Victim | None]
 
 def movable(snapshot: Snapshot, pool: str, weigh: Weigh) -> list[Victim]:
     """Return who could move in a pool, as `weigh` sees them, by job id."""
-    found = (weigh(job) for job in snapshot.running.values() if job.spec.ask.pool == pool and can_move(job))
+    there = (job for job in snapshot.running.values() if job.spec.ask.pool == pool)
+    found = (weigh(job) for job in there if can_move(job) and job.spec.tenant not in snapshot.held)
     return sorted((v for v in found if v is not None), key=lambda v: v.job.id)

@@ -9,7 +9,7 @@ import msgspec
 from penstock.core import invariants
 from penstock.core.errors import BrokenInvariant, StoreError
 from penstock.core.lifecycle.reports import ReplicaKey
-from penstock.core.model.cluster import DEFAULT_POOL, ClusterConfig, NodeSpec, Pool, Queue, Settings, Tenant
+from penstock.core.model.cluster import DEFAULT_POOL, ClusterConfig, NodeSpec, Pool, Queue, Quota, Settings, Tenant
 from penstock.core.model.events import JobSubmitted
 from penstock.core.model.ids import JobId, NodeName, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
@@ -45,6 +45,10 @@ class Outcome(msgspec.Struct, frozen=True):
     jobs: int
 
 
+TENANT_QUOTAS: tuple[Quota, ...] = ((), (), (("devices", 9_000),), (("devices", 10_000), ("jobs", 5)))
+"""Maxima of tenants: loose enough that each job fits below them alone."""
+
+
 class World:
     """Chosen by a seed. `run` plays the safety phase, heals everything, and waits for all work to drain."""
 
@@ -60,7 +64,7 @@ class World:
         self.violations: list[str] = []
         self.probes: Counter[str] = Counter()
         self.tenants = ["t1", "t2", "t3", "t4"][: rng.randint(2, 4)]
-        self.config = _config(self.tenants, rng, random.Random(f"{seed} more"))
+        self.config = _config(self.tenants, rng, random.Random(f"{seed} more"), random.Random(f"{seed} quotas"))
         self.running: dict[tuple[JobId, int], set[int]] = {}
         """(job, rank) to attempts with a live process: the truth on the machines."""
         self.devices: dict[tuple[str, int], dict[ReplicaKey, int]] = {}
@@ -249,10 +253,10 @@ class World:
         return fold(self.disk.records)
 
 
-def _config(tenants: list[str], rng: random.Random, more: random.Random) -> ClusterConfig:
+def _config(tenants: list[str], rng: random.Random, more: random.Random, quotas: random.Random) -> ClusterConfig:
     """Return a tree in which every policy occurs: limits are loose enough that each job fits below them alone.
 
-    `more` is for what came later, so that a seed goes on meaning the same world.
+    `more` and `quotas` are for what came later, so that a seed goes on meaning the same world.
     """
     return ClusterConfig(
         pools=(
@@ -262,7 +266,7 @@ def _config(tenants: list[str], rng: random.Random, more: random.Random) -> Clus
                 backfill=rng.choice(("easy", "easy", "conservative", "none")),
             ),
         ),
-        tenants=tuple(Tenant(TenantName(t)) for t in tenants),
+        tenants=tuple(Tenant(TenantName(t), max=quotas.choice(TENANT_QUOTAS)) for t in tenants),
         queues=(
             Queue(QueueName("a"), policy=rng.choice(("fifo", "priority")), guaranteed=(("devices", 2_000),)),
             Queue(

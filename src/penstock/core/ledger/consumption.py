@@ -1,0 +1,126 @@
+"""Usage by whom and for what: sessions cut to a span of time and summed, with what programs say they used of it.
+
+A pure fold of the log: recomputed, it is the same. Partial devices count as their part. What was *used* is known where
+programs report how long they wait for data: the rest of the time they computed. Where nothing is reported, nothing is
+said: `measured` tells how much of the held time is known about.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from penstock.core.ledger.sessions import Session, SessionLog
+from penstock.core.model import events as ev
+from penstock.core.model.ids import AttemptNumber, JobId
+
+Dimension = Literal["tenant", "user", "queue", "pool", "job", "node"]
+DIMENSIONS: tuple[Dimension, ...] = ("tenant", "user", "queue", "pool", "job", "node")
+
+
+class UsageRow(msgspec.Struct):
+    """Sums of what was held from one time to another. Device time in thousandths of device-milliseconds."""
+
+    tenant: str = ""
+    user: str = ""
+    queue: str = ""
+    pool: str = ""
+    job: int = 0
+    node: str = ""
+    device_milli_ms: int = 0
+    by_model: dict[str, int] = {}
+    cpu_milli_ms: int = 0
+    memory_byte_ms: int = 0
+    measured_milli_ms: int = 0
+    """Device time of which programs said how they used it."""
+    used_milli_ms: int = 0
+    """Of that, the time in which they did not wait for data."""
+    jobs: int = 0
+    attempts: int = 0
+
+
+class Consumption:
+    """Sums over [from_ms, until_ms) for each combination of the dimensions `by`, while records are folded.
+
+    What has ended is summed at once, so that the memory that is needed follows what runs, not the length of the log.
+    """
+
+    def __init__(self, by: Sequence[Dimension], from_ms: int, until_ms: int) -> None:
+        self._by, self._from_ms, self._until_ms = tuple(by), from_ms, until_ms
+        self._log = SessionLog()
+        self._waits: dict[tuple[JobId, AttemptNumber], list[tuple[int, int]]] = {}
+        """From when on an attempt waited for data for how much of its time (thousandths)."""
+        self._rows: dict[tuple[object, ...], UsageRow] = {}
+        self._counted: set[tuple[object, ...]] = set()
+        """Attempts that last, and jobs that have not ended, as counted in a row."""
+
+    @property
+    def seq(self) -> int:
+        return self._log.seq
+
+    def take(self, records: Iterable[ev.Record]) -> None:
+        """Fold the next records."""
+        for record in records:
+            for session in self._log.take(record):
+                self._sum(session)
+            event = record.event
+            if isinstance(event, ev.ProgressNoted):
+                noted = self._waits.setdefault((event.job_id, event.attempt), [])
+                noted.append((record.time_ms, event.gauges.data_wait_milli))
+            elif isinstance(event, ev.AttemptEnded):
+                self._waits.pop((event.job_id, event.attempt), None)
+
+    def rows(self) -> list[UsageRow]:
+        """Return the sums, in the order of the dimensions. Call it once, at the end."""
+        for session in self._log.open.values():
+            self._sum(session)
+        return [self._rows[key] for key in sorted(self._rows, key=lambda key: tuple(map(_sortable, key)))]
+
+    def _sum(self, session: Session) -> None:
+        start_ms = max(session.start_ms, self._from_ms)
+        end_ms = min(session.end_ms or self._until_ms, self._until_ms)
+        if start_ms > end_ms or start_ms >= self._until_ms:
+            return
+        names: dict[str, Any] = {n: session.job_id if n == "job" else getattr(session, n) for n in self._by}
+        key = tuple(names.values())
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = UsageRow(**names, by_model={})
+        row.jobs += self._first(key, session.job_id)
+        row.attempts += self._first(key, session.job_id, session.attempt)
+        self._add(row, session, start_ms, end_ms)
+
+    def _first(self, *what: object) -> bool:
+        if what in self._counted:
+            return False
+        self._counted.add(what)
+        return True
+
+    def _add(self, row: UsageRow, session: Session, start_ms: int, end_ms: int) -> None:
+        held, length_ms = session.amounts, end_ms - start_ms
+        row.device_milli_ms += held.device_milli * length_ms
+        for model, milli in held.models:
+            row.by_model[model] = row.by_model.get(model, 0) + milli * length_ms
+        row.cpu_milli_ms += held.cpu_milli * length_ms
+        row.memory_byte_ms += held.memory_bytes * length_ms
+        measured_ms, used_ms = self._used(session, start_ms, end_ms)
+        row.measured_milli_ms += held.device_milli * measured_ms
+        row.used_milli_ms += held.device_milli * used_ms
+
+    def _used(self, session: Session, start_ms: int, end_ms: int) -> tuple[int, int]:
+        """Return for how long is known how it was used, and for how long it was."""
+        noted = self._waits.get((session.job_id, session.attempt), ())
+        measured_ms = waited = 0
+        first = max(0, bisect_right(noted, start_ms, key=lambda entry: entry[0]) - 1)
+        for at in range(first, len(noted)):
+            begin_ms = max(start_ms, noted[at][0])
+            finish_ms = min(end_ms, noted[at + 1][0]) if at + 1 < len(noted) else end_ms
+            if begin_ms < finish_ms:
+                measured_ms += finish_ms - begin_ms
+                waited += (finish_ms - begin_ms) * noted[at][1]
+        return measured_ms, measured_ms - waited // 1000
+
+
+def _sortable(value: object) -> tuple[int, str]:
+    return (value, "") if isinstance(value, int) else (0, str(value))

@@ -1,0 +1,169 @@
+"""What is due to be written into accounts by now: use posted at the end of each day, credits that expire, invoices.
+
+Pure: given an account and the tenant's sessions, the same events come out whoever asks, and however often: what is
+posted is the bill of the month up to a border, less what was posted of it before. So sums of postings are bills, to the
+smallest unit, and a day that was missed is made up for.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+
+import msgspec
+
+from penstock.core.ledger.accounts import MoneyEvent, moved, settled
+from penstock.core.ledger.bill import Bill, bill, half_up
+from penstock.core.ledger.pricing import charges
+from penstock.core.ledger.schedule import UTC, Zone
+from penstock.core.ledger.sessions import Losses, Session
+from penstock.core.model import events as ev
+from penstock.core.model.accounts import Account, Lot
+from penstock.core.model.cluster import Tenant
+from penstock.core.model.ids import AttemptNumber, JobId, Rank, TenantName
+from penstock.core.model.invoices import Invoice
+from penstock.core.model.prices import Billing, Party
+
+LINES_MAX = 20_000
+"""An invoice with more lines sums them up by user."""
+
+
+class Calendar(msgspec.Struct, frozen=True):
+    """When days and months begin in the time zone of the bills (unix ms, ascending), and its offsets.
+
+    Months reach back to the one before that of the first day; months are days, too.
+    """
+
+    days: tuple[int, ...]
+    months: tuple[int, ...]
+    zone: Zone = UTC
+
+    def month_of(self, time_ms: int) -> int:
+        """Return when the month of a moment began.
+
+        Raises: ValueError when the calendar does not reach back so far.
+        """
+        found = bisect_right(self.months, time_ms)
+        if not found:
+            raise ValueError(f"months: the first is to be no later than {time_ms}, found {self.months[:1]}")
+        return self.months[found - 1]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What one tenant held: all sessions that may still count, and what failed nodes took of them."""
+
+    sessions: Sequence[Session]
+    losses: Losses
+
+
+def bill_for(tenant: TenantName, held: Held, billing: Billing, calendar: Calendar, from_ms: int, until_ms: int) -> Bill:
+    """Return the bill of a tenant for [from_ms, until_ms).
+
+    Args:
+        held: all that the tenant held since the month of `from_ms` began, and of what was lost since then.
+        calendar: its months begin no later than any of these sessions.
+    """
+    losses = held.losses if billing.refund_lost else {}
+    since_ms = _reach(held, losses, calendar, from_ms)
+    counted = list(_since(held.sessions, since_ms, billing.tariff.minimum_max_ms, until_ms))
+    found = charges(counted, billing.tariff, calendar.months, from_ms, until_ms, zone=calendar.zone, losses=losses)
+    return bill(tenant, billing, found, from_ms, until_ms)
+
+
+def _reach(held: Held, losses: Losses, calendar: Calendar, from_ms: int) -> int:
+    """Return since when sessions count: the month, or that of the earliest use that is given back by now."""
+    first_ms = min((loss.from_ms for loss in losses.values() if loss.at_ms >= from_ms), default=from_ms)
+    return calendar.month_of(max(min(first_ms, from_ms), calendar.months[0]))
+
+
+def _since(sessions: Iterable[Session], month_ms: int, minimum_ms: int, until_ms: int) -> Iterator[Session]:
+    """Yield the sessions of holds that count for anything since a month began."""
+    holds: dict[tuple[JobId, AttemptNumber, Rank], list[Session]] = {}
+    for session in sessions:
+        if session.start_ms < until_ms:
+            holds.setdefault((session.job_id, session.attempt, session.rank), []).append(session)
+    for parts in holds.values():
+        if any(not part.end_ms or part.end_ms + minimum_ms > month_ms for part in parts):
+            yield from parts
+
+
+BillUp = Callable[[int, int], Bill]
+"""The bill of the tenant for [from, until)."""
+
+
+def due_events(
+    account: Account, tenant: Tenant, billing: Billing, calendar: Calendar, bill_up: BillUp, now_ms: int
+) -> list[MoneyEvent]:
+    """Return what is to be written into the account by now, in order. Invoices have no number yet."""
+    found: list[MoneyEvent] = []
+
+    def write(event: MoneyEvent) -> None:
+        nonlocal account
+        found.append(event)
+        account, _ = moved(account, event, now_ms)
+
+    for border_ms in _borders(account, calendar, now_ms):
+        month_ms = calendar.month_of(border_ms - 1)
+        amount = bill_up(month_ms, border_ms).total - account.month(month_ms).posted
+        if amount or border_ms in calendar.months:  # a month that came to nothing is over, too
+            write(ev.UsagePosted(account.tenant, month_ms, border_ms, amount))
+        for lot in account.lots:
+            if lot.expires_ms and lot.expires_ms <= border_ms:
+                write(ev.CreditExpired(account.tenant, lot.reference, lot.left))
+        while billing.issue == "automatic" and (span := closed_month(account, calendar)) is not None:
+            write(ev.InvoiceIssued(invoice_of(account, tenant, billing, bill_up(*span), now_ms)))
+    return found
+
+
+def closed_month(account: Account, calendar: Calendar) -> tuple[int, int] | None:
+    """Return begin and end of the first month that is over, posted to its end, and on no invoice; None: there is none.
+
+    One that came to nothing needs no invoice.
+    """
+    for month in account.months:
+        end_ms = next((begin for begin in calendar.months if begin > month.begin_ms), 0)
+        if not 0 < end_ms <= account.posted_ms:
+            return None
+        if month.posted or month.from_credit:
+            return month.begin_ms, end_ms
+    return None
+
+
+def _borders(account: Account, calendar: Calendar, now_ms: int) -> list[int]:
+    """Return up to when use is to be posted, step by step: ends of days, and of credits."""
+    after_ms = max(account.posted_ms, calendar.days[0])
+    days = {day for day in calendar.days if after_ms < day <= now_ms}
+    return sorted(days | {lot.expires_ms for lot in account.lots if 0 < lot.expires_ms <= now_ms})
+
+
+def invoice_of(account: Account, tenant: Tenant, billing: Billing, made: Bill, now_ms: int) -> Invoice:
+    """Return the invoice of a month that was posted to its end; its number is given when it is issued."""
+    month = account.month(made.from_ms)
+    _, paid = settled(account, month, made.until_ms)
+    tax = half_up(Fraction(made.total * billing.tax_milli, 1000))
+    from_credit = month.from_credit + paid
+    return Invoice(
+        number="",
+        kind="invoice",
+        tenant=account.tenant,
+        issued_ms=now_ms,
+        from_ms=made.from_ms,
+        until_ms=made.until_ms,
+        time_zone=billing.time_zone,
+        currency=made.currency,
+        digits=made.digits,
+        lines=made.summed().lines if len(made.lines) > LINES_MAX else made.lines,
+        net=made.total,
+        tax=tax,
+        total=made.total + tax,
+        from_credit=from_credit,
+        due=made.total + tax - from_credit,
+        tax_name=billing.tax_name,
+        tax_milli=billing.tax_milli,
+        issuer=billing.issuer,
+        customer=tenant.bill_to if tenant.bill_to.name else Party(tenant.description or tenant.name),
+    )
+
+
+def good(lots: Iterable[Lot], at_ms: int) -> int:
+    """Return how much credit is good at a moment."""
+    return sum(lot.left for lot in lots if not lot.expires_ms or lot.expires_ms > at_ms)

@@ -1,0 +1,38 @@
+"""Nodes that are closed for new work by a person: what runs there ends by itself, or is asked to move."""
+
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.events import AttemptStopRequested, NodeDrainChanged
+from penstock.core.model.ids import NodeName, UserName
+
+
+def drain(
+    tx: Transaction, node: NodeName, *, on: bool, by: UserName, reason: str, evict: bool, evict_at_ms: int = 0
+) -> bool:
+    """Close a node for new work or open it again; with `evict` its running work is asked to move, now or at a time.
+
+    Returns False when there is no such node.
+    """
+    known = tx.state.nodes.get(node)
+    if known is None:
+        return False
+    if known.draining != on or (on and evict_at_ms and evict_at_ms != known.evict_at_ms):
+        tx.emit(NodeDrainChanged(node, on, by, reason, evict_at_ms if on else 0))
+    if on and evict:
+        clear(tx, node)
+    return True
+
+
+def clear(tx: Transaction, node: NodeName) -> None:
+    """Ask all that runs on a node to save and move."""
+    for job_id in sorted({job_id for job_id, _ in tx.state.derived.load(node).replicas}):
+        job = tx.state.jobs[job_id]
+        stop = job.attempt.stop if job.attempt is not None else None
+        if job.attempt is not None and (stop is None or stop.reason == "suspended"):
+            tx.emit(AttemptStopRequested(job_id, job.attempt.number, "drained", job.spec.grace_ms))
+
+
+def clear_overdue(tx: Transaction) -> None:
+    """Ask what still runs on closed nodes to move where its time is over."""
+    for name, node in sorted(tx.state.nodes.items()):
+        if node.draining and 0 < node.evict_at_ms <= tx.now_ms:
+            clear(tx, name)

@@ -1,0 +1,70 @@
+"""Decisions about tokens: issued to declared users, for a while, and revoked."""
+
+import msgspec
+
+from penstock.core.amounts import format_time
+from penstock.core.errors import Problem, nearest
+from penstock.core.lifecycle.requests import Refusal
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.access import Token
+from penstock.core.model.events import TokenIssued, TokenRevoked
+from penstock.core.model.ids import UserName
+
+TOKENS_MAX = 10_000
+NOTE_MAX = 200
+
+
+class IssueToken(msgspec.Struct, frozen=True):
+    """The token's secret is made, and its hash taken, by whoever asks."""
+
+    token: Token
+
+
+class RevokeToken(msgspec.Struct, frozen=True):
+    token_id: str
+    by: UserName
+
+
+TokenRequest = IssueToken | RevokeToken
+
+
+class TokenDone(msgspec.Struct, frozen=True):
+    """It is in the log. `found` is False when there was no such token."""
+
+    found: bool = True
+
+
+def decide(tx: Transaction, request: TokenRequest) -> TokenDone | Refusal:
+    """Carry a request out, or say why not."""
+    if isinstance(request, RevokeToken):
+        if tx.state.tokens.find(request.token_id) is None:
+            return TokenDone(found=False)
+        tx.emit(TokenRevoked(request.token_id, request.by))
+        return TokenDone()
+    token = msgspec.structs.replace(request.token, created_ms=tx.now_ms, note=request.token.note[:NOTE_MAX])
+    problem = _problem(tx, token)
+    if problem is not None:
+        return Refusal("invalid_input", (problem,))
+    tx.emit(TokenIssued(token))
+    return TokenDone()
+
+
+def _problem(tx: Transaction, token: Token) -> Problem | None:
+    config = tx.state.config
+    users = {user.name: user for user in config.users}
+    if token.user not in users:
+        hint = nearest(token.user, sorted(users)) or "declare users in the cluster file, or with penstock admin"
+        return Problem("unknown_user", "user", f"there is no user '{token.user}'", token.user, hint)
+    user = users[token.user]
+    mine = [name for name, _ in user.tenants] if not user.role else [tenant.name for tenant in config.tenants]
+    for name in token.tenants:
+        if name not in mine:
+            text = f"user '{token.user}' has no role in tenant '{name}'"
+            return Problem("unknown_tenant", "tenants", text, name, nearest(name, mine))
+    if 0 < token.expires_ms <= tx.now_ms:
+        text = f"expires is {format_time(token.expires_ms)}, expected a later time than now"
+        return Problem("bad_value", "expires", text, str(token.expires_ms))
+    if len(tx.state.tokens.by_hash) >= TOKENS_MAX:
+        text = f"there are {TOKENS_MAX} tokens, and no more may be"
+        return Problem("too_many_tokens", "user", text, token.user, "revoke those that nobody uses")
+    return None

@@ -1,0 +1,137 @@
+"""What a tenant has paid in advance, owes and has spent. Money in the currency's smallest unit, times in unix ms."""
+
+from typing import Literal
+
+import msgspec
+
+from penstock.core.model.ids import TenantName
+from penstock.core.model.invoices import InvoiceKind
+
+CreditKind = Literal["payment", "grant"]
+SpendingKind = Literal["budget", "balance", "unusual", "quota"]
+DAYS_KEPT = 800
+REFERENCES_KEPT = 1_000
+
+
+class Lot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is left of one credit."""
+
+    reference: str
+    left: int
+    kind: CreditKind
+    expires_ms: int = 0
+    """0: never."""
+    added_ms: int = 0
+    """What was used before is not paid from it, but by the invoice of its month."""
+
+
+class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why nothing of a tenant starts."""
+
+    reason: str
+    text: str
+    suspend: bool = False
+    since_ms: int = 0
+
+
+class Month(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A month that is on no invoice yet."""
+
+    begin_ms: int
+    posted: int = 0
+    """What its use came to so far."""
+    from_credit: int = 0
+    """Of that, paid from credit."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What was posted for the time up to `until_ms`, since the posting before."""
+
+    until_ms: int
+    amount: int
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What was said of a tenant's spending."""
+
+    kind: SpendingKind
+    name: str
+    period_ms: int
+    percent: int
+
+
+class Account(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The account of one tenant, as the log knows it."""
+
+    tenant: TenantName
+    lots: tuple[Lot, ...] = ()
+    """Those that expire first come first."""
+    months: tuple[Month, ...] = ()
+    """Those that are on no invoice yet, the present one last."""
+    open: tuple[tuple[str, int], ...] = ()
+    """Invoices that are not paid, by number, and what is owed on each."""
+    posted_ms: int = 0
+    """Use up to here is posted."""
+    invoiced_ms: int = 0
+    """Use up to here is on invoices."""
+    days: tuple[Spent, ...] = ()
+    added: int = 0
+    """What there was after the last credit was added."""
+    references: tuple[str, ...] = ()
+    """Of credits and payments, the latest: none of them comes twice."""
+    amounts: tuple[int, ...] = ()
+    """What came with each of these references."""
+    hold: Hold | None = None
+    noted: tuple[Noted, ...] = ()
+    changed_seq: int = 0
+    """The record that changed it last."""
+
+    @property
+    def credit(self) -> int:
+        return sum(lot.left for lot in self.lots)
+
+    @property
+    def owed(self) -> int:
+        """On invoices that are not paid."""
+        return sum(left for _, left in self.open)
+
+    def open_on(self, number: str) -> int:
+        """Return what is owed on an invoice."""
+        return dict(self.open).get(number, 0)
+
+    def known_amount(self, reference: str) -> int | None:
+        """Return what came with a reference; None: it is new."""
+        known = dict(zip(self.references, self.amounts, strict=True))
+        return known.get(reference)
+
+    @property
+    def unbilled(self) -> int:
+        """Posted, not paid from credit, and on no invoice yet."""
+        return sum(month.posted - month.from_credit for month in self.months)
+
+    def month(self, begin_ms: int) -> Month:
+        """Return what is known of a month that is on no invoice."""
+        return next((month for month in self.months if month.begin_ms == begin_ms), Month(begin_ms))
+
+    @property
+    def balance(self) -> int:
+        """Credit less what is owed; what was used since the last posting is not in it."""
+        return self.credit - self.unbilled - self.owed
+
+
+class InvoiceHead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What lists of invoices show; the whole is in the log, at `seq`."""
+
+    number: str
+    kind: InvoiceKind
+    tenant: TenantName
+    issued_ms: int
+    from_ms: int
+    until_ms: int
+    total: int
+    due: int
+    seq: int
+    corrects: str = ""
+    corrected: int = 0
+    """By credit notes, as a positive amount."""
+    paid: int = 0

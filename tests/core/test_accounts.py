@@ -1,0 +1,424 @@
+"""Accounts: whatever happens in whatever order, the ledger balances, and nothing is paid twice or from what expired."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
+
+from penstock.control.calendar import calendar
+from penstock.core.errors import BrokenInvariant
+from penstock.core.ledger.accounts import Accounts, JournalLog, MoneyEvent, MoneyImage, moved, spend, tenant_of
+from penstock.core.ledger.bill import Bill
+from penstock.core.ledger.settlement import closed_month, due_events, invoice_of
+from penstock.core.lifecycle.money import AddCredit, CorrectInvoice, MoneyDone, PayInvoice, PostAccount, decide
+from penstock.core.lifecycle.requests import Refusal
+from penstock.core.model import events as ev
+from penstock.core.model.accounts import Account, Lot, Spent
+from penstock.core.model.cluster import Tenant
+from penstock.core.model.invoices import Invoice
+from penstock.core.model.prices import Billing, Price, Tariff
+from penstock.core.state import Image, State, fold
+from tests.core.builders import World
+
+HOUR, DAY = 3_600_000, 86_400_000
+TARIFF = Tariff((Price("device", 1),))
+NAMES = ("a", "b")
+
+
+def at(text):
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def purse(events):
+    """Replay a tenant's events in a naive way; return its credit, what it owes, who paid what, and invoices."""
+    held, paid, invoiced = [], [], {}
+    months, owed = {}, {}
+
+    def pay(amount, until_ms):
+        for one in sorted(held, key=lambda lot: lot["expires"] or 2**62):
+            if (one["expires"] and one["expires"] < until_ms) or one["added"] > until_ms:
+                continue
+            take = min(amount, one["left"])
+            one["left"] -= take
+            amount -= take
+            if take:
+                paid.append((one["reference"], one["expires"], until_ms, take))
+        return amount
+
+    def come(reference, left, expires, added):
+        held.append({"reference": reference, "left": left, "expires": expires, "added": added})
+
+    for time_ms, event in events:
+        match event:
+            case ev.CreditAdded():
+                come(event.reference, event.amount, event.expires_ms, time_ms)
+            case ev.CreditExpired():
+                (gone,) = [one for one in held if one["reference"] == event.reference]
+                assert gone["left"] == event.amount
+                held.remove(gone)
+            case ev.UsagePosted():
+                month = months.setdefault(event.month_ms, {"use": 0, "open": 0})
+                month["use"] += event.amount
+                month["open"] += pay(event.amount, event.until_ms) if event.amount > 0 else event.amount
+            case ev.InvoiceIssued(invoice=made) if made.kind == "invoice":
+                month = months.pop(made.from_ms)
+                left = pay(month["open"], made.until_ms) if month["open"] > 0 else month["open"]
+                invoiced[made.number] = (month["use"], left + made.tax)
+                owed[made.number] = max(0, left + made.tax)
+                if left + made.tax < 0:
+                    come(made.number, -left - made.tax, 0, made.until_ms)
+            case ev.InvoiceIssued(invoice=made):
+                off = min(-made.total, owed[made.corrects])
+                owed[made.corrects] -= off
+                come(made.number, -made.total - off, 0, made.issued_ms)
+            case ev.InvoicePaid():
+                owed[event.number] -= event.amount
+            case _:
+                pass
+    return sum(one["left"] for one in held), sum(owed.values()), paid, invoiced
+
+
+def counted(events):
+    """Return what a tenant has in all, from nothing but its events."""
+    total = 0
+    for event in events:
+        match event:
+            case ev.CreditAdded() | ev.InvoicePaid():
+                total += event.amount
+            case ev.CreditExpired() | ev.UsagePosted():
+                total -= event.amount
+            case ev.InvoiceIssued(invoice=made):
+                total -= made.tax if made.kind == "invoice" else made.total
+            case _:
+                pass
+    return total
+
+
+class Bookkeeping(RuleBasedStateMachine):
+    """Two tenants, months of use, credits, invoices, payments and credit notes, with restarts in between."""
+
+    @initialize(
+        issue=st.sampled_from(["automatic", "manual"]),
+        tax=st.sampled_from([0, 77, 190]),
+        zone=st.sampled_from(["UTC", "Europe/Berlin"]),
+    )
+    def begin(self, issue, tax, zone):
+        self.billing = Billing(TARIFF, issue=issue, tax_milli=tax, tax_name="VAT" if tax else "", time_zone=zone)
+        self.w = World(billing=self.billing, tenants=tuple(map(Tenant, NAMES)))
+        self.w.now = at("2026-03-27T05:00")
+        self.begun = self.w.now
+        self.used = {name: [] for name in NAMES}
+        self.invoices = {}
+        self.count = 0
+
+    def account(self, name):
+        return self.w.state.money.account(name)
+
+    def ask(self, request):
+        before = len(self.w.records)
+        reply = self.w.commit(lambda tx: decide(tx, request))
+        for record in self.w.records[before:]:
+            if isinstance(record.event, ev.InvoiceIssued):
+                self.invoices[record.event.invoice.number] = record.event.invoice
+        return reply
+
+    def calendar_of(self, name):
+        return calendar(self.billing.time_zone, self.begun, self.account(name).posted_ms or self.begun, self.w.now)
+
+    def bill(self, name):
+        def up(from_ms, until_ms):
+            total = sum(amount for time_ms, amount in self.used[name] if from_ms <= time_ms < until_ms)
+            return Bill(name, "EUR", 2, from_ms, until_ms, (), total)
+
+        return up
+
+    def events(self, name):
+        found = (r.event for r in self.w.records if isinstance(r.event, MoneyEvent))
+        return [event for event in found if tenant_of(event) == name]
+
+    @rule(hours=st.sampled_from([1, 7, 24, 24, 200, 800]))
+    def time_passes(self, hours):
+        self.w.now += hours * HOUR
+
+    @rule(name=st.sampled_from(NAMES), amount=st.integers(-40, 300), back=st.integers(0, 10 * DAY))
+    def use(self, name, amount, back):
+        first = max(self.account(name).posted_ms, self.begun)
+        if self.w.now > first:
+            self.used[name].append((max(first, self.w.now - 1 - back), amount))
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        amount=st.integers(1, 500),
+        kind=st.sampled_from(["payment", "grant"]),
+        expires=st.sampled_from([0, 0, 5 * HOUR, 3 * DAY + 1, 40 * DAY]),
+    )
+    def credit(self, name, amount, kind, expires):
+        self.count += 1
+        expires_ms = self.w.now + expires if expires else 0
+        wanted = AddCredit(name, f"r{self.count}", amount, kind, "op", expires_ms)
+        assert self.ask(wanted) == MoneyDone()
+        before = self.w.state.money.image()
+        assert self.ask(wanted) == MoneyDone(repeated=True)
+        assert self.w.state.money.image() == before
+
+    @rule(name=st.sampled_from(NAMES))
+    def settle(self, name):
+        account, tenant = self.account(name), Tenant(name)
+        found = due_events(account, tenant, self.billing, self.calendar_of(name), self.bill(name), self.w.now)
+        self.ask(PostAccount(name, account.changed_seq, tuple(found)))
+        account = self.account(name)
+        assert not due_events(account, tenant, self.billing, self.calendar_of(name), self.bill(name), self.w.now)
+        stale = PostAccount(name, account.changed_seq - 1, tuple(found))
+        assert self.ask(stale) == MoneyDone(repeated=True)
+
+    @precondition(lambda self: self.billing.issue == "manual")
+    @rule(name=st.sampled_from(NAMES))
+    def issue(self, name):
+        account = self.account(name)
+        span = closed_month(account, calendar(self.billing.time_zone, self.begun, self.begun, self.w.now))
+        if span is not None:
+            made = invoice_of(account, Tenant(name), self.billing, self.bill(name)(*span), self.w.now)
+            assert self.ask(PostAccount(name, account.changed_seq, (ev.InvoiceIssued(made),))).number
+
+    @rule(pick=st.integers(0, 99), part=st.integers(1, 4))
+    def pay(self, pick, part):
+        heads = [head for head in self.w.state.money.invoices.values() if head.kind == "invoice"]
+        if not heads:
+            return
+        head = heads[pick % len(heads)]
+        left = self.account(head.tenant).open_on(head.number)
+        self.count += 1
+        wanted = PayInvoice(head.number, f"p{self.count}", max(1, left // part), "op")
+        answer = self.ask(wanted)
+        assert isinstance(answer, Refusal) == (left <= 0)
+        if left > 0:
+            assert self.ask(wanted) == MoneyDone(repeated=True)
+            assert isinstance(self.ask(replace(wanted, reference="more", amount=left + 1)), Refusal)
+
+    @rule(pick=st.integers(0, 99), net=st.one_of(st.none(), st.integers(1, 200)))
+    def correct(self, pick, net):
+        heads = [head for head in self.w.state.money.invoices.values() if head.kind == "invoice"]
+        if heads:
+            head = heads[pick % len(heads)]
+            answer = self.ask(CorrectInvoice(self.invoices[head.number], "wrong", "op", net))
+            after = self.w.state.money.invoices[head.number]
+            assert 0 <= after.corrected <= max(0, head.total)
+            assert (after.corrected > head.corrected) == isinstance(answer, MoneyDone)
+            if net is None:
+                assert after.corrected == max(0, head.total)
+
+    @rule(name=st.sampled_from(NAMES))
+    def hold_or_release(self, name):
+        held = self.account(name).hold is None
+        self.w.emit(ev.TenantHeld(name, "balance", "none left") if held else ev.TenantReleased(name))
+        assert (name in self.w.state.money.holds()) == held
+
+    @rule()
+    def restart(self):
+        before = self.w.state.image()
+        again = msgspec.msgpack.decode(msgspec.msgpack.encode(before), type=Image)
+        self.w.state = State.from_image(again)
+        assert self.w.state.money.image() == before.money
+        assert self.w.state.money.holds() == {a.tenant: a.hold for a in before.money.accounts if a.hold}
+
+    @invariant()
+    def all_balances_are_zero_together(self):
+        if hasattr(self, "w"):
+            ledger = self.w.state.money.ledger
+            assert sum(ledger.values()) == 0
+            for name in NAMES:
+                account = self.account(name)
+                kept = [ledger.get(f"{kind}:{name}", 0) for kind in ("credit", "unbilled", "owed")]
+                assert kept == [-account.credit, account.unbilled, account.owed]
+                assert all(lot.left >= 0 for lot in account.lots)
+                assert account.owed >= 0
+
+    @invariant()
+    def what_a_tenant_has_is_what_its_events_add_up_to(self):
+        if hasattr(self, "w"):
+            for name in NAMES:
+                assert self.account(name).balance == counted(self.events(name))
+
+    @invariant()
+    def numbers_have_no_gaps(self):
+        if hasattr(self, "w"):
+            for kind, prefix in (("invoice", "INV-"), ("credit_note", "CN-")):
+                numbers = [head.number for head in self.w.state.money.invoices.values() if head.kind == kind]
+                assert numbers == [f"{prefix}{i + 1:06d}" for i in range(len(numbers))]
+
+    def teardown(self):
+        if not hasattr(self, "w"):
+            return
+        w, log = self.w, JournalLog()
+        for record in w.records:
+            log.take(record)
+        assert all(sum(p.amount for p in entry.postings) == 0 for entry in log.entries)
+        sums = {}
+        for posting in (p for entry in log.entries for p in entry.postings):
+            sums[posting.account] = sums.get(posting.account, 0) + posting.amount
+        assert sums == w.state.money.ledger
+        folded = fold(w.records).money.image()
+        assert folded == w.state.money.image()
+        assert replace(folded, priced_ms=0) == log.image()
+        for name in NAMES:
+            self._used_as_it_should(name)
+
+    def _used_as_it_should(self, name):
+        mine = [r for r in self.w.records if isinstance(r.event, MoneyEvent) and tenant_of(r.event) == name]
+        left, owed, paid, invoiced = purse((r.time_ms, r.event) for r in mine)
+        assert (left, owed) == (self.account(name).credit, self.account(name).owed)
+        assert all(not expires or until_ms <= expires for _, expires, until_ms, _ in paid)
+        for number, (net, due) in invoiced.items():
+            assert (self.invoices[number].net, self.invoices[number].due) == (net, due)
+        issued = [r.event.invoice for r in mine if isinstance(r.event, ev.InvoiceIssued)]
+        made = [one for one in issued if one.kind == "invoice"]
+        assert [one.from_ms for one in made] == sorted({one.from_ms for one in made})
+        for one in made:
+            use = sum(amount for time_ms, amount in self.used[name] if one.from_ms <= time_ms < one.until_ms)
+            assert (one.net, one.total, one.due) == (use, use + one.tax, use + one.tax - one.from_credit)
+
+
+TestBookkeeping = Bookkeeping.TestCase
+TestBookkeeping.settings = settings(
+    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+# Examples.
+
+
+def fold_all(*events, tenant="t"):
+    accounts = Accounts()
+    for seq, event in enumerate(events, 1):
+        accounts.apply(event, seq, 1_000 * seq)
+    return accounts, accounts.account(tenant)
+
+
+MARCH, APRIL, MAY = at("2026-03-01"), at("2026-04-01"), at("2026-05-01")
+
+
+def posted(amount, until_ms=MARCH + DAY, month_ms=MARCH):
+    return ev.UsagePosted("t", month_ms, until_ms, amount)
+
+
+def credit(amount, reference="r", expires_ms=0, kind="payment"):
+    return ev.CreditAdded("t", reference, amount, kind, expires_ms)
+
+
+def invoice(net, due, number="INV-000001", tax=0, **fields):
+    given = {"from_ms": MARCH, "until_ms": APRIL, "from_credit": net + tax - due} | fields
+    return ev.InvoiceIssued(
+        Invoice(
+            number=number, kind=given.pop("kind", "invoice"), tenant="t", issued_ms=0, time_zone="UTC", currency="EUR",
+            digits=2, lines=(), net=net, tax=tax, total=net + tax, due=due, **given,
+        )
+    )  # fmt: skip
+
+
+def note(total, corrects="INV-000001", number="CN-000001"):
+    return invoice(-total, -total, number, kind="credit_note", corrects=corrects)
+
+
+def test_use_is_paid_from_credit_and_the_rest_is_owed_with_the_invoice():
+    accounts, account = fold_all(credit(100), posted(130), posted(0, APRIL), invoice(130, 30))
+    assert (account.credit, account.unbilled, account.owed, account.balance) == (0, 0, 30, -30)
+    assert accounts.ledger == {"cash": 100, "credit:t": 0, "unbilled:t": 0, "income": -130, "owed:t": 30}
+
+
+def test_what_expires_first_pays_first_and_what_never_expires_last():
+    lots = [credit(10, "never"), credit(10, "late", MARCH + 9 * DAY), credit(10, "soon", MARCH + 2 * DAY)]
+    _, account = fold_all(*lots, posted(15))
+    assert [(lot.reference, lot.left) for lot in account.lots] == [("soon", 0), ("late", 5), ("never", 10)]
+
+
+def test_what_has_expired_pays_nothing_and_one_that_expires_then_still_pays():
+    lots = (Lot("r", 10, "grant", 1_000),)
+    assert spend(lots, 4, 1_000) == ((Lot("r", 6, "grant", 1_000),), 4)
+    assert spend(lots, 4, 1_001) == (lots, 0)
+
+
+def test_credit_that_comes_later_covers_what_is_open_when_it_is_invoiced():
+    _, account = fold_all(posted(130, APRIL), credit(100), invoice(130, 30))
+    assert (account.credit, account.owed) == (0, 30)
+
+
+def test_what_was_given_back_beyond_the_use_of_a_month_becomes_credit():
+    _, account = fold_all(posted(-30, APRIL), invoice(-30, -30))
+    assert (account.credit, account.owed, account.balance) == (30, 0, 30)
+
+
+def test_what_expired_is_not_income_from_use():
+    accounts, account = fold_all(
+        credit(50, expires_ms=MARCH + DAY, kind="grant"), posted(20), ev.CreditExpired("t", "r", 30)
+    )
+    assert (account.credit, accounts.ledger["grants"], accounts.ledger["expired"]) == (0, 50, -30)
+    assert accounts.ledger["income"] == -20
+
+
+def test_a_credit_that_expires_leaves_another_of_the_same_name_alone():
+    """The credit that an invoice gives back is named after it, and so may be one that an operator grants."""
+    granted = credit(7, "INV-000001", APRIL + DAY)
+    _, account = fold_all(posted(-30, APRIL), granted, invoice(-30, -30), ev.CreditExpired("t", "INV-000001", 7))
+    assert [(lot.left, lot.expires_ms) for lot in account.lots] == [(30, 0)]
+
+
+def test_a_credit_note_is_taken_off_what_is_owed_and_the_rest_is_credit():
+    issued = (posted(130, APRIL), invoice(130, 130), ev.InvoicePaid("t", "INV-000001", "p", 100))
+    accounts, account = fold_all(*issued, note(50))
+    assert (account.owed, account.credit, account.balance) == (0, 20, 20)
+    head = accounts.invoices["INV-000001"]
+    assert (head.paid, head.corrected, head.due) == (100, 50, 130)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        posted(1, MARCH + DAY),
+        posted(1, MARCH),
+        credit(1, "r"),
+        ev.CreditExpired("t", "r", 9),
+        ev.CreditExpired("t", "s", 10),
+        ev.InvoicePaid("t", "INV-000001", "r", 5),
+        invoice(31, 31),
+        invoice(30, 30, until_ms=MAY),
+        invoice(30, 20, from_ms=APRIL, until_ms=MAY),
+    ],
+)
+def test_what_cannot_follow_is_refused(wrong):
+    _accounts, account = fold_all(credit(10), posted(30))
+    with pytest.raises(BrokenInvariant):
+        moved(account, wrong, 0)
+
+
+def test_months_are_invoiced_in_order_and_once():
+    events = [posted(10, APRIL), posted(20, MAY, APRIL)]
+    second = invoice(20, 20, "INV-000001", from_ms=APRIL, until_ms=MAY)
+    accounts, account = fold_all(*events)
+    with pytest.raises(BrokenInvariant, match="in order"):
+        moved(account, second, 0)
+    accounts, account = fold_all(*events, invoice(10, 10))
+    with pytest.raises(BrokenInvariant, match="says 10"):
+        moved(account, invoice(10, 10, "INV-000002"), 0)
+    with pytest.raises(BrokenInvariant, match="was issued before"):
+        accounts.apply(second, 9, 0)
+
+
+def test_old_use_is_never_posted_into_a_month_that_is_invoiced():
+    _, account = fold_all(posted(10, APRIL), invoice(10, 10))
+    with pytest.raises(BrokenInvariant, match="posted already"):
+        moved(account, posted(1, APRIL + 1, MARCH), 0)
+
+
+def test_an_account_keeps_days_up_to_its_limit():
+    _, account = fold_all(*(posted(i, MARCH + i) for i in range(1, 900)))
+    assert (len(account.days), account.days[0]) == (800, Spent(MARCH + 100, 100))
+
+
+def test_an_unknown_tenant_has_an_empty_account():
+    accounts = Accounts(MoneyImage())
+    assert accounts.account("nobody") == Account("nobody")
+    assert accounts.holds() == {}

@@ -1,0 +1,148 @@
+"""Usage by whom and for what: sums of sessions cut to a span, and what programs say they used of it."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.ledger.consumption import DIMENSIONS, Consumption
+from penstock.core.ledger.sessions import sessions
+from penstock.core.model.cluster import Tenant
+from tests.core.builders import GIB, World, cluster, node
+from tests.core.driving import note
+from tests.core.histories import operations, play, small_world
+
+
+def rows(w, *by, from_ms=0, until_ms=None):
+    found = Consumption(by or ("tenant",), from_ms, w.now if until_ms is None else until_ms)
+    found.take(w.records)
+    return found.rows()
+
+
+def ran(w, length_ms, devices=1, replicas=1, **fields):
+    job = w.submit(devices, replicas, **fields)
+    w.run(job)
+    w.now += length_ms
+    for rank in range(replicas):
+        w.exit_replica(job, rank)
+    return job
+
+
+def test_sums_are_of_devices_cpus_and_memory_by_whom():
+    w = cluster(1, 4, tenants=(Tenant("a"), Tenant("b")))
+    ran(w, 1_000, 2, cpus=3, memory_gib=1, tenant="b")
+    ran(w, 500, 1, cpus=1, tenant="a")
+    a, b = rows(w)
+    assert (a.tenant, a.device_milli_ms, a.cpu_milli_ms, a.memory_byte_ms, a.jobs, a.attempts) == (
+        ("a", 500_000, 500_000, 0, 1, 1)
+    )
+    assert (b.tenant, b.device_milli_ms, b.cpu_milli_ms, b.memory_byte_ms) == ("b", 2_000_000, 3_000_000, 1_000 * GIB)
+    assert b.by_model == {"A100": 2_000_000}
+
+
+def test_a_span_cuts_what_reaches_over_it_and_leaves_out_the_rest():
+    w = cluster(1, 4)
+    first = w.now
+    ran(w, 1_000)
+    ran(w, 1_000)
+    assert rows(w, from_ms=first + 600, until_ms=first + 1_400)[0].device_milli_ms == 800_000
+    assert rows(w, from_ms=first + 600, until_ms=first + 1_400)[0].jobs == 2
+    assert rows(w, from_ms=first + 1_000)[0].device_milli_ms == 1_000_000
+    assert rows(w, until_ms=first) == []
+    assert rows(w, from_ms=first + 5_000, until_ms=first + 9_000) == []
+
+
+def test_what_lasts_counts_up_to_the_end_of_the_span():
+    w = cluster(1, 4)
+    w.run(w.submit(1))
+    assert rows(w, until_ms=w.now + 70)[0].device_milli_ms == 70_000
+
+
+def test_each_attempt_and_each_job_counts_once_in_a_row():
+    w = cluster(2, 4)
+    job = w.submit(1, 2, retries_max=1)
+    w.run(job)
+    w.now += 10
+    w.exit_replica(job, 0, 1)
+    w.leave(job)
+    w.now += 60_000
+    w.run(job)
+    w.now += 10
+    (row,) = rows(w)
+    assert (row.jobs, row.attempts) == (1, 2)
+    assert [(r.job, r.jobs) for r in rows(w, "job")] == [(job, 1)]
+
+
+def test_rows_come_in_the_order_of_their_dimensions():
+    w = cluster(1, 4, tenants=(Tenant("a"), Tenant("b")))
+    for tenant in ("b", "a", "b"):
+        ran(w, 10, tenant=tenant)
+    assert [(r.tenant, r.job) for r in rows(w, "tenant", "job")] == [("a", 2), ("b", 1), ("b", 3)]
+
+
+def test_jobs_come_in_the_order_of_their_numbers():
+    w = cluster(1, 4)
+    for _ in range(11):
+        ran(w, 10)
+    assert [row.job for row in rows(w, "job")] == list(range(1, 12))
+
+
+def test_what_was_used_is_known_from_when_programs_tell_how_long_they_wait():
+    w = cluster(1, 4)
+    job = w.submit(2)
+    w.run(job)
+    w.now += 1_000
+    note(w, job, data_wait_milli=250)
+    w.now += 2_000
+    note(w, job, 2, data_wait_milli=1_000)
+    w.now += 1_000
+    w.exit_replica(job)
+    (row,) = rows(w)
+    assert (row.device_milli_ms, row.measured_milli_ms) == (2_000 * 4_000, 2_000 * 3_000)
+    assert row.used_milli_ms == 2_000 * 1_500
+
+
+def test_what_programs_told_counts_inside_the_span_only():
+    w = cluster(1, 4)
+    job = w.submit(1)
+    w.run(job)
+    begin = w.now
+    note(w, job, data_wait_milli=500)
+    w.now += 4_000
+    (row,) = rows(w, from_ms=begin + 1_000, until_ms=begin + 3_000)
+    assert (row.measured_milli_ms, row.used_milli_ms) == (2_000_000, 1_000_000)
+
+
+def test_nothing_is_said_of_who_tells_nothing():
+    w = World(node("a", 2))
+    ran(w, 100, share_milli=500)
+    (row,) = rows(w)
+    assert (row.device_milli_ms, row.measured_milli_ms, row.used_milli_ms) == (50_000, 0, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(operations, st.integers(0, 60_000), st.integers(0, 60_000), st.integers(1, 50))
+def test_any_dimensions_add_up_to_the_sessions_of_the_span(done, after, length, batch):
+    w = play(small_world(), done)
+    from_ms = 1_000_000 + after
+    until_ms = from_ms + length
+    expected = 0
+    for one in sessions(w.records):
+        end_ms = min(one.end_ms or until_ms, until_ms)
+        expected += one.amounts.device_milli * max(0, end_ms - max(one.start_ms, from_ms))
+    for by in [(), *((name,) for name in DIMENSIONS), DIMENSIONS]:
+        found = Consumption(by or ("tenant",), from_ms, until_ms)
+        for at in range(0, len(w.records), batch):
+            found.take(w.records[at : at + batch])
+        made = found.rows()
+        assert sum(row.device_milli_ms for row in made) == expected
+        assert sum(sum(row.by_model.values()) for row in made) == expected
+        assert all(0 <= row.used_milli_ms <= row.measured_milli_ms <= row.device_milli_ms for row in made)
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_each_dimension_is_one_of_a_session(name):
+    w = cluster(1, 4)
+    job = ran(w, 10)
+    (row,) = rows(w, name)
+    expected = {"tenant": "default", "user": "ann", "queue": "default", "pool": "default", "job": job, "node": "n0"}
+    assert getattr(row, name) == expected[name]
