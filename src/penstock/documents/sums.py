@@ -1,0 +1,108 @@
+"""What an invoice's lines come to: by queue and user, by resource, and the way from list prices to the net amount."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.core.model.invoices import Invoice, Line
+from penstock.core.model.prices import Resource
+
+USERS_MAX = 8
+"""So many users are in the summary, the dearest; the others are summed up in one row."""
+_UNCHANGED = 1000 * 1000
+_ORDER: tuple[Resource, ...] = ("device", "cpu", "memory")
+
+
+class Group(NamedTuple):
+    """What one user had in one queue."""
+
+    user: str
+    lines: tuple[Line, ...]
+    amount: int
+
+
+class QueueGroup(NamedTuple):
+    queue: str
+    users: tuple[Group, ...]
+    amount: int
+
+
+class Share(NamedTuple):
+    """What some lines come to together."""
+
+    resource: Resource
+    model: str
+    user: str
+    quantity_ms: int
+    amount: int
+    permille: int
+    """Of the largest share beside it, from 0 to 1000; 0 for an amount of the other sign. For a bar."""
+
+
+class Steps(NamedTuple):
+    """The way to the net amount: list - saved + surcharges + rounding + refunds."""
+
+    list: int
+    """What was used at list prices."""
+    saved: int
+    """By lines whose tier and factor lower the price."""
+    surcharges: int
+    """By lines whose tier and factor raise it."""
+    rounding: int
+    """What the distribution of the rounded sum gave to lines at list price, or took from them."""
+    refunds: int
+    """For time that failed nodes took; negative."""
+
+
+def by_queue(lines: Iterable[Line]) -> tuple[QueueGroup, ...]:
+    """Return all lines by queue and user, each in the order of its name; the lines of a user stay in theirs."""
+    found: dict[str, dict[str, list[Line]]] = {}
+    for line in lines:
+        found.setdefault(line.queue, {}).setdefault(line.user, []).append(line)
+    queues = []
+    for queue, users in sorted(found.items()):
+        groups = tuple(Group(user, tuple(held), _amount(held)) for user, held in sorted(users.items()))
+        queues.append(QueueGroup(queue, groups, sum(group.amount for group in groups)))
+    return tuple(queues)
+
+
+def by_resource(lines: Iterable[Line]) -> tuple[Share, ...]:
+    """Return what each resource and model comes to: devices first, then the dearest first."""
+    shares = _shares(lines, lambda line: (line.resource, line.model, ""))
+    return tuple(sorted(shares, key=lambda s: (_ORDER.index(s.resource), -s.amount, s.model)))
+
+
+def by_user(lines: Iterable[Line]) -> tuple[tuple[Share, ...], tuple[int, int]]:
+    """Return what each user comes to, the dearest first, and of those beyond USERS_MAX: how many, and their sum."""
+    shares = sorted(_shares(lines, lambda line: ("device", "", line.user)), key=lambda s: (-s.amount, s.user))
+    shown = len(shares) if len(shares) <= USERS_MAX + 1 else USERS_MAX
+    return tuple(shares[:shown]), (len(shares) - shown, sum(share.amount for share in shares[shown:]))
+
+
+def steps(invoice: Invoice) -> Steps:
+    """Return the way from list prices to the net amount."""
+    used = [line for line in invoice.lines if line.kind == "use"]
+    gaps = [(line.tier_milli * line.factor_milli, line.full - line.amount) for line in used]
+    return Steps(
+        list=sum(line.full for line in used),
+        saved=sum(gap for rate, gap in gaps if rate < _UNCHANGED),
+        surcharges=-sum(gap for rate, gap in gaps if rate > _UNCHANGED),
+        rounding=-sum(gap for rate, gap in gaps if rate == _UNCHANGED),
+        refunds=_amount(line for line in invoice.lines if line.kind == "refund"),
+    )
+
+
+def _shares(lines: Iterable[Line], key: Callable[[Line], tuple[Resource, str, str]]) -> Sequence[Share]:
+    found: dict[tuple[Resource, str, str], list[Line]] = {}
+    for line in lines:
+        found.setdefault(key(line), []).append(line)
+    most = max((_amount(held) for held in found.values()), key=abs, default=0) or 1
+    shares = []
+    for (resource, model, user), held in found.items():
+        amount = _amount(held)
+        quantity_ms = sum(line.quantity_ms for line in held)
+        shares.append(Share(resource, model, user, quantity_ms, amount, max(0, amount * 1000 // most)))
+    return shares
+
+
+def _amount(lines: Iterable[Line]) -> int:
+    return sum(line.amount for line in lines)
