@@ -1,6 +1,6 @@
 """The small protocols between the core's drivers and the outside world, shaped by their callers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -59,12 +59,20 @@ class EventStore(Protocol):
     def append(self, records: Sequence[Record], finished: Sequence[FinishedJob], epoch: Epoch) -> None:
         """Make the records durable, all or none; returns after the sync.
 
-        Raises: StaleEpoch when a newer term has begun; StoreFull or StoreError when nothing was kept.
+        Raises: StaleEpoch when a newer term has begun; StoreFull when nothing was kept; StoreError when nothing was
+            kept, or when the connection was lost and nobody can say: `load` tells.
         """
         ...
 
     def load(self) -> tuple[Image | None, Iterator[Record]]:
-        """Return the newest snapshot (or None) and the records after it, in order."""
+        """Return the newest snapshot (or None) and the records after it, in order.
+
+        Whatever an `append` that failed may have left behind is decided before: it is in the log, or never will be.
+        """
+        ...
+
+    def tail(self, after: int) -> Iterator[Record]:
+        """Return the records with seq > `after`, in order."""
         ...
 
     def save_snapshot(self, image: Image) -> None:
@@ -92,6 +100,47 @@ class EventReader(Protocol):
     def finished_job(self, job_id: JobId) -> FinishedJob | None: ...
 
     def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]: ...
+
+
+class ProjectionStore(Protocol):
+    """Keeps what was worked out of the log, so that it need not be worked out from the first record again.
+
+    Any thread, at any time. Losing one only costs time.
+    """
+
+    def save_projection(self, name: str, seq: int, body: bytes) -> None:
+        """Keep `body`, worked out of the records up to `seq`; one of a higher seq is never replaced.
+
+        Raises: StoreError.
+        """
+        ...
+
+    def projection(self, name: str) -> tuple[int, bytes] | None:
+        """Return (seq, body) as kept last under `name`, or None."""
+        ...
+
+
+class Seat(Protocol):
+    """The right to lead, where several servers share a log. It gives liveness; the log's terms give safety."""
+
+    def take(self) -> bool:
+        """Return whether this server has the seat now: because nobody has it, or whoever has it is silent.
+
+        Cheap enough to be called several times a second. Raises: StoreError when nobody can say.
+        """
+        ...
+
+    def leader(self) -> str:
+        """Return the address of the server that has it, as far as is known, else ''."""
+        ...
+
+    def hold(self, epoch: Epoch, on_lost: Callable[[BaseException], None]) -> None:
+        """Keep the seat from now on, without waiting; `on_lost` is told when another term has begun."""
+        ...
+
+    def leave(self) -> None:
+        """Give the seat up at once."""
+        ...
 
 
 class Engine(Protocol):

@@ -1,15 +1,19 @@
 """A server that only talks: the real end of the agents' socket, and answers that a test chooses."""
 
 import asyncio
+import datetime as dt
 import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.certificates.keeper import Keeper
+from penstock.certificates.live import Live
 from penstock.core.lifecycle.orders import Acknowledge, Order, StartReplica
 from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.engines.local import tls
 from penstock.engines.local.launch import agent_pid, start_agent, stop_agent
 from penstock.engines.local.link import LocalEngine
 from penstock.engines.local.paths import DataFolder
@@ -17,13 +21,11 @@ from tests.core.builders import node
 from tests.engine.builders import start
 from tests.server.harness import sweep, until
 
-TOKEN = "secret-of-this-server"
-
 
 class FakeServer:
     """Runs the link on a loop of its own; keeps what agents said. `answering` off: it reads and says nothing."""
 
-    def __init__(self, root: Path, *, lease_ms: int = 20_000, heartbeat_ms: int = 100, token: str = TOKEN) -> None:
+    def __init__(self, root: Path, *, lease_ms: int = 20_000, heartbeat_ms: int = 100) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.data = DataFolder(root.resolve())
         self.reports: list[NodeReport] = []
@@ -34,10 +36,17 @@ class FakeServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.engine = LocalEngine(TOKEN, self._on_hello, self._on_report)
+        self.keeper = Keeper(self.data.certificates)
+        self.certify()
+        self.security = Live(lambda: tls.server_context(self.data.trusted, self.keeper.server_file))
+        self.engine = LocalEngine(self.security.context, self._on_hello, self._on_report)
         self.port = self._call(self.engine.start("127.0.0.1"))
-        self.data.agent_token.write_text(token)
         self.data.server_info.write_text(json.dumps({"agent_host": "127.0.0.1", "agent_port": self.port}))
+
+    def certify(self, *names: str) -> None:
+        """Make or renew the certificates of these nodes, or of n1."""
+        paths = {name: self.data.node_certificate(name) for name in names or ("n1",)}
+        self.keeper.ensure(("localhost",), paths, dt.datetime.now(dt.UTC))
 
     def _call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)

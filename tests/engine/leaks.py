@@ -198,7 +198,7 @@ class LeakServer(FakeServer):
 
     def _launch(self, held: Held) -> None:
         folder = self.data.node("n1")
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.parent = f"penstock-leaks-{uuid.uuid4().hex[:8]}"
         path = folder / "agent.json"
         path.write_bytes(msgspec.json.encode(AgentConfig(str(self.data.root), node("n1"), self.parent)))

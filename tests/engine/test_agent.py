@@ -13,7 +13,6 @@ import pytest
 from penstock.core.lifecycle.orders import SaveReplica, StopReplica
 from penstock.core.lifecycle.reports import ProgressSeen
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
-from penstock.engines.local import protocol as p
 from penstock.engines.local.brain import LEASE_OVER
 from penstock.engines.local.launch import agent_pid, node_config, start_agent
 from tests.core.builders import node
@@ -249,52 +248,3 @@ def test_without_acknowledges_everything_ends_with_the_lease(tmp_path):
         server.seen(key, "running")
         server.answering = False
         assert server.ended(key) == ExitInfo(signal=9, problem=LEASE_OVER)
-
-
-def test_an_agent_with_another_token_is_refused(tmp_path, monkeypatch):
-    server = FakeServer(tmp_path / "node", token="of another server")
-    monkeypatch.setenv("PENSTOCK_TEST_ROOT", str(server.data.root))
-    try:
-        server.agent()
-        log = server.data.node("n1") / "agent.log"
-        until(lambda: "refused by the server" in log.read_text(), "the agent notes the refusal")
-        assert (server.hellos, server.engine.connected()) == ([], set())
-    finally:
-        server.close()
-
-
-def answers(port: int, *messages: bytes) -> bytes:
-    """Return what the link says to raw bytes until it closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
-        link.sendall(b"".join(messages))
-        found = b""
-        while data := link.recv(1 << 16):
-            found += data
-    return found
-
-
-@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 40, b"\0\0\0\2\xc1\xc1"])
-def test_whoever_does_not_speak_the_protocol_is_hung_up_on(server, junk):
-    assert answers(server.port, junk) == b""
-    server.next_inventory(lambda r: True)
-
-
-def test_a_wrong_token_or_version_is_told_and_hung_up_on(server):
-    for hello, words in (
-        (p.AgentHello(1, "guess", node("n1"), "i"), "token is not this server's"),
-        (p.AgentHello(9, "secret-of-this-server", node("n1"), "i"), "protocol 9 is not spoken here, 2 is"),
-    ):
-        (body,) = p.Deframer().feed(answers(server.port, p.frame(hello)))
-        assert words in p.decode_to_agent(body).reason
-    assert server.engine.connected() == {"n1"}
-
-
-def test_a_report_without_a_hello_is_not_listened_to(server):
-    from penstock.core.lifecycle.reports import NodeReport
-
-    before = len(server.hellos)
-    forged = p.AgentReport(1, 99, NodeReport("forged", "i", 1, True))
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as link:
-        link.sendall(p.frame(forged))
-        server.next_inventory(lambda r: True)
-    assert (len(server.hellos), [r for r in server.reports if r.node == "forged"]) == (before, [])

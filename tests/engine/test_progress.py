@@ -40,6 +40,11 @@ def test_checkpoints_and_resumptions_are_passed_on_in_order(path):
     assert ReportFile(KEY, path).read() == [ProgressSeen(KEY, "resumed", 3), checkpoint(5, 7, "asked"), checkpoint(6)]
 
 
+def test_what_a_program_says_of_its_checkpoints_is_kept_short(path):
+    add(path, b"".join(line("checkpoint", step=n, why="x" * 60_000) for n in range(100)))
+    assert {len(seen.why) for seen in ReportFile(KEY, path).read()} == {progress.WHY_MAX_CHARS}
+
+
 def test_a_report_is_passed_on_once(path):
     file = ReportFile(KEY, path)
     add(path, line("checkpoint", step=5))

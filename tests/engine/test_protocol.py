@@ -18,7 +18,7 @@ TO_AGENT = (
     p.ServerRefused("no"),
     p.ServerOrders(1, 2, 3, (start(), StopReplica(KEY, 5), SaveReplica(KEY), Acknowledge(KEY))),
 )
-TO_SERVER = (p.AgentHello(1, "token", node("a"), "i1"), Agent().report(5_000))
+TO_SERVER = (p.AgentHello(1, node("a"), "i1"), Agent().report(5_000))
 
 
 @pytest.mark.parametrize("message", TO_AGENT, ids=lambda m: type(m).__name__)

@@ -1,4 +1,4 @@
-"""What every event log promises: the one on disk and the one of the simulator alike."""
+"""What every event log promises: the one on disk, the one in PostgreSQL and the one of the simulator alike."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from penstock.core.errors import StaleEpoch, StoreFull
 from penstock.core.state import fold
 from penstock.sim.world.disk import SimDisk
-from penstock.store.sqlite import SqliteStore
 from tests.store.builders import finished, image_of, kept, record, records, restarted, same
+from tests.store.places import PostgresPlace, SqlitePlace, opened
 
 
 class Rig:
@@ -23,10 +23,13 @@ class Rig:
 
 
 def _sqlite(folder: Path) -> Iterator[Rig]:
-    store = SqliteStore(folder / "log")
-    limit = lambda pages: store._writer.execute(f"PRAGMA max_page_count={pages}").fetchone()
-    yield Rig(store, lambda: limit(1), lambda: limit(2**30))
-    store.close()
+    for place in opened(SqlitePlace, folder):
+        yield Rig(place.open(), place.fill, place.free)
+
+
+def _postgres(folder: Path) -> Iterator[Rig]:
+    for place in opened(PostgresPlace, folder):
+        yield Rig(place.open(), place.fill, place.free)
 
 
 def _simulated(_: Path) -> Iterator[Rig]:
@@ -34,7 +37,7 @@ def _simulated(_: Path) -> Iterator[Rig]:
     yield Rig(disk, lambda: setattr(disk, "full", True), lambda: setattr(disk, "full", False))
 
 
-@pytest.fixture(params=[_sqlite, _simulated], ids=["sqlite", "simulated"])
+@pytest.fixture(params=[_sqlite, _postgres, _simulated], ids=["sqlite", "postgres", "simulated"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     yield from request.param(tmp_path)
 
@@ -91,6 +94,11 @@ def test_how_a_job_ended_is_kept_with_its_records(rig):
     assert [rig.store.outcome(i) for i in (1, 2, 3)] == ["failed", "cancelled", None]
 
 
+def test_the_tail_is_what_follows_a_number(rig):
+    rig.store.append(records(1, 5), [], rig.store.acquire_epoch())
+    assert [[r.seq for r in rig.store.tail(after)] for after in (0, 3, 5)] == [[1, 2, 3, 4, 5], [4, 5], []]
+
+
 def test_a_start_reads_the_snapshot_and_only_the_records_after_it(rig):
     rig.store.append(records(1, 5), [], rig.store.acquire_epoch())
     rig.store.save_snapshot(image_of(records(1, 3)))
@@ -100,7 +108,7 @@ def test_a_start_reads_the_snapshot_and_only_the_records_after_it(rig):
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=8))
-@pytest.mark.parametrize("kind", [_sqlite, _simulated], ids=["sqlite", "simulated"])
+@pytest.mark.parametrize("kind", [_sqlite, _postgres, _simulated], ids=["sqlite", "postgres", "simulated"])
 def test_a_restart_gives_the_state_of_the_whole_log(kind, sizes, tmp_path_factory):
     for rig in kind(tmp_path_factory.mktemp("log")):
         term, log = rig.store.acquire_epoch(), []

@@ -5,59 +5,54 @@ last checkpoint, though it had been answered.
 """
 
 import contextlib
-import hashlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from penstock.core.errors import StaleEpoch, StoreError, StoreFull
-from penstock.core.model.events import AnyEvent, Record
+from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import JobState
 from penstock.core.state import Image
 from penstock.ports import FinishedJob
+from penstock.store.encoding import (
+    EventRow,
+    decode_finished,
+    digest_of,
+    encode,
+    event_row,
+    finished_row,
+    image_of,
+)
+from penstock.store.migrations import SCHEMA_VERSION, fresh_statements, refuse_newer, upgrade
 
-SCHEMA_VERSION = 1
 SNAPSHOTS_KEPT = 2
 BUSY_TIMEOUT_MS = 5_000
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS term (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL);
-INSERT OR IGNORE INTO term VALUES (1, 0);
-CREATE TABLE IF NOT EXISTS events (
-    seq INTEGER PRIMARY KEY,
-    time_ms INTEGER NOT NULL,
-    job INTEGER,
-    body BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS events_of_job ON events (job, seq) WHERE job IS NOT NULL;
-CREATE TABLE IF NOT EXISTS finished (id INTEGER PRIMARY KEY, state TEXT NOT NULL, body BLOB NOT NULL);
-"""
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode_event = msgspec.msgpack.Decoder(AnyEvent).decode
-_decode_finished = msgspec.msgpack.Decoder(FinishedJob).decode
+DIGEST_BYTES = 32
 
 
 class SqliteStore:
-    """`EventStore` and `EventReader` in one folder: `log.sqlite` and `snapshots/`."""
+    """`EventStore`, `EventReader` and `ProjectionStore` in one folder: `log.sqlite` and `snapshots/`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
         self._folder = folder
         self._path = folder / "log.sqlite"
         self._readers = threading.local()
+        self._keeping = threading.Lock()
         self._writer = self._connect()
         try:
             self._prepare()
         except sqlite3.Error as error:
+            self._writer.close()
             raise _translated(error) from error
+        except StoreError:
+            self._writer.close()
+            raise
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -67,15 +62,54 @@ class SqliteStore:
     def _prepare(self) -> None:
         writer = self._writer
         version = writer.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise StoreError(
-                f"{self._path} has schema {version}, this program knows up to {SCHEMA_VERSION}",
-                hint="use the newer program that wrote it",
-            )
-        writer.execute("PRAGMA journal_mode=WAL")
+        refuse_newer(version, str(self._path))
+        self._switch_to_wal()
         writer.execute("PRAGMA synchronous=FULL")
-        writer.executescript(_SCHEMA)
-        writer.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        if version == SCHEMA_VERSION:
+            return
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            version = writer.execute("PRAGMA user_version").fetchone()[0]  # another may have been quicker
+            if version == 0:
+                for statement in fresh_statements("sqlite"):
+                    writer.execute(statement)
+                writer.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+                writer.execute("COMMIT")
+        finally:
+            self._roll_back()
+        if 0 < version < SCHEMA_VERSION:
+            self._upgrade(version)
+
+    def _switch_to_wal(self) -> None:
+        """Do it where it is not so yet; SQLite itself does not wait for others here."""
+        deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+        while True:
+            try:
+                self._writer.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
+    def _upgrade(self, version: int) -> None:
+        """Bring the file of an older program up to date, all or nothing."""
+        import sqlalchemy
+
+        engine = sqlalchemy.create_engine("sqlite://", creator=self._connect, poolclass=sqlalchemy.NullPool)
+        try:
+            with engine.connect() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+                if version < SCHEMA_VERSION:
+                    upgrade(connection, version)
+                    connection.exec_driver_sql(f"PRAGMA user_version={SCHEMA_VERSION}")
+                connection.commit()
+        except sqlalchemy.exc.DBAPIError as error:
+            text = f"{self._path} could not be brought from schema {version} to {SCHEMA_VERSION}: {error.orig}"
+            raise StoreError(text, hint="nothing was half done; free space or memory and start again") from error
+        finally:
+            engine.dispose()
 
     def close(self) -> None:
         self._writer.close()
@@ -99,10 +133,9 @@ class SqliteStore:
             if current != epoch:
                 raise StaleEpoch(f"term {epoch} has ended: term {current} has begun")
             if records:
-                self._writer.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", map(_row, records))
+                self._writer.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", map(event_row, records))
             if finished:
-                rows = ((f.id, f.state, _encode(f)) for f in finished)
-                self._writer.executemany("INSERT INTO finished VALUES (?, ?, ?)", rows)
+                self._writer.executemany("INSERT INTO finished VALUES (?, ?, ?)", map(finished_row, finished))
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
@@ -117,9 +150,9 @@ class SqliteStore:
 
     def load(self) -> tuple[Image | None, Iterator[Record]]:
         image = self._newest_snapshot()
-        return image, self._tail(image.seq if image else 0)
+        return image, self.tail(image.seq if image else 0)
 
-    def _tail(self, after: int) -> Iterator[Record]:
+    def tail(self, after: int) -> Iterator[Record]:
         while batch := self.records(after, 10_000):
             yield from batch
             after = batch[-1].seq
@@ -138,28 +171,45 @@ class SqliteStore:
         return reader
 
     def records(self, after: int, limit: int) -> list[Record]:
-        query = "SELECT seq, time_ms, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
-        return [_record(row) for row in self._reader().execute(query, (after, limit))]
+        query = "SELECT seq, time_ms, job, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+        return [EventRow(*row).record() for row in self._reader().execute(query, (after, limit))]
 
     def records_of_job(self, job_id: JobId) -> list[Record]:
-        query = "SELECT seq, time_ms, body FROM events WHERE job = ? ORDER BY seq"
-        return [_record(row) for row in self._reader().execute(query, (job_id,))]
+        query = "SELECT seq, time_ms, job, body FROM events WHERE job = ? ORDER BY seq"
+        return [EventRow(*row).record() for row in self._reader().execute(query, (job_id,))]
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None:
         row = self._reader().execute("SELECT body FROM finished WHERE id = ?", (job_id,)).fetchone()
-        return _decode_finished(row[0]) if row else None
+        return decode_finished(row[0]) if row else None
 
     def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]:
         query = "SELECT body FROM finished WHERE id < ? ORDER BY id DESC LIMIT ?"
         rows = self._reader().execute(query, (before if before is not None else 2**62, limit))
-        return [_decode_finished(row[0]) for row in rows]
+        return [decode_finished(row[0]) for row in rows]
+
+    # What was worked out of the log: a connection of its own, for any thread may come.
+
+    def save_projection(self, name: str, seq: int, body: bytes) -> None:
+        statement = (
+            "INSERT INTO projections VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE "
+            "SET seq = excluded.seq, body = excluded.body WHERE projections.seq <= excluded.seq"
+        )
+        try:
+            with self._keeping, contextlib.closing(self._connect()) as connection:
+                connection.execute(statement, (name, seq, body))
+        except sqlite3.Error as error:
+            raise _translated(error) from error
+
+    def projection(self, name: str) -> tuple[int, bytes] | None:
+        row = self._reader().execute("SELECT seq, body FROM projections WHERE name = ?", (name,)).fetchone()
+        return (row[0], row[1]) if row else None
 
     # Snapshots: files, so that writing one never holds up the log.
 
     def save_snapshot(self, image: Image) -> None:
         folder = self._folder / "snapshots"
-        body = _encode(image)
-        data = hashlib.sha256(body).digest() + body
+        body = encode(image)
+        data = digest_of(body) + body
         path = folder / f"{image.seq:020d}"
         temporary = path.with_suffix(".tmp")
         try:
@@ -177,36 +227,28 @@ class SqliteStore:
             old.unlink(missing_ok=True)
 
     def _newest_snapshot(self) -> Image | None:
-        """Return the newest whole snapshot that is not ahead of the log; damaged ones are passed over."""
         last = self._writer.execute("SELECT max(seq) FROM events").fetchone()[0] or 0
-        for path in sorted((self._folder / "snapshots").glob("[0-9]*"), reverse=True):
+        return newest_snapshot(self._folder / "snapshots", last)
+
+
+def newest_snapshot(folder: Path, last: int) -> Image | None:
+    """Return the newest whole snapshot of at most `last` records; damaged ones are passed over."""
+    for path in sorted(folder.glob("[0-9]*"), reverse=True):
+        with contextlib.suppress(FileNotFoundError):  # a live server drops old ones
             data = path.read_bytes()
-            if len(data) < 32 or hashlib.sha256(data[32:]).digest() != data[:32]:
-                continue
-            try:
-                image = msgspec.msgpack.decode(data[32:], type=Image)
-            except msgspec.DecodeError:
-                continue
-            if image.seq <= last:
+            image = image_of(data[:DIGEST_BYTES], data[DIGEST_BYTES:])
+            if image is not None and image.seq <= last:
                 return image
-        return None
+    return None
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the names in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _row(record: Record) -> tuple[int, int, int | None, bytes]:
-    return record.seq, record.time_ms, getattr(record.event, "job_id", None), _encode(record.event)
-
-
-def _record(row: tuple[Any, ...]) -> Record:
-    return Record(row[0], row[1], _decode_event(row[2]))
 
 
 def _translated(error: sqlite3.Error) -> StoreError:

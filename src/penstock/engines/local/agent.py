@@ -132,7 +132,7 @@ class Guardian:
             if os.getppid() != guardian:
                 os.set_inheritable(self._lock, True)
                 os.environ[_LOCK_VARIABLE] = str(self._lock)
-                os.execv(sys.executable, [sys.executable, "-m", "penstock.engines.local.agent", sys.argv[1]])
+                os.execv(sys.executable, [sys.executable, "-m", "penstock.engines.local.agent", sys.argv[1]])  # noqa: S606
         except BaseException:
             log.exception("worker failed")
         finally:

@@ -76,7 +76,7 @@ class Inspector:
         own = [sys.executable, "-m", "penstock.engines.local.selfcheck", str(folder)]
         words = ["/bin/sh", "-c", command] if command else own
         try:
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603 - the operator's own check of a node
                 words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
             )
         except OSError as error:
@@ -196,7 +196,7 @@ def _py_spy(pid: int, wait_s: float, *options: str) -> tuple[str, str]:
         return "", NO_TOOL
     command = [tool, "dump", "--json", "--nonblocking", "--pid", str(pid), *options]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=wait_s, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=wait_s, check=False)  # noqa: S603 - no shell
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"py-spy: {error}"
     lines = done.stderr.strip().splitlines()

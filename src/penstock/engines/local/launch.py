@@ -69,6 +69,18 @@ def stop_agent(data: DataFolder, node: str) -> None:
             os.kill(pid, signal.SIGTERM)
 
 
+def replace_agent(data: DataFolder, node: str) -> None:
+    """Let a living agent go on with the program that is installed now; its replicas notice nothing.
+
+    Its guardian is killed: the worker becomes the guardian in its place, by starting the program anew, and starts a
+    worker of the new program. Nothing is done where no agent lives.
+    """
+    pid = agent_pid(data, node)
+    if pid is not None and pid > 0:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def known_nodes(data: DataFolder) -> list[str]:
     """Return the names of nodes that ever had an agent in this data folder."""
     folder = data.root / "nodes"

@@ -1,27 +1,40 @@
-"""The server's end of the agents' connections: an `Engine` for the control loop, a socket server for the agents."""
+"""The server's end of the agents' connections: an `Engine` for the control loop, a socket server for the agents.
+
+An agent is heard only for the node that its certificate names: in its first message, and in each report after it.
+"""
 
 import asyncio
-import hmac
 import logging
+import ssl
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.core.lifecycle.orders import Addressed, Order
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
-from penstock.engines.local import protocol
+from penstock.engines.local import protocol, tls
 
 log = logging.getLogger(__name__)
 
 OUT_MAX_BYTES = 64 * 2**20
 """An agent that reads nothing for this long a backlog is dropped; it reconnects and is told anew."""
+CONNECTIONS_MAX = 10_000
+"""Of agents, and of whoever tries to be one; more are closed at once, and come back."""
+HANDSHAKE_S = 10.0
+"""Who has not shown a certificate by then is dropped."""
+HELLO_S = 10.0
+"""Who has not said hello by then is dropped."""
+GOODBYE_S = 2.0
+"""A connection that is closed in order waits so long for the other side to agree."""
 
 
 class Session:
     """One connection of one agent. Everything here runs on the event loop."""
 
-    def __init__(self, number: int, node: NodeName, writer: asyncio.StreamWriter) -> None:
-        self.number, self.node = number, node
+    def __init__(self, number: int, certified: NodeName | None, writer: asyncio.StreamWriter) -> None:
+        self.number, self.certified = number, certified
+        self.node = NodeName("")
+        """Who it is, once it has said so; its certificate agrees."""
         self._writer = writer
         self._seq = 0
         self._epoch = Epoch(0)
@@ -36,8 +49,9 @@ class Session:
             self.order(orders)
 
     def accepts(self, message: protocol.AgentReport) -> bool:
-        """Return whether the message is of this very session."""
-        return message.session == self.number and message.epoch == self._epoch
+        """Return whether the message is of this very session, and about its own node."""
+        same = message.session == self.number and message.epoch == self._epoch
+        return same and message.report.node == self.node
 
     def order(self, orders: Iterable[Order]) -> None:
         if self._epoch:
@@ -50,6 +64,10 @@ class Session:
 
     def close(self) -> None:
         self._writer.close()
+
+    def close_unless_known(self) -> None:
+        if not self.node:
+            self.close()
 
     def _send(self, message: protocol.ToAgent) -> None:
         if self._writer.is_closing():
@@ -68,22 +86,34 @@ OnReport = Callable[[NodeReport, Session], None]
 class LocalEngine:
     """Keeps one session for each node; `send` may be called from any thread."""
 
-    def __init__(self, token: str, on_hello: OnHello, on_report: OnReport) -> None:
-        self._token, self._on_hello, self._on_report = token, on_hello, on_report
+    def __init__(self, security: ssl.SSLContext, on_hello: OnHello, on_report: OnReport) -> None:
+        self._security, self._on_hello, self._on_report = security, on_hello, on_report
         self._sessions: dict[NodeName, Session] = {}
         self._last = 0
+        self._open = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str) -> int:
         """Listen for agents on a free port of `host` and return it."""
         self._loop = asyncio.get_running_loop()
-        self._server = await asyncio.start_server(self._serve, host, 0)
+        self._server = await asyncio.start_server(
+            self._serve,
+            host,
+            0,
+            ssl=self._security,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=GOODBYE_S,
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close every session; agents come back at once, and show their certificates again."""
         for session in self._sessions.values():
             session.close()
 
@@ -105,15 +135,20 @@ class LocalEngine:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._last += 1
-        session = Session(self._last, NodeName(""), writer)
-        deframer = protocol.Deframer()
+        self._open += 1
+        session = Session(self._last, tls.node_of(writer.get_extra_info("peercert")), writer)
+        late = asyncio.get_running_loop().call_later(HELLO_S, session.close_unless_known)
+        deframer = protocol.Deframer(protocol.HELLO_MAX_BYTES)
         try:
-            while data := await reader.read(1 << 18):
+            while self._open <= CONNECTIONS_MAX and (data := await reader.read(1 << 18)):
                 for body in deframer.feed(data):
                     self._on_message(protocol.decode_to_server(body), session)
-        except (protocol.ProtocolError, ConnectionError) as error:
+                    deframer.most_bytes = protocol.FRAME_MAX_BYTES if session.node else protocol.HELLO_MAX_BYTES
+        except (protocol.ProtocolError, OSError) as error:
             log.info("agent connection ended", extra={"node": session.node, "problem": str(error)})
         finally:
+            self._open -= 1
+            late.cancel()
             session.close()
             if self._sessions.get(session.node) is session:
                 del self._sessions[session.node]
@@ -125,8 +160,8 @@ class LocalEngine:
             self._on_report(message.report, session)
 
     def _hello(self, hello: protocol.AgentHello, session: Session) -> None:
-        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
-            session.refuse("the agent's token is not this server's")
+        if session.certified != hello.spec.name:
+            session.refuse(f"the certificate is for node '{session.certified}', not for '{hello.spec.name}'")
             return
         if hello.version != protocol.PROTOCOL_VERSION:
             session.refuse(f"protocol {hello.version} is not spoken here, {protocol.PROTOCOL_VERSION} is")

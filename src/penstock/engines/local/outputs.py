@@ -35,7 +35,8 @@ class LocalOutputs:
     ) -> tuple[int, bytes] | None:
         """Return (where, up to `limit` bytes) from `offset` on, or None when there is no such output.
 
-        Where the beginning was given up to keep the output within its bound, reading goes on behind the gap.
+        Where the beginning was given up to keep the output within its bound, reading goes on behind the gap; or from
+        the beginning of what was written since, on a file system without gaps.
         """
         try:
             descriptor = os.open(self._data.output(ReplicaKey(job_id, attempt, rank)), os.O_RDONLY)
@@ -43,6 +44,8 @@ class LocalOutputs:
             return None
         try:
             try:
+                if offset > os.fstat(descriptor).st_size:
+                    offset = 0
                 offset = os.lseek(descriptor, offset, os.SEEK_DATA)
             except OSError:
                 return offset, b""
@@ -55,7 +58,8 @@ def bound_output(path: Path, most_bytes: int) -> bool:
     """Give up the oldest half of an output that takes more than `most_bytes` on disk; return whether it did.
 
     A hole is punched, so that the program goes on writing where it was, offsets stay what they were, and no line
-    is lost between copying and cutting, as with the usual copy-and-truncate rotation.
+    is lost between copying and cutting, as with the usual copy-and-truncate rotation. Where the file system has no
+    holes, all of it is given up: a full disk would cost more.
     """
     try:
         known = path.stat()
@@ -68,12 +72,12 @@ def bound_output(path: Path, most_bytes: int) -> bool:
     try:
         mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
         libc = ctypes.CDLL(None, use_errno=True)
-        failed = libc.fallocate(descriptor, mode, ctypes.c_int64(0), ctypes.c_int64(length))
+        if libc.fallocate(descriptor, mode, ctypes.c_int64(0), ctypes.c_int64(length)):
+            log.warning("all of an output was given up: the file system cannot punch holes: %s", path)
+            os.ftruncate(descriptor, 0)  # who writes there appends
     finally:
         os.close(descriptor)
-    if failed:
-        log.warning("output not bounded: the file system cannot punch holes", extra={"path": str(path)})
-    return not failed
+    return True
 
 
 def last_error(path: Path) -> str:

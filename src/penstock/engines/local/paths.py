@@ -26,9 +26,33 @@ class DataFolder:
         """Addresses of the present server; replaced whole."""
         return self.root / "server.json"
 
+    def standby_info(self, pid: int) -> Path:
+        """Address of a server that waits beside the one that leads; it holds the file's lock (flock) while it lives."""
+        return self.root / f"standby-{pid}.json"
+
     @property
-    def agent_token(self) -> Path:
-        return self.root / "agent.token"
+    def store_address(self) -> Path:
+        """The database that holds the log, where that is not in this folder: then other servers may be anywhere."""
+        return self.root / "store.url"
+
+    @property
+    def setup_lock(self) -> Path:
+        """Held (flock) while a server that starts makes what is not there yet."""
+        return self.root / "setup.lock"
+
+    @property
+    def certificates(self) -> Path:
+        """The folder of the authority and of the server's own certificate."""
+        return self.root / "certificates"
+
+    @property
+    def trusted(self) -> Path:
+        """The authorities that server, agents and clients of this folder trust."""
+        return self.certificates / "trusted.pem"
+
+    def node_certificate(self, name: str) -> Path:
+        """Key and certificate with which the node's agent speaks for it."""
+        return self.node(name) / "certificate.pem"
 
     @property
     def user_token(self) -> Path:

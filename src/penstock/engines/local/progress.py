@@ -14,6 +14,8 @@ from penstock.core.model.progress import Gauges
 
 READ_MAX_BYTES = 1 << 20
 LINE_MAX_BYTES = 65_536
+WHY_MAX_CHARS = 200
+"""Of what a program says about a checkpoint: an agent keeps many of them until the server has heard."""
 NUMBER_MAX = 2**53
 PACE_KEPT = 33
 PACE_LEAST = 3
@@ -99,7 +101,7 @@ class ReportFile:
         if report.kind == "done":
             self.done = True
         elif report.kind == "checkpoint":
-            return ProgressSeen(self._key, "checkpoint", report.step, report.bytes, report.why)
+            return ProgressSeen(self._key, "checkpoint", report.step, report.bytes, report.why[:WHY_MAX_CHARS])
         elif report.kind == "progress":
             self._pace.add(report.time_ms, report.step)
             self._note_loss(report)

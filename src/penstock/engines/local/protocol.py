@@ -10,16 +10,17 @@ from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 FRAME_MAX_BYTES = 64 * 2**20
+HELLO_MAX_BYTES = 2**20
+"""Of a frame before the agent has said who it is."""
 _HEADER = struct.Struct(">I")
 
 
 class AgentHello(msgspec.Struct, frozen=True, tag=True):
-    """First message of a connection. `token` proves that the agent belongs to this server."""
+    """First message of a connection; its certificate has shown by then which node the agent may speak for."""
 
     version: int
-    token: str
     spec: NodeSpec
     incarnation: Incarnation
 
@@ -84,7 +85,9 @@ def frame(message: ToServer | ToAgent) -> bytes:
 class Deframer:
     """Cuts a byte stream into message bodies."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = FRAME_MAX_BYTES) -> None:
+        self.most_bytes = most_bytes
+        """A frame may have so many; it may be changed at any time."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -97,8 +100,8 @@ class Deframer:
         start = 0
         while len(self._buffer) - start >= _HEADER.size:
             (length,) = _HEADER.unpack_from(self._buffer, start)
-            if length > FRAME_MAX_BYTES:
-                raise ProtocolError(f"a frame of {length} bytes is over the limit of {FRAME_MAX_BYTES}")
+            if length > self.most_bytes:
+                raise ProtocolError(f"a frame of {length} bytes is over the limit of {self.most_bytes}")
             end = start + _HEADER.size + length
             if len(self._buffer) < end:
                 break

@@ -57,7 +57,7 @@ def devices(_: Path) -> str:
         return ""
     query = [tool, "--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=DEVICE_WAIT_S, check=False)
+        told = subprocess.run(query, capture_output=True, text=True, timeout=DEVICE_WAIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"devices: {error}"
     if told.returncode:

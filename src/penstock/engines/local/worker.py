@@ -11,6 +11,7 @@ import os
 import selectors
 import signal
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
 from penstock.engines.local import brain as br
-from penstock.engines.local import protocol
+from penstock.engines.local import protocol, tls
 from penstock.engines.local.containment import choose
 from penstock.engines.local.inspector import Inspector
 from penstock.engines.local.journal import ExitBook, Journal, Known
@@ -41,6 +42,7 @@ IDLE_MS = 200
 PROGRESS_EVERY_MS = 500
 OUTPUT_MAX_BYTES = 64 * 2**20
 """What is kept of one replica's output: the newest part."""
+OWN_LOG_MAX_BYTES = 16 * 2**20
 SHUTDOWN_GRACE_MS = 3_000
 GOODBYE_S = 1.0
 
@@ -79,7 +81,9 @@ class LeaseCell:
 
 
 def server_is_gone(data: DataFolder) -> bool:
-    """Return whether surely no server lives on this machine: nobody holds the server's lock."""
+    """Return whether surely no server lives: nobody holds the server's lock, and the log is in this folder."""
+    if data.store_address.exists():
+        return False  # a server elsewhere may have taken over
     try:
         descriptor = os.open(data.server_lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -132,9 +136,13 @@ class Worker:
         self._selector = selectors.DefaultSelector()
         self._socket: socket.socket | None = None
         self._deframer = protocol.Deframer()
+        self._channel: tls.Channel | None = None
         self._out = bytearray()
+        """Encrypted, not yet taken by the socket."""
         self._inspector = Inspector()
         self._connect_at_ms = 0
+        self._server_stamp, self._server_address = (0, 0), ("", 0)
+        """Of the announcement that was followed last, and where it led."""
         self._progress_at_ms = 0
         self._ending = False
         self._last_ms = now_ms
@@ -208,6 +216,9 @@ class Worker:
     def _turn(self) -> None:
         """Do what time and the last messages call for, then tell the server."""
         now_ms = boot_ms()
+        if self._socket is not None and self._another_leads():
+            self._disconnect()
+            self._connect_at_ms = now_ms
         if self._socket is None:
             if server_is_gone(self._data):
                 self._brain.pause_lease(now_ms - self._last_ms)
@@ -222,6 +233,7 @@ class Worker:
                 self._brain.on_frozen(key)
         if now_ms >= self._progress_at_ms:
             self._progress_at_ms = now_ms + PROGRESS_EVERY_MS
+            bound_output(self._data.node(self._config.spec.name) / "agent.log", OWN_LOG_MAX_BYTES)
             for key in self._reports:
                 self._read_progress(key)
                 bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
@@ -298,33 +310,68 @@ class Worker:
 
     # The connection.
 
+    def _another_leads(self) -> bool:
+        """Return whether another server has announced itself since: the one that is connected may be standing still."""
+        try:
+            known = self._data.server_info.stat()
+            if (known.st_ino, known.st_mtime_ns) == self._server_stamp:
+                return False
+            info = msgspec.json.decode(self._data.server_info.read_bytes())
+            self._server_stamp = (known.st_ino, known.st_mtime_ns)
+            return bool((info["agent_host"], info["agent_port"]) != self._server_address)
+        except (OSError, msgspec.DecodeError, KeyError):
+            return False
+
     def _connect(self, now_ms: int) -> None:
         self._connect_at_ms = now_ms + RECONNECT_MS
         try:
+            known = self._data.server_info.stat()
             info = msgspec.json.decode(self._data.server_info.read_bytes())
-            token = self._data.agent_token.read_text(encoding="ascii").strip()
+            self._server_stamp = (known.st_ino, known.st_mtime_ns)
+            self._server_address = (info["agent_host"], info["agent_port"])
             link = socket.create_connection((info["agent_host"], info["agent_port"]), timeout=1.0)
         except (OSError, msgspec.DecodeError, KeyError):
             return
+        try:  # read anew each time: the files may have been renewed
+            own = self._data.node_certificate(self._config.spec.name)
+            channel = tls.Channel(tls.agent_context(self._data.trusted, own))
+        except OSError as error:
+            self._not_secure(error, now_ms)
+            link.close()
+            return
         link.setblocking(False)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket, self._deframer, self._out = link, protocol.Deframer(), bytearray()
+        self._socket, self._channel = link, channel
+        self._deframer, self._out = protocol.Deframer(), bytearray()
         self._selector.register(link, selectors.EVENT_READ)
-        self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, token, self._config.spec, self._incarnation))
+        self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, self._config.spec, self._incarnation))
+
+    def _not_secure(self, error: OSError, now_ms: int) -> None:
+        """Say why there is no secure connection, and try again after a pause."""
+        log.warning("no secure connection to the server: %s", error)
+        self._connect_at_ms = now_ms + 5 * RECONNECT_MS
 
     def _disconnect(self) -> None:
         if self._socket is not None:
             self._selector.unregister(self._socket)
             self._socket.close()
-            self._socket = None
+            self._socket = self._channel = None
             self._brain.must_say_hello = False
 
     def _send(self, message: protocol.ToServer) -> None:
-        self._out += protocol.frame(message)
+        assert self._channel is not None
+        try:
+            self._channel.send(protocol.frame(message))
+        except ssl.SSLError as error:
+            self._not_secure(error, boot_ms())
+            self._disconnect()
+            return
         self._flush()
 
     def _flush(self) -> None:
         assert self._socket is not None
+        assert self._channel is not None
+        self._out += self._channel.to_wire()
         try:
             sent = self._socket.send(self._out)
         except BlockingIOError:
@@ -341,7 +388,7 @@ class Worker:
             return
         if mask & selectors.EVENT_WRITE:
             self._flush()
-        if not mask & selectors.EVENT_READ or self._socket is None:
+        if not mask & selectors.EVENT_READ or self._channel is None:
             return
         try:
             data = self._socket.recv(1 << 18)
@@ -353,13 +400,26 @@ class Worker:
             self._disconnect()
             return
         try:
-            messages = [protocol.decode_to_agent(body) for body in self._deframer.feed(data)]
+            said = self._channel.receive(data)
+        except ssl.SSLError as error:
+            self._not_secure(error, boot_ms())
+            self._flush()  # the server is told why
+            self._disconnect()
+            return
+        self._flush()
+        try:
+            messages = [protocol.decode_to_agent(body) for body in self._deframer.feed(said)]
         except protocol.ProtocolError as error:
             log.warning("connection dropped", extra={"problem": error.message})
             self._disconnect()
             return
         for message in messages:
             self._on_message(message)
+        if self._hung_up():
+            self._disconnect()
+
+    def _hung_up(self) -> bool:
+        return self._channel is not None and self._channel.ended
 
     def _on_message(self, message: protocol.ToAgent) -> None:
         now_ms = boot_ms()

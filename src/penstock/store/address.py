@@ -1,0 +1,138 @@
+"""Where a server's log lies: in its data folder, or in a database whose address the folder remembers.
+
+The address of a database may hold a password: it is kept in a file that only its owner can read, goes from process
+to process in that file only, and is never part of a message.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from penstock.core.errors import InvalidInput
+from penstock.ports import EventReader, EventStore, ProjectionStore, Seat
+from penstock.store.copying import LogCopy, Restoring, sqlite_copy, sqlite_restoring
+from penstock.store.sqlite import SqliteStore
+
+SQLITE = "sqlite"
+"""What is said instead of an address, for a log in the data folder."""
+SCHEMES = ("postgresql://", "postgres://")
+
+
+class Store(EventStore, EventReader, ProjectionStore, Protocol):
+    """A whole store."""
+
+    def close(self) -> None: ...
+
+
+class Address(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """Where a log lies. `url` is empty for one in `folder`."""
+
+    folder: Path
+    url: str = ""
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown})"
+
+    @property
+    def shown(self) -> str:
+        """The address for people, without what is secret."""
+        if not self.url:
+            return str(self.folder)
+        from penstock.store.pgconnect import shown
+
+        return shown(self.url)
+
+
+def address_of(folder: Path, given: str | None, remembered: Path) -> Address:
+    """Return where a log lies: as it was given, else as the file `remembered` says, else in `folder`.
+
+    Raises: InvalidInput when what was given is no address, or what it needs is not installed.
+    """
+    text = given
+    if not text:
+        with contextlib.suppress(FileNotFoundError):
+            text = remembered.read_text(encoding="utf-8").strip()
+    if not text or text == SQLITE:
+        return Address(folder)
+    if not text.startswith(SCHEMES):
+        raise InvalidInput("--store is no address of a store", hint="postgresql://USER@HOST/DATABASE, or sqlite")
+    try:
+        import psycopg  # noqa: F401 - whether it is there
+    except ImportError as error:
+        raise InvalidInput(
+            f"PostgreSQL needs psycopg, which cannot be imported: {error}", hint="pip install 'penstock[postgres]'"
+        ) from error
+    found = Address(folder, text)
+    assert found.shown  # refused here, before anything is made
+    return found
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+
+
+def remember(address: Address, remembered: Path) -> None:
+    """Let a later start without an address find the same log."""
+    if address.url:
+        write_secret(remembered, address.url + "\n")
+    else:
+        remembered.unlink(missing_ok=True)
+
+
+def open_store(address: Address) -> Store:
+    """Raises: StoreError when it cannot be opened."""
+    if not address.url:
+        return SqliteStore(address.folder)
+    from penstock.store.postgres import PostgresStore
+
+    return PostgresStore(address.url)
+
+
+def open_seat(address: Address, *, name: str, at: str) -> Seat | None:
+    """Return what decides which of several servers leads; None where there can be only one.
+
+    Args:
+        at: the address of this server, told to whoever asks another.
+    """
+    if not address.url:
+        return None
+    from penstock.store.pgseat import PostgresSeat
+
+    return PostgresSeat(address.url, name=name, address=at)
+
+
+@contextlib.contextmanager
+def copy_of(address: Address) -> Iterator[LogCopy]:
+    """Open a log for reading as it is now; servers may be running on it. Raises: StoreError, InvalidInput."""
+    if not address.url:
+        with sqlite_copy(address.folder) as file:
+            yield file
+        return
+    from penstock.store.pgcopy import postgres_copy
+
+    with postgres_copy(address.url) as database:
+        yield database
+
+
+@contextlib.contextmanager
+def restoring(address: Address) -> Iterator[Restoring]:
+    """Make a log where there is none; it is there when the block ends well. Raises: NotEmpty, StoreError."""
+    if not address.url:
+        with sqlite_restoring(address.folder) as file:
+            yield file
+        return
+    from penstock.store.pgcopy import postgres_restoring
+
+    with postgres_restoring(address.url) as database:
+        yield database

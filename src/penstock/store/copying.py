@@ -1,0 +1,168 @@
+"""A log read as it was at one moment, and a log made from such a reading: what backup, restore and verify need.
+
+Both ends are the same for every store, so that a copy of one can go into another.
+"""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from penstock.core.errors import InvalidInput, StoreError
+from penstock.core.model.ids import Epoch
+from penstock.core.state import Image
+from penstock.store.encoding import EventRow, FinishedRow
+from penstock.store.migrations import refuse_newer
+from penstock.store.sqlite import SqliteStore, newest_snapshot, sync_folder
+
+T = TypeVar("T")
+BATCH = 10_000
+
+
+class NotEmpty(InvalidInput):
+    """Something is there already, and is left as it was."""
+
+    code = "not_empty"
+
+
+class LogCopy(Protocol):
+    """A log as it was when this was opened, however it grows meanwhile."""
+
+    epoch: Epoch
+
+    def events(self) -> Iterator[EventRow]:
+        """Return all records in order."""
+        ...
+
+    def finished(self) -> Iterator[FinishedRow]:
+        """Return all finished jobs by number."""
+        ...
+
+    def finished_among(self, ids: Sequence[int]) -> Mapping[int, bytes]:
+        """Return the bodies of those of the jobs that have finished."""
+        ...
+
+    def finished_count(self) -> int: ...
+
+    def snapshot(self) -> Image | None:
+        """Return the newest whole snapshot that is not ahead of the log."""
+        ...
+
+
+class Restoring(Protocol):
+    """An empty log that is being filled: it is there once all of it is, and not at all before."""
+
+    def add_events(self, rows: Iterable[EventRow]) -> None: ...
+
+    def add_finished(self, rows: Iterable[FinishedRow]) -> None: ...
+
+    def finish(self, epoch: Epoch, snapshot: Image | None) -> None: ...
+
+
+def batches(rows: Iterable[T]) -> Iterator[list[T]]:
+    source = iter(rows)
+    while batch := list(islice(source, BATCH)):
+        yield batch
+
+
+class SqliteCopy:
+    """`LogCopy` of a file: one read transaction, which neither waits for a writer nor keeps one waiting."""
+
+    def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
+        self._connection, self._folder = connection, folder
+        row = connection.execute("SELECT epoch FROM term").fetchone()
+        self.epoch = Epoch(row[0] if row else 0)
+        self._last = connection.execute("SELECT max(seq) FROM events").fetchone()[0] or 0
+
+    def events(self) -> Iterator[EventRow]:
+        yield from map(
+            EventRow._make, self._connection.execute("SELECT seq, time_ms, job, body FROM events ORDER BY seq")
+        )
+
+    def finished(self) -> Iterator[FinishedRow]:
+        yield from map(FinishedRow._make, self._connection.execute("SELECT id, state, body FROM finished ORDER BY id"))
+
+    def finished_among(self, ids: Sequence[int]) -> Mapping[int, bytes]:
+        query = "SELECT id, body FROM finished WHERE id IN (SELECT value FROM json_each(?))"
+        return dict(self._connection.execute(query, (str(list(ids)),)).fetchall())
+
+    def finished_count(self) -> int:
+        return int(self._connection.execute("SELECT count(*) FROM finished").fetchone()[0])
+
+    def snapshot(self) -> Image | None:
+        return newest_snapshot(self._folder / "snapshots", self._last)
+
+
+@contextlib.contextmanager
+def sqlite_copy(folder: Path) -> Iterator[SqliteCopy]:
+    """Open the log in `folder` for reading; a server may be running on it.
+
+    Raises: InvalidInput when there is none; StoreError when it cannot be read.
+    """
+    path = folder / "log.sqlite"
+    if not path.exists():
+        raise InvalidInput(f"there is no log in {folder}")
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=5.0)) as connection:
+            connection.execute("PRAGMA query_only=ON")
+            refuse_newer(connection.execute("PRAGMA user_version").fetchone()[0], str(path))
+            connection.execute("BEGIN")
+            yield SqliteCopy(connection, folder)
+    except sqlite3.Error as error:
+        raise StoreError(f"the log in {folder} cannot be read: {error}") from error
+
+
+class SqliteRestoring:
+    """`Restoring` into a folder beside its final place."""
+
+    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
+        self._store, self._connection = store, connection
+
+    def add_events(self, rows: Iterable[EventRow]) -> None:
+        self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+
+    def add_finished(self, rows: Iterable[FinishedRow]) -> None:
+        self._connection.executemany("INSERT INTO finished VALUES (?, ?, ?)", rows)
+
+    def finish(self, epoch: Epoch, snapshot: Image | None) -> None:
+        self._connection.execute("UPDATE term SET epoch = ?", (epoch,))
+        self._connection.execute("COMMIT")
+        if snapshot is not None:
+            self._store.save_snapshot(snapshot)
+
+
+@contextlib.contextmanager
+def sqlite_restoring(folder: Path) -> Iterator[SqliteRestoring]:
+    """Make a log at `folder`, which must not hold anything; it appears there, synced, when the block ends well.
+
+    Raises: NotEmpty; StoreError.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise NotEmpty(f"{folder} is not empty", hint="restore into another data folder, or move this one away")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in folder.parent.glob(f"{folder.name}.restoring-*"):
+        if not Path(f"/proc/{left.suffix.rpartition('-')[2]}").exists():  # whoever made it was killed
+            shutil.rmtree(left, ignore_errors=True)
+    beside = folder.with_name(f"{folder.name}.restoring-{os.getpid()}")
+    try:
+        store = SqliteStore(beside)
+        try:
+            with contextlib.closing(sqlite3.connect(beside / "log.sqlite", isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                yield SqliteRestoring(store, connection)
+        finally:
+            store.close()
+        sync_folder(beside)
+        with contextlib.suppress(FileNotFoundError):
+            folder.rmdir()
+        beside.rename(folder)
+        sync_folder(folder.parent)
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"the log could not be restored into {folder}: {error}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)

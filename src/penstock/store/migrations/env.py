@@ -1,0 +1,7 @@
+"""Run by Alembic: `upgrade` has opened the connection and its transaction."""
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"])
+with context.begin_transaction():
+    context.run_migrations()
