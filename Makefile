@@ -6,12 +6,13 @@ SEEDS ?= 200
 MUTANTS ?= 300
 PYTEST_ARGS ?=
 
-.PHONY: help demo test lint install install-torch bench docs sim sim-planted soak coverage mutants clean
+.PHONY: help demo test lint audit install install-torch bench docs sim sim-planted soak coverage mutants clean
 
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
 	@echo "make test     all tests"
 	@echo "make lint     ruff, mypy --strict, import contracts, sizes"
+	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network"
 	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
 	@echo "make bench    the benchmarks, one JSON object a line"
 	@echo "make docs     the generated parts of docs/"
@@ -50,6 +51,9 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_size.py
 	$(BIN)/python scripts/generate_docs.py --check
+
+audit: $(BIN)/python
+	@$(BIN)/python scripts/audit.py
 
 sim: $(VENV)/.demo
 	$(BIN)/python -m penstock.sim --seeds $(SEEDS)

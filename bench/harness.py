@@ -6,6 +6,7 @@ import platform
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,8 @@ class Server:
         self.client = Client.of(data)
         info = json.loads((data / "server.json").read_bytes())
         self.address = (info["host"], info["port"])
+        self.trusted = str(info["ca"]) if info.get("tls") else ""
+        """File of the authorities, where it speaks TLS."""
         self.token = (data / "token").read_text().strip()
 
     def rss_mb(self) -> float:
@@ -39,18 +42,25 @@ class Server:
 
 
 @contextmanager
-def server(cpus: int = 64, declared: dict[str, Any] | None = None) -> Iterator[Server]:
+def server(
+    cpus: int = 64, declared: dict[str, Any] | None = None, *, tls: bool = False, limits: dict[str, Any] | None = None
+) -> Iterator[Server]:
     """Run a server in a folder of its own; everything of it is gone afterwards.
 
     Args:
         declared: a cluster file instead of the one node with so many CPUs.
+        limits: other limits than those by default.
     """
     root = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     cluster = root / "cluster.yaml"
     one = {"nodes": [{"name": "bench", "cpus": cpus, "memory": "16GiB"}]}
     cluster.write_text(json.dumps(declared or one))
     data = root / "data"
-    options = json.dumps({"data": str(data), "cluster_file": str(cluster), "respawn_agents": False})
+    given = {"data": str(data), "cluster_file": str(cluster), "respawn_agents": False, "tls": tls}
+    if limits is not None:
+        (root / "limits.yaml").write_text(json.dumps(limits))
+        given["limits_file"] = str(root / "limits.yaml")
+    options = json.dumps(given)
     with (root / "log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-m", "penstock.wire", options], stdout=log, stderr=log)
     try:
@@ -83,9 +93,12 @@ def _wait_ready(data: Path, process: "subprocess.Popen[bytes]", nodes: int) -> N
 class LeanClient:
     """Sends prepared HTTP requests over one connection: measures the server, not the client."""
 
-    def __init__(self, address: tuple[str, int], token: str) -> None:
+    def __init__(self, address: tuple[str, int], token: str, trusted: str = "") -> None:
         self._socket = socket.create_connection(address)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if trusted:
+            security = ssl.create_default_context(cafile=trusted)
+            self._socket = security.wrap_socket(self._socket, server_hostname=address[0])
         self._head = f"POST /api/v1/jobs HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\n"
 
     def submit(self, body: bytes, key: str) -> bytes:

@@ -34,11 +34,11 @@ def commits_per_s(seconds: float) -> float:
         return count / (time.perf_counter() - begun)
 
 
-def _submit_for(address: tuple[str, int], token: str, process: int, seconds: float) -> int:
+def _submit_for(address: tuple[str, int], token: str, trusted: str, process: int, seconds: float) -> int:
     counts = [0] * (CLIENTS // PROCESSES)
 
     def client(number: int) -> None:
-        lean = LeanClient(address, token)
+        lean = LeanClient(address, token, trusted)
         ending = time.perf_counter() + seconds
         while time.perf_counter() < ending:
             lean.submit(b'{"command": ["true"], "name": "n"}', f"s-{process}-{number}-{counts[number]}")
@@ -56,12 +56,12 @@ def single_per_s(running: Server, seconds: float) -> float:
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         pool.map(abs, range(PROCESSES))
         begun = time.perf_counter()
-        tasks = [(running.address, running.token, n, seconds) for n in range(PROCESSES)]
+        tasks = [(running.address, running.token, running.trusted, n, seconds) for n in range(PROCESSES)]
         return sum(pool.starmap(_submit_for, tasks)) / (time.perf_counter() - begun)
 
 
 def bulk_per_s(running: Server) -> float:
-    lean = LeanClient(running.address, running.token)
+    lean = LeanClient(running.address, running.token, running.trusted)
     bodies = [
         b"[" + b",".join(b'{"command": ["true"], "name": "b%d-%d"}' % (call, i) for i in range(BULK_JOBS)) + b"]"
         for call in range(BULK_CALLS)
@@ -75,12 +75,15 @@ def bulk_per_s(running: Server) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter")
-    seconds = 1.5 if parser.parse_args().quick else 6.0
+    parser.add_argument("--tls", action="store_true", help="over HTTPS, with limits as by default")
+    arguments = parser.parse_args()
+    seconds = 1.5 if arguments.quick else 6.0
     limit = {"name": "single SQLite commits with full sync, per s", "value": round(commits_per_s(1.0), 1)}
-    with server() as running:
+    over = "_over_tls" if arguments.tls else ""
+    with server(tls=arguments.tls) as running:
         running.client.drain("bench")
-        result("submits_per_s", single_per_s(running, seconds), "submits/s", "higher", 1_000, limit)
-        result("bulk_submits_per_s", bulk_per_s(running), "jobs/s", "higher", 20_000, limit)
+        result(f"submits{over}_per_s", single_per_s(running, seconds), "submits/s", "higher", 1_000, limit)
+        result(f"bulk_submits{over}_per_s", bulk_per_s(running), "jobs/s", "higher", 20_000, limit)
 
 
 if __name__ == "__main__":

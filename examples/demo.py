@@ -301,7 +301,9 @@ class Demo:
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, TRAINER, "--steps", str(steps), "--seed", str(seed), "--dir", folder]
             result = Path(folder) / "alone.json"
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+            # Jobs do not get these of the shell: they choose other kernels, and other last digits.
+            kept = {name: text for name, text in os.environ.items() if not name.startswith("OPENBLAS")}
+            environment = {**kept, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
             subprocess.run([*command, "--out", str(result)], check=True, capture_output=True, env=environment)
             return str(json.loads(result.read_text())["digest"])
 

@@ -11,10 +11,12 @@ Declared in the cluster file; what is missing comes as JSON on standard input:
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import sys
 from pathlib import Path
 
+from penstock.certificates.keeper import Keeper
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import Device, Resources
@@ -36,6 +38,8 @@ def main() -> None:
                 print(f"no more than {options.most} nodes")
                 sys.exit(1)
             name = f"scaled-{len(mine)}"
+            now = dt.datetime.now(dt.UTC)
+            Keeper(data.certificates).certify(NodeName(name), data.node_certificate(name), now)
             start_agent(data, node(name, entry["pool"], group))
             added.append(name)
     print("started " + ", ".join(added))

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import fcntl
 import gc
 import logging
 import os
@@ -10,11 +9,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
-import uvicorn
 import uvloop
 
 from penstock.control import collector
@@ -23,29 +23,40 @@ from penstock.control.controller import Controller
 from penstock.control.declared import read_cluster_file
 from penstock.control.service import ControlService, InboxFull, OnReply
 from penstock.core.clusterfile import ClusterFile
-from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput, PenstockError, StaleEpoch, StoreError
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.events import Record
-from penstock.core.model.ids import Incarnation
+from penstock.core.model.ids import Incarnation, NodeName
 from penstock.devices import discovery
-from penstock.engines.local.launch import agent_pid, start_agent
+from penstock.engines.local import tls
+from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
 from penstock.engines.local.link import LocalEngine, Session
 from penstock.engines.local.nodes import specs, this_machine
-from penstock.engines.local.outputs import LocalOutputs
+from penstock.engines.local.outputs import LocalOutputs, bound_output
 from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.presence import alone, hold_server_lock, waiting
 from penstock.extensions import installed_policies
 from penstock.server.app import create_app
-from penstock.server.auth import Tokens, ensure_agent_token, write_private
+from penstock.server.auth import LocalTokens, write_private
 from penstock.server.backend import Backend, deliver_on
 from penstock.server.foresight import Foresight
+from penstock.server.limits import Limits, read_limits
+from penstock.server.listener import Listener
 from penstock.server.scaler import Scaler
-from penstock.store.sqlite import SqliteStore
+from penstock.server.security import Security
+from penstock.server.transport import Transport, advertised, checked, listen, transport_of
+from penstock.server.treasurer import Treasurer
+from penstock.store.address import Address, Store, address_of, open_seat, open_store, remember
 
 log = logging.getLogger(__name__)
 
-LOCK_WAIT_S = 3.0
 AGENT_CHECK_S = 1.0
+STORE_PAUSE_S = 0.5
+RETURN_WAIT_S = 600.0
+"""How long a server that led, and begins anew, waits for its database."""
+LOG_MAX_BYTES = 64 * 2**20
+"""Of the server's own log: the newest part is kept."""
 FAULT_EXIT_CODE = 70
 GC_THRESHOLDS = (50_000, 20, 100)
 """The state is many long-lived frozen values and no cycles: looking through all of them often finds nothing."""
@@ -63,15 +74,15 @@ class RealClock:
 
 class ServeOptions(msgspec.Struct, frozen=True):
     data: Path
-    host: str = "127.0.0.1"
-    port: int = 0
+    transport: Transport = Transport()
     cluster_file: Path | None = None
+    limits_file: Path | None = None
+    store_file: Path | None = None
+    """Says where the log lies (an address, or `sqlite`), and is taken away once it is read; None: where it was."""
+    store_wait_s: float = 0.0
+    """How long a database that cannot be reached is waited for."""
     respawn_agents: bool = True
     check_invariants: bool = False
-
-
-class AlreadyRunning(PenstockError):
-    code = "already_running"
 
 
 def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]:
@@ -88,22 +99,37 @@ def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]
     return specs(nodes, discovery.host_resources(data.root), found.devices, fake)
 
 
-def hold_server_lock(data: DataFolder) -> int:
-    """Hold the lock that proves a server's life, for as long as the process lives.
+def _read_once(path: Path | None) -> str:
+    """Return what a file says, '' without one, and take it away: it may hold a password."""
+    if path is None:
+        return ""
+    with contextlib.suppress(FileNotFoundError):
+        text = path.read_text(encoding="utf-8").strip()
+        path.unlink()
+        return text
+    return ""
 
-    Raises: AlreadyRunning when another server holds it.
-    """
-    descriptor = os.open(data.server_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + LOCK_WAIT_S
+
+def _opened(address: Address, data: DataFolder, wait_s: float) -> Store:
+    """Open the log. Raises: StoreError; InvalidInput when another log would be left behind in the folder."""
+    deadline = time.monotonic() + wait_s
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        except OSError:
+            store = open_store(address)
+            break
+        except StoreError as error:
             if time.monotonic() > deadline:
-                os.close(descriptor)
-                raise AlreadyRunning(f"another server runs on {data.root}", hint="penstock down ends it") from None
-            time.sleep(0.02)
+                raise
+            log.warning("the log cannot be opened yet: %s", error.message)
+            time.sleep(STORE_PAUSE_S)
+    if address.url and (data.log / "log.sqlite").exists() and not store.records(0, 1):
+        store.close()
+        raise InvalidInput(
+            f"{data.root} has a log of its own, and {address.shown} is empty",
+            hint=f"penstock backup FILE --data {data.root} --store sqlite, then penstock restore FILE --store ADDRESS; "
+            "or use another data folder",
+        )
+    return store
 
 
 def serve(options: ServeOptions) -> None:
@@ -111,17 +137,24 @@ def serve(options: ServeOptions) -> None:
 
     Raises: AlreadyRunning, InvalidInput or StoreError before anything is served.
     """
+    checked(options.transport)
     options.data.mkdir(parents=True, exist_ok=True)
     data = DataFolder(options.data.resolve())
-    kept = data.root / "cluster.yaml"
+    kept, kept_limits = data.root / "cluster.yaml", data.root / "limits.yaml"
     declared = read_cluster_file(options.cluster_file or kept) if options.cluster_file or kept.exists() else None
-    lock = hold_server_lock(data)
+    limits_file = options.limits_file or kept_limits
+    limits = read_limits(limits_file) if options.limits_file or kept_limits.exists() else Limits()
+    address = address_of(data.log, _read_once(options.store_file), data.store_address)
+    lock = hold_server_lock(data, shared=bool(address.url))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        running = _Running(options, data, declared)
-        if options.cluster_file:  # it was taken over: a restart without it means the same cluster
-            write_private(kept, options.cluster_file.read_text(encoding="utf-8"))
+        with alone(data):
+            running = _Running(options, data, declared, limits, address)
+            remember(address, data.store_address)
+        for given, place in ((options.cluster_file, kept), (options.limits_file, kept_limits)):
+            if given:  # it was taken over: a restart without it means the same
+                write_private(place, given.read_text(encoding="utf-8"))
         uvloop.run(running.run())
     finally:
         os.close(lock)
@@ -130,18 +163,42 @@ def serve(options: ServeOptions) -> None:
 class _Running:
     """One server's parts, and how they are joined."""
 
-    def __init__(self, options: ServeOptions, data: DataFolder, declared: ClusterFile | None) -> None:
-        self._options, self._data = options, data
+    def __init__(
+        self, options: ServeOptions, data: DataFolder, declared: ClusterFile | None, limits: Limits, address: Address
+    ) -> None:
+        self._options, self._data, self._limits = options, data, limits
         self._clock = RealClock()
-        self._store = SqliteStore(data.log)
+        self._listener = listen(options.transport)
+        self._port = int(self._listener.getsockname()[1])
+        self._store = _opened(address, data, options.store_wait_s)
         self._nodes = node_specs(declared, data)
         name = f"{socket.gethostname()}:{os.getpid()}"
+        self._seat = open_seat(address, name=name, at=advertised(options.transport, self._port))
         self._controller = Controller(self._store, self._clock, name=name, check_invariants=options.check_invariants)
-        self._controller.open(declared.config if declared else None)
-        self._engine = LocalEngine(ensure_agent_token(data.agent_token), self._on_hello, self._on_report)
-        self._tokens = Tokens(data.root / "tokens.json")
+        self._no_longer_waits: Callable[[], None] = lambda: None
+        if self._seat is None or self._seat.take():
+            self._controller.open(declared.config if declared and options.cluster_file else None)
+        else:
+            self._controller.follow()
+        self._strangers = [n for n, path in self._certificates().items() if not path.exists() and agent_pid(data, n)]
+        """Nodes with living agents of a version that had no certificates."""
+        self._security = Security(
+            data.certificates,
+            self._certificates,
+            options.transport,
+            self._clock,
+            lambda: tls.server_context(data.trusted, data.certificates / "server.pem"),
+        )
+        self._engine = LocalEngine(self._security.agents.context, self._on_hello, self._on_report)
+        self._security.on_change = self._engine.hang_up
+        self._tokens = LocalTokens(data.root / "tokens.json")
         self._tokens.ensure_local(data.user_token)
         self._name = name
+
+    def _certificates(self) -> dict[NodeName, Path]:
+        """Return where certificates belong: of the nodes that are run here, and of those that somebody has added."""
+        names = dict.fromkeys([*(spec.name for spec in self._nodes), *map(NodeName, known_nodes(self._data))])
+        return {name: self._data.node_certificate(name) for name in names}
 
     async def run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -152,8 +209,10 @@ class _Running:
             self._clock,
             deliver=deliver_on(self._loop),
             on_records=self._publish,
-            on_fault=_die,
+            on_fault=self._on_fault,
             policies=installed_policies(),
+            seat=self._seat,
+            on_lead=self._on_lead,
         )
         self._backend = Backend(
             self._service,
@@ -163,45 +222,68 @@ class _Running:
             LocalOutputs(self._data),
             self._engine.connected,
             self._name,
+            self._limits,
         )
         self._backend.durable_seq = self._controller.state.seq
         self._foresight = Foresight(self._backend)
-        agent_port = await self._engine.start("127.0.0.1")
-        listener = _listen(self._options.host, self._options.port)
+        self._treasurer = Treasurer(self._backend, self._store)
         collector.settle()
-        self._service.start()
-        self._announce(listener.getsockname()[1], agent_port)
-        keepers = [asyncio.create_task(self._keep_agents()), asyncio.create_task(self._foresight.keep())]
-        keepers.append(asyncio.create_task(Scaler(self._backend).keep()))
-        try:
-            await self._http(listener)
-        finally:
-            for keeper in keepers:
-                keeper.cancel()
-            self._foresight.close()
-            self._engine.stop()
-            await asyncio.to_thread(self._service.stop)
+        self._keepers = [asyncio.create_task(each) for each in (self._security.keep(), self._bound_log())]
+        with contextlib.ExitStack() as said:
+            if leads := self._controller.leads:
+                self._no_longer_waits = lambda: None
+            else:
+                self._no_longer_waits = said.enter_context(waiting(self._data, self._security.announced(self._port)))
+            self._service.start()
+            if leads:
+                await self._lead()
+            try:
+                await self._http(self._listener)
+            finally:
+                await self._end()
+
+    async def _end(self) -> None:
+        for keeper in self._keepers:
+            keeper.cancel()
+        self._foresight.close()
+        self._engine.stop()
+        await asyncio.to_thread(self._service.stop)
+        if self._is_announced():
             self._data.server_info.unlink(missing_ok=True)
-            self._store.close()
+        if self._seat is not None:
+            await asyncio.to_thread(self._seat.leave)
+        self._store.close()
+
+    def _on_lead(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._lead(), self._loop).add_done_callback(self._led)
+
+    def _led(self, beginning: "Future[None]") -> None:
+        if not beginning.cancelled() and (error := beginning.exception()) is not None:
+            self._on_fault(error)  # it would commit, and hear no agent
+
+    async def _lead(self) -> None:
+        """Do what only the server does that leads: hear the agents, say where it is, keep what has to be kept."""
+        agent_port = await self._engine.start("127.0.0.1")
+        self._announce(self._port, agent_port)
+        self._no_longer_waits()
+        for keeper in (
+            self._keep_agents(),
+            self._foresight.keep(),
+            self._treasurer.keep(),
+            Scaler(self._backend).keep(),
+        ):
+            self._keepers.append(asyncio.create_task(keeper))
 
     async def _http(self, listener: socket.socket) -> None:
-        config = uvicorn.Config(
-            create_app(self._backend, self._foresight),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            http="httptools",
-            timeout_graceful_shutdown=2,
-            timeout_keep_alive=75,
-        )
-        server = _Server(config)
+        security = self._security.api.context if self._security.api else None
+        server = Listener(create_app(self._backend, self._foresight, self._treasurer), security, self._limits.bounds())
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, server.ask_to_end)
         ending = asyncio.create_task(self._watch_end(server))
         await server.serve(sockets=[listener])
         ending.cancel()
 
-    async def _watch_end(self, server: uvicorn.Server) -> None:
+    async def _watch_end(self, server: Listener) -> None:
         """Let streams end by themselves once the server is asked to end."""
         while not server.should_exit:
             await asyncio.sleep(0.1)
@@ -210,14 +292,25 @@ class _Running:
 
     def _announce(self, port: int, agent_port: int) -> None:
         info = {
-            "host": self._options.host,
-            "port": port,
+            **self._security.announced(port),
             "agent_host": "127.0.0.1",
             "agent_port": agent_port,
             "pid": os.getpid(),
             "nodes": [spec.name for spec in self._nodes],
         }
         write_private(self._data.server_info, msgspec.json.encode(info).decode("ascii"))
+
+    def _is_announced(self) -> bool:
+        """Return whether the folder names this server as the one that leads."""
+        try:
+            return bool(msgspec.json.decode(self._data.server_info.read_bytes())["pid"] == os.getpid())
+        except (OSError, msgspec.DecodeError, KeyError):
+            return False
+
+    async def _bound_log(self) -> None:
+        while True:
+            bound_output(self._data.root / "server.log", LOG_MAX_BYTES)
+            await asyncio.sleep(AGENT_CHECK_S)
 
     async def _keep_agents(self) -> None:
         """Start the nodes' agents, and start them again when they die, where that is wished."""
@@ -226,6 +319,8 @@ class _Running:
             for spec in self._nodes:
                 if first or agent_pid(self._data, spec.name) is None:
                     start_agent(self._data, spec)
+                if first and spec.name in self._strangers:
+                    replace_agent(self._data, spec.name)
             first = False
             await asyncio.sleep(AGENT_CHECK_S)
 
@@ -254,33 +349,19 @@ class _Running:
         except InboxFull:
             session.close()
 
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers, which raise the signal again at the end and cut off ours."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def ask_to_end(self) -> None:
-        self.should_exit = True
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY by it
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise InvalidInput(
-            f"cannot listen on {host}:{port}: {error.strerror}", hint="--port 0 takes a free one"
-        ) from error
-    listener.listen(1024)
-    return listener
+    def _on_fault(self, error: BaseException) -> None:
+        """End the process; one that only leads no more starts anew, beside whoever does."""
+        if self._seat is None or not isinstance(error, StaleEpoch):
+            _die(error)
+        print(f"penstock: another server leads now ({error.message}): waiting beside it", file=sys.stderr, flush=True)
+        again = msgspec.json.decode(sys.argv[1]) | {"port": self._port, "store_wait_s": RETURN_WAIT_S}
+        for once in ("cluster_file", "limits_file", "store_file"):  # what they said is kept in the folder
+            again.pop(once, None)
+        words = [sys.executable, "-m", "penstock.wire", msgspec.json.encode(again).decode()]
+        os.execv(sys.executable, words)  # noqa: S606 - this program itself
 
 
-def _die(error: BaseException) -> None:
+def _die(error: BaseException) -> NoReturn:
     """A fault of the control loop ends the process at once: a restart folds the log, and nothing is half done."""
     print(f"penstock: the control loop stopped: {error!r}", file=sys.stderr, flush=True)
     os._exit(FAULT_EXIT_CODE)
@@ -294,9 +375,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cluster = Path(raw["cluster_file"]) if raw.get("cluster_file") else None
     options = ServeOptions(
         data=Path(raw["data"]),
-        host=raw.get("host", "127.0.0.1"),
-        port=raw.get("port", 0),
+        transport=transport_of(raw),
         cluster_file=cluster,
+        limits_file=Path(raw["limits_file"]) if raw.get("limits_file") else None,
+        store_file=Path(raw["store_file"]) if raw.get("store_file") else None,
+        store_wait_s=raw.get("store_wait_s", 0.0),
         respawn_agents=raw.get("respawn_agents", True),
         check_invariants=raw.get("check_invariants", False),
     )
@@ -305,7 +388,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except PenstockError as error:
         for problem in error.problems:
             print(f"  {problem.message} {problem.hint}", file=sys.stderr)
-        print(f"penstock: {error.message}", file=sys.stderr)
+        hint = f"\n  hint: {error.hint}" if error.hint else ""
+        print(f"penstock: {error.message}{hint}", file=sys.stderr)
         sys.exit(2)
 
 

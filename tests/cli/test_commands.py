@@ -9,7 +9,9 @@ import pytest
 from tests.server.harness import Jobs, until
 
 COMMANDS = (
-    *("up", "down", "run", "submit", "plan", "ps", "show", "logs", "explain", "cancel", "checkpoint"),
+    *("backup", "restore", "verify", "apply", "admin", "token", "whoami", "quota", "lease", "shell"),
+    *("usage", "account", "credit", "ledger", "invoice"),
+    *("up", "down", "certificates", "run", "submit", "plan", "ps", "show", "logs", "explain", "cancel", "checkpoint"),
     *("nodes", "drain", "queue", "alerts", "defrag", "report", "schema"),
     *("sim", "capacity", "whatif", "eta", "audit", "import", "checkpoints", "bill"),
 )

@@ -15,7 +15,7 @@ from penstock.client import Client
 from penstock.core.errors import PenstockError
 from penstock.core.model.events import Record
 from penstock.core.state import State
-from penstock.store.sqlite import SqliteStore
+from penstock.store.address import address_of, open_store
 from tests.crash.audit import Audit
 from tests.crash.cluster import Cluster, until
 from tests.crash.killer import Killer
@@ -25,10 +25,14 @@ TARGET = 110
 DRAIN_WAIT_S = 90.0
 
 
-def sweep(folder: Path, *, points: int, seed: int) -> dict[str, Any]:
-    """Run a load with `points` kills and return the figures; `findings` lists every broken promise."""
+def sweep(folder: Path, *, points: int, seed: int, store: str = "") -> dict[str, Any]:
+    """Run a load with `points` kills and return the figures; `findings` lists every broken promise.
+
+    Args:
+        store: address of a database to keep the log in; by default it is in the data folder.
+    """
     begin = time.monotonic()
-    cluster = Cluster(folder / "data")
+    cluster = Cluster(folder / "data", store=store)
     load = Load(cluster, seed=seed, target=TARGET)
     killer = Killer(cluster, load, seed=seed)
     try:
@@ -67,7 +71,7 @@ def _audited(cluster: Cluster, load: Load, killer: Killer) -> Audit:
 
 def _store_differs(cluster: Cluster, told: list[Record]) -> list[tuple[str, str]]:
     """Compare the log on disk, as the next server would load it, with what the server told."""
-    store = SqliteStore(cluster.data.log)
+    store = open_store(address_of(cluster.data.log, None, cluster.data.store_address))
     try:
         image, tail = store.load()
         loaded = State.from_image(image) if image else State()

@@ -17,12 +17,13 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import ExitInfo, GangAsk, JobSpec, ReplicaPlace
 from penstock.core.model.resources import ReplicaAsk, Resources
+from tests import postgres
 from tests.crash.audit import NEVER_STARTED, NOBODY_WATCHED, Audit
 from tests.crash.killer import IN_FLIGHT_MIN, Kill
 from tests.crash.load import Job
 from tests.crash.sweep import sweep
 
-SHORT_POINTS, FULL_POINTS = 40, 200
+SHORT_POINTS, DATABASE_POINTS, FULL_POINTS = 40, 15, 200
 
 
 def held(figures: dict[str, Any], points: int) -> None:
@@ -35,6 +36,10 @@ def held(figures: dict[str, Any], points: int) -> None:
 
 def test_no_kill_loses_doubles_or_leaks_anything(tmp_path: Path) -> None:
     held(sweep(tmp_path, points=SHORT_POINTS, seed=1), SHORT_POINTS)
+
+
+def test_no_kill_loses_doubles_or_leaks_anything_with_the_log_in_a_database(tmp_path: Path) -> None:
+    held(sweep(tmp_path, points=DATABASE_POINTS, seed=3, store=postgres.shared().database()), DATABASE_POINTS)
 
 
 @pytest.mark.slow

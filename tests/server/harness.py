@@ -27,6 +27,8 @@ from penstock.engines.local.procfs import all_pids
 T = TypeVar("T")
 SOURCES = str(Path(penstock.__file__).resolve().parents[1])
 ROOT = Path(__file__).resolve().parents[2]
+LIMITS = {"failed_logins_burst": 10_000}
+"""For tests that try many wrong tokens; everything else is as it is by default."""
 FINAL = ("succeeded", "failed", "cancelled")
 POLL_S = 0.01
 _MARK = "PENSTOCK_TEST_ROOT"
@@ -88,13 +90,24 @@ def environment(root: Path, **more: str) -> dict[str, str]:
 class Server:
     """Use as a context manager: it answers and its nodes are ready inside, and nothing is left after."""
 
-    def __init__(self, root: Path, declared: dict[str, Any] | None = None, *, data: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        declared: dict[str, Any] | None = None,
+        *,
+        data: Path | None = None,
+        limits: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root.resolve()
         self.data = DataFolder(data or self.root)
         self.declared = cluster_file() if declared is None else declared
         self._file = self.root / "cluster.yaml"
         self._file.write_text(json.dumps(self.declared), encoding="utf-8")
+        self._limits = self.root / "given-limits.yaml"
+        self._limits.write_text(json.dumps(LIMITS if limits is None else limits), encoding="utf-8")
+        self._options = options
         self.process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
 
@@ -111,6 +124,7 @@ class Server:
 
     def start(self) -> None:
         options = {"data": str(self.data.root), "cluster_file": str(self._file), "check_invariants": True}
+        options |= {"limits_file": str(self._limits), **self._options}
         with (self.root / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "penstock.wire", json.dumps(options)],

@@ -1,6 +1,18 @@
 """Nobody gets anything without a token; made from the OpenAPI document, so that a new route is in it at once."""
 
+import re
+from types import SimpleNamespace
+
 import pytest
+
+from penstock.core.access import Scope
+from penstock.core.model import events as ev
+from penstock.core.model.access import Token, User
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.state import State
+from penstock.server.answers import ApiError
+from penstock.server.auth import LocalTokens, digest_of, scope_for
+from penstock.server.events import scope_now
 
 API = "/api/v1"
 
@@ -8,15 +20,12 @@ API = "/api/v1"
 @pytest.fixture(scope="module")
 def operations(server):
     paths = server.http("GET", f"{API}/openapi.json").json()["paths"]
-    return [
-        (method.upper(), path.replace("{job_id}", "1").replace("{node}", "n1"))
-        for path, found in paths.items()
-        for method in found
-    ]
+    return [(method.upper(), re.sub("{[a-z_]+}", "1", path)) for path, found in paths.items() for method in found]
 
 
 def test_the_document_lists_every_route(operations):
-    assert len(operations) == 25
+    """Which ones these are is held against the table of `test_tenants.py`."""
+    assert len(operations) >= 40
     assert all(path.startswith(API) for _, path in operations)
 
 
@@ -52,19 +61,65 @@ def test_nothing_was_done_without_a_token(server):
 
 
 def test_tokens_are_private_and_stored_as_hashes(server):
-    for name in ("token", "agent.token", "tokens.json", "server.json"):
+    for name in ("token", "tokens.json", "server.json", "certificates/authority.pem", "certificates/server.pem"):
         assert (server.data.root / name).stat().st_mode & 0o077 == 0
     assert server.token not in (server.data.root / "tokens.json").read_text()
 
 
 def test_the_token_stays_the_same_over_a_restart(tmp_path):
-    from penstock.server.auth import Tokens
-
     paths = tmp_path / "tokens.json", tmp_path / "token"
     tokens = []
     for _ in range(2):
-        Tokens(paths[0]).ensure_local(paths[1])
+        LocalTokens(paths[0]).ensure_local(paths[1])
         tokens.append(paths[1].read_text().strip())
     assert tokens[0] == tokens[1]
-    assert Tokens(paths[0]).principal(tokens[0]) is not None
-    assert Tokens(paths[0]).principal(tokens[0] + "x") is None
+    assert LocalTokens(paths[0]).user_of(tokens[0]) is not None
+    assert LocalTokens(paths[0]).user_of(tokens[0] + "x") is None
+
+
+NOW = 1_000
+SECRET = "pst_secret"
+
+
+def known(tmp_path, token=None, **user):
+    """Return a server's token file without a token, and a state in which ann has one."""
+    state = State()
+    config = ClusterConfig(users=(User("ann", "", (("a", "member"),), **user),))
+    issued = token or Token("t", digest_of(SECRET), "ann", "read")
+    for seq, event in enumerate((ev.ConfigChanged(config, "root"), ev.TokenIssued(issued)), 1):
+        state.apply(ev.Record(seq, NOW, event))
+    return LocalTokens(tmp_path / "tokens.json"), state
+
+
+def test_a_token_speaks_for_its_user_as_they_are_declared_now(tmp_path):
+    local, state = known(tmp_path)
+    assert scope_for(SECRET, local, state, NOW) == Scope("ann", "", {"a": "member"}, "read")
+    state.apply(ev.Record(3, NOW, ev.ConfigChanged(ClusterConfig(users=(User("ann", "admin"),)), "root")))
+    assert scope_for(SECRET, local, state, NOW) == Scope("ann", "admin", {}, "read")
+    state.apply(ev.Record(4, NOW, ev.ConfigChanged(ClusterConfig(), "root")))
+    assert scope_for(SECRET, local, state, NOW) is None
+
+
+def test_a_token_of_a_disabled_user_and_a_revoked_one_speak_for_nobody(tmp_path):
+    assert scope_for(SECRET, *known(tmp_path, disabled=True), NOW) is None
+    local, state = known(tmp_path)
+    state.apply(ev.Record(3, NOW, ev.TokenRevoked("t")))
+    assert scope_for(SECRET, local, state, NOW) is None
+
+
+def test_whoever_holds_an_expired_token_is_told_when_it_was(tmp_path):
+    local, state = known(tmp_path, Token("t", digest_of(SECRET), "ann", expires_ms=NOW))
+    assert scope_for(SECRET, local, state, NOW - 1) is not None
+    with pytest.raises(ApiError) as refused:
+        scope_for(SECRET, local, state, NOW)
+    assert refused.value.details.code == "unauthenticated"
+    assert "the token has expired, 1970-01-01T00:00:01" in refused.value.details.title
+    assert "penstock token create" in refused.value.details.hint
+
+
+def test_a_stream_goes_on_for_as_long_as_its_token_is_good(tmp_path):
+    local, state = known(tmp_path, Token("t", digest_of(SECRET), "ann", expires_ms=NOW))
+    times = [NOW - 1, NOW]
+    backend = SimpleNamespace(tokens=local, state=state, clock=SimpleNamespace(unix_ms=lambda: times.pop(0)))
+    assert scope_now(backend, SECRET) is not None
+    assert scope_now(backend, SECRET) is None

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from penstock.core.model.events import CapacityRequested
+from penstock.server.scaler import _post
 from tests.server.harness import ROOT, Server, cluster_file, until
 
 JOB = {"command": "true", "devices": 3, "cpus": 1, "memory": "1GiB"}
@@ -74,3 +75,8 @@ def test_over_http_the_same_is_told(tmp_path, provider):
         assert [(e.accepted, e.answer) for e in asked(server)[:2]] == [(False, "status 503: later"), (True, "coming")]
     assert bodies[0]["missing"][0]["job_ids"] == [job]
     assert bodies[0]["missing"][0]["groups"][0]["devices"] == 3
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://127.0.0.1/x", "data:,x", "/etc/hostname"])
+def test_only_http_is_asked(url):
+    assert _post(url, b"{}") == (False, f"'{url}' is no address that can be asked: http or https")

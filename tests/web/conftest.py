@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from penstock.core.lifecycle import orders, reports, requests
+from penstock.core.lifecycle import draining, orders, reports, requests
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Tenant
@@ -95,7 +95,7 @@ class World:
 
     def drain(self, name: str, *, on: bool) -> None:
         tx = self.transaction()
-        requests.drain(tx, NodeName(name), on=on, by=UserName("ops"), reason="kernel", evict=False)
+        draining.drain(tx, NodeName(name), on=on, by=UserName("ops"), reason="kernel", evict=False)
         self.commit(tx)
 
     def cancel(self, job_id: int) -> None:

@@ -1,11 +1,19 @@
 """Answers of the API. Times are unix milliseconds, 0 where something has not happened."""
 
+from typing import Any
+
 import msgspec
 
 from penstock.core.choose.pareto import Scores
 from penstock.core.errors import Problem
 from penstock.core.explain.types import Explanation
+from penstock.core.ledger.accounts import JournalEntry
 from penstock.core.ledger.bill import Bill
+from penstock.core.ledger.budgets import BudgetView
+from penstock.core.ledger.consumption import UsageRow
+from penstock.core.ledger.quote import Quote
+from penstock.core.model.accounts import InvoiceHead, Lot
+from penstock.core.quotas import Holder, QuotaRow
 from penstock.core.stuck import Alert
 
 
@@ -55,6 +63,8 @@ class PlannedJob(msgspec.Struct, frozen=True):
     """Samples in which it started at all, within 30 days."""
     text: str
     explanation: Explanation | None = None
+    price: Quote | None = None
+    """What one of them would cost; None where no prices are declared."""
 
 
 class EtaView(msgspec.Struct, frozen=True):
@@ -144,6 +154,8 @@ class DeviceView(msgspec.Struct, frozen=True):
     memory_bytes: int
     simulated: bool
     job: int | None
+    """Who holds it, where the caller may see that job."""
+    held: bool = False
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -263,16 +275,12 @@ class OutputList(msgspec.Struct, frozen=True):
     outputs: list[OutputRef]
 
 
-class UsageView(msgspec.Struct, frozen=True):
-    tenant: str
-    device_seconds: float
-    cpu_seconds: float
-    jobs: int
-    attempts: int
-
-
 class UsageList(msgspec.Struct, frozen=True):
-    tenants: list[UsageView]
+    """What was held from one time to another (unix ms), recomputed from the log."""
+
+    from_ms: int
+    until_ms: int
+    rows: list[UsageRow]
 
 
 class BillList(msgspec.Struct, frozen=True):
@@ -285,9 +293,132 @@ class BillList(msgspec.Struct, frozen=True):
     """Whether any price is declared."""
 
 
+class Me(msgspec.Struct, frozen=True):
+    """Who calls, and what they may do."""
+
+    user: str
+    role: str
+    """In the whole cluster; empty: none."""
+    tenants: dict[str, str]
+    """Roles in tenants."""
+    level: str
+    """What the token may be used for: read, write, admin."""
+    submits: list[str]
+    """Tenants for which jobs may be submitted."""
+
+
+class AccountView(msgspec.Struct, frozen=True):
+    """How a tenant's money stands; amounts in the currency's smallest unit."""
+
+    tenant: str
+    balance: int
+    """Credit less all that was used and is not paid."""
+    credit: int
+    owed: int
+    """On invoices that are not paid."""
+    unbilled: int
+    """Used, not paid from credit, and on no invoice yet."""
+    month_spent: int
+    day_cost: int
+    """A day costs so much, as it was since yesterday began."""
+    credit_limit: int
+    at_zero: str
+    left: int
+    """What may be used before credit and limit are used up."""
+    held: str
+    """Why nothing of the tenant starts; empty: it may."""
+    credits: list[Lot]
+    budgets: list[BudgetView]
+
+
+class AccountList(msgspec.Struct, frozen=True):
+    currency: str
+    digits: int
+    priced: bool
+    """Whether any price is declared."""
+    accounts: list[AccountView]
+
+
+class MoneyAnswer(msgspec.Struct, frozen=True):
+    """It is done, or was done before. `number` is that of what was issued."""
+
+    number: str = ""
+    repeated: bool = False
+
+
+class InvoiceList(msgspec.Struct, frozen=True):
+    currency: str
+    digits: int
+    invoices: list[InvoiceHead]
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """Entries of the ledger, and the balance of each account by now; debits are positive."""
+
+    currency: str
+    digits: int
+    entries: list[JournalEntry]
+    balances: dict[str, int]
+
+
+class QuotaList(msgspec.Struct, frozen=True):
+    """How much of each quota is used, and who holds what of the tenants that the caller sees."""
+
+    quotas: list[QuotaRow]
+    holders: list[Holder]
+
+
+class ConfigView(msgspec.Struct, frozen=True):
+    digest: str
+    config: dict[str, Any]
+    """As a cluster file says it; what is as by default is left out."""
+
+
+class ConfigChange(msgspec.Struct, frozen=True):
+    path: str
+    old: str
+    new: str
+    text: str
+
+
+class ConfigPlan(msgspec.Struct, frozen=True):
+    """What a change comes to."""
+
+    base: str
+    """Digest of what was declared before."""
+    digest: str
+    """Of what is declared with it."""
+    changes: list[ConfigChange]
+    applied: bool
+
+
+class TokenMade(msgspec.Struct, frozen=True):
+    id: str
+    token: str
+    """The secret; it is shown this once."""
+    expires_ms: int
+
+
+class TokenView(msgspec.Struct, frozen=True):
+    id: str
+    user: str
+    level: str
+    tenants: list[str]
+    created_ms: int
+    expires_ms: int
+    by: str
+    note: str
+
+
+class TokenList(msgspec.Struct, frozen=True):
+    tokens: list[TokenView]
+
+
 class Health(msgspec.Struct, frozen=True):
     status: str
     version: str
+    role: str = "leader"
+    """`standby` for a server that reads on beside the one that leads."""
 
 
 class DoneAnswer(msgspec.Struct, frozen=True):
@@ -295,7 +426,7 @@ class DoneAnswer(msgspec.Struct, frozen=True):
 
 
 class ProblemDetails(msgspec.Struct, frozen=True):
-    """An error answer. Source: RFC 9457, with `code` and `problems` as extensions."""
+    """An error answer. Source: RFC 9457, with `code`, `problems` and `leader` as extensions."""
 
     title: str
     status: int
@@ -304,3 +435,5 @@ class ProblemDetails(msgspec.Struct, frozen=True):
     hint: str = ""
     type: str = "about:blank"
     problems: list[Problem] = []
+    leader: str = ""
+    """Where to ask instead (a URL), when the code is `not_leader`."""

@@ -9,8 +9,9 @@ import typer
 from penstock.api import types as api
 from penstock.cli.options import client_of
 from penstock.cli.output import console, plain, print_json, shown, table
+from penstock.core.errors import InvalidInput, Problem
 from penstock.core.explain.reasons import OF_RUNNING
-from penstock.core.units import format_duration, format_size
+from penstock.core.units import format_duration, format_size, parse_duration_ms
 
 
 def nodes(data: Path | None, *, as_json: bool) -> None:
@@ -39,12 +40,21 @@ def _node_row(node: api.NodeView) -> tuple[str, ...]:
     )
 
 
-def drain(data: Path | None, node: str, *, on: bool, evict: bool, reason: str, as_json: bool) -> None:
-    client_of(data).drain(node, on=on, evict=evict, reason=reason)
+def drain(data: Path | None, node: str, *, on: bool, evict: bool, after: str, reason: str, as_json: bool) -> None:
+    after_ms = _duration("after", after) if after else 0
+    client_of(data).drain(node, on=on, evict=evict, reason=reason, evict_after_ms=after_ms)
     if as_json:
         print_json({"node": node, "draining": on})
     else:
         typer.echo(f"node {node} is {'being drained' if on else 'open again'}")
+
+
+def _duration(field: str, text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError:
+        problem = Problem("bad_value", field, f"{field} is '{text}', expected a duration such as 2h", text)
+        raise InvalidInput(problem.message, problems=(problem,)) from None
 
 
 def alerts(data: Path | None, *, as_json: bool) -> None:

@@ -8,6 +8,8 @@ from penstock.cli.jobs import request_of
 from penstock.cli.options import JobShape, client_of
 from penstock.cli.output import console, plain, print_json
 from penstock.core.errors import InvalidInput, Problem
+from penstock.core.ledger.bill import money
+from penstock.core.ledger.quote import Quote
 from penstock.core.units import format_duration, parse_duration_ms
 
 WAITS, UNTOLD = 10, 11
@@ -45,6 +47,20 @@ def _code(job: api.PlannedJob, now_ms: int, within_ms: int) -> int:
     return 0 if job.start_p90_ms - now_ms <= within_ms else WAITS
 
 
+def _price(price: Quote) -> str:
+    """Return what a job costs, in words."""
+
+    def between(low: int, high: int) -> str:
+        one = money(low, price.digits)
+        return one if low == high else f"{one} to {money(high, price.digits)}"
+
+    text = f"costs {between(price.hour_low, price.hour_high)} {price.currency} an hour"
+    if price.length_ms:
+        total = between(price.total_low, price.total_high)
+        text += f", {total} {price.currency} for {format_duration(price.length_ms)}"
+    return text + ", before tiers"
+
+
 def _print(job: api.PlannedJob, now_ms: int) -> None:
     out = console()
     count = f" x {job.count}" if job.count > 1 else ""
@@ -62,6 +78,8 @@ def _print(job: api.PlannedJob, now_ms: int) -> None:
         low, high = job.start_p10_ms - now_ms, job.start_p90_ms - now_ms
         most = format_duration(max(0, high)) if job.start_p90_ms else "never told"
         out.print(f"  8 of 10 samples: {format_duration(max(0, low))} to {most}; if nobody submits anything else")
+    if job.price is not None:
+        out.print(f"  {_price(job.price)}")
     if job.explanation is not None:
         for constraint in job.explanation.constraints:
             out.print(f"  {constraint.code}: {plain(constraint.text)}")

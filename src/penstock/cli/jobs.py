@@ -94,7 +94,7 @@ def _from_file(name: str, shape: JobShape) -> Any:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise InvalidInput(f"the job file {name} cannot be read: {reason}") from error
     try:
-        raw = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        raw = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both loaders are safe
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
         place = f", line {where.line + 1}, column {where.column + 1}" if where else ""

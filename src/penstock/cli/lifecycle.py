@@ -1,5 +1,6 @@
 """Starting and ending the server and its agents."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,42 +8,84 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import typer
 
-from penstock.cli.options import data_folder
+from penstock.cli.options import data_folder, remote, remote_client
 from penstock.cli.output import print_json
+from penstock.cli.secrets import hide
 from penstock.client import Client, ServerNotRunning
-from penstock.core.errors import PenstockError
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
 from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.presence import waiting_servers
+from penstock.store.address import address_of, write_secret
 
 START_WAIT_S = 30.0
 STOP_WAIT_S = 40.0
 
 
-def up(data: Path | None, cluster: Path | None, port: int, *, foreground: bool, respawn: bool, as_json: bool) -> None:
+def up(
+    data: Path | None,
+    options: dict[str, object],
+    store: str | None = None,
+    *,
+    standby: bool = False,
+    foreground: bool,
+    as_json: bool,
+) -> None:
+    """Start a server with these options of its process, and say where it answers."""
     folder = data_folder(data)
-    options = {
-        "data": str(folder),
-        "port": port,
-        "cluster_file": str(cluster) if cluster else None,
-        "respawn_agents": respawn,
-    }
+    options = {"data": str(folder), **options, **_store_options(folder, store, standby=standby)}
     if foreground:
-        os.execv(sys.executable, [sys.executable, "-m", "penstock.wire", msgspec.json.encode(options).decode()])
-    running = running_client(folder)
-    if running is not None:
-        raise PenstockError(f"a server runs on {folder} already", hint="penstock down ends it")
-    client = start(folder, options)
-    shown = client.cluster()
-    address = msgspec.json.decode((folder / "server.json").read_bytes())
+        words = [sys.executable, "-m", "penstock.wire", msgspec.json.encode(options).decode()]
+        os.execve(sys.executable, words, _environment())  # noqa: S606 - this program itself
+    if not standby and running_client(folder) is not None:
+        hint = "penstock down ends it; with --store, --standby starts another beside it"
+        raise PenstockError(f"a server runs on {folder} already", hint=hint)
+    client, info = _started(folder, options)
+    shown, url, leads = client.cluster(), _url(info), "nodes" in info
     if as_json:
-        print_json({"data": str(folder), "url": f"http://{address['host']}:{address['port']}", "cluster": shown})
+        role = {} if leads else {"role": "standby"}
+        print_json({"data": str(folder), "url": url, "cluster": shown, **role})
         return
-    typer.echo(f"Penstock is up at http://{address['host']}:{address['port']} (data in {folder})")
+    if not leads:
+        typer.echo(f"Penstock waits at {url} (data in {folder}), beside the server that leads")
+        return
+    typer.echo(f"Penstock is up at {url} (data in {folder})")
     typer.echo(f"{shown.nodes_ready} node(s), {shown.devices} device(s). Try: penstock run -- echo hello")
+
+
+def _store_options(folder: Path, store: str | None, *, standby: bool) -> dict[str, object]:
+    """Return what the server is told of its store: the address itself only in a file that it takes away.
+
+    Raises: InvalidInput when the address is none.
+    """
+    hide(store)
+    data = DataFolder(folder)
+    address = address_of(data.log, store, data.store_address)
+    if standby and not address.url:
+        raise InvalidInput(
+            "--standby needs a database that both servers use", hint="--store postgresql://HOST/DATABASE"
+        )
+    if not store:
+        return {}
+    folder.mkdir(parents=True, exist_ok=True)
+    given = folder / f"store.given-{os.getpid()}"
+    write_secret(given, store)
+    return {"store_file": str(given)}
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment without the store's address: agents and jobs would inherit it."""
+    return {name: value for name, value in os.environ.items() if name != "PENSTOCK_STORE"}
+
+
+def _url(info: dict[str, Any]) -> str:
+    host = f"[{info['host']}]" if ":" in info["host"] else info["host"]
+    return f"{'https' if info.get('tls') else 'http'}://{host}:{info['port']}"
 
 
 def running_client(folder: Path) -> Client | None:
@@ -59,16 +102,22 @@ def start(folder: Path, options: dict[str, object]) -> Client:
 
     Raises: PenstockError with what the server said when it did not come up.
     """
+    return _started(folder, options)[0]
+
+
+def _started(folder: Path, options: dict[str, object]) -> tuple[Client, dict[str, Any]]:
+    """Start a server; return a client and what it says of itself, once its nodes are ready or it waits for its turn."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "server.log"
     begin = path.stat().st_size if path.exists() else 0
     with path.open("ab") as log:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - this program itself
             [sys.executable, "-m", "penstock.wire", msgspec.json.encode(options).decode()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env=_environment(),
         )
     deadline = time.monotonic() + START_WAIT_S
     while time.monotonic() < deadline:
@@ -77,22 +126,36 @@ def start(folder: Path, options: dict[str, object]) -> Client:
                 log.seek(begin)
                 said = log.read().decode(errors="replace").strip()
             raise PenstockError(f"the server did not start:\n{said}", hint=f"its log is {path}")
-        client = running_client(folder)
-        if client is not None and _ready(folder, client):
+        info = _said_by(folder, process.pid)
+        client = running_client(folder) if info else None
+        if info and client is not None and ("nodes" not in info or _ready(info, client)):
             process.returncode = 0  # it outlives this command on purpose
-            return client
+            return client, info
         time.sleep(0.05)
     raise PenstockError("the server did not become ready in time", hint=f"its log is {path}")
 
 
-def _ready(folder: Path, client: Client) -> bool:
+def _said_by(folder: Path, pid: int) -> dict[str, Any]:
+    """Return what a server says of itself, with its `nodes` if it leads; {} while it says nothing."""
+    data = DataFolder(folder)
+    for path in (data.server_info, data.standby_info(pid)):
+        with contextlib.suppress(OSError, msgspec.DecodeError, KeyError):
+            info: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+            if info["pid"] == pid:
+                return info
+    return {}
+
+
+def _ready(info: dict[str, Any], client: Client) -> bool:
     """Return whether every node that this server runs is ready for work."""
-    wanted = set(msgspec.json.decode((folder / "server.json").read_bytes())["nodes"])
+    wanted = set(info["nodes"])
     return wanted <= {node.name for node in client.nodes() if node.state == "ready" and node.connected}
 
 
 def ensure(data: Path | None) -> Client:
     """Return a client of the running server; start an embedded one, and say so, where none runs."""
+    if data is None and remote():
+        return remote_client()
     folder = data_folder(data)
     client = running_client(folder)
     if client is None:
@@ -103,9 +166,13 @@ def ensure(data: Path | None) -> Client:
 
 def down(data: Path | None, *, as_json: bool) -> None:
     folder = DataFolder(data_folder(data))
+    waiting = waiting_servers(folder)
+    for each in waiting:  # before the leader: none of them is to take over
+        os.kill(each, signal.SIGTERM)
+    _wait(lambda: not waiting_servers(folder), "the servers that wait did not end")
     pid = _server_pid(folder)
     nodes = [name for name in known_nodes(folder) if agent_pid(folder, name) is not None]
-    if pid is None and not nodes:
+    if pid is None and not nodes and not waiting:
         raise ServerNotRunning(f"no server runs on {folder.root}", hint="nothing to end")
     if pid is not None:
         os.kill(pid, signal.SIGTERM)
@@ -114,9 +181,10 @@ def down(data: Path | None, *, as_json: bool) -> None:
         stop_agent(folder, name)
     _wait(lambda: not any(agent_pid(folder, n) for n in nodes), "some agents did not end")
     if as_json:
-        print_json({"server": pid, "agents": nodes})
+        print_json({"server": pid, "agents": nodes, **({"standbys": waiting} if waiting else {})})
     else:
-        typer.echo(f"ended the server and {len(nodes)} agent(s)")
+        beside = f", {len(waiting)} that waited beside it" if waiting else ""
+        typer.echo(f"ended the server{beside} and {len(nodes)} agent(s)")
 
 
 def _server_pid(folder: DataFolder) -> int | None:

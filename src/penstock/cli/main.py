@@ -7,7 +7,11 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
+from penstock.cli.access import quota, token, whoami
+from penstock.cli.admin import admin, apply
 from penstock.cli.importers import importing
+from penstock.cli.lease import lease, shell
+from penstock.cli.money import account, credit, invoice, ledger
 from penstock.cli.options import (
     ArrayOption,
     CpusOption,
@@ -26,6 +30,9 @@ from penstock.cli.options import (
     TenantOption,
     TimeLimitOption,
 )
+from penstock.cli.servers import certificates, down, up
+from penstock.cli.storing import backup, restore, verify
+from penstock.cli.usage import usage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -52,27 +59,10 @@ def top(
     """Nothing happens before a command is named."""
 
 
-@app.command()
-def up(
-    data: DataOption = None,
-    cluster: Annotated[Path | None, typer.Option(help="Cluster file (YAML): pools, tenants, queues, nodes.")] = None,
-    port: Annotated[int, typer.Option(help="Port of the API on loopback; 0 takes a free one.")] = 0,
-    foreground: Annotated[bool, typer.Option(help="Stay in this terminal.")] = False,
-    respawn: Annotated[bool, typer.Option(help="Start agents again when they die.")] = True,
-    json: JsonOption = False,
-) -> None:
-    """Start the server and the agents of this machine's nodes."""
-    from penstock.cli import lifecycle
-
-    lifecycle.up(data, cluster, port, foreground=foreground, respawn=respawn, as_json=json)
-
-
-@app.command()
-def down(data: DataOption = None, json: JsonOption = False) -> None:
-    """End the server and its agents; running jobs are stopped and go on when it is up again."""
-    from penstock.cli import lifecycle
-
-    lifecycle.down(data, as_json=json)
+_STORE = (up, down, certificates, backup, restore, verify)
+_TENANTS = (apply, quota, whoami, lease, shell, usage, account, credit, ledger)
+for _command in (*_STORE, *_TENANTS):
+    app.command()(_command)
 
 
 @app.command()
@@ -234,13 +224,14 @@ def drain(
     data: DataOption = None,
     off: Annotated[bool, typer.Option("--off", help="Open the node again.")] = False,
     evict: Annotated[bool, typer.Option(help="Ask running work to save and move.")] = False,
+    after: Annotated[str, typer.Option("--after", help="Ask work that still runs after this long, such as 2h.")] = "",
     reason: Annotated[str, typer.Option(help="Shown to everybody who asks why.")] = "",
     json: JsonOption = False,
 ) -> None:
     """Close a node for new work."""
     from penstock.cli import cluster
 
-    cluster.drain(data, node, on=not off, evict=evict, reason=reason, as_json=json)
+    cluster.drain(data, node, on=not off, evict=evict, after=after, reason=reason, as_json=json)
 
 
 @app.command()
@@ -422,6 +413,9 @@ def audit(
 
 
 app.add_typer(importing, name="import")
+app.add_typer(invoice, name="invoice")
+app.add_typer(token, name="token")
+app.add_typer(admin, name="admin")
 
 
 def main() -> None:

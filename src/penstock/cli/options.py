@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from penstock.core.errors import InvalidInput
+
 if TYPE_CHECKING:
     from penstock.client import Client
 
@@ -75,8 +77,28 @@ def data_folder(given: Path | None) -> Path:
 def client_of(data: Path | None) -> "Client":
     """Return a client of the running server, with the token in PENSTOCK_TOKEN if that is set.
 
-    Raises: ServerNotRunning.
+    PENSTOCK_URL names a server elsewhere, unless `--data` was given; PENSTOCK_CA the authorities to trust.
+
+    Raises: ServerNotRunning, InvalidInput, NotTrusted.
     """
     from penstock.client import Client
 
-    return Client.of(data_folder(data), token=os.environ.get("PENSTOCK_TOKEN"))
+    token = os.environ.get("PENSTOCK_TOKEN")
+    return remote_client() if data is None and remote() else Client.of(data_folder(data), token=token)
+
+
+def remote() -> bool:
+    """Return whether the environment names a server elsewhere."""
+    return bool(os.environ.get("PENSTOCK_URL"))
+
+
+def remote_client() -> "Client":
+    """Return a client of the server at PENSTOCK_URL. Raises: InvalidInput, NotTrusted."""
+    from penstock.client import Client
+
+    token = os.environ.get("PENSTOCK_TOKEN")
+    if not token:
+        raise InvalidInput("PENSTOCK_URL is set, but no token", hint="set PENSTOCK_TOKEN")
+    ca = os.environ.get("PENSTOCK_CA")
+    insecure = os.environ.get("PENSTOCK_INSECURE") == "1"
+    return Client.at(os.environ["PENSTOCK_URL"], token=token, ca=Path(ca) if ca else None, insecure=insecure)

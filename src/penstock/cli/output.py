@@ -15,14 +15,18 @@ EXIT_CODES: dict[str, int] = {
     "invalid_input": 2,
     "bad_import": 2,
     "bad_trace": 2,
+    "bad_certificate": 2,
     "conflict": 2,
+    "too_large": 2,
     "server_not_running": 3,
     "unauthenticated": 4,
     "forbidden": 4,
+    "not_trusted": 4,
     "not_found": 5,
     "store_full": 6,
     "store_unavailable": 6,
     "overloaded": 6,
+    "too_many_requests": 6,
     "already_running": 7,
 }
 """Exit code by error code; any other error is 1."""

@@ -1,16 +1,17 @@
 """A synchronous client: one kept-alive connection, answers as typed values, errors as exceptions."""
 
 import http.client
-import json
+import ssl
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from penstock.api import types as api
+from penstock.client.endpoints import Endpoint, NotTrusted, endpoint_of, parsed, running_on
 from penstock.core.errors import PenstockError
 from penstock.core.explain import Explanation
 from penstock.core.model.events import Record
@@ -36,15 +37,32 @@ class ApiProblem(PenstockError):
 
 
 class Client:
-    """Talks to one server. Not for use by several threads at once.
+    """Talks to one server, or to another of the same cluster that it knows of. Not for several threads at once.
+
+    It goes elsewhere when a server refuses the connection, or says that another leads: of a data folder it knows all
+    servers that run on it, of an address those that were named with it.
 
     Args:
         host, port: where the server listens.
         token: sent as bearer token.
+        security: speak TLS with these settings; None speaks plain HTTP.
+        server_name: what the certificate has to be for, where that is not `host`.
     """
 
-    def __init__(self, host: str, port: int, token: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._host, self._port, self._token, self._timeout_s = host, port, token, timeout_s
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        token: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        security: ssl.SSLContext | None = None,
+        server_name: str = "",
+    ) -> None:
+        self._token, self._timeout_s = token, timeout_s
+        self._at = Endpoint(host, port, security, server_name)
+        self._others: list[Endpoint] = []
+        self._data: Path | None = None
         self._connection: http.client.HTTPConnection | None = None
         self._log_offset = 0
 
@@ -52,20 +70,37 @@ class Client:
     def of(cls, data: Path, *, token: str | None = None) -> "Client":
         """Return a client of the server that runs on the data folder `data`.
 
-        Raises: ServerNotRunning.
+        Over TLS it trusts the authorities of that folder, or those in the file that PENSTOCK_CA names.
+
+        Raises: ServerNotRunning; NotTrusted when the authorities' file cannot be read.
         """
-        try:
-            info = json.loads((data / "server.json").read_bytes())
-            host, port = info["host"], info["port"]
-        except (OSError, ValueError, KeyError) as error:
-            hint = "start one: penstock up"
-            raise ServerNotRunning(f"no server runs on {data}", hint=hint) from error
+        found = running_on(data)
+        if not found:
+            raise ServerNotRunning(f"no server runs on {data}", hint="start one: penstock up")
         if token is None:
             try:
                 token = (data / "token").read_text(encoding="ascii").strip()
             except OSError as error:
                 raise PenstockError(f"the token {data / 'token'} cannot be read: {error.strerror}") from error
-        return cls(host, port, token)
+        host, port, security, name = endpoint_of(found[0])
+        client = cls(host, port, token, security=security, server_name=name)
+        client._data = data
+        return client
+
+    @classmethod
+    def at(cls, url: str, *, token: str, ca: Path | None = None, insecure: bool = False) -> "Client":
+        """Return a client of the server at an address such as `https://penstock.example.org:8443`.
+
+        Args:
+            url: several addresses, separated by commas, are servers of one cluster: whichever leads is asked.
+            ca: file of the authorities to trust; by default those that the system trusts.
+            insecure: send the token over plain HTTP, too, where others can read it.
+        Raises: InvalidInput for an address that cannot be used; NotTrusted when `ca` cannot be read.
+        """
+        first, *others = [parsed(each.strip(), ca, insecure=insecure) for each in url.split(",")]
+        client = cls(first.host, first.port, token, security=first.security)
+        client._others = [first, *others]
+        return client
 
     # Jobs.
 
@@ -123,8 +158,12 @@ class Client:
     def nodes(self) -> list[api.NodeView]:
         return self._call("GET", "/nodes", api.NodeList).nodes
 
-    def drain(self, node: str, *, on: bool = True, evict: bool = False, reason: str = "") -> None:
-        query = {"on": str(on).lower(), "evict": str(evict).lower(), "reason": reason}
+    def drain(
+        self, node: str, *, on: bool = True, evict: bool = False, reason: str = "", evict_after_ms: int = 0
+    ) -> None:
+        """Close a node, or open it; with `evict` what runs there is asked to move, or after so long."""
+        query: dict[str, Any] = {"on": str(on).lower(), "evict": str(evict).lower(), "reason": reason}
+        query["evict_after"] = evict_after_ms
         self._call("POST", f"/nodes/{quote(node, safe='')}/drain", api.DoneAnswer, query=query)
 
     def queues(self) -> list[api.QueueView]:
@@ -142,13 +181,79 @@ class Client:
         """Return what moving jobs would gain; nothing moves."""
         return self._call("GET", "/defrag", api.DefragList)
 
-    def usage(self) -> list[api.UsageView]:
-        return self._call("GET", "/usage", api.UsageList).tenants
+    def usage(self, by: str = "tenant", **query: Any) -> api.UsageList:
+        """Return what was held and used; `since` and `until` are times with their offset."""
+        return self._call("GET", "/usage", api.UsageList, query={"by": by, **query})
+
+    def usage_table(self, kind: str, by: str = "tenant", **query: Any) -> bytes:
+        """Return the same as csv or parquet."""
+        return self._request("GET", "/usage", query={"by": by, "format": kind, **query})
 
     def bills(self, tenant: str = "", month: str = "") -> api.BillList:
         """Return what tenants owe for a month such as `2026-11`, by default for the present one."""
         wanted = {"tenant": tenant, "month": month}
         return self._call("GET", "/bill", api.BillList, query={name: text for name, text in wanted.items() if text})
+
+    # Money.
+
+    def accounts(self, tenant: str = "") -> api.AccountList:
+        return self._call("GET", "/accounts", api.AccountList, query={"tenant": tenant} if tenant else None)
+
+    def add_credit(self, tenant: str, credit: Mapping[str, Any]) -> api.MoneyAnswer:
+        """Add a credit: amount, reference, kind, expires, note. The same reference again changes nothing."""
+        return self._call("POST", f"/accounts/{quote(tenant, safe='')}/credits", api.MoneyAnswer, body=credit)
+
+    def journal(self, tenant: str = "", after: int = 0) -> api.Journal:
+        """Return the ledger's entries after a record."""
+        query = {"after": after, "limit": 10_000, **({"tenant": tenant} if tenant else {})}
+        return self._call("GET", "/ledger", api.Journal, query=query)
+
+    def invoices(self, tenant: str = "") -> api.InvoiceList:
+        return self._call("GET", "/invoices", api.InvoiceList, query={"tenant": tenant} if tenant else None)
+
+    def invoice_document(self, number: str, kind: str, language: str = "en") -> bytes:
+        """Return an invoice as json, html, pdf or csv."""
+        query = {"format": kind, "language": language}
+        return self._request("GET", f"/invoices/{quote(number, safe='')}", query=query)
+
+    def issue_invoice(self, tenant: str) -> api.MoneyAnswer:
+        return self._call("POST", "/invoices", api.MoneyAnswer, body={"tenant": tenant})
+
+    def pay_invoice(self, number: str, amount: str, reference: str) -> api.MoneyAnswer:
+        body = {"amount": amount, "reference": reference}
+        return self._call("POST", f"/invoices/{quote(number, safe='')}/payments", api.MoneyAnswer, body=body)
+
+    def correct_invoice(self, number: str, reason: str, amount: str | None = None) -> api.MoneyAnswer:
+        """Issue a credit note for an amount before tax, or for all that is left of an invoice."""
+        body = {"reason": reason, "amount": amount}
+        return self._call("POST", f"/invoices/{quote(number, safe='')}/corrections", api.MoneyAnswer, body=body)
+
+    # What is declared.
+
+    def quotas(self) -> api.QuotaList:
+        return self._call("GET", "/quotas", api.QuotaList)
+
+    def config(self) -> api.ConfigView:
+        return self._call("GET", "/config", api.ConfigView)
+
+    def configure(self, change: Mapping[str, Any]) -> api.ConfigPlan:
+        """Plan or apply a change: config (a whole cluster file), set, remove, base, dry_run."""
+        return self._call("POST", "/config", api.ConfigPlan, body=change)
+
+    # Access.
+
+    def me(self) -> api.Me:
+        return self._call("GET", "/me", api.Me)
+
+    def create_token(self, wanted: Mapping[str, Any]) -> api.TokenMade:
+        """Make a token: user, level, tenants, days, note."""
+        return self._call("POST", "/tokens", api.TokenMade, body=wanted)
+
+    def tokens(self) -> list[api.TokenView]:
+        return self._call("GET", "/tokens", api.TokenList).tokens
+
+    def revoke_token(self, token_id: str) -> None:
+        self._call("DELETE", f"/tokens/{quote(token_id, safe='')}", api.DoneAnswer)
 
     def events(self, after: int = 0, limit: int = 10_000) -> list[Record]:
         return self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
@@ -197,26 +302,71 @@ class Client:
             payload = msgspec.json.encode(body)
             sent["Content-Type"] = "application/json"
         repeatable = method == "GET" or "Idempotency-Key" in sent
-        status, data = self._exchange(method, url, payload, sent, tries=2 if repeatable else 1)
+        status, data = self._anywhere(method, url, payload, sent, tries=2 if repeatable else 1)
         if status >= 400:
             raise _problem(status, data)
         return data
+
+    def _anywhere(
+        self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, tries: int
+    ) -> tuple[int, bytes]:
+        """Return status and answer of this server, or of another where this one has surely done nothing."""
+        tried: set[tuple[str, int]] = set()
+        while True:
+            tried.add(self._at[:2])
+            try:
+                status, data = self._exchange(method, url, payload, headers, tries=tries)
+            except ServerNotRunning as error:
+                silent = tries > 1 and isinstance(error.__cause__, TimeoutError)  # it may have done it: repeated only
+                if not (silent or isinstance(error.__cause__, ConnectionRefusedError)) or not self._go_elsewhere(tried):
+                    raise
+                continue
+            if status == 503:
+                details = _problem(status, data).details
+                if details.code == "not_leader" and self._go_elsewhere(tried, details.leader):
+                    continue
+            return status, data
+
+    def _go_elsewhere(self, tried: set[tuple[str, int]], leader: str = "") -> bool:
+        """Turn to a server that has not been tried, the one that leads first; return whether there is one."""
+        known = [endpoint_of(info) for info in running_on(self._data)] if self._data else []
+        known += [*self._leading(leader), *self._others]
+        found = next((endpoint for endpoint in known if endpoint[:2] not in tried), None)
+        if found is None:
+            return False
+        self.close()
+        self._at = found
+        return True
+
+    def _leading(self, url: str) -> list[Endpoint]:
+        """Return where a server says that the leader is; never in the clear when this one speaks TLS."""
+        parts = urlsplit(url)
+        if not parts.hostname or not parts.port or (parts.scheme == "https") != (self._at.security is not None):
+            return []
+        return [Endpoint(parts.hostname, parts.port, self._at.security)]
 
     def _exchange(
         self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, tries: int
     ) -> tuple[int, bytes]:
         for left in reversed(range(tries)):
             if self._connection is None:
-                self._connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+                self._connection = self._connected()
             try:
                 self._connection.request(method, url, payload, dict(headers))
                 response = self._connection.getresponse()
                 self._log_offset = int(response.headers.get("X-Penstock-Offset", "0"))
                 return response.status, response.read()
+            except ssl.SSLCertVerificationError as error:
+                self.close()
+                where = str(self._at)
+                hint = "PENSTOCK_CA names the file of the authorities to trust: certificates/trusted.pem of the server"
+                raise NotTrusted(
+                    f"the server at {where} cannot be trusted: {error.verify_message}", hint=hint
+                ) from error
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                if not left:
-                    where, why = f"{self._host}:{self._port}", str(error) or type(error).__name__
+                if not left or isinstance(error, TimeoutError):
+                    where, why = str(self._at), str(error) or type(error).__name__
                     text = f"the server at {where} does not answer: {why}"
                     raise ServerNotRunning(text, hint="penstock up starts one") from error
             except BaseException:
@@ -224,10 +374,28 @@ class Client:
                 raise
         raise AssertionError("a last try returns or raises")
 
+    def _connected(self) -> http.client.HTTPConnection:
+        host, port, security, name = self._at
+        if security is None:
+            return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+        return _Secure(host, port, timeout_s=self._timeout_s, security=security, name=name or host)
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class _Secure(http.client.HTTPConnection):
+    """A connection by TLS, whose certificate may be for another name than that of the address."""
+
+    def __init__(self, host: str, port: int, *, timeout_s: float, security: ssl.SSLContext, name: str) -> None:
+        super().__init__(host, port, timeout=timeout_s)
+        self._security, self._name = security, name
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock = self._security.wrap_socket(self.sock, server_hostname=self._name)
 
 
 def _problem(status: int, data: bytes) -> ApiProblem:

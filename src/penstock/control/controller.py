@@ -1,28 +1,37 @@
 """The controller: decides requests in groups, commits them, folds them, and says what orders follow.
 
 One thread calls it. It holds no truth of its own: everything but the leases is a fold of the log, and after a
-failed commit the fold is made anew from the log, by the same code as at a start.
+failed commit the fold is made anew from the log, by the same code as at a start. Beside another that leads it only
+follows: it folds what that one commits.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import assert_never
 
 import msgspec
 
 from penstock import __version__
 from penstock.control import messages as msg
+from penstock.control.finished import finished_row
+from penstock.control.hearing import heard
 from penstock.control.inspection import Inspections
 from penstock.control.pulse import Pulses
 from penstock.core import invariants
-from penstock.core.errors import InvalidInput, StaleEpoch, StoreError
+from penstock.core.errors import InvalidInput, Problem, StaleEpoch, StoreError
 from penstock.core.faults import planted
-from penstock.core.lifecycle import orders, reports, requests
+from penstock.core.lifecycle import money, orders, reports, requests, tokens
+from penstock.core.lifecycle.draining import drain
+from penstock.core.lifecycle.money import MoneyRequest
+from penstock.core.lifecycle.tokens import TokenRequest
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, QueueName, TenantName, UserName
 from penstock.core.model.jobs import Job, JobState
 from penstock.core.plan import Plan
+from penstock.core.policy import digest
 from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.predict.runtime import JobFeatures
 from penstock.core.snapshot import Snapshot, take_snapshot
@@ -31,6 +40,8 @@ from penstock.core.waking import wakes
 from penstock.ports import Clock, EventStore, FinishedJob
 
 SNAPSHOT_EVERY_RECORDS = 50_000
+FOLLOW_MAX = 10_000
+"""Records folded in one step while another controller leads."""
 HISTORY_JOBS = 10_000
 """Finished jobs whose run times are looked up at a start, the latest."""
 CHECK_WAIT_MS = 90_000
@@ -76,14 +87,45 @@ class Controller:
         self._check_asked: dict[NodeName, int] = {}
         self._confirmed_ms = 0
         self._snapshot_seq = 0
+        self.behind = False
+        """A commit failed, and the log could not be read since: the state may hold what is not in the log."""
+        self._durable_seq = 0
+        self._found: list[ev.Record] = []
+        """Records of commits that had seemed to fail: in the log, and told to nobody yet."""
 
-    def open(self, config: ClusterConfig | None = None) -> None:
+    @property
+    def leads(self) -> bool:
+        """Whether this controller has begun a term."""
+        return self.epoch > 0
+
+    def follow(self) -> tuple[ev.Record, ...]:
+        """Fold what another controller has committed since the last call, and return it; the first call folds all.
+
+        Raises: StoreError when the log cannot be read.
+        """
+        if not self._durable_seq:
+            self._load()
+        records = tuple(islice(self._store.tail(self.state.seq), FOLLOW_MAX))
+        for record in records:
+            self.state.apply(record)
+        self._durable_seq = self.state.seq
+        return records
+
+    def open(self, config: ClusterConfig | None = None) -> tuple[ev.Record, ...]:
         """Begin a term: fence older controllers, fold the log, grant every known node a fresh lease.
 
+        Returns: the records that this has added to the log.
         Raises: StoreError when the log cannot be read or written; InvalidInput when `config` lacks what live jobs use.
         """
-        self.epoch = self._store.acquire_epoch()
-        self._load()
+        epoch = self._store.acquire_epoch()
+        if self._durable_seq and not self.leads:
+            while self.follow():
+                pass
+            self._leases = {}
+            self._begin(self.state)
+        else:
+            self._load()
+        self.epoch = epoch
         tx = Transaction(self.state, self._clock.unix_ms())
         tx.emit(ev.LeaderElected(self.epoch, self._name, __version__))
         if config is not None and config != self.state.config:
@@ -93,14 +135,30 @@ class Controller:
                     f"the cluster file cannot be taken over: {len(problems)} problem(s)", problems=problems
                 )
             tx.emit(ev.ConfigChanged(config, UserName("server")))
-        self._commit(tx)
+        try:
+            self._commit(tx)
+        except StoreError:
+            self.behind = True
+            raise
+        return tuple(tx.records)
 
     def _load(self) -> None:
+        """Fold the log; nothing is changed when it cannot be read."""
         image, tail = self._store.load()
-        self.state = State.from_image(image) if image else State()
-        self._snapshot_seq = self.state.seq
+        state = State.from_image(image) if image else State()
+        snapshot_seq = state.seq
+        found = []
         for record in tail:
-            self.state.apply(record)
+            state.apply(record)
+            if record.seq > self._durable_seq > 0:
+                found.append(record)
+        self._snapshot_seq = snapshot_seq
+        self._found += found
+        self._begin(state)
+
+    def _begin(self, state: State) -> None:
+        """Go on from a state that is what the log says."""
+        self.state, self._durable_seq, self.behind = state, state.seq, False
         self._forecaster = None
         self._pulses.learn(self.state, self._clock.monotonic_ms())
         self.last_plan = None
@@ -118,10 +176,16 @@ class Controller:
     def handle(self, group: Sequence[msg.Request]) -> Handled:
         """Decide and commit a group; the replies may be given once this returns.
 
-        When the commit fails, every reply is `Failed` and the state is what the log says.
+        When the commit fails, every reply is `Failed`; the state is what the log says, or `behind` is set, and the log
+        is read before anything else is decided. What had seemed to fail may be in the log all the same.
 
         Raises: StaleEpoch when another controller has taken over; BrokenInvariant.
         """
+        if self.behind:
+            try:
+                self._load()
+            except StoreError as error:
+                return self._failed(group, error)
         tx = Transaction(self.state, self._clock.unix_ms(), self.reached)
         self.ending = tx.finished
         replies = [self._decide(tx, request) for request in group]
@@ -131,12 +195,8 @@ class Controller:
         except StaleEpoch:
             raise
         except StoreError as error:
-            self._load()
-            self.ending = ()
-            if planted("answer_before_commit"):
-                return Handled(tuple(replies), (), ())
-            failed = msg.Failed(error.code, error.message, error.hint)
-            return Handled((failed,) * len(group), (), ())
+            handled = self._failed(group, error)
+            return Handled(tuple(replies), (), ()) if planted("answer_before_commit") else handled
         self.ending = ()
         if not self.wants_cycle:
             self.wants_cycle = any(wakes(record.event, self.state, self.last_plan) for record in tx.records)
@@ -152,7 +212,18 @@ class Controller:
             elif isinstance(request, msg.TimePassed):
                 fresh += self._inspections.orders(self.state, self._clock.monotonic_ms())
                 fresh += self._checks()
-        return Handled(tuple(replies), tuple(fresh), tuple(tx.records))
+        found, self._found = self._found, []
+        return Handled(tuple(replies), tuple(fresh), (*found, *tx.records))
+
+    def _failed(self, group: Sequence[msg.Request], error: StoreError) -> Handled:
+        """Fold the log anew, if it can be read, and return the answers to a group of which nothing was done."""
+        self.behind, self.wants_cycle = True, False
+        with contextlib.suppress(StoreError):
+            self._load()
+        self.ending = ()
+        found, self._found = self._found, []
+        failed = msg.Failed(error.code, error.message, error.hint)
+        return Handled((failed,) * len(group), (), tuple(found))
 
     def _forecast(self, tx: Transaction) -> None:
         """Say how long jobs are expected to run, where the group or the time that has passed changed that.
@@ -178,9 +249,9 @@ class Controller:
         if tx.records or due:
             if self._check:
                 invariants.require(self.state)
-            finished = [_finished_row(job, record) for job, record in tx.finished]
+            finished = [finished_row(job, record) for job, record in tx.finished]
             self._store.append(tx.records, finished, self.epoch)
-            self._confirmed_ms = now_ms
+            self._confirmed_ms, self._durable_seq = now_ms, self.state.seq
 
     def _decide(self, tx: Transaction, request: msg.Request) -> msg.Reply:
         match request:
@@ -192,16 +263,19 @@ class Controller:
                 problem = requests.may_ask_checkpoint(self.state, request.job_id)
                 return requests.Refusal("conflict", (problem,)) if problem else msg.Done()
             case msg.Drain():
-                found = requests.drain(
-                    tx, request.node, on=request.on, by=request.by, reason=request.reason, evict=request.evict
+                return msg.Done(
+                    drain(
+                        tx,
+                        request.node,
+                        on=request.on,
+                        by=request.by,
+                        reason=request.reason,
+                        evict=request.evict,
+                        evict_at_ms=request.evict_at_ms,
+                    )
                 )
-                return msg.Done(found)
             case msg.Configure():
-                refused = requests.config_problems(self.state, request.config, tx.now_ms)
-                if refused:
-                    return requests.Refusal("conflict", tuple(refused))
-                tx.emit(ev.ConfigChanged(request.config, request.by))
-                return msg.Done()
+                return self._configure(tx, request)
             case msg.Hello():
                 return self._hello(tx, request)
             case reports.NodeReport():
@@ -221,7 +295,22 @@ class Controller:
             case msg.NoteEstimates():
                 return msg.Done(requests.note_estimates(tx, request.made_ms, request.estimates))
             case _:
-                assert_never(request)
+                if isinstance(request, MoneyRequest):
+                    return money.decide(tx, request)
+                if not isinstance(request, TokenRequest):
+                    assert_never(request)
+                return tokens.decide(tx, request)
+
+    def _configure(self, tx: Transaction, request: msg.Configure) -> msg.Reply:
+        refused = requests.config_problems(self.state, request.config, tx.now_ms)
+        if request.base not in ("", digest(self.state.config)):
+            text = "what is declared has changed since this was planned"
+            refused.append(Problem("changed_since", "base", text, request.base, "plan it again"))
+        if refused:
+            return requests.Refusal("conflict", tuple(refused))
+        if request.config != self.state.config:
+            tx.emit(ev.ConfigChanged(request.config, request.by))
+        return msg.Done()
 
     def _outcomes(self, request: requests.Submit) -> Mapping[JobId, JobState]:
         """Look up how dependencies ended that have left the state."""
@@ -248,6 +337,7 @@ class Controller:
         if report.seq <= lease.last_seq:
             return msg.ReportTaken(report.seq, ())
         lease.last_seq = report.seq
+        report = heard(self.state, report)
         lease.deadline_ms = self._clock.monotonic_ms() + self.state.config.settings.lease_ttl_ms
         for seen in report.progress:
             if seen.kind == "progress":
@@ -308,37 +398,10 @@ class Controller:
 
     def snapshot_due(self) -> bool:
         """Return whether enough was logged since the last stored snapshot to be worth a new one."""
-        return self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_RECORDS
+        return not self.behind and self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_RECORDS
 
     def snapshot_taken(self) -> None:
         self._snapshot_seq = self.state.seq
-
-
-def _finished_row(job: Job, record: ev.Record) -> FinishedJob:
-    event = record.event
-    assert isinstance(event, ev.JobFinished)
-    return FinishedJob(
-        id=job.id,
-        name=job.spec.name,
-        tenant=job.spec.tenant,
-        queue=job.spec.queue,
-        user=job.user,
-        state=event.state,
-        reason=event.reason,
-        submitted_ms=job.submitted_ms,
-        started_ms=job.first_started_ms,
-        finished_ms=record.time_ms,
-        attempts=job.last_attempt,
-        preemptions=job.preemptions,
-        replicas=job.spec.ask.replicas,
-        devices=job.spec.ask.device_total,
-        priority=job.spec.priority,
-        step=job.progress.step,
-        exit=event.exit,
-        array_id=job.array_id,
-        array_index=job.array_index,
-        nodes=job.last_nodes,
-    )
 
 
 def past_run(job: FinishedJob) -> PastRun:

@@ -4,20 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
 from penstock.control.calendar import zone_problem
 from penstock.core.clusterfile import ClusterFile, parse_cluster
+from penstock.core.declare import declaration
 from penstock.core.errors import InvalidInput, Problem, nearest
 from penstock.core.model.cluster import ClusterConfig
 from penstock.extensions import installed_policies
-from penstock.imports import Imported, to_cluster_file
 
-SECTIONS = {"queue": "queues", "pool": "pools", "tenant": "tenants", "setting": "settings"}
-"""Sections of a cluster file in the singular, as people name one entry of them."""
-NOT_WRITTEN = ("reservations", "candidates", "billing")
-"""What a configuration has that is not written out to be changed: it stays as it is."""
+ENTRIES = ("pools", "tenants", "users", "queues", "reservations")
+"""Sections of a cluster file that have entries with names."""
+SECTIONS = {"setting": "settings", **{name.removesuffix("s"): name for name in ENTRIES}}
+"""Sections in the singular, as people name one entry of them."""
 
 
 def read_cluster_file(path: Path) -> ClusterFile:
@@ -37,6 +36,17 @@ def read_cluster_file(path: Path) -> ClusterFile:
     return parsed
 
 
+def cluster_config(raw: object) -> ClusterConfig:
+    """Return the configuration that plain data in the words of a cluster file declares.
+
+    Raises: InvalidInput naming every problem.
+    """
+    parsed, problems = _parsed(raw)
+    if problems:
+        raise InvalidInput(f"the cluster file has {len(problems)} problem(s)", problems=problems)
+    return parsed.config
+
+
 def _parsed(raw: object) -> tuple[ClusterFile, list[Problem]]:
     """Check a cluster file with what only this machine knows: its policies and time zones."""
     parsed, problems = parse_cluster(raw, installed_policies())
@@ -44,30 +54,53 @@ def _parsed(raw: object) -> tuple[ClusterFile, list[Problem]]:
     return parsed, [*problems, unknown] if unknown is not None else problems
 
 
-def with_changes(config: ClusterConfig, changes: Sequence[str]) -> ClusterConfig:
-    """Return `config` with fields of the cluster file set.
+def with_changes(
+    config: ClusterConfig, changes: Sequence[str], *, add: Sequence[str] = (), remove: Sequence[str] = ()
+) -> ClusterConfig:
+    """Return `config` with entries taken away and added, and then fields of the cluster file set.
 
     Args:
         changes: PATH=VALUE in the words of a cluster file, such as `queue.research.max.devices=16`,
             `pools.default.backfill=strict`, `settings.starvation_after=2h` or `root_policy=fifo`. An empty value takes
             the field away.
-    Raises: InvalidInput naming what is not there, or what the cluster file would not allow.
+        add: new entries such as `user.ann`, which the changes may say more of.
+        remove: entries such as `queue.research`.
+    Raises: InvalidInput naming what is not there, what is there already, or what the cluster file would not allow.
     """
-    if not changes:
+    if not (changes or add or remove):
         return config
-    raw = yaml.safe_load(to_cluster_file(Imported((), config, ())))
+    raw = declaration(config)
+    for path in remove:
+        entries, name, kind = _entry(raw, path)
+        if name not in _names(entries):
+            raise _bad(path, f"there is no {kind} '{name}'", nearest(name, _names(entries)))
+        entries[:] = [entry for entry in entries if entry["name"] != name]
+    for path in add:
+        entries, name, kind = _entry(raw, path)
+        if name in _names(entries):
+            raise _bad(path, f"there is a {kind} '{name}' already")
+        entries.append({"name": name})
     for change in changes:
         path, equals, value = change.partition("=")
-        if path.split(".")[0] in NOT_WRITTEN and "." in path:
-            raise _bad(change, f"fields of {path.split('.')[0]} cannot be set one by one")
         if not equals:
             raise _bad(change, "expected PATH=VALUE, such as queue.research.max.devices=16")
         _set(raw, change, path.split("."), yaml.safe_load(value) if value else None)
     parsed, problems = _parsed(raw)
     if problems:
-        raise InvalidInput(f"{', '.join(changes)}: {len(problems)} problem(s)", problems=problems)
-    kept = {name: getattr(config, name) for name in NOT_WRITTEN if name not in raw}
-    return msgspec.structs.replace(parsed.config, **kept)
+        said = ", ".join([*remove, *add, *changes])
+        raise InvalidInput(f"{said}: {len(problems)} problem(s)", problems=problems)
+    return parsed.config
+
+
+def _entry(raw: dict[str, Any], path: str) -> tuple[list[dict[str, Any]], str, str]:
+    """Return the list that an entry such as `user.ann` belongs to, its name, and what it is."""
+    kind, _, name = path.partition(".")
+    section = SECTIONS.get(kind, kind)
+    if section not in ENTRIES or not name:
+        raise _bad(path, f"expected an entry such as user.ann, one of {', '.join(ENTRIES)}")
+    found = raw.setdefault(section, [])
+    assert isinstance(found, list), "entries have names"
+    return found, name, kind
 
 
 def _set(raw: dict[str, Any], change: str, path: Sequence[str], value: object) -> None:
@@ -96,5 +129,5 @@ def _names(entries: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _bad(change: str, what: str, hint: str = "") -> InvalidInput:
-    problem = Problem("invalid_value", "set", f"set is '{change}': {what}", change, hint)
+    problem = Problem("invalid_value", "set", f"'{change}': {what}", change, hint)
     return InvalidInput(problem.message, problems=(problem,))

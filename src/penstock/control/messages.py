@@ -2,9 +2,11 @@
 
 import msgspec
 
+from penstock.core.lifecycle.money import MoneyDone, MoneyRequest
 from penstock.core.lifecycle.orders import Order
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
+from penstock.core.lifecycle.tokens import TokenDone, TokenRequest
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
@@ -31,11 +33,14 @@ class Drain(msgspec.Struct, frozen=True):
     by: UserName
     reason: str = ""
     evict: bool = False
+    evict_at_ms: int = 0
 
 
 class Configure(msgspec.Struct, frozen=True):
     config: ClusterConfig
     by: UserName
+    base: str = ""
+    """Digest of the configuration that it is a change of; empty: of any."""
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -85,6 +90,8 @@ Request = (
     | CommitPlan
     | TakeImage
     | NoteEstimates
+    | MoneyRequest
+    | TokenRequest
 )
 
 
@@ -126,6 +133,8 @@ class Failed(msgspec.Struct, frozen=True):
     code: str
     message: str
     hint: str = ""
+    leader: str = ""
+    """Address of the server to ask instead, when `code` is `not_leader`."""
 
 
-Reply = Submitted | Refusal | Done | Welcome | ReportTaken | PlanCommitted | ImageTaken | Failed
+Reply = Submitted | Refusal | Done | Welcome | ReportTaken | PlanCommitted | ImageTaken | MoneyDone | TokenDone | Failed

@@ -1,6 +1,7 @@
 """The live driver of the control loop: one thread that commits, one that plans.
 
 A long cycle never holds up a commit: the planner works on a snapshot, and its plan comes back as one more request.
+Where several servers share a log, the thread that commits follows whoever leads until this server does.
 """
 
 import logging
@@ -10,12 +11,13 @@ from collections.abc import Callable, Sequence
 
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
+from penstock.control.standby import Standby
 from penstock.core.choose.candidates import Chooser
-from penstock.core.errors import PenstockError, StoreError
+from penstock.core.errors import PenstockError, StaleEpoch, StoreError
 from penstock.core.extension import Policies
 from penstock.core.model.events import Record
 from penstock.core.snapshot import Snapshot
-from penstock.ports import Clock, Engine, EventStore
+from penstock.ports import Clock, Engine, EventStore, Seat
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +57,12 @@ class ControlService:
         on_records: OnRecords | None = None,
         on_fault: OnFault,
         policies: Policies | None = None,
+        seat: Seat | None = None,
+        on_lead: Callable[[], None] = lambda: None,
     ) -> None:
         self.controller = controller
         self.policies = policies
+        self._seat, self._on_lead = seat, on_lead
         self._store, self._engine, self._clock = store, engine, clock
         self._deliver, self._on_records, self._on_fault = deliver, on_records, on_fault
         self._inbox: queue.SimpleQueue[tuple[msg.Request, OnReply | None] | None] = queue.SimpleQueue()
@@ -70,6 +75,11 @@ class ControlService:
             threading.Thread(target=self._guarded, args=(self._commit_loop,), name="penstock-control"),
             threading.Thread(target=self._guarded, args=(self._plan_loop,), name="penstock-planner", daemon=True),
         ]
+
+    @property
+    def leader(self) -> str:
+        """Address of the server that leads, as far as is known; '' where there is only one, or this one does."""
+        return "" if self._seat is None or self.controller.leads else self._seat.leader()
 
     def start(self) -> None:
         for thread in self._threads:
@@ -96,10 +106,17 @@ class ControlService:
         try:
             loop()
         except BaseException as error:  # noqa: BLE001 - the top of the loop: a broken invariant stops the process
-            log.critical("control loop stopped", extra={"error": repr(error)})
+            level = logging.WARNING if isinstance(error, StaleEpoch) else logging.CRITICAL
+            log.log(level, "control loop stopped", extra={"error": repr(error)})
             self._on_fault(error)
 
     def _commit_loop(self) -> None:
+        if self._seat is not None:
+            if not self.controller.leads:
+                if not self._stand_by(Standby(self.controller, self._seat, self._clock)):
+                    return
+                self._on_lead()
+            self._seat.hold(self.controller.epoch, self._on_fault)
         next_tick_ms = self._clock.monotonic_ms() + TICK_MS
         while True:
             wake_ms = min(next_tick_ms, self._next_cycle_ms) if self._may_gather() else next_tick_ms
@@ -131,8 +148,28 @@ class ControlService:
             return group, False
         return group, True
 
+    def _stand_by(self, standby: Standby) -> bool:
+        """Follow whoever leads; return True once this server does, False when it is to end before."""
+        while True:
+            group, ending = self._collect(max(1, standby.wait_ms()) / 1000)
+            pairs = [(on, standby.answer(request)) for request, on in group if on is not None]
+            if pairs:
+                self._deliver(pairs)
+            if ending:
+                return False
+            records = standby.look()
+            if records and self._on_records is not None:
+                self._on_records(records)
+            if self.controller.leads and not self.controller.behind:
+                return True
+
     def _run(self, group: Sequence[tuple[msg.Request, OnReply | None]]) -> None:
+        was_behind = self.controller.behind
         handled = self.controller.handle([request for request, _ in group])
+        if self.controller.behind != was_behind:
+            log.warning(
+                "the log is there again" if was_behind else "the log is away: nothing is decided until it is back"
+            )
         for request, _ in group:
             if isinstance(request, msg.CommitPlan):
                 self._planning = False
@@ -160,7 +197,7 @@ class ControlService:
             self._inbox.put((msg.CommitPlan(decided), None))
 
     def _save_snapshot(self) -> None:
-        if self._saver is not None and self._saver.is_alive():
+        if self.controller.behind or (self._saver is not None and self._saver.is_alive()):
             return
         image = self.controller.state.image()
         self.controller.snapshot_taken()

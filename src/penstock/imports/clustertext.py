@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from penstock.core.amounts import MILLI, exact_duration, exact_size
+from penstock.core.amounts import exact_size
+from penstock.core.declare import declaration, number
 from penstock.core.model import cluster as c
 from penstock.core.model.resources import Device
 from penstock.imports.model import Imported
@@ -20,16 +21,7 @@ def to_cluster_file(imported: Imported) -> str:
     capacity, place and labels of the real ones, so that plans can be tried without them; a node with devices of
     several models has all of the most frequent one, and a comment says so.
     """
-    config, default = imported.config, c.ClusterConfig()
-    document: dict[str, Any] = {}
-    if config.root_policy != default.root_policy:
-        document["root_policy"] = config.root_policy
-    document["pools"] = [_pool(pool) for pool in config.pools]
-    document["tenants"] = [_without_empty({"name": t.name, "description": t.description}) for t in config.tenants]
-    document["queues"] = [_queue(queue) for queue in config.queues]
-    settings = _settings(config.settings)
-    if settings:
-        document["settings"] = settings
+    document = declaration(imported.config)
     names = Names()
     nodes = [_node(node, names.plain(node.name)) for node in imported.nodes]
     if nodes:
@@ -46,78 +38,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _without_empty(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value not in ("", None, {}, ())}
-
-
-def _number(milli: int) -> int | float:
-    """Return thousandths as the number whose shortest text is exact."""
-    return milli // MILLI if milli % MILLI == 0 else milli / MILLI
-
-
-def _quota(quota: c.Quota) -> dict[str, Any]:
-    return {name: _amount(name, amount) for name, amount in quota}
-
-
-def _amount(resource: str, amount: int) -> str | float:
-    if resource == "memory":
-        return exact_size(amount)
-    return amount if resource == "jobs" else _number(amount)
-
-
-def _pool(pool: c.Pool) -> dict[str, Any]:
-    default = c.Pool(pool.name)
-    found: dict[str, Any] = {"name": str(pool.name)}
-    for field in ("kind", "description", "placement", "backfill"):
-        if getattr(pool, field) != getattr(default, field):
-            found[field] = getattr(pool, field)
-    if pool.reserve_milli:
-        found["reserve"] = _number(pool.reserve_milli)
-    if pool.speeds:
-        found["speeds"] = {model: {"speed": _number(s), "cost": _number(p)} for model, s, p in pool.speeds}
-    return found
-
-
-def _queue(queue: c.Queue) -> dict[str, Any]:
-    default = c.Queue(queue.name)
-    found: dict[str, Any] = {"name": str(queue.name)}
-    for field in ("parent", "policy", "preemption", "weight", "max_waiting"):
-        if getattr(queue, field) != getattr(default, field):
-            found[field] = getattr(queue, field)
-    if queue.guaranteed:
-        found["guaranteed"] = _quota(queue.guaranteed)
-    if queue.max:
-        found["max"] = _quota(queue.max)
-    if queue.lend is not None:
-        found["lend"] = _quota(queue.lend)
-    if queue.min_runtime_ms is not None:
-        found["min_runtime"] = exact_duration(queue.min_runtime_ms)
-    return found
-
-
-def _settings(settings: c.Settings) -> dict[str, Any]:
-    default = c.Settings()
-    found: dict[str, Any] = {}
-    for name in c.Settings.__struct_fields__:
-        value = getattr(settings, name)
-        if value == getattr(default, name):
-            continue
-        if name.endswith("_ms"):
-            found[name.removesuffix("_ms")] = exact_duration(value)
-        elif name.endswith("_milli"):
-            found[name.removesuffix("_milli")] = _number(value)
-        else:
-            found[name] = value
-    return found
-
-
 def _node(node: c.NodeSpec, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name}
     for key, value in (("pool", node.pool), ("rack", node.rack), ("switch", node.switch)):
         if value and value != c.DEFAULT_POOL:
             found[key] = str(value)
     if node.capacity.cpu_milli:
-        found["cpus"] = _number(node.capacity.cpu_milli)
+        found["cpus"] = number(node.capacity.cpu_milli)
     if node.capacity.memory_bytes:
         found["memory"] = exact_size(node.capacity.memory_bytes)
     if node.capacity.storage_bytes:

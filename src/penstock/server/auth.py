@@ -1,4 +1,4 @@
-"""Who calls: bearer tokens, kept as hashes. The token of the local user is made at first start."""
+"""Who calls: bearer tokens, kept as hashes; those of declared users in the log, that of the local user in a file."""
 
 import contextlib
 import getpass
@@ -9,12 +9,11 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.core.access import Scope, local_scope, scope_of
+from penstock.core.amounts import format_time
 from penstock.core.model.ids import UserName
-
-
-class Principal(msgspec.Struct, frozen=True):
-    user: UserName
-    role: str = "admin"
+from penstock.core.state import State
+from penstock.server.answers import ApiError
 
 
 class StoredToken(msgspec.Struct, frozen=True):
@@ -34,45 +33,57 @@ def write_private(path: Path, text: str) -> None:
     temporary.rename(path)
 
 
-class Tokens:
-    """The tokens that this server accepts."""
+class LocalTokens:
+    """The tokens in the server's own folder: whoever can read it may do everything."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._by_hash: dict[str, Principal] = {}
+        self._by_hash: dict[str, UserName] = {}
         with contextlib.suppress(FileNotFoundError):
             for token in msgspec.json.decode(path.read_bytes(), type=list[StoredToken]):
-                self._by_hash[token.sha256] = Principal(token.user, token.role)
+                self._by_hash[token.sha256] = token.user
 
     def ensure_local(self, plain_path: Path) -> None:
         """Make sure that `plain_path` holds a valid token of the user who runs the server."""
         with contextlib.suppress(FileNotFoundError):
-            if self.principal(plain_path.read_text(encoding="ascii").strip()) is not None:
+            if self.user_of(plain_path.read_text(encoding="ascii").strip()) is not None:
                 return
-        token = "pst_" + secrets.token_urlsafe(32)
-        user = UserName(_local_user())
-        self._by_hash[_hash(token)] = Principal(user)
-        stored = [StoredToken(digest, p.user, p.role) for digest, p in sorted(self._by_hash.items())]
+        token = new_secret()
+        self._by_hash[digest_of(token)] = UserName(_local_user())
+        stored = [StoredToken(digest, user) for digest, user in sorted(self._by_hash.items())]
         write_private(self._path, msgspec.json.encode(stored).decode("ascii"))
         write_private(plain_path, token + "\n")
 
-    def principal(self, token: str) -> Principal | None:
+    def user_of(self, token: str) -> UserName | None:
         """Return whose token this is, or None. Looked up by hash, so timing tells nothing of a token."""
-        return self._by_hash.get(_hash(token))
+        return self._by_hash.get(digest_of(token))
 
 
-def ensure_agent_token(path: Path) -> str:
-    """Return the token with which this server's agents prove themselves, made at first start."""
-    with contextlib.suppress(FileNotFoundError):
-        found = path.read_text(encoding="ascii").strip()
-        if found:
-            return found
-    token = secrets.token_urlsafe(32)
-    write_private(path, token + "\n")
-    return token
+def scope_for(token: str, local: LocalTokens, state: State, now_ms: int) -> Scope | None:
+    """Return what a token may be used for, or None when it is none, was revoked, or its user is gone.
+
+    Raises: ApiError when it has expired: whoever holds it is told.
+    """
+    owner = local.user_of(token)
+    if owner is not None:
+        return local_scope(owner)
+    found = state.tokens.by_hash.get(digest_of(token))
+    user = state.config.user_by_name.get(found.user) if found is not None else None
+    if found is None or user is None or user.disabled:
+        return None
+    if 0 < found.expires_ms <= now_ms:
+        title = f"the token has expired, {format_time(found.expires_ms)}"
+        raise ApiError("unauthenticated", title, hint="ask for a new one: penstock token create")
+    return scope_of(user, found)
 
 
-def _hash(token: str) -> str:
+def new_secret() -> str:
+    """Return a new token: 256 random bits."""
+    return "pst_" + secrets.token_urlsafe(32)
+
+
+def digest_of(token: str) -> str:
+    """Return what is kept of a token. It is long and random, so a plain hash gives nothing away."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

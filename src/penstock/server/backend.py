@@ -6,13 +6,15 @@ from typing import Protocol
 
 from penstock.control import messages as msg
 from penstock.control.service import ControlService, InboxFull, OnReply
+from penstock.core.lifecycle.requests import Submit
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
-from penstock.core.model.jobs import Job
 from penstock.core.state import State
 from penstock.ports import Clock, EventReader
 from penstock.server.answers import ApiError
-from penstock.server.auth import Tokens
+from penstock.server.auth import LocalTokens
+from penstock.server.limits import Gate, Limits
+from penstock.server.reads import Reads
 
 
 class Outputs(Protocol):
@@ -37,13 +39,18 @@ class Backend:
         service: ControlService,
         reader: EventReader,
         clock: Clock,
-        tokens: Tokens,
+        tokens: LocalTokens,
         outputs: Outputs,
         connected: Callable[[], set[NodeName]],
         name: str,
+        limits: Limits | None = None,
     ) -> None:
-        self.service, self.reader, self.clock, self.tokens = service, reader, clock, tokens
+        self.service, self.clock, self.tokens = service, clock, tokens
+        self.log = reader
+        """The whole log, whoever asks: for what the server works out of it. Routes have `reads`."""
+        self.reads = Reads(service, reader, lambda: self.durable_seq)
         self.outputs, self.connected, self.name = outputs, connected, name
+        self.gate = Gate(limits or Limits(), clock)
         self.durable_seq = 0
         self._changed = asyncio.Event()
         self.closing = asyncio.Event()
@@ -52,24 +59,18 @@ class Backend:
     def state(self) -> State:
         return self.service.controller.state
 
-    def live_job(self, job_id: JobId) -> Job | None:
-        """Return a job whose submit is on disk and whose end is not, as it stands."""
-        job = self.state.jobs.get(job_id)
-        if job is None:
-            job = next((ended for ended, _ in list(self.service.controller.ending) if ended.id == job_id), None)
-        return job if job is not None and job.submit_seq <= self.durable_seq else None
-
-    def live_jobs(self) -> list[Job]:
-        """Return all such jobs, by number."""
-        found = {job.id: job for job, _ in list(self.service.controller.ending)}
-        found |= {job.id: job for job in list(self.state.jobs.values())}
-        return [found[i] for i in sorted(found) if found[i].submit_seq <= self.durable_seq]
+    @property
+    def role(self) -> str:
+        """`leader`, or `standby` for a server beside another that leads."""
+        return "leader" if self.service.controller.leads else "standby"
 
     async def ask(self, request: msg.Request) -> msg.Reply:
         """Return the reply once its commit is on disk.
 
-        Raises: ApiError when the server is overloaded or the commit failed.
+        Raises: ApiError when the server is overloaded, the request is over a limit, or the commit failed.
         """
+        if isinstance(request, Submit):
+            self.gate.admit(request.jobs, len(self.state.jobs))
         future: asyncio.Future[msg.Reply] = asyncio.get_running_loop().create_future()
 
         def settle(reply: msg.Reply) -> None:
@@ -82,7 +83,7 @@ class Backend:
             raise ApiError(error.code, error.message, hint=error.hint) from error
         reply = await future
         if isinstance(reply, msg.Failed):
-            raise ApiError(reply.code, reply.message, hint=reply.hint)
+            raise ApiError(reply.code, reply.message, hint=reply.hint, leader=reply.leader)
         return reply
 
     def committed(self, records: tuple[Record, ...]) -> None:

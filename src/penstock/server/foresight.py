@@ -111,7 +111,7 @@ class Foresight:
         """
         async with self._in_turn():
             age_ms = self._backend.clock.unix_ms() - self._last.made_ms
-            waiting = {job.id for job in self._backend.live_jobs() if job.state == "waiting"}
+            waiting = {job.id for job in self._backend.state.jobs.copy().values() if job.state == "waiting"}
             listed = {job.id for job in self._last.jobs}
             if age_ms > max_age_ms or (not self._last.untold and not waiting <= listed):
                 await self._look_now()
@@ -181,13 +181,13 @@ class Foresight:
         """Return finished jobs to learn from, looked up once a minute at most."""
         now_ms = self._backend.clock.monotonic_ms()
         if now_ms - self._learned_ms >= HISTORY_KEPT_MS:
-            finished = self._backend.reader.finished_jobs(HISTORY_JOBS)
+            finished = self._backend.log.finished_jobs(HISTORY_JOBS)
             self._history, self._learned_ms = tuple(map(past_run, reversed(finished))), now_ms
         return self._history
 
     def _catch_up(self) -> None:
         """Take in what has come true since the last look."""
-        reader = self._backend.reader
+        reader = self._backend.log
         if self._seen_seq < 0:
             self._seen_seq = max(0, self._backend.durable_seq - LOOKED_BACK_RECORDS)
         while records := reader.records(self._seen_seq, BATCH):
@@ -197,7 +197,7 @@ class Foresight:
     def _outcomes(self, request: Submit, live: Sequence[JobId]) -> dict[JobId, JobState]:
         """Look up how dependencies ended that have left the state."""
         wanted = {d.job_id for new in request.jobs for d in new.spec.after} - set(live)
-        found = {job_id: self._backend.reader.finished_job(job_id) for job_id in sorted(wanted)}
+        found = {job_id: self._backend.log.finished_job(job_id) for job_id in sorted(wanted)}
         return {job_id: job.state for job_id, job in found.items() if job is not None}
 
 

@@ -1,5 +1,7 @@
 """The OpenAPI document: FastAPI's own, with the schemas of our answer types filled in by msgspec."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -10,27 +12,61 @@ from penstock.api.types import ProblemDetails
 from penstock.core.jobfile import request_schema
 
 _REF = "#/components/schemas/{name}"
+EXAMPLE = {"name": "train", "command": "python train.py", "devices": 1, "time_limit": "2h"}
+"""A request that submits a job."""
+MADE = (201, 200)
+"""Statuses of what is made by the first of equal requests."""
+_SUPPLIES = {
+    ("/api/v1/jobs", "post", "201"): ("job_id", "$response.body#/jobs/0/id"),
+    ("/api/v1/invoices", "get", "200"): ("number", "$response.body#/invoices/0/number"),
+    ("/api/v1/tokens", "post", "201"): ("token_id", "$response.body#/id"),
+}
+"""Where the values come from that paths need."""
+_TEXT = {"type": "string"}
 _answers: list[Any] = [ProblemDetails]
 
 
-def returns(kind: Any, *, body: str = "", media: str = "application/json") -> dict[str, Any]:
-    """Return route options that document the answer as `kind` (a msgspec type; None: any) and all errors."""
+def returns(
+    kind: Any,
+    *,
+    body: Any = None,
+    example: Any = None,
+    media: str = "application/json",
+    statuses: Sequence[int] = (200,),
+    documents: Sequence[str] = (),
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return route options that document the answer as `kind` (a msgspec type; None: any) and all errors.
+
+    Args:
+        body: type of the request's body, or `job_request`; `example` is one that is accepted.
+        statuses: those of good answers.
+        documents: other media types that it can be had as.
+        headers: headers of good answers, each with what it says.
+    """
     schema: dict[str, Any] = {}
     if kind is not None:
         _answers.append(kind)
         (schema,), _ = msgspec.json.schema_components([kind], ref_template=_REF)
     error = {"application/problem+json": {"schema": {"$ref": _REF.format(name="ProblemDetails")}}}
+    content: dict[str, Any] = {media: {"schema": schema}} | {other: {"schema": {}} for other in documents}
+    good: dict[str, Any] = {"description": "done", "content": content}
+    if headers:
+        good["headers"] = {name: {"description": text, "schema": _TEXT} for name, text in headers.items()}
     options: dict[str, Any] = {
         "response_model": None,
         "responses": {
-            200: {"description": "done", "content": {media: {"schema": schema}}},
+            **dict.fromkeys(statuses, good),
             "4XX": {"description": "refused; nothing was done", "content": error},
             "5XX": {"description": "could not be done now; nothing was done", "content": error},
         },
     }
     if body:
-        options["responses"][201] = options["responses"][200]
-        content = {"application/json": {"schema": {"$ref": _REF.format(name="JobRequest")}}}
+        sent: dict[str, Any] = {"$ref": _REF.format(name="JobRequest")}
+        if body != "job_request":
+            _answers.append(body)
+            (sent,), _ = msgspec.json.schema_components([body], ref_template=_REF)
+        content = {"application/json": {"schema": sent, "example": example}}
         options["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
     return options
 
@@ -48,10 +84,19 @@ def describe(app: FastAPI) -> None:
             for path in made["paths"].values():
                 for operation in path.values():
                     operation["responses"].pop("422", None)
+            _link(made["paths"])
             app.openapi_schema = made
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
+
+
+def _link(paths: dict[str, dict[str, Any]]) -> None:
+    """Say of operations whose answers name something where it is used."""
+    for (path, method, status), (name, where) in _SUPPLIES.items():
+        users = [op for at, ops in paths.items() if f"{{{name}}}" in at for op in ops.values()]
+        links = {op["operationId"]: {"operationId": op["operationId"], "parameters": {name: where}} for op in users}
+        paths[path][method]["responses"][status]["links"] = links
 
 
 def _request_component() -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Seer:
         if self._closed:
             raise EOFError
         if self._process is None:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - this program itself
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
         process = self._process

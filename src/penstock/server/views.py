@@ -2,14 +2,17 @@
 by one atomic call, each value in it is frozen."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from penstock import __version__
 from penstock.api import types as api
+from penstock.core.access import Scope
 from penstock.core.counting import expected_end_ms, whole_total
 from penstock.core.defrag import Moves
-from penstock.core.ledger.usage import usage_by_tenant
-from penstock.core.model.events import Record
+from penstock.core.explain import Explanation
+from penstock.core.explain.line import RESERVATION
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.order.tree import QueueTree
@@ -18,7 +21,9 @@ from penstock.core.plan import Plan
 from penstock.core.predict.progress import told_end_ms
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import State
-from penstock.ports import EventReader, FinishedJob
+from penstock.core.stuck import Alert
+from penstock.ports import FinishedJob
+from penstock.server.reads import Reads, public_reason
 
 NEXT_JOBS_SHOWN = 10
 
@@ -108,17 +113,24 @@ def finished_job(job: FinishedJob) -> api.JobView:
     )
 
 
-def node_view(state: State, name: NodeName, *, connected: bool) -> api.NodeView:
+def node_view(
+    state: State, name: NodeName, *, connected: bool, visible: Collection[JobId] | None = None
+) -> api.NodeView:
+    """Return the view of a node; of jobs that are not `visible` (None: all are) only that they hold something."""
     node = state.nodes[name]
     load = state.derived.loads.get(name)
     held = {index: holders[0] for index, holders in list(load.devices.items())} if load else {}
     free = state.derived.free[name]
     capacity = node.spec.capacity
+
+    def shown(job_id: JobId | None) -> JobId | None:
+        return job_id if visible is None or job_id in visible else None
+
     return api.NodeView(
         name=name,
         state=node.state,
         draining=node.draining,
-        drain_reason=node.drain_reason,
+        drain_reason=node.drain_reason if visible is None else public_reason(node.closed_by, node.drain_reason),
         virtual=node.spec.virtual,
         pool=node.spec.pool,
         cpu_milli=capacity.cpu_milli,
@@ -126,10 +138,18 @@ def node_view(state: State, name: NodeName, *, connected: bool) -> api.NodeView:
         memory_bytes=capacity.memory_bytes,
         memory_held_bytes=capacity.memory_bytes - free.memory_bytes,
         devices=[
-            api.DeviceView(d.index, d.vendor, d.model, d.memory_bytes, d.simulated, held.get(d.index))
+            api.DeviceView(
+                d.index,
+                d.vendor,
+                d.model,
+                d.memory_bytes,
+                d.simulated,
+                shown(held.get(d.index)),
+                d.index in held,
+            )
             for d in node.spec.devices
         ],
-        jobs=sorted({job_id for job_id, _ in (list(load.replicas) if load else [])}),
+        jobs=sorted({job_id for job_id, _ in (list(load.replicas) if load else []) if shown(job_id) is not None}),
         connected=connected,
     )
 
@@ -154,8 +174,8 @@ def cluster_view(state: State, server: str) -> api.ClusterView:
     )
 
 
-def queue_views(state: State, now_ms: int) -> list[api.QueueView]:
-    """Return each queue with its numbers and its next jobs in the present order."""
+def queue_views(state: State, now_ms: int, scope: Scope) -> list[api.QueueView]:
+    """Return each queue with its numbers, and those of its next jobs that are seen, in the present order."""
     jobs = list(state.jobs.values())
     snapshot = take_snapshot(state)
     first: dict[str, list[api.JobRef]] = {}
@@ -167,7 +187,7 @@ def queue_views(state: State, now_ms: int) -> list[api.QueueView]:
             break
         head = cursor.job
         refs = first.setdefault(head.spec.queue, [])
-        if len(refs) < NEXT_JOBS_SHOWN:
+        if len(refs) < NEXT_JOBS_SHOWN and scope.sees(head.spec.tenant):
             refs.append(api.JobRef(head.id, head.spec.name))
         order.started(cursor)
     return [
@@ -185,21 +205,46 @@ def queue_views(state: State, now_ms: int) -> list[api.QueueView]:
     ]
 
 
-def usage_views(records: list[Record], until_ms: int) -> list[api.UsageView]:
-    return [
-        api.UsageView(u.tenant, u.device_ms / 1000, u.cpu_ms / 1000, u.jobs, u.attempts)
-        for u in usage_by_tenant(records, until_ms)
-    ]
-
-
-def job_refs(state: State, reader: EventReader, job_ids: tuple[JobId, ...]) -> list[api.JobRef]:
+def job_refs(scope: Scope, reads: Reads, job_ids: tuple[JobId, ...]) -> list[api.JobRef]:
     """Return names and numbers of jobs that were accepted, wherever they are by now."""
-    found = []
-    for job_id in job_ids:
-        job = state.jobs.get(job_id)
-        ended = reader.finished_job(job_id) if job is None else None
-        found.append(api.JobRef(job_id, job.spec.name if job else ended.name if ended else ""))
-    return found
+    return [api.JobRef(job_id, _name_of(scope, reads, job_id)) for job_id in job_ids]
+
+
+def _name_of(scope: Scope, reads: Reads, job_id: JobId) -> str:
+    """Return the name of a job, or nothing where there is none that the caller sees."""
+    job = reads.live_job(scope, job_id)
+    ended = reads.finished_job(scope, job_id) if job is None else None
+    return job.spec.name if job is not None else ended.name if ended is not None else ""
+
+
+def explanation_for(found: Explanation, scope: Scope) -> Explanation:
+    """Return an explanation without the names of reservations to whom does not see all tenants."""
+    if scope.sees_all:
+        return found
+    constraints = (replace(c, where="") if c.where.startswith(RESERVATION) else c for c in found.constraints)
+    edits = (edit for edit in found.edits if not edit.path.startswith("reservations."))
+    return replace(found, constraints=tuple(constraints), edits=tuple(edits))
+
+
+def alert_for(alert: Alert, scope: Scope) -> Alert:
+    """Return an alert without the names of reservations to whom does not see all tenants."""
+    named = alert.code == "nodes_reserved" and not scope.sees_all
+    return replace(alert, resolve="ask for less") if named else alert
+
+
+def plan_for(found: api.PlanAnswer, scope: Scope, reads: Reads) -> api.PlanAnswer:
+    """Return what a request would lead to, without the names of what the caller may not see."""
+    if scope.sees_all:
+        return found
+
+    def hidden(victim: api.PlannedVictim) -> api.PlannedVictim:
+        return replace(victim, name=_name_of(scope, reads, JobId(victim.job_id)))
+
+    def planned(job: api.PlannedJob) -> api.PlannedJob:
+        why = job.explanation and explanation_for(job.explanation, scope)
+        return replace(job, preempts=tuple(map(hidden, job.preempts)), explanation=why)
+
+    return replace(found, jobs=list(map(planned, found.jobs)))
 
 
 def cycle_view(plan: Plan, placements: Sequence[str]) -> api.CycleView:

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.api import types as api
+from penstock.control.calendar import offsets
 from penstock.core.choose.candidates import Chooser
 from penstock.core.explain import explain
 from penstock.core.extension import Policies
+from penstock.core.ledger.quote import Quote, quote
 from penstock.core.lifecycle import requests
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import JobState
+from penstock.core.model.jobs import Job, JobState, ReplicaPlace
+from penstock.core.model.prices import HOUR_MS
 from penstock.core.plan import Plan
 from penstock.core.snapshot import take_snapshot
 from penstock.core.state import Image, State
@@ -94,7 +97,22 @@ def _planned(
         started=len(found.starts_ms) if found is not None else 1,
         text=_text(found, now_ms),
         explanation=explain(state, job, now_ms, policies) if explained and found is not None else None,
+        price=_price(state, job, places, times[1] or now_ms),
     )
+
+
+def _price(state: State, job: Job, places: Sequence[ReplicaPlace], start_ms: int) -> Quote | None:
+    """Return what a job costs where prices are declared: by the devices that it gets, or may get."""
+    billing, spec = state.config.billing, job.spec
+    if not billing.tariff.prices:
+        return None
+    nodes = [state.nodes[place.node] for place in places] or list(state.nodes.values())
+    given = [[node.spec.devices[i].model for i in place.devices] for node, place in zip(nodes, places, strict=False)]
+    pool = (d.model for node in nodes if node.spec.pool == spec.ask.pool for d in node.spec.devices)
+    models = sorted({model for one in given for model in one} or set(pool))
+    length_ms = job.predicted_ms or spec.estimated_duration_ms or spec.time_limit_ms
+    zone = offsets(billing.time_zone, start_ms, start_ms + max(HOUR_MS, length_ms))
+    return quote(spec, models, billing, zone, start_ms, length_ms)
 
 
 def _text(found: Outlook | None, now_ms: int) -> str:

@@ -62,8 +62,10 @@ class SimDisk:
             self.finished[row.id] = row
 
     def load(self) -> tuple[Image | None, Iterator[Record]]:
-        after = self.snapshot.seq if self.snapshot else 0
-        return self.snapshot, iter(self.records[after:])
+        return self.snapshot, self.tail(self.snapshot.seq if self.snapshot else 0)
+
+    def tail(self, after: int) -> Iterator[Record]:
+        return iter(self.records[after:])
 
     def save_snapshot(self, image: Image) -> None:
         self.snapshot = image

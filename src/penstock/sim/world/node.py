@@ -192,7 +192,7 @@ class SimNode:
         self._journal()
         if brain.must_say_hello or not self.connected:
             brain.must_say_hello = False
-            self._world.to_server(self, protocol.AgentHello(1, "", self.spec, brain.incarnation))
+            self._world.to_server(self, protocol.AgentHello(1, self.spec, brain.incarnation))
             return
         report = brain.next_report(self._clock.now_ms())
         if report is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from penstock.core.ledger.accounts import MoneyEvent
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec, NodeState
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName
@@ -97,6 +98,8 @@ def gather(records: Iterable[ev.Record]) -> Facts:
     facts = Facts()
     for record in records:
         event = record.event
+        if isinstance(event, MoneyEvent):
+            continue
         match event:
             case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged():
                 _node_event(facts, event, record.time_ms)
@@ -115,6 +118,8 @@ def gather(records: Iterable[ev.Record]) -> Facts:
                 | ev.ProgressNoted()
                 | ev.HangFound()
                 | ev.ReplicaFrozen()
+                | ev.TokenIssued()
+                | ev.TokenRevoked()
             ):
                 pass
             case _:

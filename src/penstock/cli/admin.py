@@ -1,0 +1,132 @@
+"""Commands about what is declared: pools, tenants, users, queues, prices, settings."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.output import print_json
+from penstock.core.errors import InvalidInput, nearest
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes, and make none.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+FieldsArgument = Annotated[list[str] | None, typer.Argument(help="FIELD=VALUE, such as weight=2 or max.devices=16.")]
+
+admin = typer.Typer(no_args_is_help=True, help="Show and change pools, tenants, users, queues and settings.")
+
+
+def apply(
+    file: Annotated[Path, typer.Option("--file", "-f", help="Cluster file (YAML), or - for standard input.")],
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a cluster file hold: shows what changes, asks, and applies all of it or nothing."""
+    _change({"config": _read(file)}, data, dry_run=dry_run, yes=yes, as_json=json)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        raw = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"{file} is no YAML: {error}") from error
+    if raw is not None and not isinstance(raw, dict):
+        raise InvalidInput(f"{file} is no mapping of pools, tenants, queues, ...")
+    found: dict[str, Any] = _plain(raw or {})
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return what YAML made of a file as JSON can say it: times as their text."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _change(change: dict[str, Any], data: Path | None, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Plan a change, ask, and apply it as it was planned."""
+    client = client_of(data)
+    plan = client.configure({**change, "dry_run": True})
+    if not as_json:
+        for one in plan.changes:
+            typer.echo(one.text)
+        if not plan.changes:
+            typer.echo("nothing changes")
+    asks = not yes and not as_json and sys.stdin.isatty()
+    if plan.changes and not dry_run and (not asks or typer.confirm(f"Apply {len(plan.changes)} change(s)?")):
+        plan = client.configure({**change, "base": plan.base})
+        if not as_json:
+            typer.echo(f"applied {len(plan.changes)} change(s)")
+    if as_json:
+        print_json(plan)
+
+
+@admin.command("show")
+def show(
+    section: Annotated[str, typer.Argument(help="pools, tenants, users, queues, billing, settings, ...")] = "",
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print what is declared, as a cluster file."""
+    import yaml
+
+    found = client_of(data).config()
+    if json:
+        print_json(found)
+        return
+    config = found.config
+    if section and section not in config:
+        hint = nearest(section, list(config))
+        raise InvalidInput(f"nothing is declared under '{section}'", hint=hint or f"there is {', '.join(config)}")
+    shown = {section: config[section]} if section else config
+    sys.stdout.write(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
+
+
+@admin.command("add")
+def add(
+    kind: Annotated[str, typer.Argument(help="pool, tenant, user, queue or reservation.")],
+    name: Annotated[str, typer.Argument(help="Of the new one.")],
+    fields: FieldsArgument = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Add a pool, tenant, user, queue or reservation."""
+    said = [f"{kind}.{name}.{field}" for field in fields or []]
+    _change({"add": [f"{kind}.{name}"], "set": said}, data, dry_run=dry_run, yes=yes, as_json=json)
+
+
+@admin.command("set")
+def change(
+    changes: Annotated[list[str], typer.Argument(help="PATH=VALUE, such as queue.research.max.devices=16.")],
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Set fields of what is declared; an empty value takes a field away."""
+    _change({"set": changes}, data, dry_run=dry_run, yes=yes, as_json=json)
+
+
+@admin.command("remove")
+def remove(
+    kind: Annotated[str, typer.Argument(help="pool, tenant, user, queue or reservation.")],
+    name: Annotated[str, typer.Argument(help="Which.")],
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Remove a pool, tenant, user, queue or reservation that no live job needs."""
+    _change({"remove": [f"{kind}.{name}"]}, data, dry_run=dry_run, yes=yes, as_json=json)

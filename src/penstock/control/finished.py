@@ -1,0 +1,33 @@
+"""What stays queryable of a job that has left the state: worked out at its end, and again when a log is verified."""
+
+from penstock.core.model.events import JobFinished, Record
+from penstock.core.model.jobs import Job
+from penstock.ports import FinishedJob
+
+
+def finished_row(job: Job, record: Record) -> FinishedJob:
+    """Return the row of `job` as it stood when `record` ended it."""
+    event = record.event
+    assert isinstance(event, JobFinished)
+    return FinishedJob(
+        id=job.id,
+        name=job.spec.name,
+        tenant=job.spec.tenant,
+        queue=job.spec.queue,
+        user=job.user,
+        state=event.state,
+        reason=event.reason,
+        submitted_ms=job.submitted_ms,
+        started_ms=job.first_started_ms,
+        finished_ms=record.time_ms,
+        attempts=job.last_attempt,
+        preemptions=job.preemptions,
+        replicas=job.spec.ask.replicas,
+        devices=job.spec.ask.device_total,
+        priority=job.spec.priority,
+        step=job.progress.step,
+        exit=event.exit,
+        array_id=job.array_id,
+        array_index=job.array_index,
+        nodes=job.last_nodes,
+    )

@@ -1,0 +1,75 @@
+"""What is heard of a node's report: only what it may say, and no more than may be said.
+
+A node speaks for the replicas that are placed on it. What it says of others is left out, whatever it is; so a node
+that somebody else has taken over can lie about its own jobs, but not about those of other nodes.
+"""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from penstock.core.hang.types import FRAMES_MAX, Frame, Sight
+from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaInspected, ReplicaKey, ReplicaSeen
+from penstock.core.model.ids import NodeName
+from penstock.core.state import State
+
+SAID_MAX_CHARS = 1_000
+"""Of one text that a node says: why a replica ended, what a check came to."""
+NAME_MAX_CHARS = 200
+"""Of a function or a file on a stack."""
+
+Told = TypeVar("Told", ProgressSeen, ReplicaInspected)
+
+
+def heard(state: State, report: NodeReport) -> NodeReport:
+    """Return the report without what its node may not say, and with long texts cut."""
+    check = report.check
+    if check is not None and len(check.text) > SAID_MAX_CHARS:
+        check = replace(check, text=check.text[:SAID_MAX_CHARS])
+    return replace(
+        report,
+        replicas=tuple(map(_shortened, report.replicas)),
+        progress=tuple(_briefly(seen) for seen in _own(state, report.node, report.progress)),
+        inspected=tuple(replace(i, sight=_bounded(i.sight)) for i in _own(state, report.node, report.inspected)),
+        check=check,
+    )
+
+
+def _own(state: State, node: NodeName, told: Iterable[Told]) -> list[Told]:
+    return [one for one in told if _is_placed(state, node, one.key)]
+
+
+def _is_placed(state: State, node: NodeName, key: ReplicaKey) -> bool:
+    job = state.jobs.get(key.job_id)
+    if job is None or job.attempt is None or not 0 <= key.rank < len(job.attempt.replicas):
+        return False
+    return job.attempt.replicas[key.rank].place.node == node
+
+
+def _shortened(seen: ReplicaSeen) -> ReplicaSeen:
+    info = seen.exit
+    if len(seen.refused) > SAID_MAX_CHARS:
+        seen = replace(seen, refused=seen.refused[:SAID_MAX_CHARS])
+    if info is None or max(len(info.problem), len(info.note)) <= SAID_MAX_CHARS:
+        return seen
+    return replace(seen, exit=replace(info, problem=info.problem[:SAID_MAX_CHARS], note=info.note[:SAID_MAX_CHARS]))
+
+
+def _briefly(seen: ProgressSeen) -> ProgressSeen:
+    return replace(seen, why=seen.why[:SAID_MAX_CHARS]) if len(seen.why) > SAID_MAX_CHARS else seen
+
+
+def _bounded(sight: Sight) -> Sight:
+    return replace(
+        sight,
+        stack=tuple(_named(frame) for frame in sight.stack[:FRAMES_MAX]),
+        native=tuple(name[:NAME_MAX_CHARS] for name in sight.native[:FRAMES_MAX]),
+        problem=sight.problem[:SAID_MAX_CHARS],
+    )
+
+
+def _named(frame: Frame) -> Frame:
+    if max(len(frame.function), len(frame.file)) <= NAME_MAX_CHARS:
+        return frame
+    return replace(frame, function=frame.function[:NAME_MAX_CHARS], file=frame.file[-NAME_MAX_CHARS:])

@@ -1,0 +1,137 @@
+"""Routes about tenants' money: how it stands, credits, the ledger."""
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Path, Query, Request
+from starlette.responses import Response
+
+from penstock.api import types as api
+from penstock.core.amounts import parse_time_ms
+from penstock.core.billingfile import read_amount
+from penstock.core.errors import Problem, nearest
+from penstock.core.ledger.budgets import policy_of
+from penstock.core.lifecycle.money import AddCredit, MoneyDone
+from penstock.core.lifecycle.requests import Refusal
+from penstock.core.model.accounts import CreditKind
+from penstock.core.model.cluster import Tenant
+from penstock.core.model.ids import TenantName
+from penstock.core.reader import Reader
+from penstock.server.answers import ApiError, answer
+from penstock.server.backend import Backend
+from penstock.server.intake import allow, body_of, invalid, json_of, read_body, refused
+from penstock.server.openapi import MADE, returns
+from penstock.server.treasurer import Treasurer
+
+BODY_MAX_BYTES = 65_536
+EXAMPLE = {"amount": "1250.00", "reference": "transfer 4711", "expires": "2099-01-01T00:00Z"}
+TenantPath = Annotated[str, Path(max_length=63, description="name of the tenant", examples=["default"])]
+
+
+class NewCredit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a tenant paid in advance, or is granted."""
+
+    amount: str | int | float
+    """In the currency, such as `1250.00`."""
+    reference: str
+    """Names it: sent again, it changes nothing."""
+    kind: CreditKind = "payment"
+    expires: str = ""
+    """A time with its offset; empty: never."""
+    note: str = ""
+
+
+def account_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
+    @app.get("/api/v1/accounts", **returns(api.AccountList))
+    async def list_accounts(
+        who: caller, tenant: Annotated[str | None, Query(max_length=63, description="only this one")] = None
+    ) -> Response:
+        """Say how the money of each tenant stands: credit, what is owed, budgets and where they end at this rate."""
+        names = [name for name in await asyncio.to_thread(treasurer.tenants) if who.sees(name)]
+        if tenant is not None and tenant not in names:
+            raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
+        wanted = names if tenant is None else [TenantName(tenant)]
+        found = await asyncio.to_thread(lambda: [_view(backend, treasurer, name) for name in wanted])
+        billing = backend.state.config.billing
+        return answer(api.AccountList(billing.currency, billing.digits, bool(billing.tariff.prices), found))
+
+    @app.post(
+        "/api/v1/accounts/{tenant}/credits",
+        status_code=201,
+        **returns(api.MoneyAnswer, body=NewCredit, example=EXAMPLE, statuses=MADE),
+    )
+    async def add_credit(request: Request, who: caller, tenant: TenantPath) -> Response:
+        """Add what a tenant paid in advance, or is granted; the same reference again changes nothing."""
+        allow(who.administers, "add credit")
+        wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewCredit)
+        amount = amount_of(wanted.amount, backend)
+        reply = await backend.ask(
+            AddCredit(
+                TenantName(tenant), wanted.reference, amount, wanted.kind, who.user, _time(wanted.expires), wanted.note
+            )
+        )
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        assert isinstance(reply, MoneyDone)
+        return answer(api.MoneyAnswer("", reply.repeated), 200 if reply.repeated else 201)
+
+    @app.get("/api/v1/ledger", **returns(api.Journal))
+    async def show_ledger(
+        who: caller,
+        tenant: Annotated[str | None, Query(max_length=63, description="only its entries")] = None,
+        after: Annotated[int, Query(ge=0, le=2**53, description="only entries with a higher number")] = 0,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+    ) -> Response:
+        """Return the double-entry journal: each entry adds up to zero. Debits are positive."""
+        entries = await asyncio.to_thread(treasurer.journal)
+        mine = [one for one in entries if one.seq > after and tenant in (None, one.tenant) and who.sees(one.tenant)]
+        ledger = backend.state.money.ledger.copy()
+        shown = {name: amount for name, amount in sorted(ledger.items()) if _is_theirs(name, who, tenant)}
+        billing = backend.state.config.billing
+        return answer(api.Journal(billing.currency, billing.digits, mine[:limit], shown))
+
+
+def _is_theirs(account: str, scope: Any, tenant: str | None) -> bool:
+    _, colon, owner = account.partition(":")
+    return scope.sees(owner) and tenant in (None, owner) if colon else scope.sees_all and tenant is None
+
+
+def _view(backend: Backend, treasurer: Treasurer, name: TenantName) -> api.AccountView:
+    standing = treasurer.standing(name)
+    account, config = standing.account, backend.state.config
+    declared = next((one for one in config.tenants if one.name == name), Tenant(name))
+    return api.AccountView(
+        tenant=name,
+        balance=account.balance - standing.accrued,
+        credit=account.credit,
+        owed=account.owed,
+        unbilled=account.unbilled + standing.accrued,
+        month_spent=standing.month_spent,
+        day_cost=standing.day_cost,
+        credit_limit=declared.credit_limit,
+        at_zero=policy_of(declared, config.billing),
+        left=standing.left,
+        held=account.hold.text if account.hold is not None else "",
+        credits=list(account.lots),
+        budgets=standing.budgets,
+    )
+
+
+def amount_of(value: str | int | float, backend: Backend) -> int:
+    """Return an amount of the currency in its smallest unit. Raises: ApiError."""
+    problems: list[Problem] = []
+    amount = read_amount(Reader("", problems), "amount", value, backend.state.config.billing.digits)
+    if problems:
+        raise invalid(problems)
+    return amount
+
+
+def _time(text: str) -> int:
+    if not text:
+        return 0
+    try:
+        return parse_time_ms(text)
+    except ValueError:
+        expected = "a time with its offset such as 2027-01-01T00:00+01:00"
+        raise invalid([Problem("bad_value", "expires", f"expires is '{text}', expected {expected}", text)]) from None

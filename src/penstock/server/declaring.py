@@ -1,0 +1,84 @@
+"""Routes about what is declared: shown, planned, applied. A change is one event in the log, or nothing."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from penstock.api import types as api
+from penstock.control import messages as msg
+from penstock.control.declared import cluster_config, with_changes
+from penstock.core.declare import declaration
+from penstock.core.errors import InvalidInput
+from penstock.core.lifecycle.requests import Refusal, config_problems
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.policy import diff, digest
+from penstock.server.answers import ApiError, answer
+from penstock.server.backend import Backend
+from penstock.server.intake import allow, body_of, invalid, json_of, read_body, refused
+from penstock.server.openapi import returns
+
+BODY_MAX_BYTES = 16 * 2**20
+CHANGES_MAX = 1_000
+EXAMPLE = {"set": ["settings.defrag=true"], "dry_run": True}
+
+
+class NewConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to hold from now on: a whole cluster file, or some changes."""
+
+    config: dict[str, Any] | None = None
+    """A cluster file as plain data; its `nodes` are taken when a server starts, and not here."""
+    set: list[str] = []
+    """PATH=VALUE in the words of a cluster file, such as `queue.research.max.devices=16`."""
+    add: list[str] = []
+    """New entries such as `user.ann`, of which `set` may say more."""
+    remove: list[str] = []
+    """Entries such as `user.ann`."""
+    base: str = ""
+    """Digest of the configuration that this is a change of; another one that holds by now is a conflict."""
+    dry_run: bool = False
+
+
+def declaring_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    @app.get("/api/v1/config", **returns(api.ConfigView))
+    async def show_config(who: caller) -> Response:
+        """Show what is declared, in the words of a cluster file."""
+        allow(who.sees_all, "see what is declared: it is about all tenants")
+        config = backend.state.config
+        return answer(api.ConfigView(digest(config), declaration(config)))
+
+    @app.post("/api/v1/config", **returns(api.ConfigPlan, body=NewConfig, example=EXAMPLE))
+    async def change_config(request: Request, who: caller) -> Response:
+        """Plan a change of what is declared, and apply it unless it is a dry run; the same again changes nothing."""
+        allow(who.administers, "change what is declared")
+        wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewConfig)
+        before = backend.state.config
+        base = digest(before)
+        if wanted.base not in ("", base):
+            hint = "look at what holds now, and plan it again"
+            raise ApiError("conflict", "what is declared has changed since this was planned", hint=hint)
+        try:
+            after = await asyncio.to_thread(_config, before, wanted)
+        except InvalidInput as error:
+            raise invalid(list(error.problems)) from error
+        problems = config_problems(backend.state, after, backend.clock.unix_ms())
+        if problems:
+            raise ApiError("conflict", problems[0].message, problems=problems)
+        changes = [api.ConfigChange(one.path, one.old, one.new, one.text()) for one in diff(before, after)]
+        apply = not wanted.dry_run and bool(changes)
+        if apply:
+            reply = await backend.ask(msg.Configure(after, who.user, base))
+            if isinstance(reply, Refusal):
+                raise refused(reply)
+        return answer(api.ConfigPlan(base, digest(after), changes, apply))
+
+
+def _config(before: ClusterConfig, wanted: NewConfig) -> ClusterConfig:
+    if len(wanted.set) + len(wanted.add) + len(wanted.remove) > CHANGES_MAX:
+        raise InvalidInput(f"at most {CHANGES_MAX} changes at once")
+    after = before
+    if wanted.config is not None:
+        after = cluster_config({name: value for name, value in wanted.config.items() if name != "nodes"})
+    return with_changes(after, wanted.set, add=wanted.add, remove=wanted.remove)

@@ -1,0 +1,232 @@
+"""How much one caller may ask for: rates of requests, streams open at once, jobs and bytes of one submit.
+
+Rates are token buckets. A bucket that has filled up again is as good as none, and is forgotten; so the memory is
+bounded, and nobody gets a fresh bucket by making others be forgotten: where all are in use, newcomers share one.
+"""
+
+import ipaddress
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from penstock.core.errors import InvalidInput, Problem
+from penstock.core.lifecycle.requests import NewJob
+from penstock.ports import Clock
+from penstock.server.answers import ApiError, problem
+from penstock.server.listener import ANSWER_S, BODY_S, CONNECTIONS_MAX, HEADERS_S, Bounds
+
+JOB_MAX_BYTES = 2**20
+"""One job as the log keeps it."""
+EXPANDED_MAX_BYTES = 256 * 2**20
+"""All jobs of one submit as the log keeps them, arrays counted as the jobs that they stand for."""
+_SHARED = ""
+_MEASURED_LEAST = 256
+
+_encode = msgspec.msgpack.Encoder().encode
+Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=10**9)]
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The limits that an operator may set, with their defaults."""
+
+    requests_per_s: Rate = 5_000
+    """Of one user, in the long run."""
+    requests_burst: Count = 10_000
+    """Of one user, at once."""
+    failed_logins_per_s: Rate = 10
+    """Of one address (of IPv6: one /64), in the long run."""
+    failed_logins_burst: Count = 50
+    callers_kept: Count = 10_000
+    """Users, and addresses, whose rate is kept apart; all others share one."""
+    streams_per_user: Count = 64
+    """Followers of the log."""
+    streams: Count = 512
+    live_jobs: Count = 1_000_000
+    """Waiting and running, of everybody."""
+    connections: Count = CONNECTIONS_MAX
+    headers_s: Rate = HEADERS_S
+    body_s: Rate = BODY_S
+    answer_s: Rate = ANSWER_S
+
+    def bounds(self) -> Bounds:
+        """Return what concerns connections."""
+        return Bounds(self.connections, self.headers_s, self.body_s, self.answer_s)
+
+
+def read_limits(path: Path) -> Limits:
+    """Return the limits that a YAML file sets. Raises: InvalidInput."""
+    import yaml
+
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return msgspec.convert(raw or {}, Limits)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+        hint = "known: " + ", ".join(Limits.__struct_fields__)
+        raise InvalidInput(f"{path} cannot be used: {error}", hint=hint) from error
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """Tokens at a moment; times are monotonic milliseconds."""
+
+    tokens: float
+    at_ms: int
+
+
+def refilled(bucket: Bucket, rate: float, burst: float, now_ms: int) -> Bucket:
+    """Return the bucket as it is by now: `rate` tokens a second were added, up to `burst`."""
+    passed_s = max(0, now_ms - bucket.at_ms) / 1000
+    return Bucket(min(burst, bucket.tokens + passed_s * rate), max(now_ms, bucket.at_ms))
+
+
+def take(bucket: Bucket, rate: float, burst: float, now_ms: int) -> tuple[Bucket, int]:
+    """Return the bucket after one token was taken, and 0; or as it was, and in how many ms there will be one."""
+    full = refilled(bucket, rate, burst, now_ms)
+    if full.tokens >= 1:
+        return Bucket(full.tokens - 1, full.at_ms), 0
+    return full, max(1, int((1 - full.tokens) / rate * 1000) + 1)
+
+
+class Rates:
+    """One bucket for each caller, at most `kept` of them; the rest share one."""
+
+    def __init__(self, rate: float, burst: float, kept: int) -> None:
+        self._rate, self._burst, self._kept = rate, burst, kept
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, caller: str, now_ms: int) -> int:
+        """Take a token of the caller's and return 0, or in how many ms there will be one."""
+        key = caller if caller in self._buckets or self._room(now_ms) else _SHARED
+        known = self._buckets.get(key) or Bucket(self._burst, now_ms)
+        self._buckets[key], wait_ms = take(known, self._rate, self._burst, now_ms)
+        self._buckets.move_to_end(key)
+        return wait_ms
+
+    def _room(self, now_ms: int) -> bool:
+        """Return whether one more caller may be kept; forgets the longest unused if that makes no difference."""
+        while len(self._buckets) >= self._kept:
+            oldest = next(iter(self._buckets))
+            if refilled(self._buckets[oldest], self._rate, self._burst, now_ms).tokens < self._burst:
+                return False
+            del self._buckets[oldest]
+        return True
+
+
+class Gate:
+    """Lets callers in at their rates. Lives on the event loop."""
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self.limits, self._clock = limits, clock
+        self._users = Rates(limits.requests_per_s, limits.requests_burst, limits.callers_kept)
+        self._failed = Rates(limits.failed_logins_per_s, limits.failed_logins_burst, limits.callers_kept)
+        self.streams = Streams(limits.streams_per_user, limits.streams)
+
+    def check(self, user: str | None, address: str) -> None:
+        """Count a request of `user`, or one from `address` whose token is not valid.
+
+        A valid token is never refused for what others try from the same address: tokens cannot be guessed, and
+        nobody shall be able to lock others out.
+
+        Raises: ApiError when the rate is over its limit.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if user is not None:
+            wait_ms = self._users.take(user, now_ms)
+            what = f"{self.limits.requests_per_s:g} requests a second"
+        else:
+            wait_ms = self._failed.take(network_of(address), now_ms)
+            what = f"{self.limits.failed_logins_per_s:g} requests a second without a valid token"
+        if wait_ms:
+            raise too_many(f"more than {what}", wait_ms)
+
+    def admit(self, jobs: tuple[NewJob, ...], live: int) -> None:
+        """Check what a submit would add to the log and to the `live` jobs. Raises: ApiError when it is too much."""
+        count, size = 0, 0
+        for entry in jobs:
+            one = _size(entry)
+            if one > JOB_MAX_BYTES:
+                text = f"{entry.field or 'the job'} has {one} bytes, at most {JOB_MAX_BYTES} are kept of one job"
+                found = Problem("too_large", entry.field, text, str(one), "put large things into files")
+                raise ApiError("invalid_input", text, problems=[found])
+            count += max(1, entry.array)
+            size += one * max(1, entry.array)
+        if size > EXPANDED_MAX_BYTES:
+            text = f"these {count} jobs would take {size} bytes of the log, at most {EXPANDED_MAX_BYTES} at once"
+            raise ApiError("too_large", text, hint="put large things into files, or submit fewer at once")
+        if live + count > self.limits.live_jobs:
+            text = f"{live} jobs are there and {count} more were sent; at most {self.limits.live_jobs} may be"
+            raise ApiError("overloaded", text, hint="come back when some have ended")
+
+
+class Streams:
+    """Counts who follows the log."""
+
+    def __init__(self, per_user: int, most: int) -> None:
+        self._per_user, self._most = per_user, most
+        self._open: Counter[str] = Counter()
+
+    def begin(self, user: str) -> None:
+        """Count one more. Raises: ApiError when the user, or everybody together, has too many."""
+        if self._open[user] >= self._per_user:
+            raise too_many(f"more than {self._per_user} streams of one user", 1000)
+        if self._open.total() >= self._most:
+            raise ApiError("overloaded", f"all {self._most} streams are in use", hint="come back in a moment")
+        self._open[user] += 1
+
+    def end(self, user: str) -> None:
+        self._open[user] -= 1
+        if self._open[user] <= 0:
+            del self._open[user]
+
+
+class CountedStream(StreamingResponse):
+    """A stream that is refused where there are too many, and that is counted exactly for as long as it is sent."""
+
+    def __init__(self, streams: Streams, user: str, content: AsyncIterator[bytes], media_type: str) -> None:
+        super().__init__(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
+        self._streams, self._user = streams, user
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._streams.begin(self._user)
+        except ApiError as error:
+            await problem(error)(scope, receive, send)
+            return
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.end(self._user)
+
+
+def too_many(what: str, wait_ms: int) -> ApiError:
+    """Return the refusal of one request too many, with when to come back."""
+    seconds = -(-wait_ms // 1000)
+    return ApiError(
+        "too_many_requests",
+        f"too many requests: {what}",
+        hint=f"come back in {seconds} s",
+        headers={"Retry-After": str(seconds)},
+    )
+
+
+def network_of(address: str) -> str:
+    """Return what counts as one caller: an IPv4 address, or a /64 of IPv6, of which one caller has all."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
+    return address
+
+
+def _size(entry: NewJob) -> int:
+    return len(_encode(entry.spec)) + _MEASURED_LEAST

@@ -1,0 +1,173 @@
+"""Reads of what belongs to tenants. Each takes the caller's scope first: what is not theirs is not there.
+
+Routes have no other way to jobs, records and finished rows, so a new one cannot forget to ask.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.control.service import ControlService
+from penstock.core.access import Scope
+from penstock.core.ledger.accounts import MoneyEvent, tenant_of
+from penstock.core.lifecycle.health import LAST_FAILURE
+from penstock.core.model import events as ev
+from penstock.core.model.cluster import CHECKED_BY
+from penstock.core.model.ids import JobId, UserName
+from penstock.core.model.jobs import Job
+from penstock.core.state import State
+from penstock.ports import EventReader, FinishedJob
+
+BATCH = 1_000
+BATCHES_MAX = 50
+"""Batches of finished jobs that are looked through for those of the caller before a page is given as it is."""
+READ_MAX = 200
+"""Records that are read at once."""
+PAGE_MAX_BYTES = 32 * 2**20
+"""A page of records ends where it is larger."""
+TENANTS_KEPT = 100_000
+_OF_ALL = (ev.LeaderElected, ev.NodeRegistered, ev.NodeReady, ev.NodeLost, ev.NodeDrainChanged, ev.NodeStruck)
+"""What happens to the machines that all share."""
+_OF_NOBODY = (ev.ConfigChanged, ev.RunTimesPredicted, ev.StartsEstimated, ev.CapacityRequested)
+"""What is about many tenants at once."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Page(NamedTuple):
+    """Finished jobs, newest first, and what to go on before; None at the end."""
+
+    jobs: list[FinishedJob]
+    before: JobId | None
+
+
+class Reads:
+    """Any thread."""
+
+    def __init__(self, service: ControlService, reader: EventReader, durable: Callable[[], int]) -> None:
+        self._service, self._reader, self._durable = service, reader, durable
+        self._tenants: dict[JobId, str] = {}
+
+    @property
+    def _state(self) -> State:
+        return self._service.controller.state
+
+    def live_job(self, scope: Scope, job_id: JobId) -> Job | None:
+        """Return a job whose submit is on disk and whose end is not, as it stands."""
+        job = self._state.jobs.get(job_id)
+        if job is None:
+            job = self._ending(job_id)
+        durable = job is not None and job.submit_seq <= self._durable()
+        return job if job is not None and durable and scope.sees(job.spec.tenant) else None
+
+    def _ending(self, job_id: JobId) -> Job | None:
+        """Return a job that is no longer in the state, and whose end is not on disk yet."""
+        return next((ended for ended, _ in list(self._service.controller.ending) if ended.id == job_id), None)
+
+    def live_jobs(self, scope: Scope) -> list[Job]:
+        """Return all such jobs, by number."""
+        found = {job.id: job for job, _ in list(self._service.controller.ending)}
+        found |= {job.id: job for job in list(self._state.jobs.values())}
+        durable = self._durable()
+        return [found[i] for i in sorted(found) if found[i].submit_seq <= durable and scope.sees(found[i].spec.tenant)]
+
+    def finished_job(self, scope: Scope, job_id: JobId) -> FinishedJob | None:
+        job = self._reader.finished_job(job_id)
+        return job if job is not None and scope.sees(job.tenant) else None
+
+    def finished_jobs(self, scope: Scope, limit: int, before: JobId | None = None) -> Page:
+        """Return up to `limit` finished jobs, newest first. A page may be short, or empty, though older ones follow."""
+        found: list[FinishedJob] = []
+        for _ in range(BATCHES_MAX):
+            batch = self._reader.finished_jobs(limit if scope.sees_all else max(limit, BATCH), before)
+            for job in batch:
+                before = job.id
+                if scope.sees(job.tenant):
+                    found.append(job)
+                if len(found) == limit:
+                    return Page(found, before)
+            if not batch:
+                return Page(found, None)
+        return Page(found, before)
+
+    def owner(self, scope: Scope, job_id: JobId) -> tuple[str, str] | None:
+        """Return tenant and user of a job, live or finished."""
+        job = self.live_job(scope, job_id)
+        if job is not None:
+            return job.spec.tenant, job.user
+        finished = self.finished_job(scope, job_id)
+        return (finished.tenant, finished.user) if finished is not None else None
+
+    def records(self, scope: Scope, after: int, limit: int) -> tuple[list[ev.Record], int]:
+        """Return up to `limit` records with seq > `after`, in order, and up to where was looked.
+
+        Where nothing was found, nothing is left. Fewer come where they are large: the log of a tenant who submits the
+        largest jobs that there may be shall not fill the memory.
+        """
+        found: list[ev.Record] = []
+        size = 0
+        while batch := self._reader.records(after, min(READ_MAX, limit - len(found))):
+            shown = [seen for record in batch if (seen := self._shown(scope, record)) is not None]
+            found += shown
+            size += sum(len(_encode(record)) for record in shown)
+            after = batch[-1].seq
+            if len(found) >= limit or size > PAGE_MAX_BYTES:
+                break
+        return found, after
+
+    def records_of_job(self, scope: Scope, job_id: JobId) -> list[ev.Record]:
+        return self._reader.records_of_job(job_id) if self.owner(scope, job_id) is not None else []
+
+    def _shown(self, scope: Scope, record: ev.Record) -> ev.Record | None:
+        """Return a record as the caller may see it, or None."""
+        event = record.event
+        if isinstance(event, ev.TokenIssued | ev.TokenRevoked):
+            return _without_secrets(record) if scope.administers else None
+        if scope.sees_all:
+            return record
+        if isinstance(event, _OF_ALL):
+            return self._without_jobs(scope, record)
+        if isinstance(event, _OF_NOBODY):
+            return None
+        if isinstance(event, MoneyEvent):
+            return record if scope.sees(tenant_of(event)) else None
+        return record if scope.sees(self._tenant_of(event.job_id)) else None
+
+    def _without_jobs(self, scope: Scope, record: ev.Record) -> ev.Record:
+        """Return what happened to a machine without what a job of others printed there."""
+        event = record.event
+        if isinstance(event, ev.NodeStruck) and event.job_id is not None:
+            seen = scope.sees(self._tenant_of(event.job_id))
+            return record if seen else ev.Record(record.seq, record.time_ms, replace(event, text="", job_id=None))
+        if isinstance(event, ev.NodeDrainChanged):
+            reason = public_reason(event.by, event.reason)
+            return ev.Record(record.seq, record.time_ms, replace(event, reason=reason))
+        return record
+
+    def _tenant_of(self, job_id: JobId) -> str:
+        """Return the tenant of any job that the log has named: "" (which nobody sees) where that is not known."""
+        known = self._tenants.get(job_id)
+        if known is None:
+            job = self._state.jobs.get(job_id) or self._ending(job_id)
+            finished = self._reader.finished_job(job_id) if job is None else None
+            known = job.spec.tenant if job is not None else finished.tenant if finished is not None else ""
+            if known:
+                if len(self._tenants) >= TENANTS_KEPT:
+                    self._tenants.clear()
+                self._tenants[job_id] = known
+        return known
+
+
+def public_reason(by: UserName, reason: str) -> str:
+    """Return why a node takes no work, without the words of the last job that failed there."""
+    return reason.partition(LAST_FAILURE)[0] if by == CHECKED_BY else reason
+
+
+def _without_secrets(record: ev.Record) -> ev.Record:
+    if not isinstance(record.event, ev.TokenIssued):
+        return record
+    hidden = replace(record.event.token, sha256="")
+    return ev.Record(record.seq, record.time_ms, ev.TokenIssued(hidden))

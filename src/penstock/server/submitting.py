@@ -1,0 +1,57 @@
+"""For whom somebody may submit, and what their jobs may wait for."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from penstock.core.access import Scope
+from penstock.core.errors import nearest
+from penstock.core.lifecycle.requests import NewJob, unknown_job
+from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
+from penstock.core.model.ids import JobId
+from penstock.server.answers import ApiError
+from penstock.server.intake import invalid
+from penstock.server.reads import Reads
+
+
+def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) -> None:
+    """Raise ApiError when jobs are to wait for jobs that the caller does not see, whether or not there are any.
+
+    Looks into the log: for a thread.
+    """
+    if scope.sees_all:
+        return  # whoever decides says which are not there
+    known: dict[JobId, bool] = {}
+    problems = []
+    for entry in entries:
+        for one in entry.spec.after:
+            if one.job_id not in known:
+                known[one.job_id] = reads.owner(scope, one.job_id) is not None
+            if not known[one.job_id]:
+                field = f"{entry.field}.{one.kind}" if entry.field else one.kind
+                problems.append(unknown_job(field, one.job_id))
+    if problems:
+        raise invalid(problems)
+
+
+def adopted(entries: Sequence[NewJob], scope: Scope, config: ClusterConfig) -> tuple[NewJob, ...]:
+    """Return the jobs, those that name no tenant for the only one for which the caller may submit.
+
+    Raises: ApiError when the caller may not submit for one of their tenants. One that does not exist is told apart by
+        those alone who see every tenant.
+    """
+    mine = [tenant.name for tenant in config.tenants if scope.submits(tenant.name)]
+    found = []
+    for entry in entries:
+        tenant = entry.spec.tenant
+        if not scope.submits(tenant) and tenant == DEFAULT_TENANT and len(mine) == 1:
+            entry = replace(entry, spec=replace(entry.spec, tenant=mine[0]))
+        elif not scope.submits(tenant):
+            where = f"{entry.field}.tenant" if entry.field else "tenant"
+            text = f"{where} is '{tenant}': you may not submit jobs for it"
+            hint = nearest(tenant, mine) or (
+                f"you may for {', '.join(mine)}" if mine else "ask for the role of a member"
+            )
+            raise ApiError("forbidden", text, hint=hint)
+        found.append(entry)
+    return tuple(found)

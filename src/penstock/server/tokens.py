@@ -1,0 +1,126 @@
+"""Routes about tokens: made, listed, revoked."""
+
+import secrets
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from penstock.api import types as api
+from penstock.core.access import Scope
+from penstock.core.errors import Problem
+from penstock.core.lifecycle.requests import Refusal
+from penstock.core.lifecycle.tokens import IssueToken, RevokeToken
+from penstock.core.model.access import Level, Token
+from penstock.core.model.ids import TenantName, UserName
+from penstock.server.answers import ApiError, answer
+from penstock.server.auth import digest_of, new_secret
+from penstock.server.backend import Backend
+from penstock.server.intake import allow, body_of, invalid, json_of, read_body, refused
+from penstock.server.openapi import returns
+
+BODY_MAX_BYTES = 65_536
+DAY_MS = 86_400_000
+DAYS_DEFAULT = 90
+EXAMPLE = {"user": "ann", "level": "read", "note": "for the dashboard"}
+
+
+class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """For whom, what for, and for how long."""
+
+    user: str = ""
+    """Empty: the caller."""
+    level: Level = "write"
+    tenants: list[str] = []
+    days: int = DAYS_DEFAULT
+    """0: it never expires."""
+    note: str = ""
+
+
+def token_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    @app.post(
+        "/api/v1/tokens", status_code=201, **returns(api.TokenMade, body=NewToken, example=EXAMPLE, statuses=(201,))
+    )
+    async def create_token(request: Request, who: caller) -> Response:
+        """Make a token; its secret is in this answer and nowhere else."""
+        wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewToken)
+        user = UserName(wanted.user or who.user)
+        allow(_manages(who, user, backend), f"make tokens for {user}")
+        if not 0 <= wanted.days <= 3660:
+            raise invalid(
+                [Problem("bad_value", "days", f"days is {wanted.days}, expected 0 to 3660", str(wanted.days))]
+            )
+        limited = wanted.tenants or _tenants_of(who, user, backend)
+        expires_ms = backend.clock.unix_ms() + wanted.days * DAY_MS if wanted.days else 0
+        secret = new_secret()
+        token = Token(
+            secrets.token_hex(6),
+            digest_of(secret),
+            user,
+            wanted.level,
+            tuple(sorted({TenantName(name) for name in limited})),
+            expires_ms=expires_ms,
+            by=who.user,
+            note=wanted.note,
+        )
+        reply = await backend.ask(IssueToken(token))
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        return answer(api.TokenMade(token.id, secret, expires_ms), 201)
+
+    @app.get("/api/v1/tokens", **returns(api.TokenList))
+    async def list_tokens(who: caller) -> Response:
+        """List the tokens that the caller may revoke; their secrets are known to nobody."""
+        known = list(backend.state.tokens.by_hash.values())
+        mine = [_shown(token) for token in known if _manages(who, token.user, backend)]
+        return answer(api.TokenList(sorted(mine, key=lambda token: token.created_ms)))
+
+    @app.delete("/api/v1/tokens/{token_id}", **returns(api.DoneAnswer))
+    async def revoke_token(who: caller, token_id: str) -> Response:
+        """Revoke a token, from this moment on."""
+        found = backend.state.tokens.find(token_id)
+        if found is None or not _manages(who, found.user, backend):
+            raise ApiError("not_found", f"there is no token '{token_id[:40]}'")
+        await backend.ask(RevokeToken(token_id, who.user))
+        return answer(api.DoneAnswer(True))
+
+
+def _manages(scope: Scope, user: UserName, backend: Backend) -> bool:
+    """Return whether the caller may manage somebody's tokens: an administrator all, others their own and members'.
+
+    Whoever manages tenants manages those users alone that have no role anywhere else.
+    """
+    if scope.administers:
+        return True
+    if scope.only or scope.level != "admin":
+        return False
+    known = backend.state.config.user_by_name.get(user)
+    if known is None:
+        return False
+    if user == scope.user:
+        return True
+    return not known.role and bool(known.tenants) and all(scope.manages(name) for name, _ in known.tenants)
+
+
+def _tenants_of(scope: Scope, user: UserName, backend: Backend) -> list[TenantName]:
+    """Return to which tenants a token is limited where nobody said so.
+
+    One that somebody has for another user speaks for no more than they manage now, whatever the user becomes later.
+    """
+    if scope.administers or user == scope.user:
+        return []
+    return [name for name, _ in backend.state.config.user_by_name[user].tenants]
+
+
+def _shown(token: Token) -> api.TokenView:
+    return api.TokenView(
+        token.id,
+        token.user,
+        token.level,
+        list(token.tenants),
+        token.created_ms,
+        token.expires_ms,
+        token.by,
+        token.note,
+    )

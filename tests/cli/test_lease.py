@@ -1,0 +1,48 @@
+"""Leases, and shells where they are."""
+
+import time
+
+from tests.server.harness import Jobs, until
+
+
+def held(penstock, *words):
+    told = penstock("lease", "1", *words, "--json")
+    assert told.code == 0, told.err
+    return told.json()
+
+
+def test_a_lease_holds_devices_until_its_time_is_over(penstock, server):
+    shown = held(penstock, "--for", "2s")
+    assert (shown["state"], shown["devices"], shown["preemptible"]) == ("running", 1, False)
+    ended = Jobs(server.client).ended(shown["id"])
+    assert (ended.state, ended.reason) == ("succeeded", "its time was over")
+    assert ended.finished_ms - ended.started_ms >= 2_000
+
+
+def test_a_shell_has_the_environment_of_its_lease_and_ends_with_it(penstock, server):
+    lease = held(penstock, "--for", "1m")
+    told = penstock.anew("shell", str(lease["id"]), "--", "sh", "-c", "echo job $PENSTOCK_JOB_ID; exit 7")
+    assert (told.code, told.out) == (7, f"job {lease['id']}\n")
+    running = penstock.begin("shell", str(lease["id"]), "--", "sh", "-c", "echo begun; exec sleep 60")
+    assert running.stdout.readline() == "begun\n"
+    begun = time.monotonic()
+    server.client.cancel(lease["id"])
+    assert running.wait(20) != 0
+    assert time.monotonic() - begun < 15
+    running.stdout.close()
+    running.stderr.close()
+
+
+def test_a_shell_needs_a_job_that_runs(penstock, server):
+    job = penstock.job("true")
+    Jobs(server.client).ended(job)
+    told = penstock("shell", str(job))
+    assert (told.code, f"job {job} is succeeded" in told.err) == (2, True)
+
+
+def test_nobody_has_to_wait_for_a_lease(penstock, server):
+    told = penstock("lease", "1", "--for", "1m", "--no-wait", "--json")
+    lease = told.json()["id"]
+    until(lambda: server.client.job(lease).state == "running", "the lease is there")
+    server.client.cancel(lease)
+    Jobs(server.client).ended(lease)

@@ -1,0 +1,93 @@
+"""What is heard of a node: only about its own replicas, and never more than has room."""
+
+import pytest
+
+from penstock.control.hearing import NAME_MAX_CHARS, SAID_MAX_CHARS, heard
+from penstock.core.hang.types import FRAMES_MAX, Frame, Sight
+from penstock.core.lifecycle.reports import (
+    NodeCheck,
+    NodeReport,
+    ProgressSeen,
+    ReplicaInspected,
+    ReplicaKey,
+    ReplicaSeen,
+)
+from penstock.core.model.jobs import ExitInfo
+from tests.control.rig import Rig
+from tests.core.builders import World, node
+
+LONG = "x" * 100_000
+
+
+@pytest.fixture
+def cluster():
+    """Job 1 on one of two nodes."""
+    made = World()
+    for name in ("a", "b"):
+        made.hello(node(name))
+    made.submit()
+    made.run(1)
+    return made
+
+
+@pytest.fixture
+def places(cluster):
+    here = cluster.where(1)
+    return here, {"a": "b", "b": "a"}[here]
+
+
+def report(node: str, **fields) -> NodeReport:
+    return NodeReport(node, "life", 1, False, **fields)
+
+
+KEY = ReplicaKey(1, 1, 0)
+CHECKPOINT = ProgressSeen(KEY, "checkpoint", 10, 5, "periodic")
+SEEN = ReplicaInspected(KEY, Sight(0, stack=(Frame("f", "a.py", 3),)))
+
+
+def test_a_node_is_heard_about_its_own_replicas(cluster, places):
+    said = report(places[0], progress=(CHECKPOINT,), inspected=(SEEN,))
+    assert heard(cluster.state, said) == said
+
+
+def test_what_a_node_says_of_anothers_replica_is_not_heard(cluster, places):
+    said = report(places[1], progress=(CHECKPOINT,), inspected=(SEEN,))
+    assert heard(cluster.state, said) == report(places[1])
+
+
+@pytest.mark.parametrize("key", [ReplicaKey(1, 1, 7), ReplicaKey(1, 1, -1), ReplicaKey(99, 1, 0)])
+def test_what_a_node_says_of_a_replica_that_is_not_there_is_not_heard(cluster, places, key):
+    said = report(
+        places[0], progress=(ProgressSeen(key, "progress", 10),), inspected=(ReplicaInspected(key, Sight(0)),)
+    )
+    assert heard(cluster.state, said) == report(places[0])
+
+
+def test_long_texts_are_cut(cluster, places):
+    said = report(
+        places[0],
+        replicas=(ReplicaSeen(KEY, "exited", exit=ExitInfo(1, problem=LONG, note=LONG), refused=LONG),),
+        progress=(ProgressSeen(KEY, "checkpoint", 1, why=LONG),),
+        inspected=(
+            ReplicaInspected(KEY, Sight(0, stack=(Frame(LONG, LONG),) * 99, native=(LONG,) * 99, problem=LONG)),
+        ),
+        check=NodeCheck(passed=False, text=LONG),
+    )
+    found = heard(cluster.state, said)
+    (seen,), (progress,), (sight,) = found.replicas, found.progress, [i.sight for i in found.inspected]
+    texts = (seen.exit.problem, seen.exit.note, seen.refused, progress.why, found.check.text, sight.problem)
+    assert {len(text) for text in texts} == {SAID_MAX_CHARS}
+    assert (len(sight.stack), len(sight.native)) == (FRAMES_MAX, FRAMES_MAX)
+    assert {len(n) for n in (sight.stack[0].function, sight.stack[0].file, sight.native[0])} == {NAME_MAX_CHARS}
+
+
+def test_a_checkpoint_counts_only_when_the_jobs_own_node_says_so():
+    rig = Rig("a", "b")
+    job = rig.submit()
+    rig.cycle()
+    here = rig.state.jobs[job].attempt.replicas[0].place.node
+    for name in ({"a": "b", "b": "a"}[here], here):
+        seen = [ProgressSeen(ReplicaKey(job, 1, 0), kind, 7) for kind in ("checkpoint", "progress")]
+        rig.report(name, progress=tuple(seen), inventory=False)
+        heard_of = (rig.state.jobs[job].progress.checkpoint_step, rig.controller.reached.get(job, 0))
+        assert heard_of == ((7, 7) if name == here else (0, 0))

@@ -1,0 +1,170 @@
+"""A log held against itself: a right one is right, and whatever was changed behind its back is named."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.control.finished import finished_row
+from penstock.control.verify import Verdict, Verifier
+from penstock.core.model.events import JobFinished, Record
+from penstock.core.state import State, fold
+from penstock.store import encoding
+from penstock.store.address import Address, copy_of
+from tests.core.histories import NAMES, operations, play, small_world
+from tests.store.places import KINDS, Place, PostgresPlace, SqlitePlace, opened
+from tests.store.places import NAMES as PLACES
+
+
+def history() -> list[Record]:
+    """Return a log in which jobs have run, waited, failed and been preempted."""
+    chance = random.Random(5)
+    return play(small_world(), [(chance.choice(NAMES), chance.randrange(1000)) for _ in range(250)]).records
+
+
+def write(place: Place, log: list[Record], snapshot_at: int | None = None) -> Any:
+    """Keep `log` as a controller would have, a record a commit."""
+    store, state = place.open(), State()
+    term = store.acquire_epoch()
+    for record in log:
+        ended = []
+        if isinstance(record.event, JobFinished):
+            ended = [finished_row(state.jobs[record.event.job_id], record)]
+        state.apply(record)
+        store.append([record], ended, term)
+        if record.seq == snapshot_at:
+            store.save_snapshot(state.image())
+    return store
+
+
+def verified(place: Place) -> Verdict:
+    where = Address(place.folder) if isinstance(place, SqlitePlace) else Address(Path("/nowhere"), place.url)
+    with copy_of(where) as log:
+        return Verifier(log).verify()
+
+
+@pytest.fixture(scope="module")
+def log() -> list[Record]:
+    return history()
+
+
+@pytest.fixture(params=KINDS, ids=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    yield from opened(request.param, tmp_path)
+
+
+@pytest.fixture
+def one(tmp_path: Path, log: list[Record]) -> Iterator[SqlitePlace]:
+    """A log in a folder with a snapshot in its middle, to be changed behind the store's back."""
+    for made in opened(SqlitePlace, tmp_path):
+        write(made, log, snapshot_at=len(log) // 2)
+        yield made
+
+
+def change(place: SqlitePlace, query: str, *values: object) -> None:
+    place.open()._writer.execute(query, values)
+
+
+def test_a_right_log_is_found_right(place, log):
+    write(place, log, snapshot_at=len(log) // 2)
+    ended = sum(isinstance(record.event, JobFinished) for record in log)
+    state = fold(log)
+    assert ended > 5
+    assert verified(place) == Verdict(len(log), ended, len(state.jobs), 1, len(log) // 2)
+
+
+def test_a_log_without_a_snapshot_and_an_empty_one_are_right(place, log):
+    store = place.open()
+    assert verified(place) == Verdict(0, 0, 0, 0, 0)
+    store.append(log[:3], [], store.acquire_epoch())
+    assert verified(place).problem == ""
+
+
+@settings(max_examples=10, deadline=None)
+@given(found=operations, part=st.floats(0, 1))
+def test_any_history_with_a_snapshot_anywhere_is_found_right(found, part, tmp_path_factory):
+    log = play(small_world(), found).records
+    for place in opened(SqlitePlace, tmp_path_factory.mktemp("log")):
+        write(place, log, snapshot_at=int(part * len(log)))
+        assert verified(place).problem == ""
+
+
+def test_a_missing_record_is_named(one):
+    change(one, "DELETE FROM events WHERE seq = 17")
+    assert verified(one).problem == "record 17 is missing: 18 comes there"
+
+
+def test_a_missing_first_record_is_named(one):
+    change(one, "DELETE FROM events WHERE seq = 1")
+    assert verified(one).problem == "record 1 is missing: 2 comes there"
+
+
+def test_a_record_that_cannot_be_read_is_named(one):
+    change(one, "UPDATE events SET body = x'81' WHERE seq = 20")
+    assert verified(one).problem.startswith("record 20 cannot be read: ")
+
+
+def test_a_record_that_does_not_follow_is_named(one, log):
+    seq = next(record.seq for record in log if isinstance(record.event, JobFinished))
+    body = encoding.encode(log[seq - 1].event)
+    change(one, "UPDATE events SET body = ? WHERE seq = ?", body, seq + 1)
+    assert verified(one).problem.startswith(f"record {seq + 1} ends job ")
+
+
+def test_a_snapshot_that_the_log_does_not_give_is_named_with_its_first_difference(one, log):
+    image = fold(log[: len(log) // 2]).image()
+    wrong = msgspec.structs.replace(image, finished_ok=image.finished_ok + 1)
+    one.open().save_snapshot(wrong)
+    assert verified(one).problem == (
+        f"the snapshot of record {image.seq} is not what the log gives: "
+        f"finished_ok is {image.finished_ok + 1}, and the log gives {image.finished_ok}"
+    )
+
+
+def test_a_job_that_a_snapshot_has_wrong_is_named_by_its_number(one, log):
+    image = fold(log[: len(log) // 2]).image()
+    first, *others = image.jobs
+    wrong = msgspec.structs.replace(first, preemptions=99)
+    one.open().save_snapshot(msgspec.structs.replace(image, jobs=[wrong, *others]))
+    assert f"jobs[{first.id}].preemptions is 99, and the log gives {first.preemptions}" in verified(one).problem
+
+
+@pytest.mark.parametrize("place", [PostgresPlace], indirect=True)
+def test_the_snapshot_in_a_database_is_compared_too(place, log):
+    store = write(place, log)
+    image = fold(log).image()
+    store.save_snapshot(msgspec.structs.replace(image, next_job=1))
+    assert verified(place).problem.endswith(f"next_job is 1, and the log gives {image.next_job}")
+
+
+def test_a_finished_job_that_differs_is_named(one):
+    job = one.open().finished_jobs(1)[0]
+    body = encoding.encode(msgspec.structs.replace(job, preemptions=7))
+    change(one, "UPDATE finished SET body = ? WHERE id = ?", body, job.id)
+    assert verified(one).problem == f"finished job {job.id}: preemptions is 7, and the log gives {job.preemptions}"
+
+
+def test_a_finished_job_that_is_not_kept_is_named(one):
+    job = one.open().finished_jobs(1)[0]
+    change(one, "DELETE FROM finished WHERE id = ?", job.id)
+    assert verified(one).problem == f"job {job.id} has finished by the log, and is not among the finished jobs"
+
+
+def test_a_finished_job_that_never_was_is_found(one):
+    job = msgspec.structs.replace(one.open().finished_jobs(1)[0], id=9_999)
+    change(one, "INSERT INTO finished VALUES (?, ?, ?)", *encoding.finished_row(job))
+    assert verified(one).problem == "1 finished job(s) are kept of which the log does not tell"
+
+
+def test_a_term_that_went_back_is_found(one, log):
+    from penstock.core.model.events import LeaderElected
+
+    change(
+        one, "INSERT INTO events VALUES (?, ?, NULL, ?)", len(log) + 1, 10**9, encoding.encode(LeaderElected(5, "x"))
+    )
+    assert verified(one).problem == "the term is 1, and the log has seen 5"

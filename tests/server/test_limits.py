@@ -1,0 +1,304 @@
+"""Rates, streams and sizes: each limit has a name, a defined answer, and leaves honest callers alone."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.lifecycle.requests import NewJob
+from penstock.server import limits as lm
+from penstock.server.answers import ApiError
+from penstock.server.limits import Bucket, Gate, Limits, Rates, Streams, network_of, read_limits, take
+from tests.core.builders import job_spec
+from tests.server.harness import Server, until
+
+API = "/api/v1"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0
+
+    def unix_ms(self) -> int:
+        return self.now
+
+    def monotonic_ms(self) -> int:
+        return self.now
+
+
+def tries(rates: Rates, times: int, now_ms: int, caller: str = "ann") -> int:
+    """Return how many of so many requests pass."""
+    return sum(rates.take(caller, now_ms) == 0 for _ in range(times))
+
+
+# Buckets.
+
+
+def test_a_burst_passes_and_then_the_rate():
+    rates = Rates(10, 5, 100)
+    assert [tries(rates, 9, now) for now in (0, 99, 100, 1_000)] == [5, 0, 1, 5]
+
+
+def test_a_refusal_says_when_the_next_token_is_there():
+    bucket, _ = take(Bucket(1, 0), 10, 5, 0)
+    bucket, wait_ms = take(bucket, 10, 5, 0)
+    assert (take(bucket, 10, 5, wait_ms - 2)[1] > 0, take(bucket, 10, 5, wait_ms)[1]) == (True, 0)
+
+
+@given(
+    rate=st.floats(0.1, 10_000),
+    burst=st.integers(1, 1_000),
+    steps=st.lists(st.integers(-1_000, 10_000), max_size=200),
+)
+def test_in_no_time_more_passes_than_burst_and_rate_allow(rate, burst, steps):
+    bucket, now, newest, passed = Bucket(burst, 0), 0, 0, 0
+    for step in steps:
+        now += step  # a clock that goes back gives nothing
+        newest = max(newest, now)
+        bucket, wait_ms = take(bucket, rate, burst, now)
+        passed += wait_ms == 0
+        assert 0 <= bucket.tokens <= burst
+        assert passed <= burst + rate * newest / 1000 + 1e-6
+
+
+@given(waits=st.lists(st.integers(100, 5_000), max_size=100))
+def test_who_keeps_to_the_rate_is_never_refused(waits):
+    bucket, now = Bucket(1, 0), 0
+    for wait in waits:
+        now += wait
+        bucket, refused = take(bucket, 10.001, 1, now)
+        assert not refused
+
+
+def test_each_caller_has_a_rate_of_its_own():
+    rates = Rates(10, 5, 100)
+    assert [tries(rates, 9, 0, caller) for caller in ("ann", "bob")] == [5, 5]
+
+
+def test_memory_is_bounded_and_who_comes_with_many_names_gets_one_rate():
+    rates = Rates(10, 5, 100)
+    passed = sum(tries(rates, 1, 0, f"10.0.{i // 256}.{i % 256}") for i in range(10_000))
+    assert (len(rates), passed) == (101, 100 + 5)
+
+
+def test_a_caller_is_forgotten_only_when_that_makes_no_difference():
+    rates = Rates(10, 5, 1)
+    assert tries(rates, 9, 0, "ann") == 5
+    assert tries(rates, 9, 100, "bob") == 5  # from the shared one
+    assert tries(rates, 9, 100, "ann") == 1
+    assert tries(rates, 9, 10_000, "carol") == 5
+    assert len(rates) <= 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.2", False),
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("", "unix", False),
+    ],
+)
+def test_a_caller_is_an_address_or_all_that_one_caller_has_of_ipv6(one, other, same):
+    assert (network_of(one) == network_of(other)) is same
+
+
+# The gate.
+
+
+def test_the_defaults_let_thousands_of_requests_a_second_pass():
+    gate = Gate(Limits(), Clock())
+    for _ in range(10_000):
+        gate.check("ann", "")
+    with pytest.raises(ApiError) as refused:
+        gate.check("ann", "")
+    assert (refused.value.details.status, refused.value.details.code) == (429, "too_many_requests")
+    assert refused.value.headers == {"Retry-After": "1"}
+
+
+def test_wrong_tokens_from_an_address_do_not_lock_its_users_out():
+    gate = Gate(Limits(failed_logins_burst=3), Clock())
+    for _ in range(3):
+        gate.check(None, "10.0.0.1")
+    with pytest.raises(ApiError, match="without a valid token"):
+        gate.check(None, "10.0.0.1")
+    gate.check(None, "10.0.0.2")
+    gate.check("ann", "10.0.0.1")
+
+
+def entry(array: int = 0, **fields) -> NewJob:
+    return NewJob(job_spec(**fields), array, field="jobs[0]")
+
+
+def test_a_job_that_is_too_large_for_the_log_is_refused_by_its_name():
+    gate = Gate(Limits(), Clock())
+    env = tuple((f"A{i}", "x" * 60_000) for i in range(20))
+    with pytest.raises(ApiError) as refused:
+        gate.admit((entry(env=env),), 0)
+    (problem,) = refused.value.details.problems
+    assert (refused.value.details.status, problem.code, problem.field) == (422, "too_large", "jobs[0]")
+    gate.admit((entry(env=env[:10]),), 0)
+
+
+def test_an_array_counts_as_the_jobs_it_stands_for():
+    gate = Gate(Limits(), Clock())
+    large = (("A", "x" * 60_000),)
+    with pytest.raises(ApiError) as refused:
+        gate.admit((entry(100_000, env=large),), 0)
+    assert refused.value.details.status == 413
+    gate.admit((entry(1_000, env=large),), 0)
+    gate.admit((entry(100_000),), 0)
+
+
+def test_more_live_jobs_than_there_is_room_for_are_refused():
+    gate = Gate(Limits(live_jobs=10), Clock())
+    gate.admit((entry(4),), 6)
+    with pytest.raises(ApiError, match="at most 10 may be") as refused:
+        gate.admit((entry(4),), 7)
+    assert refused.value.details.status == 503
+
+
+# Streams.
+
+
+def test_streams_are_bounded_for_one_user_and_for_all():
+    streams = Streams(2, 3)
+    streams.begin("ann")
+    streams.begin("ann")
+    with pytest.raises(ApiError) as one:
+        streams.begin("ann")
+    streams.begin("bob")
+    with pytest.raises(ApiError) as everybody:
+        streams.begin("carol")
+    streams.end("ann")
+    streams.begin("carol")
+    assert (one.value.details.status, everybody.value.details.status) == (429, 503)
+
+
+@pytest.mark.parametrize("ending", ["whole", "broken", "cancelled", "refused"])
+def test_a_stream_is_counted_no_longer_than_it_is_sent(ending):
+    streams = Streams(1, 1)
+    if ending == "refused":
+        streams.begin("ann")
+    sent: list[dict] = []
+
+    async def content():
+        yield b"one"
+        if ending == "broken":
+            raise RuntimeError("broken")
+        if ending == "cancelled":
+            await asyncio.sleep(60)
+
+    async def receive():
+        await asyncio.sleep(60)
+
+    async def send(message):
+        sent.append(message)
+
+    async def run() -> None:
+        response = lm.CountedStream(streams, "ann", content(), "text/event-stream")
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}, "method": "GET", "headers": []}
+        task = asyncio.create_task(response(scope, receive, send))
+        await asyncio.sleep(0.01)
+        if ending == "cancelled":
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    assert sent[0]["status"] == (429 if ending == "refused" else 200)
+    assert streams._open.total() == (1 if ending == "refused" else 0)
+
+
+# The file.
+
+
+def test_limits_are_read_from_a_file(tmp_path):
+    path = tmp_path / "limits.yaml"
+    path.write_text("requests_per_s: 12.5\nstreams: 7\n")
+    assert read_limits(path) == Limits(requests_per_s=12.5, streams=7)
+    path.write_text("")
+    assert read_limits(path) == Limits()
+
+
+@pytest.mark.parametrize(
+    "text", ["request_per_s: 1", "streams: 0", "streams: -1", "streams: x", "[1]", "a: b: c", "\xff"]
+)
+def test_a_file_that_sets_no_limits_is_refused_with_those_that_there_are(tmp_path, text):
+    from penstock.core.errors import InvalidInput
+
+    path = tmp_path / "limits.yaml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InvalidInput) as refused:
+        read_limits(path)
+    assert "requests_per_s" in refused.value.hint
+
+
+def test_every_limit_is_documented():
+    from tests.server.harness import ROOT
+
+    text = (ROOT / "docs" / "security.md").read_text()
+    assert [name for name in Limits.__struct_fields__ if f"`{name}`" not in text] == []
+
+
+# Over HTTP.
+
+
+@pytest.fixture(scope="module")
+def tight(tmp_path_factory):
+    limits = {"requests_per_s": 1e-3, "requests_burst": 1_000, "failed_logins_per_s": 1e-3, "failed_logins_burst": 3}
+    limits |= {"streams_per_user": 1, "live_jobs": 2}
+    with Server(tmp_path_factory.mktemp("tight") / "data", limits=limits) as running:
+        yield running
+
+
+def test_limits_are_answered_as_problems_and_kept_over_a_restart(tight):
+    claims = [{"X_Forwarded_For": f"10.0.0.{n}"} for n in range(4)]  # which nobody believes
+    wrong = [tight.http("GET", f"{API}/jobs", token="wrong", **claim).status for claim in claims]
+    assert wrong == [401, 401, 401, 429]
+    over = tight.http("POST", f"{API}/jobs", json.dumps([{"command": "true"}] * 3).encode())
+    assert (over.status, over.json()["code"]) == (503, "overloaded")
+    assert msgspec.yaml.decode((tight.data.root / "limits.yaml").read_bytes())["requests_burst"] == 1_000
+
+
+def test_one_stream_too_many_is_refused_and_room_is_made_when_one_ends(tight):
+    from tests.server.test_stream import Stream
+
+    first = Stream(tight)
+    assert first.response.status == 200
+    second = Stream(tight)
+    assert (second.response.status, second.response.headers["Retry-After"]) == (429, "1")
+    second.close()
+    first.close()
+    until(lambda: tight.http("GET", f"{API}/events/stream", read=False).status == 200, "there is room again")
+
+
+def test_too_many_requests_are_told_when_to_come_back(tight):
+    tries = (tight.http("GET", f"{API}/cluster") for _ in range(1_000))
+    last = next(answer for answer in tries if answer.status != 200)
+    assert (last.status, last.json()["code"], int(last.headers["retry-after"]) > 1) == (429, "too_many_requests", True)
+    assert tight.http("GET", f"{API}/health", token="").status == 200
+
+
+def test_a_page_of_large_records_ends_early_and_the_next_goes_on_after_it(monkeypatch):
+    from penstock.core.access import local_scope
+    from penstock.core.model.events import JobSubmitted, Record
+    from penstock.server import reads
+
+    monkeypatch.setattr(reads, "PAGE_MAX_BYTES", 200_000)
+    monkeypatch.setattr(reads, "READ_MAX", 4)
+    large = job_spec(env=(("A", "x" * 60_000),))
+    log = [Record(n, 0, JobSubmitted(n, large, "ann")) for n in range(1, 21)]
+
+    class Reader:
+        def records(self, after: int, limit: int) -> list[Record]:
+            return log[after : after + limit]
+
+    found, after, pages = [], 0, []
+    while page := reads.Reads(None, Reader(), lambda: 0).records(local_scope("ann"), after, 10_000)[0]:
+        found += page
+        after, pages = page[-1].seq, [*pages, len(page)]
+    assert (found, pages) == (log, [4, 4, 4, 4, 4])

@@ -1,0 +1,97 @@
+"""Usage over HTTP: recomputed from a log that goes back months, as JSON and as tables."""
+
+import csv
+import importlib.util
+import io
+import time
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.server.test_money import DAY, PIECES, past_server
+
+HOURS = {tenant: 24 * sum((a - b) * n for a, b, n in pieces) for tenant, pieces in PIECES.items()}
+
+
+@pytest.fixture(scope="module")
+def past(tmp_path_factory):
+    server, now_ms = past_server(tmp_path_factory.mktemp("usage"))
+    with server:
+        server.begun_ms = now_ms
+        yield server
+
+
+def get(server, **query):
+    return server.http("GET", f"/api/v1/usage?{urlencode(query)}")
+
+
+def table(server, **query):
+    return list(csv.DictReader(io.StringIO(get(server, format="csv", **query).body.decode())))
+
+
+def iso(time_ms):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ms / 1000))
+
+
+def hours(rows, key="tenant"):
+    return {getattr(row, key): row.device_milli_ms / 3_600_000_000 for row in rows}
+
+
+def test_device_hours_are_those_that_were_held(past):
+    assert hours(past.client.usage().rows) == pytest.approx(HOURS, abs=0.01)
+    assert [row.tenant for row in past.client.usage().rows] == sorted(PIECES)
+
+
+def test_other_dimensions_add_up_to_the_same(past):
+    whole = sum(HOURS.values())
+    for by in ("user", "queue", "pool", "job", "node", "job,user", "node,tenant"):
+        assert sum(hours(past.client.usage(by).rows, by.split(",")[0]).values()) <= whole + 0.01
+        rows = past.client.usage(by).rows
+        assert sum(row.device_milli_ms for row in rows) / 3_600_000_000 == pytest.approx(whole, abs=0.01)
+    assert sorted(row.job for row in past.client.usage("job").rows) == [1, 2, 3, 4]
+    (row,) = past.client.usage("pool").rows
+    assert (row.tenant, row.jobs) == ("", 4)
+
+
+def test_a_span_is_cut_out(past):
+    since, until = past.begun_ms - 60 * DAY, past.begun_ms - 50 * DAY
+    rows = past.client.usage(since=iso(since), until=iso(until)).rows
+    assert hours(rows) == pytest.approx({"vision": 240, "audio": 12}, abs=0.01)
+
+
+def test_tables_say_the_same(past):
+    found = {row["tenant"]: float(row["device_hours"]) for row in table(past)}
+    assert found == pytest.approx(HOURS, abs=0.01)
+    columns = set(table(past, by="job,node")[0])
+    assert {"job", "node", "model", "device_hours", "gib_hours"} <= columns
+    assert not {"tenant", "user"} & columns
+
+
+def test_parquet_needs_its_library(past):
+    answer = get(past, format="parquet")
+    if importlib.util.find_spec("pyarrow") is None:
+        assert (answer.status, "pyarrow" in answer.json()["title"]) == (501, True)
+    else:
+        assert answer.body.startswith(b"PAR1")
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [({"by": "tennant"}, "by"), ({"by": ""}, "by"), ({"since": "yesterday"}, "since"), ({"until": "2026"}, "until")],
+)
+def test_bad_input_is_named(past, query, field):
+    answer = get(past, **query)
+    assert (answer.status, [one["field"] for one in answer.json()["problems"]]) == (422, [field])
+
+
+def test_a_wrong_dimension_is_told_the_nearest(past):
+    assert get(past, by="tennant").json()["problems"][0]["hint"] == "did you mean 'tenant'?"
+
+
+def test_an_unknown_format_is_refused(past):
+    assert get(past, format="xml").status == 422
+
+
+def test_a_span_that_ends_before_it_begins_has_nothing(past):
+    since, until = past.begun_ms - 50 * DAY, past.begun_ms - 60 * DAY
+    assert past.client.usage(since=iso(since), until=iso(until)).rows == []
