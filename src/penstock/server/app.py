@@ -16,7 +16,7 @@ from penstock.core.access import Scope
 from penstock.core.errors import Problem, StoreError
 from penstock.server.accounts import account_routes
 from penstock.server.answers import ApiError, problem
-from penstock.server.auth import scope_for
+from penstock.server.auth import refused_title, scope_for
 from penstock.server.backend import Backend
 from penstock.server.bill import bill_routes
 from penstock.server.cluster import cluster_routes, foresight_routes, scheduling_routes
@@ -44,12 +44,14 @@ def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> 
     async def scope(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
     ) -> Scope:
-        found = None
+        found, now_ms = None, backend.clock.unix_ms()
         if credentials is not None:
-            found = scope_for(credentials.credentials, backend.tokens, backend.state, backend.clock.unix_ms())
+            found = scope_for(credentials.credentials, backend.tokens, backend.state, now_ms)
         backend.gate.check(found.user if found else None, request.client.host if request.client else "")
         if found is None:
-            title = "the token is not valid" if credentials else "a token is needed"
+            title = "a token is needed"
+            if credentials is not None:
+                title = refused_title(credentials.credentials, backend.state, now_ms)
             raise ApiError("unauthenticated", title, hint="send 'Authorization: Bearer TOKEN'")
         return found
 
@@ -78,6 +80,10 @@ def _errors(app: FastAPI, backend: Backend) -> None:
             title = f"{error.details.title} yet as far as this server knows"
             error = ApiError("not_leader", title, hint="ask the server that leads", leader=backend.service.leader)
         return problem(error)
+
+    @app.exception_handler(Exception)
+    async def on_fault(_: Request, error: Exception) -> Response:
+        return problem(ApiError("internal_error", "something went wrong in the server; nothing was answered"))
 
     @app.exception_handler(StoreError)
     async def on_store_error(_: Request, error: StoreError) -> Response:

@@ -13,7 +13,6 @@ from penstock.core.access import Scope, local_scope, scope_of
 from penstock.core.amounts import format_time
 from penstock.core.model.ids import UserName
 from penstock.core.state import State
-from penstock.server.answers import ApiError
 
 
 class StoredToken(msgspec.Struct, frozen=True):
@@ -60,10 +59,7 @@ class LocalTokens:
 
 
 def scope_for(token: str, local: LocalTokens, state: State, now_ms: int) -> Scope | None:
-    """Return what a token may be used for, or None when it is none, was revoked, or its user is gone.
-
-    Raises: ApiError when it has expired: whoever holds it is told.
-    """
+    """Return what a token may be used for, or None when it is none, was revoked or has expired, or its user is gone."""
     owner = local.user_of(token)
     if owner is not None:
         return local_scope(owner)
@@ -71,10 +67,15 @@ def scope_for(token: str, local: LocalTokens, state: State, now_ms: int) -> Scop
     user = state.config.user_by_name.get(found.user) if found is not None else None
     if found is None or user is None or user.disabled:
         return None
-    if 0 < found.expires_ms <= now_ms:
-        title = f"the token has expired, {format_time(found.expires_ms)}"
-        raise ApiError("unauthenticated", title, hint="ask for a new one: penstock token create")
-    return scope_of(user, found)
+    return None if 0 < found.expires_ms <= now_ms else scope_of(user, found)
+
+
+def refused_title(token: str, state: State, now_ms: int) -> str:
+    """Return why a token is not taken; that it has expired is told to whoever holds it."""
+    found = state.tokens.by_hash.get(digest_of(token))
+    if found is not None and 0 < found.expires_ms <= now_ms:
+        return f"the token has expired, {format_time(found.expires_ms)}"
+    return "the token is not valid"
 
 
 def new_secret() -> str:

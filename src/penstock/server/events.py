@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from penstock.core.access import Scope
 from penstock.core.model.events import Record
-from penstock.server.answers import ApiError, answer
+from penstock.server.answers import answer
 from penstock.server.auth import scope_for
 from penstock.server.backend import Backend
 from penstock.server.limits import CountedStream
@@ -48,10 +48,7 @@ def event_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
 def scope_now(backend: Backend, secret: str) -> Scope | None:
     """Return what a token may be used for at this moment; None when it is none, or not any more."""
-    try:
-        return scope_for(secret, backend.tokens, backend.state, backend.clock.unix_ms())
-    except ApiError:
-        return None
+    return scope_for(secret, backend.tokens, backend.state, backend.clock.unix_ms())
 
 
 async def _follow(backend: Backend, secret: str, after: int) -> AsyncIterator[bytes]:
