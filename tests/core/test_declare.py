@@ -115,7 +115,7 @@ def configs(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(configs())
 def test_what_is_written_is_read_as_the_same(config):
     for written in (declaration(config), json.loads(json.dumps(declaration(config)))):

@@ -3,6 +3,7 @@
 What is as it is by default is left out, but for the names of pools, tenants and queues.
 """
 
+from itertools import pairwise
 from typing import Any
 
 from penstock.core.amounts import MILLI, exact_duration, exact_size, format_time
@@ -139,9 +140,9 @@ def _billing(billing: Billing) -> Plain:
     default = Billing()
     found: Plain = _changed(billing, default, "currency", "digits", "time_zone", "refund_lost", "at_zero")
     found["prices"] = [_price(price) for price in billing.tariff.prices]
-    first, *later = billing.tariff.terms
-    found |= _terms(first, Terms())
-    found["later"] = [{"from": format_time(one.from_ms), **_terms(one, first)} for one in later]
+    terms = billing.tariff.terms
+    found |= _terms(terms[0], Terms())
+    found["later"] = [{"from": format_time(one.from_ms), **_terms(one, before)} for before, one in pairwise(terms)]
     invoices: Plain = _changed(billing, default, "issue")
     for field, name in (("invoice_prefix", "prefix"), ("credit_note_prefix", "credit_note_prefix")):
         if getattr(billing, field) != PREFIXES[name]:
