@@ -6,6 +6,7 @@ set -eu
 packages=""
 command -v strace >/dev/null 2>&1 || packages="$packages strace"
 command -v setsid >/dev/null 2>&1 || packages="$packages util-linux"
+command -v scontrol >/dev/null 2>&1 || packages="$packages slurm-client"
 # Fonts of the invoices: Chinese, and one without Chinese to see what becomes of it then.
 ls /usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc >/dev/null 2>&1 || packages="$packages fonts-noto-cjk"
 ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf >/dev/null 2>&1 || packages="$packages fonts-dejavu-core"

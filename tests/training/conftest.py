@@ -21,8 +21,11 @@ CONTRACT = ("PENSTOCK_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
 
 @pytest.fixture(autouse=True)
 def _outside_penstock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests may themselves run as a Penstock job; they must not write into its directories."""
-    for name in [name for name in os.environ if name.startswith(CONTRACT)]:
+    """The tests may themselves run as a Penstock job; they must not write into its directories.
+
+    Nor may the shell choose other kernels (`OPENBLAS_CORETYPE`) for some programs than for others: last digits differ.
+    """
+    for name in [name for name in os.environ if name.startswith((*CONTRACT, "OPENBLAS_"))]:
         monkeypatch.delenv(name)
 
 
