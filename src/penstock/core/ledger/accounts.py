@@ -125,7 +125,8 @@ class Accounts:
         )
         if issued.corrects:
             head = self.invoices[issued.corrects]
-            self.invoices[head.number] = replace(head, corrected=head.corrected - issued.total)
+            so_far = {"corrected": head.corrected - issued.total, "corrected_net": head.corrected_net - issued.net}
+            self.invoices[head.number] = replace(head, **so_far)
 
     def next_number(self, kind: str, prefix: str) -> str:
         """Return the next number of invoices or credit notes: counted, never taken from a clock."""

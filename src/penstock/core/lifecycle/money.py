@@ -174,17 +174,13 @@ def _correct(tx: Transaction, request: CorrectInvoice) -> MoneyDone | Refusal:
     if wrong is not None:
         return wrong
     whole = request.net is None and not head.corrected
-    if request.net is None:
-        left = head.total - head.corrected
-        net = wrong_one.net if whole else half_up(Fraction(left * 1000, 1000 + wrong_one.tax_milli))
-        tax = left - net
-    else:
-        net, tax = request.net, half_up(Fraction(request.net * wrong_one.tax_milli, 1000))
-    if net + tax <= 0 or net + tax > head.total - head.corrected:
+    left_net = wrong_one.net - head.corrected_net
+    net = left_net if request.net is None else request.net
+    if not 0 < net <= left_net:
         digits = wrong_one.digits
-        open_text = money(head.total - head.corrected, digits)
-        text = f"amount is {money(net + tax, digits)} with tax, and {open_text} of {head.number} are not corrected yet"
+        text = f"amount is {money(net, digits)}, and {money(left_net, digits)} of {head.number} are not corrected yet"
         return _refused("too_much", "amount", text, net, status="conflict")
+    tax = _tax_of(wrong_one, head.corrected_net + net) - (head.corrected - head.corrected_net)
     number = accounts.next_number("credit_note", tx.state.config.billing.credit_note_prefix)
     if number in accounts.invoices:
         return _taken("credit_note_prefix", number)
@@ -211,6 +207,11 @@ def _correct(tx: Transaction, request: CorrectInvoice) -> MoneyDone | Refusal:
         )
     )
     return MoneyDone(number)
+
+
+def _tax_of(invoice: Invoice, net: int) -> int:
+    """Return the tax on a part of an invoice; on all of it what the invoice says. So parts add up to it."""
+    return invoice.tax if net == invoice.net else half_up(Fraction(net * invoice.tax_milli, 1000))
 
 
 def _post(tx: Transaction, request: PostAccount) -> MoneyDone | Refusal:

@@ -134,4 +134,6 @@ class InvoiceHead(msgspec.Struct, frozen=True, omit_defaults=True):
     corrects: str = ""
     corrected: int = 0
     """By credit notes, as a positive amount."""
+    corrected_net: int = 0
+    """Of that, before tax."""
     paid: int = 0
