@@ -98,6 +98,11 @@ class Controller:
         """Whether this controller has begun a term."""
         return self.epoch > 0
 
+    @property
+    def durable_seq(self) -> int:
+        """Up to which record the log is known to be on disk."""
+        return self._durable_seq
+
     def follow(self) -> tuple[ev.Record, ...]:
         """Fold what another controller has committed since the last call, and return it; the first call folds all.
 

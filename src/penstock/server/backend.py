@@ -48,7 +48,7 @@ class Backend:
         self.service, self.clock, self.tokens = service, clock, tokens
         self.log = reader
         """The whole log, whoever asks: for what the server works out of it. Routes have `reads`."""
-        self.reads = Reads(service, reader, lambda: self.durable_seq)
+        self.reads = Reads(service, reader, lambda: max(self.durable_seq, service.controller.durable_seq))
         self.outputs, self.connected, self.name = outputs, connected, name
         self.gate = Gate(limits or Limits(), clock)
         self.durable_seq = 0
