@@ -89,6 +89,8 @@ class Controller:
         self._snapshot_seq = 0
         self.behind = False
         """A commit failed, and the log could not be read since: the state may hold what is not in the log."""
+        self.took_over_ms = 0
+        """When it began to lead after it had followed (monotonic); 0: it did not."""
         self._durable_seq = 0
         self._found: list[ev.Record] = []
         """Records of commits that had seemed to fail: in the log, and told to nobody yet."""
@@ -126,6 +128,7 @@ class Controller:
         if self._durable_seq and not self.leads:
             while self.follow():
                 pass
+            self.took_over_ms = self._clock.monotonic_ms()
             self._leases = {}
             self._begin(self.state)
         else:

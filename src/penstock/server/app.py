@@ -76,7 +76,7 @@ def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> 
 def _errors(app: FastAPI, backend: Backend) -> None:
     @app.exception_handler(ApiError)
     async def on_api_error(_: Request, error: ApiError) -> Response:
-        if error.details.code == "not_found" and backend.role == "standby":  # it may just have come: the leader knows
+        if error.details.code == "not_found" and backend.may_lag:  # it may just have come: the leader knows
             title = f"{error.details.title} yet as far as this server knows"
             error = ApiError("not_leader", title, hint="ask the server that leads", leader=backend.service.leader)
         return problem(error)

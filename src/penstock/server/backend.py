@@ -16,6 +16,9 @@ from penstock.server.auth import LocalTokens
 from penstock.server.limits import Gate, Limits
 from penstock.server.reads import Reads
 
+LOOKED_MS = 2_000
+"""So long an answer may take that was begun while the server followed."""
+
 
 class Outputs(Protocol):
     """Reads what replicas wrote."""
@@ -58,6 +61,13 @@ class Backend:
     @property
     def state(self) -> State:
         return self.service.controller.state
+
+    @property
+    def may_lag(self) -> bool:
+        """Whether what this server does not find may be there: it follows, or did when it began to look."""
+        controller = self.service.controller
+        since_ms = self.clock.monotonic_ms() - controller.took_over_ms
+        return not controller.leads or (controller.took_over_ms > 0 and since_ms < LOOKED_MS)
 
     @property
     def role(self) -> str:
