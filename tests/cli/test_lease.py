@@ -41,8 +41,16 @@ def test_a_shell_needs_a_job_that_runs(penstock, server):
 
 
 def test_nobody_has_to_wait_for_a_lease(penstock, server):
-    told = penstock("lease", "1", "--for", "1m", "--no-wait", "--json")
-    lease = told.json()["id"]
+    nodes = [node.name for node in server.client.nodes()]
+    for name in nodes:
+        server.client.drain(name)
+    try:
+        told = penstock("lease", "1", "--for", "1m", "--no-wait", "--json")
+        lease = told.json()["id"]
+        assert told.json()["state"] == "waiting"
+    finally:
+        for name in nodes:
+            server.client.drain(name, on=False)
     until(lambda: server.client.job(lease).state == "running", "the lease is there")
     server.client.cancel(lease)
-    Jobs(server.client).ended(lease)
+    assert Jobs(server.client).ended(lease).state == "cancelled"

@@ -310,7 +310,8 @@ def test_an_address_that_cannot_be_used_is_refused(url):
 
 
 def test_plain_http_elsewhere_is_used_where_that_is_wished_for():
-    Client.at("http://192.0.2.1", token="t", insecure=True)
+    client = Client.at("http://192.0.2.1", token="t", insecure=True)
+    assert (client._at.host, client._at.port, client._at.security) == ("192.0.2.1", 80, None)
 
 
 def test_a_server_that_would_be_open_does_not_start(tmp_path):
