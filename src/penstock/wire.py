@@ -8,11 +8,12 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import uvloop
@@ -21,115 +22,51 @@ from penstock.control import collector
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.control.declared import read_cluster_file
+from penstock.control.secrecy import Censor, unsealed
 from penstock.control.service import ControlService, InboxFull, OnReply
 from penstock.core.clusterfile import ClusterFile
-from penstock.core.errors import InvalidInput, PenstockError, StaleEpoch, StoreError
+from penstock.core.errors import PenstockError, StaleEpoch
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Incarnation, NodeName
-from penstock.devices import discovery
 from penstock.engines.local import tls
 from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
 from penstock.engines.local.link import LocalEngine, Session
-from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.local.outputs import LocalOutputs, bound_output
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.presence import alone, hold_server_lock, waiting
 from penstock.extensions import installed_policies
+from penstock.opening import RealClock, ServeOptions, node_specs, opened_store, options_of, read_once
 from penstock.server.app import create_app
 from penstock.server.auth import LocalTokens, write_private
 from penstock.server.backend import Backend, deliver_on
 from penstock.server.foresight import Foresight
 from penstock.server.limits import Limits, read_limits
 from penstock.server.listener import Listener
+from penstock.server.outputs import CensoredOutputs
+from penstock.server.quotawatch import QuotaWatch
 from penstock.server.scaler import Scaler
 from penstock.server.security import Security
-from penstock.server.transport import Transport, advertised, checked, listen, transport_of
+from penstock.server.transport import advertised, checked, listen
 from penstock.server.treasurer import Treasurer
-from penstock.store.address import Address, Store, address_of, open_seat, open_store, remember
+from penstock.store.address import Address, address_of, open_seat, remember
+from penstock.vault import Vault
 
 log = logging.getLogger(__name__)
 
 AGENT_CHECK_S = 1.0
-STORE_PAUSE_S = 0.5
 RETURN_WAIT_S = 600.0
 """How long a server that led, and begins anew, waits for its database."""
 LOG_MAX_BYTES = 64 * 2**20
 """Of the server's own log: the newest part is kept."""
+END_WAIT_S = 2.0
+"""How long a server that ends waits for threads that work something out: a bill over years, a provider's answer."""
+ASIDE = "penstock-aside"
+"""How the names of those threads begin."""
 FAULT_EXIT_CODE = 70
 GC_THRESHOLDS = (50_000, 20, 100)
 """The state is many long-lived frozen values and no cycles: looking through all of them often finds nothing."""
-
-
-class RealClock:
-    """The machine's clocks."""
-
-    def unix_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def monotonic_ms(self) -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-
-
-class ServeOptions(msgspec.Struct, frozen=True):
-    data: Path
-    transport: Transport = Transport()
-    cluster_file: Path | None = None
-    limits_file: Path | None = None
-    store_file: Path | None = None
-    """Says where the log lies (an address, or `sqlite`), and is taken away once it is read; None: where it was."""
-    store_wait_s: float = 0.0
-    """How long a database that cannot be reached is waited for."""
-    respawn_agents: bool = True
-    check_invariants: bool = False
-
-
-def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]:
-    """Return the nodes to run here: those declared, or this machine with its real devices."""
-    nodes = declared.nodes if declared and declared.nodes else (this_machine(),)
-    found = discovery.nvidia()
-    log.info("devices", extra={"provider": found.provider, "note": found.note})
-    fake = [
-        discovery.simulated(
-            n.simulated_count, n.simulated_model, n.simulated_memory_bytes, mig=n.simulated_mig, links=n.simulated_links
-        )
-        for n in nodes
-    ]
-    return specs(nodes, discovery.host_resources(data.root), found.devices, fake)
-
-
-def _read_once(path: Path | None) -> str:
-    """Return what a file says, '' without one, and take it away: it may hold a password."""
-    if path is None:
-        return ""
-    with contextlib.suppress(FileNotFoundError):
-        text = path.read_text(encoding="utf-8").strip()
-        path.unlink()
-        return text
-    return ""
-
-
-def _opened(address: Address, data: DataFolder, wait_s: float) -> Store:
-    """Open the log. Raises: StoreError; InvalidInput when another log would be left behind in the folder."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            store = open_store(address)
-            break
-        except StoreError as error:
-            if time.monotonic() > deadline:
-                raise
-            log.warning("the log cannot be opened yet: %s", error.message)
-            time.sleep(STORE_PAUSE_S)
-    if address.url and (data.log / "log.sqlite").exists() and not store.records(0, 1):
-        store.close()
-        raise InvalidInput(
-            f"{data.root} has a log of its own, and {address.shown} is empty",
-            hint=f"penstock backup FILE --data {data.root} --store sqlite, then penstock restore FILE --store ADDRESS; "
-            "or use another data folder",
-        )
-    return store
 
 
 def serve(options: ServeOptions) -> None:
@@ -144,7 +81,7 @@ def serve(options: ServeOptions) -> None:
     declared = read_cluster_file(options.cluster_file or kept) if options.cluster_file or kept.exists() else None
     limits_file = options.limits_file or kept_limits
     limits = read_limits(limits_file) if options.limits_file or kept_limits.exists() else Limits()
-    address = address_of(data.log, _read_once(options.store_file), data.store_address)
+    address = address_of(data.log, read_once(options.store_file), data.store_address)
     lock = hold_server_lock(data, shared=bool(address.url))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -170,7 +107,7 @@ class _Running:
         self._clock = RealClock()
         self._listener = listen(options.transport)
         self._port = int(self._listener.getsockname()[1])
-        self._store = _opened(address, data, options.store_wait_s)
+        self._store = opened_store(address, data, options.store_wait_s)
         self._nodes = node_specs(declared, data)
         name = f"{socket.gethostname()}:{os.getpid()}"
         self._seat = open_seat(address, name=name, at=advertised(options.transport, self._port))
@@ -189,7 +126,11 @@ class _Running:
             self._clock,
             lambda: tls.server_context(data.trusted, data.certificates / "server.pem"),
         )
-        self._engine = LocalEngine(self._security.agents.context, self._on_hello, self._on_report)
+        self._vault = Vault(data.secret_keys)
+        self._censor = Censor(lambda: self._controller.state, self._vault)
+        self._engine = LocalEngine(
+            self._security.agents.context, self._on_hello, self._on_report, lambda order: unsealed(order, self._vault)
+        )
         self._security.on_change = self._engine.hang_up
         self._tokens = LocalTokens(data.root / "tokens.json")
         self._tokens.ensure_local(data.user_token)
@@ -202,6 +143,8 @@ class _Running:
 
     async def run(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._aside = ThreadPoolExecutor(thread_name_prefix=ASIDE)
+        self._loop.set_default_executor(self._aside)
         self._service = ControlService(
             self._controller,
             self._store,
@@ -219,16 +162,19 @@ class _Running:
             self._store,
             self._clock,
             self._tokens,
-            LocalOutputs(self._data),
+            CensoredOutputs(LocalOutputs(self._data), self._censor, self._store),
             self._engine.connected,
             self._name,
             self._limits,
+            self._vault,
         )
         self._backend.durable_seq = self._controller.state.seq
         self._foresight = Foresight(self._backend)
         self._treasurer = Treasurer(self._backend, self._store)
         collector.settle()
-        self._keepers = [asyncio.create_task(each) for each in (self._security.keep(), self._bound_log())]
+        self._keepers: list[asyncio.Task[None]] = []
+        for keeper in (self._security.keep(), self._bound_log()):
+            self._keep(keeper)
         with contextlib.ExitStack() as said:
             if leads := self._controller.leads:
                 self._no_longer_waits = lambda: None
@@ -241,8 +187,20 @@ class _Running:
                 await self._http(self._listener)
             finally:
                 await self._end()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Give up what threads are still at, after a moment: all that is to be kept is on disk by now."""
+        self._aside.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + END_WAIT_S
+        while any(thread.name.startswith(ASIDE) for thread in threading.enumerate()):
+            if time.monotonic() > deadline:
+                log.warning("what was still being worked out is given up")
+                os._exit(0)
+            await asyncio.sleep(0.05)
 
     async def _end(self) -> None:
+        self._loop.set_default_executor(ThreadPoolExecutor(1))  # for the end, however busy the others are
         for keeper in self._keepers:
             keeper.cancel()
         self._foresight.close()
@@ -253,6 +211,12 @@ class _Running:
         if self._seat is not None:
             await asyncio.to_thread(self._seat.leave)
         self._store.close()
+
+    def _keep(self, keeper: Coroutine[Any, Any, None]) -> None:
+        """Let something go on beside the rest until the end."""
+        task = asyncio.create_task(keeper)
+        task.add_done_callback(_say_why)
+        self._keepers.append(task)
 
     def _on_lead(self) -> None:
         asyncio.run_coroutine_threadsafe(self._lead(), self._loop).add_done_callback(self._led)
@@ -271,8 +235,9 @@ class _Running:
             self._foresight.keep(),
             self._treasurer.keep(),
             Scaler(self._backend).keep(),
+            QuotaWatch(self._backend).keep(),
         ):
-            self._keepers.append(asyncio.create_task(keeper))
+            self._keep(keeper)
 
     async def _http(self, listener: socket.socket) -> None:
         security = self._security.api.context if self._security.api else None
@@ -318,7 +283,10 @@ class _Running:
         while first or self._options.respawn_agents:
             for spec in self._nodes:
                 if first or agent_pid(self._data, spec.name) is None:
-                    start_agent(self._data, spec)
+                    try:
+                        start_agent(self._data, spec)
+                    except OSError as error:  # a full disk, no process left: it is tried again
+                        log.error("agent not started: %s: %s", spec.name, error)
                 if first and spec.name in self._strangers:
                     replace_agent(self._data, spec.name)
             first = False
@@ -341,7 +309,7 @@ class _Running:
             if isinstance(reply, msg.ReportTaken):
                 session.taken(reply.seq, reply.orders, accepted=reply.accepted)
 
-        self._ask(report, taken, session)
+        self._ask(self._censor.report(report), taken, session)
 
     def _ask(self, request: msg.Request, on_reply: OnReply, session: Session) -> None:
         try:
@@ -361,6 +329,12 @@ class _Running:
         os.execv(sys.executable, words)  # noqa: S606 - this program itself
 
 
+def _say_why(keeper: asyncio.Task[None]) -> None:
+    """Say so when something ended by a fault that was to go on."""
+    if not keeper.cancelled() and (error := keeper.exception()) is not None:
+        log.critical("what was to be kept is kept no more", exc_info=error)
+
+
 def _die(error: BaseException) -> NoReturn:
     """A fault of the control loop ends the process at once: a restart folds the log, and nothing is half done."""
     print(f"penstock: the control loop stopped: {error!r}", file=sys.stderr, flush=True)
@@ -372,19 +346,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else list(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
     raw = msgspec.json.decode(given[0])
-    cluster = Path(raw["cluster_file"]) if raw.get("cluster_file") else None
-    options = ServeOptions(
-        data=Path(raw["data"]),
-        transport=transport_of(raw),
-        cluster_file=cluster,
-        limits_file=Path(raw["limits_file"]) if raw.get("limits_file") else None,
-        store_file=Path(raw["store_file"]) if raw.get("store_file") else None,
-        store_wait_s=raw.get("store_wait_s", 0.0),
-        respawn_agents=raw.get("respawn_agents", True),
-        check_invariants=raw.get("check_invariants", False),
-    )
     try:
-        serve(options)
+        serve(options_of(raw))
     except PenstockError as error:
         for problem in error.problems:
             print(f"  {problem.message} {problem.hint}", file=sys.stderr)

@@ -9,8 +9,8 @@ import pytest
 from tests.server.harness import Jobs, until
 
 COMMANDS = (
-    *("backup", "restore", "verify", "apply", "admin", "token", "whoami", "quota", "lease", "shell"),
-    *("usage", "account", "credit", "ledger", "invoice"),
+    *("backup", "restore", "verify", "apply", "admin", "token", "secret", "whoami", "quota", "pools", "lease", "shell"),
+    *("usage", "account", "credit", "reverse", "ledger", "invoice"),
     *("up", "down", "certificates", "run", "submit", "plan", "ps", "show", "logs", "explain", "cancel", "checkpoint"),
     *("nodes", "drain", "queue", "alerts", "defrag", "report", "schema"),
     *("sim", "capacity", "whatif", "eta", "audit", "import", "checkpoints", "bill"),

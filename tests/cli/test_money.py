@@ -116,3 +116,12 @@ def test_an_invoice_is_corrected_by_a_credit_note(penstock, number):
 def test_every_command_about_money_explains_itself(penstock, command):
     told = penstock(command, "--help")
     assert (told.code, told.err) == (0, "")
+
+
+def test_a_credit_is_reversed(penstock):
+    penstock("credit", "quiet", "7", "-r", "typing error")
+    record = penstock("ledger", "quiet", "--json").json()["entries"][-1]["seq"]
+    assert penstock("reverse", str(record), "--reason", "wrong tenant").out == f"record {record} is reversed\n"
+    assert "wrong tenant" in penstock("ledger", "quiet").out
+    told = penstock("reverse", str(record), "--reason", "again")
+    assert (told.code != 0, "was reversed before" in told.err) == (True, True)

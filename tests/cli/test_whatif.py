@@ -5,8 +5,11 @@ import json
 import msgspec
 import pytest
 
+from penstock.core.model.cluster import Tenant
+from penstock.core.model.prices import Billing, Price, Tariff
+from penstock.sim.replay.replay import ORIGIN_MS
 from tests.cli.test_sim import penstock
-from tests.core.builders import node
+from tests.core.builders import config, node
 from tests.sim.replay.builders import job, ran, trace
 
 
@@ -74,3 +77,36 @@ def test_a_file_that_is_no_log_is_named(tmp_path):
     (tmp_path / "log.json").write_text("[{}")
     done = penstock("whatif", "--log", tmp_path / "log.json")
     assert (done.returncode, "cannot be read as a log" in done.stderr) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def priced_log(tmp_path_factory):
+    """Return a log of a minute for `a` and then for `b` on the one device, at 1 EUR a second, later at 2."""
+    prices = Price("device", 3_600_000_000), Price("device", 7_200_000_000, ORIGIN_MS + 90_000)
+    rules = config(billing=Billing(Tariff(prices, minimum_ms=0)), tenants=(Tenant("a"), Tenant("b")))
+    jobs = (job(0, 60, 1, tenant="a"), job(0, 60, 1, tenant="b"))
+    records = []
+    ran(trace(*jobs, nodes=(node("n", 1),), rules=rules), on_records=records.extend)
+    path = tmp_path_factory.mktemp("priced") / "log.json"
+    path.write_bytes(msgspec.json.encode(records))
+    return path
+
+
+def test_what_it_would_cost_is_told_by_tenant(priced_log, tmp_path):
+    done = penstock("whatif", "--log", priced_log, "--nodes", "+1", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    at = next(i for i, words in enumerate(lines) if words[:2] == ["billed,", "EUR"])
+    rows = [words for words in lines[at + 1 :] if words and words[0] in ("all", "a", "b")]
+    assert rows == [["all", "150.00", "120.00"], ["b", "90.00", "60.00"], ["a", "60.00", "60.00"]]
+    assert "What it would cost" in (tmp_path / "out" / "whatif.html").read_text()
+
+
+def test_programs_are_told_the_smallest_unit(priced_log, log):
+    def costs(path):
+        results = json.loads(penstock("whatif", "--log", path, "--json").stdout)["results"]
+        return [result.get("costs") for result in results]
+
+    expected = {"currency": "EUR", "digits": 2, "total": 15_000, "by_tenant": {"a": 6_000, "b": 9_000}}
+    assert costs(priced_log) == [expected, expected]
+    assert costs(log) == [None, None]

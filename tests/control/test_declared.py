@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.control.declared import with_changes
+from penstock.control.declared import read_cluster_file, with_changes
 from penstock.core.errors import InvalidInput
 from penstock.core.model.cluster import Pool, Queue, Tenant
 from tests.core.builders import config
@@ -32,6 +32,11 @@ def test_a_maximum(section):
 
 def test_a_name_may_have_dots():
     assert queue(with_changes(BASE, ["queue.a.b.policy=fifo"]), "a.b").policy == "fifo"
+
+
+def test_a_pools_name_in_a_quota_may_have_dots_too():
+    found = with_changes(BASE, ["queue.research.max.b.c/devices:X.1=2"], add=["pool.b.c"])
+    assert queue(found, "research").max == (("b.c/devices:X.1", 2_000), ("devices", 8_000))
 
 
 def test_a_field_that_is_taken_away():
@@ -65,3 +70,31 @@ def test_what_a_cluster_file_would_not_allow(change, said):
     with pytest.raises(InvalidInput) as refused:
         with_changes(BASE, [change])
     assert any(said in problem.message or said in problem.field for problem in refused.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("[1", "no YAML"),
+        ("2026-99-99", "month must be"),
+        ("{[1]: 2}", "no YAML"),
+        ("*unknown", "no YAML"),
+        pytest.param("[" * 20_000, "too deep", id="deep"),
+    ],
+)
+def test_a_value_that_is_no_yaml_is_said_to_be_none(value, said, tmp_path):
+    with pytest.raises(InvalidInput, match=said) as refused:
+        with_changes(BASE, [f"settings.starvation_after={value}"])
+    assert refused.value.problems
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"settings: {value}\n")
+    with pytest.raises(InvalidInput, match=said):
+        read_cluster_file(path)
+
+
+@pytest.mark.parametrize("path", ["billing.prices.H100.per_hour", "billing.prices.0.per_hour", "queue.research.x.y"])
+def test_entries_without_names_cannot_be_set_one_by_one(path):
+    base = with_changes(BASE, ['billing={currency: EUR, prices: [{resource: device, per_hour: "1.20"}]}'])
+    with pytest.raises(InvalidInput) as refused:
+        with_changes(base, [f"{path}=2"])
+    assert refused.value.problems

@@ -55,7 +55,7 @@ def test_what_a_node_says_of_anothers_replica_is_not_heard(cluster, places):
     assert heard(cluster.state, said) == report(places[1])
 
 
-@pytest.mark.parametrize("key", [ReplicaKey(1, 1, 7), ReplicaKey(1, 1, -1), ReplicaKey(99, 1, 0)])
+@pytest.mark.parametrize("key", [ReplicaKey(1, 1, 7), ReplicaKey(1, 1, -1), ReplicaKey(99, 1, 0), ReplicaKey(1, 2, 0)])
 def test_what_a_node_says_of_a_replica_that_is_not_there_is_not_heard(cluster, places, key):
     said = report(
         places[0], progress=(ProgressSeen(key, "progress", 10),), inspected=(ReplicaInspected(key, Sight(0)),)

@@ -15,6 +15,7 @@ from penstock.core.errors import StaleEpoch, StoreError
 from penstock.core.lifecycle.requests import Submitted
 from penstock.core.model.events import LeaderElected
 from penstock.core.model.ids import UserName
+from penstock.core.model.jobs import Dependency
 from penstock.core.state import fold
 from penstock.sim.world.disk import SimDisk
 from tests.control.rig import Clock, Rig, submit
@@ -64,6 +65,11 @@ class Flaky(SimDisk):
         if self.away:
             raise StoreError("the log is away")
         return super().tail(after)
+
+    def outcome(self, job_id: Any) -> Any:
+        if self.away:
+            raise StoreError("the log is away")
+        return super().outcome(job_id)
 
 
 @pytest.fixture
@@ -130,6 +136,28 @@ def test_a_takeover_that_fails_half_way_can_be_tried_again(leader, other):
     leader.store.away = False
     other.open()
     assert (other.behind, same(other.state, fold(leader.store.records))) == (False, True)
+
+
+def test_a_takeover_that_was_tried_for_long_gives_every_node_a_whole_lease(leader, other):
+    other.follow()
+    leader.store.lose_answer = True
+    with pytest.raises(StoreError):
+        other.open()
+    leader.store.away = False
+    leader.clock.now += 60_000
+    other.open()
+    assert other.lease_left_ms("a") == other.state.config.settings.lease_ttl_ms
+
+
+def test_a_log_that_goes_away_while_a_group_is_decided_fails_it_whole(leader):
+    leader.exit(leader.running())
+    leader.store.away = True
+    handled = leader.handle(submit(), submit(after=(Dependency(1, "after_ok"),)))
+    assert [failed(reply) for reply in handled.replies] == ["store_unavailable"] * 2
+    assert leader.controller.behind
+    leader.store.away = False
+    assert leader.ask(submit(after=(Dependency(1, "after_ok"),))) == Submitted((2,))
+    assert leader.fits_log()
 
 
 def test_a_commit_that_had_seemed_to_fail_is_in_the_state_and_told(leader):

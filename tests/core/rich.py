@@ -39,6 +39,8 @@ def boards() -> list[NodeSpec]:
 def configs(rnd: random.Random) -> ClusterConfig:
     """Return one of many configurations of the same queues."""
     one_of = rnd.choice
+    more = random.Random()
+    more.setstate(rnd.getstate())  # for what came later: a seed goes on meaning the same
     limit = one_of([(), (("devices", one_of([2_000, 4_000, 6_000])),), (("devices:H100", 1_000), ("jobs", 3))])
     queues = (
         Queue("a", policy=one_of(["fair_share", "capacity", "fifo"]), guaranteed=(("devices", 4_000),), max=limit),
@@ -57,7 +59,15 @@ def configs(rnd: random.Random) -> ClusterConfig:
             reserve_milli=one_of([0, 0, 200]),
             speeds=(("H100", 2_000, 1_500), ("A100", 1_000, 1_000)),
         ),
-        Pool("q"),
+        Pool("q", virtualization=more.choice(["any", "any", "any", "none", "mig"])),
+    )
+    bound = more.choice([(), (("default/devices", 3_000), ("q/jobs", 2)), (("q/devices", 1_000),)])
+    promised = more.choice([(), (("q/devices", 1_000),)])
+    queues = (
+        replace(queues[0], max=tuple(sorted((*limit, *bound)))),
+        *queues[1:3],
+        replace(queues[3], guaranteed=(("devices", 3_000), *promised)),
+        *queues[4:],
     )
     return ClusterConfig(
         pools=pools,

@@ -11,15 +11,24 @@ from msgspec.structs import replace
 
 from penstock.control.calendar import calendar
 from penstock.core.errors import BrokenInvariant
-from penstock.core.ledger.accounts import Accounts, JournalLog, MoneyEvent, MoneyImage, moved, spend, tenant_of
+from penstock.core.ledger.accounts import Accounts, JournalLog, MoneyEvent, MoneyImage, moved, tenant_of
 from penstock.core.ledger.bill import Bill
-from penstock.core.ledger.settlement import closed_month, due_events, invoice_of
-from penstock.core.lifecycle.money import AddCredit, CorrectInvoice, MoneyDone, PayInvoice, PostAccount, decide
+from penstock.core.ledger.lots import spend
+from penstock.core.ledger.settlement import closed_month, closing, due_events
+from penstock.core.lifecycle.money import (
+    AddCredit,
+    CorrectInvoice,
+    MoneyDone,
+    PayInvoice,
+    PostAccount,
+    ReverseEntry,
+    decide,
+)
 from penstock.core.lifecycle.requests import Refusal
 from penstock.core.model import events as ev
-from penstock.core.model.accounts import Account, Lot, Spent
+from penstock.core.model.accounts import Account, CreditPart, Lot, Spent
 from penstock.core.model.cluster import Tenant
-from penstock.core.model.invoices import Invoice
+from penstock.core.model.invoices import Invoice, Line
 from penstock.core.model.prices import Billing, Price, Tariff
 from penstock.core.state import Image, State, fold
 from tests.core.builders import World
@@ -33,53 +42,171 @@ def at(text):
     return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def purse(events):
-    """Replay a tenant's events in a naive way; return its credit, what it owes, who paid what, and invoices."""
-    held, paid, invoiced = [], [], {}
-    months, owed = {}, {}
+class Purse:
+    """A tenant's events replayed in a naive way, cent by cent: each knows from which credit it came."""
 
-    def pay(amount, until_ms):
-        for one in sorted(held, key=lambda lot: lot["expires"] or 2**62):
-            if (one["expires"] and one["expires"] < until_ms) or one["added"] > until_ms:
+    def __init__(self, events):
+        self.held, self.months, self.invoices, self.debt, self.paid = [], {}, {}, 0, []
+        for time_ms, event in events:
+            self.take(time_ms, event)
+
+    def come(self, lot, cents=1):
+        for _ in range(cents):
+            if lot["kind"] == "payment" and self.debt:
+                self.debt -= 1
                 continue
-            take = min(amount, one["left"])
-            one["left"] -= take
-            amount -= take
-            if take:
-                paid.append((one["reference"], one["expires"], until_ms, take))
-        return amount
+            if not lot["left"] and not lot["expires"]:  # it was gone
+                self.held = [one for one in self.held if one is not lot]
+            if not any(one is lot for one in self.held):
+                self.held.append(lot)
+            lot["left"] += 1
 
-    def come(reference, left, expires, added):
-        held.append({"reference": reference, "left": left, "expires": expires, "added": added})
+    def new(self, cents, name, expires, added, kind="payment"):
+        self.come({"reference": name, "kind": kind, "expires": expires, "added": added, "left": 0}, cents)
 
-    for time_ms, event in events:
+    def pay(self, until_ms, kinds=("payment", "grant")):
+        """Return the credit that a cent is paid from; None: there is none."""
+        for one in sorted(self.held, key=lambda lot: lot["expires"] or 2**62):
+            early = one["added"] > until_ms
+            if one["left"] and one["kind"] in kinds and not early and not 0 < one["expires"] < until_ms:
+                one["left"] -= 1
+                self.paid.append((one["reference"], one["expires"], until_ms))
+                return one
+        return None
+
+    def give_back(self, cents, count):
+        """Give back so many of these: payments first, what lasts longest first."""
+        order = sorted(cents, key=lambda lot: (lot["kind"] == "grant", -(lot["expires"] or 2**62)))
+        for lot in order[: max(0, count)]:
+            cents.remove(lot)
+            self.come(lot)
+
+    def take(self, time_ms, event):
         match event:
             case ev.CreditAdded():
-                come(event.reference, event.amount, event.expires_ms, time_ms)
+                self.new(event.amount, event.reference, event.expires_ms, time_ms, event.kind)
             case ev.CreditExpired():
-                (gone,) = [one for one in held if one["reference"] == event.reference]
-                assert gone["left"] == event.amount
-                held.remove(gone)
+                gone = next(
+                    one for one in self.held if (one["reference"], one["left"]) == (event.reference, event.amount)
+                )
+                gone["left"] = 0
             case ev.UsagePosted():
-                month = months.setdefault(event.month_ms, {"use": 0, "open": 0})
+                month = self.months.setdefault(event.month_ms, {"use": 0, "by": []})
                 month["use"] += event.amount
-                month["open"] += pay(event.amount, event.until_ms) if event.amount > 0 else event.amount
-            case ev.InvoiceIssued(invoice=made) if made.kind == "invoice":
-                month = months.pop(made.from_ms)
-                left = pay(month["open"], made.until_ms) if month["open"] > 0 else month["open"]
-                invoiced[made.number] = (month["use"], left + made.tax)
-                owed[made.number] = max(0, left + made.tax)
-                if left + made.tax < 0:
-                    come(made.number, -left - made.tax, 0, made.until_ms)
+                for _ in range(event.amount):
+                    self.from_credit(month, event.until_ms)
+                self.give_back(month["by"], len(month["by"]) - max(0, month["use"]))
+            case ev.InvoiceIssued(invoice=made) if made.corrects:
+                self.correct(made)
             case ev.InvoiceIssued(invoice=made):
-                off = min(-made.total, owed[made.corrects])
-                owed[made.corrects] -= off
-                come(made.number, -made.total - off, 0, made.issued_ms)
+                self.close(made)
             case ev.InvoicePaid():
-                owed[event.number] -= event.amount
+                self.invoices[event.number]["owed"] -= event.amount
+            case ev.MoneyReversed():
+                self.undo(event)
             case _:
                 pass
-    return sum(one["left"] for one in held), sum(owed.values()), paid, invoiced
+
+    def from_credit(self, month, until_ms, kinds=("payment", "grant")):
+        lot = self.pay(until_ms, kinds)
+        month["by"] += [lot] if lot else []
+        return lot is not None
+
+    def close(self, made):
+        month = self.months.pop(made.from_ms)
+        while len(month["by"]) < month["use"] and self.from_credit(month, made.until_ms):
+            pass
+        grants = sum(lot["kind"] == "grant" for lot in month["by"])
+        if month["use"] < 0:
+            grants = -sum(map(self.grants_back, self.newest_first(-month["use"])))
+        tax = (abs(month["use"] - grants) * made.tax_milli + 500) // 1000
+        tax = tax if month["use"] >= grants else -tax
+        while (
+            month["use"] >= 0
+            and len(month["by"]) < month["use"] + tax
+            and self.from_credit(month, made.until_ms, ["payment"])
+        ):
+            pass
+        total = month["use"] - grants + tax
+        if month["use"] >= 0:
+            kept = [lot for lot in month["by"] if lot["expires"] or lot["kind"] == "grant"]
+            plain = total - sum(lot["kind"] == "payment" for lot in kept)
+            owed = month["use"] + tax - len(month["by"])
+            self.invoices[made.number] = {
+                "taxed": month["use"] - grants,
+                "plain": plain,
+                "by": kept,
+                "owed": owed,
+                "due": owed,
+            }
+        else:
+            self.invoices[made.number] = {"taxed": 0, "plain": 0, "by": [], "owed": 0, "due": total}
+            assert total == made.total
+            self.money_back(made, reversed(self.invoices.values()))
+
+    def newest_first(self, back):
+        """Take what was taxed off the latest invoices, and yield each with what is left for its grants."""
+        self.left = back
+        for one in reversed(self.invoices.values()):
+            taxed = min(self.left, one["taxed"])
+            one["taxed"] -= taxed
+            self.left -= taxed
+            yield one
+
+    def grants_back(self, one):
+        grants = [lot for lot in one["by"] if lot["kind"] == "grant"]
+        count = min(self.left, len(grants))
+        self.left -= count
+        for lot in sorted(grants, key=lambda lot: -(lot["expires"] or 2**62))[:count]:
+            one["by"].remove(lot)
+            self.come(lot)
+        return count
+
+    def money_back(self, made, invoices, off=0):
+        """Give back money of invoices, what never expires first; `off` of it is not credit."""
+        left, back = -made.total, []
+        for one in invoices:
+            plain = min(left, one["plain"])
+            one["plain"] -= plain
+            paid = [lot for lot in one["by"] if lot["kind"] == "payment"]
+            found = sorted(paid, key=lambda lot: -lot["expires"])[: left - plain]
+            for lot in found:
+                one["by"].remove(lot)
+            left, back = left - plain - len(found), back + found
+        back = sorted(back, key=lambda lot: -lot["expires"])[: -made.total - off]
+        for lot in back:
+            self.come(lot)
+        at_ms = made.issued_ms if made.corrects else made.until_ms
+        self.new(-made.total - off - len(back), made.number, 0, at_ms)
+
+    def correct(self, made):
+        one = self.invoices[made.corrects]
+        one["taxed"] -= min(made.granted - made.net, one["taxed"])
+        self.left = -made.granted
+        found = self.grants_back(one)
+        self.new(-made.granted - found, made.number, 0, made.issued_ms, "grant")  # a month's note has given back
+        off = min(-made.total, one["owed"])
+        one["owed"] -= off
+        self.money_back(made, [one], off)
+
+    def undo(self, event):
+        if event.number:
+            self.invoices[event.number]["owed"] += event.amount
+            return
+        named = [lot for lot in self.held if (lot["reference"], lot["added"]) == (event.reference, event.added_ms)]
+        latest = self.held[::-1]
+        lasting = sorted(latest, key=lambda lot: -(lot["expires"] or 2**62))
+        others = [lot for lot in lasting if lot["kind"] == "payment" and event.kind == "payment"]
+        for _ in range(event.amount):
+            lot = next((lot for lot in (*named, *others) if lot["left"]), None)
+            if lot is not None:
+                lot["left"] -= 1
+            else:
+                self.debt += 1
+
+    @property
+    def credit(self):
+        return sum(lot["left"] for lot in self.held) - self.debt
 
 
 def counted(events):
@@ -89,10 +216,10 @@ def counted(events):
         match event:
             case ev.CreditAdded() | ev.InvoicePaid():
                 total += event.amount
-            case ev.CreditExpired() | ev.UsagePosted():
+            case ev.CreditExpired() | ev.UsagePosted() | ev.MoneyReversed():
                 total -= event.amount
             case ev.InvoiceIssued(invoice=made):
-                total -= made.tax if made.kind == "invoice" else made.total
+                total -= made.total + made.granted if made.corrects else made.tax
             case _:
                 pass
     return total
@@ -132,7 +259,7 @@ class Bookkeeping(RuleBasedStateMachine):
     def bill(self, name):
         def up(from_ms, until_ms):
             total = sum(amount for time_ms, amount in self.used[name] if from_ms <= time_ms < until_ms)
-            return Bill(name, "EUR", 2, from_ms, until_ms, (), total)
+            return Bill(name, "EUR", 2, from_ms, until_ms, (line(total),), total)
 
         return up
 
@@ -175,14 +302,20 @@ class Bookkeeping(RuleBasedStateMachine):
         stale = PostAccount(name, account.changed_seq - 1, tuple(found))
         assert self.ask(stale) == MoneyDone(repeated=True)
 
+    @rule(name=st.sampled_from(NAMES), amount=st.integers(-300, 300))
+    def month(self, name, amount):
+        self.use(name, amount, 0)
+        self.time_passes(800)
+        self.settle(name)
+
     @precondition(lambda self: self.billing.issue == "manual")
     @rule(name=st.sampled_from(NAMES))
     def issue(self, name):
         account = self.account(name)
         span = closed_month(account, calendar(self.billing.time_zone, self.begun, self.begun, self.w.now))
         if span is not None:
-            made = invoice_of(account, Tenant(name), self.billing, self.bill(name)(*span), self.w.now)
-            assert self.ask(PostAccount(name, account.changed_seq, (ev.InvoiceIssued(made),))).number
+            made = closing(account, Tenant(name), self.billing, self.bill(name)(*span), self.w.now)
+            assert self.ask(PostAccount(name, account.changed_seq, (made,))).number
 
     @rule(pick=st.integers(0, 99), part=st.integers(1, 4))
     def pay(self, pick, part):
@@ -207,9 +340,26 @@ class Bookkeeping(RuleBasedStateMachine):
             answer = self.ask(CorrectInvoice(self.invoices[head.number], "wrong", "op", net))
             after = self.w.state.money.invoices[head.number]
             assert 0 <= after.corrected <= max(0, head.total)
-            assert (after.corrected > head.corrected) == isinstance(answer, MoneyDone)
+            assert (after.corrected_net > head.corrected_net) == isinstance(answer, MoneyDone)
             if net is None:
                 assert after.corrected == max(0, head.total)
+
+    @rule(pick=st.integers(0, 99))
+    def reverse(self, pick):
+        found = [r for r in self.w.records if isinstance(r.event, ev.CreditAdded | ev.InvoicePaid)]
+        if not found:
+            return
+        record = found[pick % len(found)]
+        wanted = ReverseEntry(record.seq, record.time_ms, record.event, "bounced", "op")
+        before = self.account(record.event.tenant)
+        if isinstance(self.ask(wanted), MoneyDone):
+            after = self.account(record.event.tenant)
+            assert 0 < before.balance - after.balance <= record.event.amount
+            whole = before.balance - after.balance == record.event.amount
+            assert whole or record.event.kind == "grant"
+        else:
+            assert self.account(record.event.tenant) == before
+        assert isinstance(self.ask(wanted), Refusal)
 
     @rule(name=st.sampled_from(NAMES))
     def hold_or_release(self, name):
@@ -235,6 +385,7 @@ class Bookkeeping(RuleBasedStateMachine):
                 kept = [ledger.get(f"{kind}:{name}", 0) for kind in ("credit", "unbilled", "owed")]
                 assert kept == [-account.credit, account.unbilled, account.owed]
                 assert all(lot.left >= 0 for lot in account.lots)
+                assert not (account.debt and any(lot.left for lot in account.lots if lot.kind == "payment"))
                 assert account.owed >= 0
 
     @invariant()
@@ -269,17 +420,22 @@ class Bookkeeping(RuleBasedStateMachine):
 
     def _used_as_it_should(self, name):
         mine = [r for r in self.w.records if isinstance(r.event, MoneyEvent) and tenant_of(r.event) == name]
-        left, owed, paid, invoiced = purse((r.time_ms, r.event) for r in mine)
-        assert (left, owed) == (self.account(name).credit, self.account(name).owed)
-        assert all(not expires or until_ms <= expires for _, expires, until_ms, _ in paid)
-        for number, (net, due) in invoiced.items():
-            assert (self.invoices[number].net, self.invoices[number].due) == (net, due)
+        purse = Purse((r.time_ms, r.event) for r in mine)
+        lots = sorted((lot.reference, lot.expires_ms, lot.left) for lot in self.account(name).lots if lot.left)
+        assert lots == sorted((lot["reference"], lot["expires"], lot["left"]) for lot in purse.held if lot["left"])
+        owed = sum(one["owed"] for one in purse.invoices.values())
+        assert (purse.credit, owed) == (self.account(name).credit, self.account(name).owed)
+        assert all(not expires or until_ms <= expires for _, expires, until_ms in purse.paid)
+        for number, one in purse.invoices.items():
+            assert self.invoices[number].due == one["due"]
         issued = [r.event.invoice for r in mine if isinstance(r.event, ev.InvoiceIssued)]
-        made = [one for one in issued if one.kind == "invoice"]
+        made = [one for one in issued if not one.corrects]
         assert [one.from_ms for one in made] == sorted({one.from_ms for one in made})
         for one in made:
             use = sum(amount for time_ms, amount in self.used[name] if one.from_ms <= time_ms < one.until_ms)
-            assert (one.net, one.total, one.due) == (use, use + one.tax, use + one.tax - one.from_credit)
+            total = use - one.granted + one.tax
+            assert (one.net, one.total, one.due) == (use, total, total - one.from_credit)
+            assert (one.kind == "credit_note") == (use < 0)
 
 
 TestBookkeeping = Bookkeeping.TestCase
@@ -305,6 +461,10 @@ def posted(amount, until_ms=MARCH + DAY, month_ms=MARCH):
     return ev.UsagePosted("t", month_ms, until_ms, amount)
 
 
+def line(amount):
+    return Line("q", "ann", 1, "j", "device", "", 0, 0, 1000, 1000, amount, amount)
+
+
 def credit(amount, reference="r", expires_ms=0, kind="payment"):
     return ev.CreditAdded("t", reference, amount, kind, expires_ms)
 
@@ -314,7 +474,7 @@ def invoice(net, due, number="INV-000001", tax=0, **fields):
     return ev.InvoiceIssued(
         Invoice(
             number=number, kind=given.pop("kind", "invoice"), tenant="t", issued_ms=0, time_zone="UTC", currency="EUR",
-            digits=2, lines=(), net=net, tax=tax, total=net + tax, due=due, **given,
+            digits=2, lines=(line(net),), net=net, tax=tax, total=given.pop("total", net + tax), due=due, **given,
         )
     )  # fmt: skip
 
@@ -337,8 +497,8 @@ def test_what_expires_first_pays_first_and_what_never_expires_last():
 
 def test_what_has_expired_pays_nothing_and_one_that_expires_then_still_pays():
     lots = (Lot("r", 10, "grant", 1_000),)
-    assert spend(lots, 4, 1_000) == ((Lot("r", 6, "grant", 1_000),), 4)
-    assert spend(lots, 4, 1_001) == (lots, 0)
+    assert spend(lots, 4, 1_000) == ((Lot("r", 6, "grant", 1_000),), (CreditPart("r", 4, "grant", 1_000),))
+    assert spend(lots, 4, 1_001) == (lots, ())
 
 
 def test_credit_that_comes_later_covers_what_is_open_when_it_is_invoiced():
@@ -349,6 +509,15 @@ def test_credit_that_comes_later_covers_what_is_open_when_it_is_invoiced():
 def test_what_was_given_back_beyond_the_use_of_a_month_becomes_credit():
     _, account = fold_all(posted(-30, APRIL), invoice(-30, -30))
     assert (account.credit, account.owed, account.balance) == (30, 0, 30)
+
+
+def test_what_former_versions_wrote_means_what_it_meant():
+    """They gave back nothing to grants, and had them in what was paid from credit."""
+    events = (credit(100, kind="grant", expires_ms=MAY), posted(130), posted(-50, APRIL), invoice(80, -20), note(80))
+    accounts, account = fold_all(*events)
+    found = [(lot.reference, lot.left, lot.kind, lot.expires_ms) for lot in account.lots]
+    assert found == [("r", 0, "grant", MAY), ("INV-000001", 20, "payment", 0), ("CN-000001", 80, "payment", 0)]
+    assert accounts.ledger["credit:t"] == -100
 
 
 def test_what_expired_is_not_income_from_use():

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from penstock.core.ledger.accounts import moved
 from penstock.core.ledger.budgets import Spending, judge, left_of, view_of
-from penstock.core.model.accounts import Account, Hold, Lot, Month, Spent
+from penstock.core.model.accounts import Account, Hold, Lot, Month, Noted, Spent
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import SpendingNoted, TenantHeld, TenantReleased
 from penstock.core.model.prices import Billing, Budget, Price, Tariff
@@ -94,7 +94,7 @@ def test_a_forecast_is_what_was_spent_and_the_rest_at_the_lower_and_the_higher_c
     assert "at this rate it ends at 20.85 to 27.50" in events[0].text
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 30 * DAY))
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 30 * DAY - 1))
 def test_a_forecast_is_never_below_what_is_spent_and_ends_there(accrued, day, week, now):
     end_ms = TODAY + 30 * DAY
     found = spending(accrued, day_cost=day, week_cost=week, now_ms=TODAY + now, month=(TODAY, end_ms))
@@ -268,3 +268,64 @@ def test_days_over_four_weeks_ago_are_forgotten():
 
 def test_today_is_compared_with_what_was_used_today_only():
     assert unusual([100] * 9 + [5_000], 100) == []
+
+
+# Unusual hours.
+
+
+def unusual_hour(hours, cost, *, noted=(), now_ms=TODAY + 6 * HOUR):
+    found = replace(spending(now_ms=now_ms), hour_ms=now_ms, hour_cost=cost, hours=tuple(hours))
+    events = judge(Account("t", noted=noted), Tenant("t"), BILLING, found)
+    return [one for one in events if isinstance(one, SpendingNoted)]
+
+
+def weeks(*, office=1_000, night=0, count=672):
+    """Return what hours cost for who works from eight to twenty; the present hour is six in the morning."""
+    return [office if 8 <= (6 - 1 - back) % 24 < 20 else night for back in range(count)]
+
+
+def test_an_hour_that_costs_far_more_is_told_with_what_is_usual():
+    (said,) = unusual_hour([100] * 100, 1_000)
+    assert (said.kind, said.name, said.period_ms, said.percent) == ("unusual", "hour", TODAY + 6 * HOUR, 1_000)
+    assert said.text.endswith("usual are 1.00 an hour")
+    assert "has used 10.00 EUR in the hour since 1970-04-11T06:00:00Z" in said.text
+
+
+def test_it_is_told_once_a_day():
+    first = Noted("unusual", "hour", TODAY, 100)
+    assert unusual_hour([100] * 100, 1_000, noted=(first,)) == []
+    assert unusual_hour([100] * 100, 1_000, noted=(replace(first, period_ms=TODAY - HOUR),)) != []
+    assert unusual_hour([100] * 100, 1_000, noted=(replace(first, name="day"),)) != []
+
+
+@pytest.mark.parametrize(
+    ("usual", "cost", "said"), [(0, 499, False), (0, 500, True), (100, 599, False), (100, 600, True)]
+)
+def test_pennies_are_not_told(usual, cost, said):
+    assert bool(unusual_hour([usual] * 100, cost)) == said
+
+
+@pytest.mark.parametrize(("cost", "said"), [(19_999, False), (20_000, True)])
+def test_it_costs_twice_the_usual_at_least(cost, said):
+    assert bool(unusual_hour([10_000] * 100, cost)) == said
+
+
+@pytest.mark.parametrize(("count", "said"), [(71, False), (72, True)])
+def test_no_hour_is_unusual_before_three_days_are_known(count, said):
+    assert bool(unusual_hour([100] * count, 10_000)) == said
+
+
+def test_hours_are_compared_with_the_same_of_the_week():
+    at_night = weeks()
+    assert "usual are 0.00 at about this hour of the week" in unusual_hour(at_night, 1_000)[0].text
+    by_day = at_night[12:] + at_night[:12]  # the same tenant at six in the evening
+    assert unusual_hour(by_day, 1_000) == []
+    assert unusual_hour(weeks(count=400), 1_000) == []  # two weeks: six hours alike are too few, and by all it is usual
+    assert unusual_hour(weeks(count=504), 1_000) != []
+
+
+def test_hours_that_vary_are_not_unusual():
+    rng = random.Random(3)
+    hours = [round(rng.lognormvariate(7, 0.5)) for _ in range(100)]
+    assert unusual_hour(hours, max(hours)) == []
+    assert unusual_hour(hours, 20 * max(hours)) != []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.core.clusterfile import parse_cluster
 from penstock.core.declare import declaration
 from penstock.core.model.access import User
-from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation, Settings, Tenant
+from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.prices import Billing, Budget, Factor, Party, Price, Tariff, Terms, Window
 
 names = st.sampled_from(["a", "b", "c"])
@@ -31,6 +31,7 @@ parties = st.builds(
     listed(st.text(st.characters(codec="utf-8", categories=["L", "N"]), max_size=5)),
     st.just("") | texts,
 )
+idle = st.none() | st.builds(IdleRule, st.integers(0, 10**9), st.sampled_from(["never", "when_wanted"]))
 windows = st.builds(
     Window,
     st.integers(0, 1439),
@@ -101,11 +102,23 @@ def configs(draw):
     roles = st.sampled_from(["viewer", "member", "tenant_admin"])
     rights = st.dictionaries(st.sampled_from([t.name for t in tenants]), roles).map(lambda r: tuple(sorted(r.items())))
     users = st.builds(User, names, st.sampled_from(["", "admin", "viewer"]), rights, st.booleans(), st.just("") | texts)
+    parts = st.sampled_from(["any", "none", "time_slicing", "mps", "mig"])
     kept = st.builds(Reservation, names, st.just(tenants[0].name), st.just(1_000), st.just(5_000), st.just(("n1",)))
     return ClusterConfig(
-        draw(named(st.builds(Pool, names, reserve_milli=st.integers(0, 1000)))),
+        draw(named(st.builds(Pool, names, reserve_milli=st.integers(0, 1000), virtualization=parts))),
         tenants,
-        draw(named(st.builds(Queue, names, weight=st.integers(1, 5), lend=st.sampled_from([None, ()])))),
+        draw(
+            named(
+                st.builds(
+                    Queue,
+                    names,
+                    weight=st.integers(1, 5),
+                    lend=st.sampled_from([None, ()]),
+                    idle=idle,
+                    alerts=st.sampled_from([(80, 95, 100), (), (1, 50)]),
+                )
+            )
+        ),
         draw(st.builds(Settings, starvation_after_ms=st.integers(0, 10**9), defrag=st.booleans())),
         draw(st.sampled_from(["priority", "fifo"])),
         draw(st.lists(kept, max_size=1).map(tuple)),

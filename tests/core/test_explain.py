@@ -308,16 +308,16 @@ def test_each_queue_level_whose_maximum_binds_is_named():
     w.run(w.submit(5, queue="q1", **KEPT))
     job = w.submit(4, queue="q1")
     assert constraints(w, job) == [
-        ("quota", "queue q1: devices 5 of 6 used, short by 3", 3_000, "device_milli", "q1"),
-        ("quota", "queue q: devices 5 of 8 used, short by 1", 1_000, "device_milli", "q"),
+        ("quota", "queue q1: devices 5 of 6 used, short by 3; in use by job 1", 3_000, "device_milli", "q1"),
+        ("quota", "queue q: devices 5 of 8 used, short by 1; in use by job 1", 1_000, "device_milli", "q"),
     ]
-    assert (why(w, job).code, why(w, job).text) == ("quota", "queue q1: devices 5 of 6 used, short by 3")
+    assert (why(w, job).code, why(w, job).text) == ("quota", constraints(w, job)[0][1])
 
 
 def test_a_quota_of_the_model_that_would_be_given_is_named():
     w = cluster(1, 4, queues=(Queue("q", max=(("devices:A100", 1_000), ("jobs", 5))),))
     w.run(w.submit(1, queue="q", **KEPT))
-    said = "queue q: devices:A100 1 of 1 used, short by 2"
+    said = "queue q: devices:A100 1 of 1 used, short by 2; in use by job 1"
     assert constraints(w, w.submit(2, queue="q"))[0] == ("quota", said, 2_000, "device_milli", "q")
 
 

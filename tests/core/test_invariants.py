@@ -5,6 +5,8 @@ from msgspec.structs import replace
 
 from penstock.core import invariants
 from penstock.core.errors import BrokenInvariant
+from penstock.core.model import events as ev
+from penstock.core.model.accounts import InvoiceHead
 from penstock.core.model.jobs import ReplicaPlace, StopOrder
 from penstock.core.sharded import ByNode
 from tests.core.builders import World, cluster, config, node, queues
@@ -64,6 +66,25 @@ def limit(w, device_milli):
     w.state.config = config(queues=queues("default", max=(("devices", device_milli),)))
 
 
+def credit(w, **fields):
+    """Give the tenant a credit that its account tells otherwise."""
+    tenant = w.job(1).spec.tenant
+    w.commit(lambda tx: tx.emit(ev.CreditAdded(tenant, "TRANSFER-1", 500, "payment")))
+    w.state.money.of[tenant] = replace(w.state.money.of[tenant], **fields)
+
+
+def number(w, *numbers):
+    for one in numbers:
+        kind = "invoice" if one.startswith("INV-") else "credit_note"
+        corrects = "INV-000001" if kind == "credit_note" else ""
+        w.state.money.invoices[one] = InvoiceHead(one, kind, w.job(1).spec.tenant, 1, 1, 2, 5, 5, 1, corrects)
+
+
+def hold(w):
+    held = ev.TenantHeld(w.job(1).spec.tenant, "balance", "nothing is left", suspend=True)
+    w.state.apply(ev.Record(w.state.seq + 1, w.now, held))
+
+
 CORRUPTIONS = [
     ("no_device_beyond_capacity", lambda w: put_place(w, 2, devices=(0,))),
     ("no_device_beyond_capacity", lambda w: put_place(w, 2, devices=(7,))),
@@ -98,11 +119,21 @@ CORRUPTIONS = [
     ("actives_match", lambda w: w.state.derived.active.remove(1)),
     ("actives_match", lambda w: w.state.derived.stopping.update({1: None})),
     ("actives_match", lambda w: w.state.derived.beneficiaries.add(3)),
+    ("ledger_adds_up", lambda w: w.state.money.ledger.update(cash=1)),
+    ("ledger_adds_up", lambda w: credit(w, lots=())),
+    ("ledger_adds_up", lambda w: credit(w, open=(("INV-000001", -1), ("INV-000002", 1)))),
+    ("numbers_have_no_gaps", lambda w: number(w, "INV-000001", "INV-000003")),
+    ("numbers_have_no_gaps", lambda w: number(w, "INV-000001", "CN-000002")),
+    ("numbers_have_no_gaps", lambda w: number(w, "CN-000001")),
+    ("suspended_tenants_leave", hold),
 ]
 
 
 def test_a_sound_state_breaks_no_promise():
-    assert invariants.violations(two_running().state) == []
+    w = two_running()
+    credit(w)
+    number(w, "INV-000001", "CN-000001", "INV-000002")
+    assert invariants.violations(w.state) == []
 
 
 @pytest.mark.parametrize(("promise", "corrupt"), CORRUPTIONS)
@@ -123,6 +154,9 @@ def test_exactly_the_broken_promise_is_named():
         "ports_are_unique": lambda w: w.state.derived.ports.clear(),
         "preemptions_are_lawful": stop_for,
         "actives_match": lambda w: w.state.derived.active.remove(1),
+        "ledger_adds_up": lambda w: w.state.money.ledger.update(cash=1),
+        "numbers_have_no_gaps": lambda w: number(w, "INV-000002"),
+        "suspended_tenants_leave": hold,
     }
     for promise, corrupt in exact.items():
         w = two_running()

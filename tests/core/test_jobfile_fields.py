@@ -32,6 +32,10 @@ EXAMPLES = {
     "on_preempt": [("suspend", lambda e: e.spec.on_preempt, "suspend"), ("stop", lambda e: e.spec.on_preempt, "stop")],
     "on_hang": [("report", lambda e: e.spec.on_hang, "report"), ("restart", lambda e: e.spec.on_hang, "restart")],
     "lease": [(False, lambda e: e.spec.lease, False)],
+    "secrets": [
+        (["HF_TOKEN"], lambda e: e.spec.secrets, (("HF_TOKEN", "HF_TOKEN"),)),
+        ({"B": "team-key", "A": "x"}, lambda e: e.spec.secrets, (("A", "x"), ("B", "team-key"))),
+    ],
     "hang_limit": [("2m", lambda e: e.spec.hang_limit_ms, 120_000)],
     "name": [("run 1", lambda e: e.spec.name, "run 1")],
     "command": [

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
-from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation, Settings, Tenant
+from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.prices import Billing, Factor, Party, Price, Tariff
 from penstock.core.policy import Change, describe, diff, digest
 
@@ -43,6 +43,7 @@ def with_queue(**given):
         ({"lend": (("cpus", 500), ("jobs", 2))}, ("lend", "not set", "cpus 0.5, jobs 2")),
         ({"min_runtime_ms": 600_000}, ("min_runtime", "not set", "10m")),
         ({"max_waiting": 5}, ("max_waiting", "200000", "5")),
+        ({"idle": IdleRule(1_800_000, "when_wanted")}, ("idle", "not set", "after 30m, reclaim when_wanted")),
     ],
 )
 def test_a_changed_field_of_a_queue_is_said_by_name_and_in_its_unit(given, change):
@@ -89,6 +90,12 @@ def test_an_added_entry_in_front_is_no_other_order():
         ({"root_policy": "capacity"}, ("root_policy", "priority", "capacity")),
         ({"tenants": (Tenant("vision", "''"),)}, ("tenants.vision.description", "''", "\"''\"")),
         ({"pools": (Pool("gpus", reserve_milli=150),)}, ("pools.gpus.reserve", "0", "0.15")),
+        ({"pools": (Pool("gpus", virtualization="mig"),)}, ("pools.gpus.virtualization", "any", "mig")),
+        (
+            {"tenants": (Tenant("vision", max=(("gpus/storage", 2**30),)),)},
+            ("tenants.vision.max.gpus/storage", "", "1GiB"),
+        ),
+        ({"tenants": (Tenant("vision", alerts=()),)}, ("tenants.vision.alerts", "80, 95, 100", "nothing")),
         (
             {"pools": (Pool("gpus", speeds=(("A100", 1_000, 1_500),)),)},
             ("pools.gpus.speeds.A100", "", "speed 1 cost 1.5"),
@@ -169,6 +176,8 @@ def test_no_field_of_the_model_can_change_unseen(part, field):
     value = replace(PARTS[part], **{field: other(getattr(PARTS[part], field))})
     if field == "min_runtime_ms":
         value = replace(PARTS[part], min_runtime_ms=1)
+    if field == "idle":
+        value = replace(PARTS[part], idle=IdleRule(1))
     if field == "speeds":
         value = replace(PARTS[part], speeds=(("A100", 1, 1),))
     new = replace(BASE, **{part: value if part == "settings" else (*getattr(BASE, part)[:-1], value)})
@@ -223,9 +232,9 @@ def test_a_field_that_a_later_model_adds_is_covered_without_a_line():
 
 
 names = st.sampled_from(["a", "b", "c"])
-quotas = st.dictionaries(st.sampled_from(["devices", "devices:A100", "jobs", "memory"]), st.integers(0, 2**40)).map(
-    lambda q: tuple(sorted(q.items()))
-)
+resources = st.sampled_from(["devices", "devices:A100", "jobs", "memory", "storage", "a/devices", "a/memory"])
+quotas = st.dictionaries(resources, st.integers(0, 2**40)).map(lambda q: tuple(sorted(q.items())))
+alerts = st.sets(st.integers(1, 1000), max_size=3).map(lambda found: tuple(sorted(found)))
 texts = st.sampled_from(["", "''", "nothing", "not set", "x"]) | st.text(max_size=3)
 amounts = st.integers(0, 2**40)
 
@@ -241,6 +250,7 @@ pools = st.builds(
     texts,
     reserve_milli=st.integers(0, 1000),
     speeds=st.dictionaries(names, st.tuples(amounts, amounts)).map(lambda s: tuple((n, *v) for n, v in s.items())),
+    virtualization=st.sampled_from(["any", "none", "mig"]),
 )
 queues = st.builds(
     Queue,
@@ -251,6 +261,8 @@ queues = st.builds(
     max=quotas,
     lend=st.none() | quotas,
     min_runtime_ms=st.none() | amounts,
+    alerts=alerts,
+    idle=st.none() | st.builds(IdleRule, amounts, st.sampled_from(["never", "when_wanted"])),
 )
 nodes = st.lists(st.sampled_from(["n1", "n2"]), max_size=2).map(tuple)
 configs = st.builds(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock.core.amounts import format_resource
 from penstock.core.clusterfile import parse_cluster
 from penstock.core.extension import registry
-from penstock.core.model.cluster import Queue
+from penstock.core.model.cluster import IdleRule, Queue
 from penstock.core.queuefile import POLICIES, PREEMPTION_RULES, amount_of, tree_problems
 from tests.core.test_jobfile_fields import json_values
 
@@ -50,6 +50,9 @@ def queue(name="q", **fields):
         ({"min_runtime": "10m"}, "min_runtime_ms", 600_000),
         ({"min_runtime": 0}, "min_runtime_ms", 0),
         ({"min_runtime": None}, "min_runtime_ms", None),
+        ({"idle": {"after": "30m"}}, "idle", IdleRule(1_800_000)),
+        ({"idle": {"after": 0, "reclaim": "when_wanted"}}, "idle", IdleRule(0, "when_wanted")),
+        ({"idle": None}, "idle", None),
         ({"lend": {}}, "lend", ()),
         ({"lend": None}, "lend", None),
         ({"guaranteed": {}}, "guaranteed", ()),
@@ -104,6 +107,10 @@ def test_without_queues_there_is_the_default_one():
         {"lend": 5},
         {"lend": {"devices": float("nan")}},
         {"min_runtime": "soon"},
+        {"idle": 5},
+        {"idle": {}},
+        {"idle": {"after": "soon"}},
+        {"idle": {"after": "30m", "reclaim": "always"}},
         {"min_runtime": -1},
     ],
     ids=str,
@@ -118,7 +125,8 @@ def test_the_nearest_resource_is_said():
     _, (problem,) = parse_cluster({"queues": [queue(max={"device": 1})]})
     assert problem.code == "unknown_resource"
     assert problem.message == (
-        "queues[0].max.device is not a resource, expected one of devices, cpus, memory, jobs, devices:MODEL"
+        "queues[0].max.device is not a resource, expected one of devices, cpus, memory, storage, jobs, devices:MODEL, "
+        "or of one pool alone: POOL/devices, ..."
     )
     assert problem.hint == "did you mean 'devices'?"
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.explain import explain
-from penstock.core.model.cluster import ROOT_QUEUE, Queue, Tenant
+from penstock.core.model.cluster import ROOT_QUEUE, Pool, Queue, Tenant
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.order.tree import QuotaBlock
@@ -142,8 +142,6 @@ def test_two_stale_plans_together_do_not_exceed_a_maximum():
 
 
 def test_two_starving_jobs_of_two_pools_share_one_maximum():
-    from penstock.core.model.cluster import Pool
-
     pools = (Pool("default"), Pool("q"))
     limit = queues("default", max=(("devices", 1_000),))
     w = World(node("a", 1), node("b", 1, pool="q"), pools=pools, queues=limit, starvation_after_ms=0)
@@ -251,18 +249,22 @@ LIMITS = {
 
 
 TENANTS = ("x", "y", "z")
+POOLS = ("default", "q")
 
 
-def random_limits(rnd):
-    return sorted((r, draw(rnd)) for r, draw in LIMITS.items() if rnd.random() < 0.3)
+def random_limits(rnd, more):
+    """Return limits on some resources, and some in one pool alone, which are drawn from `more`."""
+    found = [(r, draw(rnd)) for r, draw in LIMITS.items() if rnd.random() < 0.3]
+    found += [(f"{p}/{r}", draw(more)) for p in POOLS for r, draw in LIMITS.items() if more.random() < 0.15]
+    return sorted(found)
 
 
-def random_tree(rnd):
+def random_tree(rnd, more):
     """Return up to five queues, each below the root or an earlier one, with limits on some resources."""
     tree = []
     for i, name in enumerate(NAMES):
         parent = rnd.choice([ROOT_QUEUE, *NAMES[:i]])
-        limits = random_limits(rnd)
+        limits = random_limits(rnd, more)
         policy = rnd.choice(["priority", "fifo", "fair_share", "capacity", "shortest_predicted"])
         tree.append(Queue(name, parent, policy, max=tuple(limits)))
     return tuple(tree)
@@ -275,7 +277,8 @@ def recounted(w):
     for job in w.state.jobs.values():
         if job.attempt is None:
             continue
-        each, replicas = job.spec.ask.each, job.attempt.replicas
+        each, replicas = job.placed.each, job.attempt.replicas
+        pool = w.state.nodes[replicas[0].place.node].spec.pool
         counted = {"jobs": 1, "cpus": each.host.cpu_milli * len(replicas)}
         counted["memory"] = each.host.memory_bytes * len(replicas)
         counted["devices"] = 1_000 * each.device_count * len(replicas)
@@ -283,6 +286,7 @@ def recounted(w):
             for index in replica.place.devices if replica.holds else ():
                 model = w.state.nodes[replica.place.node].spec.devices[index].model
                 counted[f"devices:{model}"] = counted.get(f"devices:{model}", 0) + 1_000
+        counted |= {f"{pool}/{resource}": amount for resource, amount in counted.items()}
         holders, at = [f"tenant:{job.spec.tenant}"], job.spec.queue
         while at in parents:
             holders.append(at)
@@ -306,17 +310,17 @@ def assert_within(w):
             assert used.get((holder, resource), 0) <= limit, (holder, resource)
 
 
-def tree_world(rnd):
+def tree_world(rnd, more):
     mixed = tuple(device(i, model=MODELS[i % 2]) for i in range(4))
-    nodes = (node("n0", mixed, cpus=8), node("n1", 3, cpus=8))
-    tenants = tuple(Tenant(name, max=tuple(random_limits(rnd))) for name in TENANTS)
-    shape = {"queues": random_tree(rnd), "tenants": tenants}
+    nodes = (node("n0", mixed, cpus=8), node("n1", 3, cpus=8), node("n2", mixed, cpus=8, pool="q"))
+    tenants = tuple(Tenant(name, max=tuple(random_limits(rnd, more))) for name in TENANTS)
+    shape = {"queues": random_tree(rnd, more), "tenants": tenants, "pools": tuple(map(Pool, POOLS))}
     w = World(*nodes, **shape, starvation_after_ms=20_000, allow_waiting_for_nodes=True)
     w.stale = [w.plan()]
     return w
 
 
-def tree_step(w, rnd):
+def tree_step(w, rnd, more):
     w.now += 5_000
     for _ in range(rnd.randint(0, 3)):
         models = rnd.choice([(), (), ("A100",), MODELS])
@@ -324,6 +328,9 @@ def tree_step(w, rnd):
         priority = rnd.choice([100, 500, 900])
         shape |= {"cpus": rnd.randint(0, 2), "memory_gib": rnd.randint(0, 3)}
         shape |= {"queue": rnd.choice(NAMES), "tenant": rnd.choice(TENANTS)}
+        shape |= {"pool": more.choice(POOLS)}
+        if more.random() < 0.2:
+            shape |= {"alternatives": (ask(more.randint(0, 1), pool=more.choice(POOLS)),)}
         w.request(job_spec(devices, rnd.randint(1, 2), priority=priority, **shape))
     what = rnd.random()
     if what < 0.2:
@@ -341,20 +348,20 @@ def tree_step(w, rnd):
 @settings(max_examples=SEQUENCES, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_maximum_is_exceeded_at_any_level_whatever_happens(seed):
-    rnd = random.Random(seed)
-    w = tree_world(rnd)
+    rnd, more = random.Random(seed), random.Random(f"{seed} pools")
+    w = tree_world(rnd, more)
     for _ in range(30):
-        tree_step(w, rnd)
+        tree_step(w, rnd, more)
         assert_within(w)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_verdict_of_quota_is_true_and_its_numbers_are_those_of_a_recount(seed):
-    rnd = random.Random(seed)
-    w = tree_world(rnd)
+    rnd, more = random.Random(seed), random.Random(f"{seed} pools")
+    w = tree_world(rnd, more)
     for _ in range(10):
-        tree_step(w, rnd)
+        tree_step(w, rnd, more)
     w.cycle()
     used, limits = recounted(w), maxima(w)
     for verdict in w.plan().verdicts.values():

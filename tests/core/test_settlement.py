@@ -4,17 +4,19 @@ import itertools
 import random
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from penstock.control.calendar import calendar, months, offsets
 from penstock.core.ledger.accounts import Accounts
 from penstock.core.ledger.bill import bill
 from penstock.core.ledger.books import Books
+from penstock.core.ledger.lots import undone
 from penstock.core.ledger.pricing import charges
 from penstock.core.ledger.sessions import sessions
 from penstock.core.ledger.settlement import Calendar, bill_for, closed_month, due_events, invoice_of
 from penstock.core.model import events as ev
+from penstock.core.model.accounts import CreditPart
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.jobs import ExitInfo, ReplicaPlace
 from penstock.core.model.prices import Billing, Factor, Price, Tariff, Terms, Window
@@ -145,8 +147,9 @@ class Desk:
     def _numbered(self, event):
         if not isinstance(event, ev.InvoiceIssued):
             return event
-        number = self.accounts.next_number("invoice", "INV-")
-        return ev.InvoiceIssued(msgspec.structs.replace(event.invoice, number=number, issued_ms=0))
+        kind = event.invoice.kind
+        number = self.accounts.next_number(kind, "INV-" if kind == "invoice" else "CN-")
+        return replace(event, invoice=replace(event.invoice, number=number, issued_ms=0))
 
     def _drop(self, name, now_ms):
         account = self.accounts.account(name)
@@ -205,8 +208,11 @@ def test_postings_are_bills_and_bills_are_invoices_whenever_somebody_looks(seed)
             if issued is not None:
                 assert (issued.net, issued.lines, issued.until_ms) == (made.total, made.lines, span[1])
                 assert sum(line.amount for line in issued.lines) == issued.net
-    numbers = [r.event.invoice.number for r in desk.records if isinstance(r.event, ev.InvoiceIssued)]
-    assert numbers == [f"INV-{i + 1:06d}" for i in range(len(numbers))]
+    documents = [r.event.invoice for r in desk.records if isinstance(r.event, ev.InvoiceIssued)]
+    assert all((one.kind == "credit_note") == (one.net < 0) for one in documents)
+    for kind, prefix in (("invoice", "INV-"), ("credit_note", "CN-")):
+        numbers = [one.number for one in documents if one.kind == kind]
+        assert numbers == [f"{prefix}{i + 1:06d}" for i in range(len(numbers))]
     assert sum(desk.accounts.ledger.values()) == 0
 
 
@@ -368,7 +374,7 @@ def test_a_credit_that_expires_within_a_month_pays_for_what_was_used_before_and_
     used = (expires_ms - MARCH) // 10
     gone = [r.event for r in desk.records if isinstance(r.event, ev.CreditExpired)]
     assert gone == [ev.CreditExpired("a", "g", 10**9 - used)]
-    assert desk.invoices()["a", MARCH].from_credit == used
+    assert desk.invoices()["a", MARCH].granted == used
 
 
 def test_months_wait_for_somebody_to_issue_them_and_go_in_order():
@@ -423,3 +429,126 @@ def test_a_grant_that_came_and_went_pays_the_same_whenever_somebody_looks():
         desk.look(moments_[-1])
         balances.append(desk.accounts.account("a").balance)
     assert balances[0] == balances[1]
+
+
+# What is given back, and what grants have to do with tax. Computed by hand.
+
+
+def note_of(desk, month_ms):
+    made = desk.invoices()["a", month_ms]
+    return made.kind, made.net, made.granted, made.tax, made.total, made.from_credit, made.due
+
+
+def lots(desk):
+    return [(lot.reference, lot.left, lot.kind, lot.expires_ms) for lot in desk.accounts.account("a").lots]
+
+
+def desk_of(told, *credits_, **fields):
+    """Return a desk that has credits from the begin of March on: (reference, amount, kind, expires)."""
+    given = [(MARCH, ev.CreditAdded("a", *one)) for one in credits_]
+    return Desk(Billing(ONE, tax_name="VAT", tax_milli=190, **fields), [*given, *sorted(told, key=lambda one: one[0])])
+
+
+def test_a_grant_is_a_discount_and_money_paid_in_advance_a_payment():
+    """300.00 of use: 100.00 granted, 19 % of 200.00 are 38.00, and of these 238.00 money pays 230.00."""
+    desk = desk_of(job(MARCH, MARCH + 300 * SECOND), ("g", 10_000, "grant", APRIL + DAY), ("p", 23_000, "payment", 0))
+    desk.look(APRIL + HOUR)
+    assert note_of(desk, MARCH) == ("invoice", 30_000, 10_000, 3_800, 23_800, 23_000, 800)
+    assert lots(desk) == [("g", 0, "grant", APRIL + DAY)]
+
+
+def test_no_tax_is_on_what_grants_paid_and_grants_pay_no_tax():
+    desk = desk_of(job(MARCH, MARCH + 300 * SECOND), ("g", 50_000, "grant", 0))
+    desk.look(APRIL + HOUR)
+    assert note_of(desk, MARCH) == ("invoice", 30_000, 30_000, 0, 0, 0, 0)
+    assert lots(desk) == [("g", 20_000, "grant", 0)]
+
+
+def test_what_is_given_back_within_a_month_goes_back_to_the_credits_that_paid():
+    """A day is used, and in the end all of it is lost: the grant that paid has it again, until its own end."""
+    used = DAY // 10
+    told, expires_ms = job(MARCH, MARCH + 2 * DAY, lost=True), MARCH + 20 * DAY
+    desk = desk_of(told, ("g", used // 2, "grant", expires_ms), ("p", used // 4, "payment", 0))
+    desk.look(MARCH + DAY + HOUR)
+    assert lots(desk) == [("g", 0, "grant", expires_ms)]
+    desk.look(MARCH + 3 * DAY + HOUR)
+    assert lots(desk) == [("g", used // 2, "grant", expires_ms), ("p", used // 4, "payment", 0)]
+    desk.look(APRIL + HOUR)
+    assert [r.event.amount for r in desk.records if isinstance(r.event, ev.CreditExpired)] == [used // 2]
+    assert (lots(desk), desk.invoices()) == ([("p", used // 4, "payment", 0)], {})
+
+
+def test_what_is_given_back_to_a_grant_whose_time_is_over_expires_at_once():
+    told, expires_ms = job(MARCH, MARCH + 3 * DAY, lost=True), MARCH + DAY + HOUR
+    desk = desk_of(told, ("g", 5_000, "grant", expires_ms))
+    for now_ms in range(MARCH + DAY, MARCH + 6 * DAY, DAY):
+        desk.look(now_ms + 2 * HOUR)
+    gone = [r.event.amount for r in desk.records if isinstance(r.event, ev.CreditExpired)]
+    assert (gone, lots(desk), desk.accounts.account("a").balance) == ([0, 5_000], [], 0)
+    assert desk.accounts.ledger["expired"] == -5_000
+
+
+def test_a_month_in_which_more_is_given_back_than_used_ends_with_a_credit_note():
+    """March 100.00: 60.00 granted, 40.00 and 7.60 of tax owed. All of it is lost in April."""
+    expires_ms = MAY + 9 * DAY
+    desk = desk_of(job(APRIL - 100 * SECOND, APRIL + 50 * SECOND, lost=True), ("g", 6_000, "grant", expires_ms))
+    desk.look(APRIL + 20_000)
+    desk.look(MAY + HOUR)
+    assert note_of(desk, MARCH) == ("invoice", 10_000, 6_000, 760, 4_760, 0, 4_760)
+    assert note_of(desk, APRIL) == ("credit_note", -10_000, -6_000, -760, -4_760, 0, -4_760)
+    made = desk.invoices()["a", APRIL]
+    assert (made.number, made.corrects, made.reason) == ("CN-000001", "", "more was given back than used")
+    assert sum(line.amount for line in made.lines) == -10_000
+    assert lots(desk) == [("g", 6_000, "grant", expires_ms), ("CN-000001", 4_760, "payment", 0)]
+    assert desk.accounts.account("a").balance == 6_000
+
+
+def test_credit_of_a_credit_note_pays_the_next_invoice():
+    told = job(APRIL - 100 * SECOND, APRIL + 50 * SECOND, lost=True) + job(MAY, MAY + 30 * SECOND, 2)[1:]
+    desk = desk_of(told)
+    for now_ms in (APRIL, MAY, at("2026-06-01")):
+        desk.look(now_ms + HOUR)
+    assert note_of(desk, APRIL) == ("credit_note", -10_000, 0, -1_900, -11_900, 0, -11_900)
+    assert note_of(desk, MAY) == ("invoice", 3_000, 0, 570, 3_570, 3_570, 0)
+    assert lots(desk) == [("CN-000001", 11_900 - 3_570, "payment", 0)]
+
+
+def test_grants_pay_no_tax_though_something_is_left_of_them():
+    credits_ = ("p", 10_000, "payment", APRIL + DAY), ("g", 50_000, "grant", 0)
+    desk = desk_of(job(MARCH, MARCH + 100 * SECOND), *credits_)
+    desk.look(APRIL + HOUR)
+    assert note_of(desk, MARCH) == ("invoice", 10_000, 0, 1_900, 11_900, 10_000, 1_900)
+    assert lots(desk)[-1] == ("g", 50_000, "grant", 0)
+
+
+def test_what_is_given_back_goes_to_money_before_grants_and_to_what_lasts_longest_first():
+    parts = tuple(
+        CreditPart(name, 10, kind, expires_ms)
+        for name, kind, expires_ms in (
+            ("g5", "grant", 5),
+            ("p6", "payment", 6),
+            ("g7", "grant", 7),
+            ("p0", "payment", 0),
+        )
+    )
+    left, back = undone(parts, 35)
+    assert [(one.reference, one.amount) for one in back] == [("p0", 10), ("p6", 10), ("g7", 10), ("g5", 5)]
+    assert [(one.reference, one.amount) for one in left] == [("g5", 5)]
+
+
+def test_what_a_credit_note_by_hand_gives_back_to_a_grant_whose_time_is_over_expires_at_the_next_look():
+    expires_ms = MARCH + 20 * DAY
+    desk = desk_of(job(MARCH, MARCH + 100 * SECOND), ("g", 10_000, "grant", expires_ms))
+    desk.look(APRIL + HOUR)
+    made = desk.invoices()["a", MARCH]
+    changes = {
+        "kind": "credit_note",
+        "corrects": made.number,
+        "number": "CN-000001",
+        "net": -10_000,
+        "granted": -10_000,
+    }
+    desk.take(APRIL + HOUR, ev.InvoiceIssued(replace(made, **changes)))
+    assert lots(desk) == [("g", 10_000, "grant", expires_ms)]
+    assert desk.look(APRIL + 2 * HOUR) == [ev.CreditExpired("a", "g", 10_000)]
+    assert lots(desk) == []

@@ -59,3 +59,17 @@ def test_nodes_keep_their_order_and_a_cut_never_changes(count, steps):
         assert len(values) == len(model)
     assert all(list(cut.items()) == list(then.items()) for cut, then in cuts)
     assert "no such node" not in values
+
+
+def test_a_cut_that_another_thread_takes_in_the_midst_of_a_change_stays_as_it_is():
+    jobs, found = ByJob(), []
+
+    class Owned(set):
+        def add(self, at):
+            found.append(jobs.cut())
+            super().add(at)
+
+    jobs._owned = Owned()
+    for value in "ab":
+        jobs.set(1, value)
+    assert dict(found[0]) == {}

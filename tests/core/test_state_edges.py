@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.core import backfill, derived, invariants, state
+from penstock.core import backfill, derived, idempotency, invariants
 from penstock.core.errors import BrokenInvariant
-from penstock.core.ledger.usage import usage_by_tenant
+from penstock.core.ledger.sessions import sessions
 from penstock.core.lifecycle import orders, requests
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Tenant
@@ -103,12 +103,12 @@ def test_only_so_many_ends_are_looked_at(monkeypatch):
 
 
 def test_idempotency_keys_beyond_the_limit_are_forgotten_oldest_first(monkeypatch):
-    monkeypatch.setattr(state, "IDEMPOTENCY_KEPT_MAX", 2)
+    monkeypatch.setattr(idempotency, "IDEMPOTENCY_KEPT_MAX", 2)
     w = cluster(1, 1)
     for key in "abc":
         w.request(job_spec(), key=key)
     assert list(w.state.idempotency) == ["b", "c"]
-    monkeypatch.setattr(state, "IDEMPOTENCY_KEPT_MAX", 0)
+    monkeypatch.setattr(idempotency, "IDEMPOTENCY_KEPT_MAX", 0)
     w.request(job_spec(), key="d")
     assert list(w.state.idempotency) == []
 
@@ -235,8 +235,8 @@ def test_an_exit_reported_after_the_loss_of_its_node_ends_no_hold_twice():
     w.now += 100
     w.lose("n0")
     late = ev.Record(w.state.seq + 1, w.now + 50, ev.ReplicaExited(1, 1, 0, ExitInfo(1)))
-    found = usage_by_tenant([*w.records, late], w.now + 500)
-    assert found[0].device_ms == 100
+    (found,) = sessions([*w.records, late])
+    assert found.length_ms(w.now + 500) == 100
 
 
 def test_resources_are_subtracted_one_by_one():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.ledger.usage import usage_by_tenant
+from penstock.core.ledger.consumption import Consumption
 from penstock.core.lifecycle.orders import FreezeReplica, StopReplica, ThawReplica
 from penstock.core.lifecycle.suspending import CANNOT_FREEZE, TOO_LONG
 from penstock.core.model.cluster import Reservation, Tenant
@@ -457,8 +457,9 @@ def test_it_is_not_billed_for_cpus_that_others_had():
     w.exit_replica(high)
     w.cycle()
     w.tick(10_000)
-    (usage,) = usage_by_tenant(w.records, w.now)
-    assert usage.cpu_ms == 4 * 30_000 + 4 * 10_000
+    usage = Consumption(("tenant",), 0, w.now)
+    usage.take(w.records)
+    assert [row.cpu_milli_ms for row in usage.rows()] == [4_000 * 30_000 + 4_000 * 10_000]
 
 
 def test_a_job_with_devices_is_stopped():

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.access import Tokens
+from penstock.core.access import Tokens, local_scope, scope_of
 from penstock.core.ledger.accounts import MoneyImage
 from penstock.core.lifecycle import tokens
+from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.requests import Refusal
 from penstock.core.lifecycle.tokens import IssueToken, RevokeToken, TokenDone
 from penstock.core.lifecycle.transaction import Transaction
@@ -143,6 +144,58 @@ def test_revoking_twice_says_that_it_is_gone_and_writes_nothing():
     assert (len(tx.records), list(tx.state.tokens.by_hash)) == (written, [token(2).sha256])
 
 
+def declare(tx: Transaction, *names: str) -> list[ev.AnyEvent]:
+    """Declare users of these names; return what was written."""
+    before = len(tx.records)
+    users = tuple(user for user in CONFIG.users if user.name in names)
+    declared(tx, replace(CONFIG, users=users), "otto")
+    return [record.event for record in tx.records[before:]]
+
+
+def test_tokens_of_a_user_who_is_removed_stay_dead_when_the_name_is_declared_anew():
+    tx = begun()
+    for wanted in (token(), token(2, "otto"), token(3)):
+        issue(tx, wanted)
+    written = declare(tx, "otto", "nora")
+    assert written[1:] == [ev.TokenRevoked("t1", "otto"), ev.TokenRevoked("t3", "otto")]
+    assert len(declare(tx, "ann", "otto")) == 1
+    assert [found.id for found in tx.state.tokens.by_hash.values()] == ["t2"]
+
+
+def test_what_a_former_version_left_of_removed_users_is_revoked_though_nothing_else_changes():
+    tx = begun()
+    issue(tx, token())
+    tx.emit(ev.ConfigChanged(replace(CONFIG, users=()), "otto"))
+    assert declare(tx) == [ev.TokenRevoked("t1", "otto")]
+    assert declare(tx) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "beyond"),
+    [
+        ({"level": "read", "tenants": ("vision",), "expires_ms": NOW + 9}, ""),
+        ({"level": "write", "tenants": ("vision",), "expires_ms": NOW + 1}, ""),
+        ({"level": "admin", "tenants": ("vision",), "expires_ms": NOW + 9}, "level"),
+        ({"level": "read", "tenants": ("vision", "speech"), "expires_ms": NOW + 9}, "tenants"),
+        ({"level": "read", "expires_ms": NOW + 9}, "tenants"),
+        ({"level": "read", "tenants": ("vision",), "expires_ms": NOW + 10}, "expires"),
+        ({"level": "read", "tenants": ("vision",)}, "expires"),
+    ],
+)
+def test_a_token_reaches_no_further_than_the_one_it_is_made_with(fields, beyond):
+    tx, made = begun(), token(user="otto", **fields)
+    maker = scope_of(CONFIG.users[1], token(9, "otto", level="write", tenants=("vision",), expires_ms=NOW + 9))
+    answer = tokens.decide(tx, IssueToken(made, maker))
+    assert (answer == TokenDone()) == (not beyond)
+    if beyond:
+        assert [(one.code, one.field) for one in answer.problems] == [("beyond_own_token", beyond)]
+        assert tx.records == []
+
+
+def test_the_token_of_the_data_folder_makes_any():
+    assert tokens.decide(begun(), IssueToken(token(level="admin"), local_scope("root"))) == TokenDone()
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=30))
 def test_the_fold_knows_what_was_issued_and_not_revoked(steps):
     tx, expected = begun(), {}
@@ -197,3 +250,16 @@ def test_looking_through_tokens_while_one_is_revoked_sees_them_as_they_were():
     looked = known.by_hash
     known.revoked("t1")
     assert len(looked) == 2
+
+
+def test_tokens_whose_time_is_over_make_room_the_longest_first(monkeypatch):
+    monkeypatch.setattr(tokens, "TOKENS_MAX", 3)
+    tx = begun()
+    for number, expires_ms in ((1, NOW + 20), (2, NOW + 10), (3, NOW + 30)):
+        issue(tx, token(number, expires_ms=expires_ms))
+    assert isinstance(issue(tx, token(4)), Refusal)
+    later = Transaction(tx.state, NOW + 25)
+    assert issue(later, token(4)) == issue(later, token(5)) == TokenDone()
+    assert isinstance(issue(later, token(6)), Refusal)
+    assert {one.id for one in tx.state.tokens.by_hash.values()} == {"t3", "t4", "t5"}
+    assert [r.event.token_id for r in later.records if isinstance(r.event, ev.TokenRevoked)] == ["t2", "t1"]

@@ -57,7 +57,7 @@ def invoice(lines: Sequence[Line] = (), **changes: Any) -> Invoice:
     """Return an invoice for November 2026 whose sums follow from its lines, without tax unless told."""
     net = changes.pop("net", sum(one.amount for one in lines))
     tax = changes.pop("tax", 0)
-    credit = changes.pop("from_credit", 0)
+    credit, granted = changes.pop("from_credit", 0), changes.pop("granted", 0)
     made = Invoice(
         number="R-2026-0042",
         kind="invoice",
@@ -71,9 +71,10 @@ def invoice(lines: Sequence[Line] = (), **changes: Any) -> Invoice:
         lines=tuple(lines),
         net=net,
         tax=tax,
-        total=net + tax,
+        total=net - granted + tax,
         from_credit=credit,
-        due=net + tax - credit,
+        due=net - granted + tax - credit,
+        granted=granted,
     )
     return replace(made, **changes)
 

@@ -43,4 +43,5 @@ def invoices(draw: st.DrawFn) -> Invoice:
         tax_milli=tax_milli,
         tax_name="VAT" if tax_milli else "",
         from_credit=draw(st.integers(0, 10**6)),
+        granted=draw(st.sampled_from([0, 0, 1, 999])),
     )

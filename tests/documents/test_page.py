@@ -66,6 +66,21 @@ def test_the_way_to_the_amount_due_is_shown():
     assert "为您节省 €5.00。" in render_html(made, "zh")
 
 
+def test_what_grants_paid_is_taken_off_before_the_tax():
+    made = invoice([line()], granted=500, tax=380, tax_name="VAT", tax_milli=190, from_credit=1000)
+    assert totals(Read(render_html(made, "en"))) == {
+        "Net amount": "€25.00",
+        "Paid from grants": "-5.00",
+        "Taxable amount": "€20.00",
+        "VAT 19%": "3.80",
+        "Total": "€23.80",
+        "Paid from credit": "-10.00",
+        "Amount due": "€13.80",
+    }
+    untaxed = totals(Read(render_html(invoice([line()], granted=500), "zh")))
+    assert list(untaxed.values())[:3] == ["€25.00", "-5.00", "€20.00"]
+
+
 def test_the_amount_due_stands_at_the_top():
     text = Read(render_html(invoice([line()], from_credit=1000), "en")).text
     assert re.search(r"Period\s*1.*?Amount due\s+€15\.00\s+Total", text, re.DOTALL)
@@ -194,6 +209,12 @@ def test_a_credit_note_says_what_it_corrects_and_why():
 def test_a_credit_note_may_give_back_credit():
     made = invoice([line(amount=-500, full=-625)], kind="credit_note", corrects="R-1", from_credit=-500)
     assert totals(Read(render_html(made, "en")))["Returned as credit"] == "5.00"
+
+
+def test_a_credit_note_says_what_goes_back_to_grants():
+    made = invoice([line(amount=-500, full=-625)], kind="credit_note", granted=-200)
+    read = totals(Read(render_html(made, "en")))
+    assert (read["Net amount"], read["Given back to grants"], read["Total"]) == ("-€5.00", "2.00", "-€3.00")
 
 
 def test_an_invoice_of_nothing_says_so():

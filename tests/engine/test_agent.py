@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from penstock.core.lifecycle.health import fault_of
 from penstock.core.lifecycle.orders import SaveReplica, StopReplica
 from penstock.core.lifecycle.reports import ProgressSeen
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
@@ -51,6 +52,23 @@ def test_a_started_program_is_reported_with_its_process(server):
     until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", "the gate becomes the program")
     server.order(StopReplica(key, 0))
     server.ended(key)
+
+
+@pytest.mark.parametrize(
+    ("fields", "note"),
+    [
+        ({"refused": "there is no secret KEY any more"}, "there is no secret KEY any more"),
+        pytest.param(
+            {"account": "nobodi"},
+            "the machine has no account 'nobodi': did you mean 'nobody'?",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root starts programs as other accounts"),
+        ),
+    ],
+)
+def test_what_is_the_jobs_own_fault_ends_it_and_speaks_against_no_node(server, fields, note):
+    ended = server.ended(server.start("true", **fields))
+    assert ended == ExitInfo(126, note=note)
+    assert fault_of(ended) == ""
 
 
 @pytest.mark.parametrize("code", [0, 3, 126, 255])

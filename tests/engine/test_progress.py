@@ -154,3 +154,39 @@ def test_what_a_program_calls_its_loss_harms_nothing(path, strange):
     add(path, line("progress", step=1, total=100, **strange))
     assert not file.read()[-1].gauges.loss_not_finite
     assert file.bad_lines == 0
+
+
+def test_a_file_of_zeros_that_is_huge_does_not_hold_the_agent_up(path):
+    path.touch()
+    os.truncate(path, 1 << 40)
+    file, before_s = ReportFile(KEY, path), time.process_time()
+    assert file.read() == []
+    assert time.process_time() - before_s < 5
+    assert file.bad_lines == progress.READS_MAX
+
+
+def test_a_lease_on_the_file_does_not_hold_the_agent_up(path):
+    add(path, line("checkpoint", step=5))
+    holder = os.open(path, os.O_WRONLY)
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        file, before_s = ReportFile(KEY, path), time.monotonic()
+        assert file.read() == []
+        assert time.monotonic() - before_s < 5
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    finally:
+        os.close(holder)
+        signal.signal(signal.SIGIO, before)
+    assert file.read() == [checkpoint(5)]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_is_no_plain_file_is_not_read(path, kind):
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        other = path.with_name("other")
+        add(other, line("checkpoint", step=5))
+        path.symlink_to(other)
+    assert ReportFile(KEY, path).read() == []

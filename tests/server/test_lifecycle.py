@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import ApiProblem
+from penstock.engines.local.launch import agent_pid, stop_agent
 from tests.server.harness import Jobs, Server, cluster_file, environment, until
 from tests.smalldisk import small_file_system
 
@@ -43,6 +44,18 @@ def test_a_full_disk_refuses_a_submit_whole_and_the_next_one_works(tmp_path, sma
         again = server.http("POST", "/api/v1/jobs", b'{"command": "true"}', Idempotency_Key="k")
         jobs = Jobs(server.client)
         assert (again.status, jobs.ended(again.json()["jobs"][0]["id"]).state) == (201, "succeeded")
+
+
+def test_an_agent_that_cannot_be_started_for_a_while_is_started_then(own):
+    config = own.data.node("n1") / "agent.json"
+    config.unlink()
+    config.mkdir()
+    stop_agent(own.data, "n1")
+    until(lambda: "agent not started" in own.log(), "it is said that it cannot be")
+    config.rmdir()
+    until(lambda: agent_pid(own.data, "n1"), "it is started")
+    jobs = Jobs(own.client)
+    assert jobs.ended(jobs.submit("true")).state == "succeeded"
 
 
 def test_a_restart_goes_on_with_everything(own):

@@ -12,10 +12,11 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from penstock.control.calendar import month_begins, months
 from penstock.core.clusterfile import parse_cluster
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, StoreFull
 from penstock.core.ledger.accounts import JournalLog
 from penstock.core.lifecycle.money import AddCredit, decide
 from penstock.core.model import events as ev
@@ -25,6 +26,8 @@ from penstock.core.model.prices import Billing, Budget, Price, Tariff
 from penstock.documents import DocumentError, render_pdf
 from penstock.engines.local.paths import DataFolder
 from penstock.server import treasurer as keeping
+from penstock.server.answers import ApiError
+from penstock.server.invoices import _document
 from penstock.server.treasurer import Treasurer
 from penstock.store.sqlite import SqliteStore
 from tests.core.builders import World, config, node
@@ -273,6 +276,42 @@ def test_a_credit_note_takes_back_a_part_and_the_invoice_stays_what_it_was(past)
     assert post(past, f"/invoices/{body['number']}/corrections", reason="again")[0] == 404
 
 
+def test_a_credit_entered_wrongly_is_reversed_once(past):
+    before = account(past, "default")
+    post(past, "/accounts/default/credits", amount="99.00", reference="typing error")
+    record = past.client.journal("default").entries[-1].seq
+    path = f"/ledger/{record}/reversal"
+    assert problem(post(past, path, reason="")) == (422, ["reason"])
+    assert post(past, path, reason="9.90 were meant")[0] == 201
+    assert account(past, "default") == before
+    last = past.client.journal("default").entries[-1]
+    assert last.text == f"record {record} reversed (typing error): 9.90 were meant"
+    assert problem(post(past, path, reason="again")) == (409, ["record"])
+    assert post(past, f"/ledger/{last.seq}/reversal", reason="of the reversal")[0] == 404
+    assert post(past, "/ledger/999999/reversal", reason="r")[0] == 404
+
+
+def test_an_invoice_is_open_again_when_a_payment_did_not_come(past):
+    head = heads(past, "audio")[-1]
+    path, before = f"/invoices/{quote(head.number, safe='')}/payments", account(past, "audio").owed
+    post(past, path, amount="1.00", reference="will bounce")
+    record = past.client.journal("audio").entries[-1].seq
+    assert post(past, f"/ledger/{record}/reversal", reason="returned") == (
+        201,
+        {"number": head.number, "repeated": False},
+    )
+    assert account(past, "audio").owed == before
+    assert heads(past, "audio")[-1].paid == head.paid
+
+
+def test_an_invoice_of_another_origin_that_does_not_add_up_is_shown_as_data_and_not_as_a_page(past):
+    """Nothing here issues one; a log that was changed by hand may hold it."""
+    made = msgspec.json.decode(document(past, heads(past, "audio")[0].number).body, type=Invoice)
+    with pytest.raises(ApiError) as caught:
+        _document(replace(made, net=made.net + 1), "html", "en")
+    assert caught.value.details.status == 409
+
+
 def test_there_is_no_month_left_to_issue(past):
     status, body = post(past, "/invoices", tenant="vision")
     assert (status, "no month that is over" in body["title"]) == (409, True)
@@ -433,10 +472,39 @@ def test_the_bill_of_a_month_whose_sessions_were_dropped_is_made_from_the_log():
     office = Office(T, begun=MARCH)
     office.hold(MARCH + HOUR, MARCH + 2 * HOUR)
     before = office.treasurer.bill("t", MARCH, APRIL)
-    office.look(APRIL + DAY)
+    office.look(JUNE)
     assert office.treasurer._books.held("t").sessions == []
+    read = []
+    office.backend.log.records = lambda after, limit: read.append(limit) or office.w.records[after : after + limit]
     assert office.treasurer.bill("t", MARCH, APRIL) == before
     assert before.total == 360_000
+    assert max(read[1:]) == 1  # after the tail: it is what the invoice says
+
+
+def test_bills_of_a_month_whose_sessions_were_dropped_read_the_log_once_for_all_tenants():
+    office = Office(T, U, begun=MARCH)
+    for begin, tenant in ((HOUR, "t"), (3 * HOUR, "u")):
+        office.hold(MARCH + begin, MARCH + begin + HOUR, tenant)
+    office.look(JUNE)
+    begun, read = [], office.backend.log.records
+    office.backend.log.records = lambda after, limit: (begun.append(after), read(after, limit))[1]
+    span = MARCH, MARCH + DAY  # on no invoice
+    for _ in range(2):
+        assert [bill.total for bill in office.treasurer.bills(["t", "u"], *span)] == [360_000, 360_000]
+        assert begun.count(0) == 1
+
+
+def test_books_that_cannot_be_kept_are_read_all_the_same(monkeypatch, caplog):
+    monkeypatch.setattr(keeping, "KEEP_EVERY_RECORDS", 5)
+    office = Office(T, begun=MARCH)
+    office.hold(MARCH + HOUR, MARCH + 2 * HOUR)
+
+    def full(*_):
+        raise StoreFull("the disk of the event log is full")
+
+    office.store.save_projection = full
+    assert office.treasurer.tenants() == ["t"]
+    assert "books not kept" in caplog.text
 
 
 def test_without_prices_nothing_is_looked_at():

@@ -1,14 +1,20 @@
 """Reading over HTTP: what is there is shown exactly, what is not is a 404, and pages neither skip nor repeat."""
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 
 from penstock.client import Client
+from penstock.core.access import Scope, local_scope
+from penstock.core.model import events as ev
+from penstock.core.state import fold
 from penstock.server import jobs as routes
 from penstock.server.answers import ApiError
+from penstock.server.reads import Reads
 from tests.server.harness import until
+from tests.store.builders import records
 
 API = "/api/v1"
 
@@ -104,6 +110,33 @@ def test_what_can_never_start_is_an_alert(jobs):
         for name in ("n1", "n2"):
             jobs.client.drain(name, on=False)
     assert jobs.ended(waiting).state == jobs.ended(job).state == "succeeded"
+
+
+@pytest.mark.parametrize("moment", ["before jobs are looked at", "before those that end are"])
+def test_a_job_that_ends_while_jobs_are_listed_is_among_them(moment):
+    """The control thread moves it from the state to those that are ending: it is in one of them, or in both."""
+    job = fold(records(1, 1)).jobs[1]
+    state, ending = SimpleNamespace(jobs={job.id: job}), []
+
+    def ends():
+        ending.append((job, None))
+        state.jobs.clear()
+
+    class Controller:
+        @property
+        def state(self):
+            if moment == "before jobs are looked at":
+                ends()
+            return state
+
+        @property
+        def ending(self):
+            if moment == "before those that end are":
+                ends()
+            return ending
+
+    reads = Reads(SimpleNamespace(controller=Controller()), None, lambda: 10**9)
+    assert [one.id for one in reads.live_jobs(local_scope("ann"))] == [job.id]
 
 
 def test_too_many_explanations_at_once_are_refused(monkeypatch):
@@ -213,3 +246,36 @@ def test_health_needs_no_token(server):
     client = Client("127.0.0.1", server.port, "")
     assert client.healthy()
     client.close()
+
+
+def test_a_log_of_others_is_looked_through_in_parts_and_what_is_ones_own_is_found():
+    class Log:
+        """Of 50,000 records the 45,000th is about a tenant, all others are about nobody."""
+
+        def records(self, after: int, limit: int) -> list[ev.Record]:
+            numbers = range(after + 1, min(after + limit, 50_000) + 1)
+            own = ev.CreditAdded("mine", "ref", 1, "payment")
+            return [ev.Record(n, 1, own if n == 45_000 else ev.RunTimesPredicted(())) for n in numbers]
+
+    reads, scope = Reads(None, Log(), lambda: 0), Scope("ann", tenants={"mine": "viewer"})
+    looked, found = [0], []
+    while not looked[1:] or looked[-1] != looked[-2]:
+        some, at = reads.records(scope, looked[-1], 10)
+        found += some
+        looked.append(at)
+    assert [record.seq for record in found] == [45_000]
+    assert looked[-1] == 50_000
+    assert max(b - a for a, b in pairwise(looked)) <= 20_000
+
+
+def test_a_page_of_rare_records_is_as_long_as_was_asked():
+    class Log:
+        def records(self, after: int, limit: int) -> list[ev.Record]:
+            own = ev.CreditAdded("mine", "ref", 1, "payment")
+            numbers = range(after + 1, min(after + limit, 2_000) + 1)
+            return [ev.Record(n, 1, own if n % 7 == 0 else ev.RunTimesPredicted(())) for n in numbers]
+
+    scope = Scope("ann", tenants={"mine": "viewer"})
+    found, looked = Reads(None, Log(), lambda: 0).records(scope, 3, 100)
+    assert [record.seq for record in found] == list(range(7, 701, 7))
+    assert looked == 700

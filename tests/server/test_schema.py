@@ -93,7 +93,15 @@ def tried(idle_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Trie
     command = [sys.executable, "-m", "schemathesis.cli", "run", "openapi.json", "--url", address, "--no-color"]
     command += ["--header", f"Authorization: Bearer {server.token}", "--checks", "all", "--exclude-path", ENDLESS]
     command += ["--max-examples", str(EXAMPLES), "--seed", "1917", "--generation-database", "none", "--workers", "1"]
-    command += ["--continue-on-failure", "--request-timeout", "60", "--report-har-path", "har.json"]
+    command += [
+        "--continue-on-failure",
+        "--request-timeout",
+        "60",
+        "--max-response-time",
+        "60",
+        "--report-har-path",
+        "har.json",
+    ]
     command += ["--output-sanitize", "false", "--suppress-health-check", "all", "--no-shrink"]
     found = subprocess.run(
         command, cwd=folder, env=environment(server.root), capture_output=True, text=True, timeout=60 + 30 * EXAMPLES

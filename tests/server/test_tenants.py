@@ -64,9 +64,12 @@ SECRETS = {
     "description": "nembrothul",
     "reservation": "kwistelmar",
     "failure of a node": "thrakkovine",
+    "name of a secret": "mulvanderskip",
+    "value of a secret": "corvexitrun",
 }
 FOR_OPERATORS = ("description", "reservation", "failure of a node")
 """Shown to those alone who see the whole cluster."""
+FOR_NOBODY = ("value of a secret",)
 USERS = [
     {"name": "vera", "role": "viewer"},
     {"name": "otto", "role": "operator"},
@@ -256,6 +259,51 @@ GRIDS = {
         nobody        ok   403 403  403      403
         everybody     403  403 403  403      403
     """,
+    "set secret": """
+                      own a   b   none
+        admin         ok  ok  ok  422
+        local         ok  ok  ok  422
+        admin_write   ok  403 403 403
+        both          ok  ok  ok  403
+        a_admin       ok  ok  403 403
+        b_admin       ok  403 ok  403
+        admin_in_a    403 ok  403 403
+        both_in_a     403 ok  403 403
+        mixed         ok  403 403 403
+        member        ok  403 403 403
+        member_write  ok  403 403 403
+        a_admin_write ok  403 403 403
+        b_member      ok  403 403 403
+        everybody     403 403 403 403
+    """,
+    "remove secret": """
+                      a   b   none
+        admin         ok  ok  404
+        local         ok  ok  404
+        both          ok  ok  404
+        admin_in_a    ok  404 404
+        a_admin       ok  404 404
+        both_in_a     ok  404 404
+        viewer        403 403 404
+        operator      403 403 404
+        operator_write 403 403 404
+        operator_read 403 403 404
+        admin_write   403 403 404
+        admin_read    403 403 404
+        mixed         403 403 404
+        viewer_in_a   403 404 404
+        operator_in_a 403 404 404
+        a_viewer      403 404 404
+        member        403 404 404
+        member_write  403 404 404
+        member_read   403 404 404
+        a_admin_write 403 404 404
+        a_admin_read  403 404 404
+        b_admin       404 ok  404
+        b_member      404 403 404
+        b_viewer      404 403 404
+        nobody        404 404 404
+    """,
     "revoke token": """
                       amy both b_member none
         admin         ok  ok   ok       404
@@ -308,6 +356,7 @@ OPERATIONS = {
     "POST /nodes/{node}/drain": Row("operate", query="?on=false"),
     "GET /schema/job": Row("anybody"),
     "GET /queues": Row("anybody"),
+    "GET /pools": Row("anybody"),
     "GET /alerts": Row("anybody"),
     "GET /defrag": Row("whole"),
     "GET /cycle": Row("whole"),
@@ -320,6 +369,7 @@ OPERATIONS = {
     "GET /accounts": Row("see", query=TENANT),
     "POST /accounts/{tenant}/credits": Row("administer", body={"amount": 9000, "reference": Named("reference")}),
     "GET /ledger": Row("list", query=TENANT),
+    "POST /ledger/{record}/reversal": Row("administer", 409, body={"reason": "r"}),
     "GET /invoices": Row("list", query=TENANT),
     "POST /invoices": Row("administer", 409, body={"tenant": Named("tenant")}),
     "GET /invoices/{number}": Row("see", targets=SEEN),
@@ -328,7 +378,12 @@ OPERATIONS = {
     "GET /tokens": Row("anybody"),
     "POST /tokens": Row("make token", 201, body={"user": Named("user")}),
     "DELETE /tokens/{token_id}": Row("revoke token"),
+    "GET /secrets": Row("anybody"),
+    "PUT /secrets/{name}": Row("set secret", body={"value": SECRETS["value of a secret"], "tenant": Named("holder")}),
+    "DELETE /secrets/{name}": Row("remove secret", query=TENANT),
+    "POST /secret-key": Row("declare"),
     "GET /usage": Row("anybody", query="?by=tenant,user,queue,pool,job,node"),
+    "GET /waste": Row("anybody", query="?by=tenant,user,queue,pool,job,node"),
     "GET /quotas": Row("anybody"),
     "GET /config": Row("whole"),
     "POST /config": Row("declare", body={"set": ["settings.defrag=false"], "dry_run": True}),
@@ -356,6 +411,10 @@ def secret_of(caller: str) -> str:
 def token(caller: str, user: str, level: str = "admin", tenants: tuple[str, ...] = (), **fields: Any) -> ev.TokenIssued:
     digest = hashlib.sha256(secret_of(caller).encode()).hexdigest()
     return ev.TokenIssued(Token(f"id-{caller}", digest, user, level, tenants, 1, **fields))
+
+
+REVERSED: dict[str, int] = {}
+"""The record of a credit of each tenant that was reversed."""
 
 
 def former_months(data: Path) -> None:
@@ -389,11 +448,16 @@ def former_months(data: Path) -> None:
         )  # fmt: skip
         note = SECRETS["note of a credit"] if tenant == TENANT_B else "paid"
         found += [
+            ev.QuotaNoted(f"tenant:{tenant}", "jobs", 100, 1, 1, f"tenant {tenant} uses 1 of 1 jobs (100 %)"),
             ev.UsagePosted(tenant, begin_ms, end_ms, 5_000),
             ev.InvoiceIssued(made),
             ev.InvoicePaid(tenant, made.number, paid, 1_000, "adele"),
             ev.CreditAdded(tenant, credit, 900_000, "payment", by="adele", note=note),
+            ev.CreditAdded(tenant, f"{credit} wrong", 7, "payment", by="adele"),
         ]
+        REVERSED[tenant] = len(found)
+        said = {"added_ms": end_ms, "reason": f"{tenant} erred"}
+        found.append(ev.MoneyReversed(tenant, len(found), f"{credit} wrong", 7, **said))
     store = SqliteStore(DataFolder(data).log)
     records = [ev.Record(seq, end_ms, event) for seq, event in enumerate(found, 1)]
     store.append(records, [], store.acquire_epoch())
@@ -404,7 +468,13 @@ def declared() -> dict[str, Any]:
     node = {"cpus": 32, "memory": "8GiB", "simulated_devices": {"count": 2}}
     now_s = int(time.time())
     return {
-        "settings": {"heartbeat": "100ms", "lease_ttl": "20s", "lease_margin": "8s", "allow_waiting_for_nodes": True},
+        "settings": {
+            "job_account": "root",
+            "heartbeat": "100ms",
+            "lease_ttl": "20s",
+            "lease_margin": "8s",
+            "allow_waiting_for_nodes": True,
+        },
         "tenants": [
             {"name": "alpha", "description": "of A", "budgets": [{"name": "a-month", "amount": 5000}]},
             {
@@ -536,7 +606,10 @@ def values(world: World, target: str, job: str = "finished") -> dict[str, Any]:
         "number": {"b": "INV-000002", "none": "INV-000009"}.get(target, "INV-000001"),
         "reference": SECRETS["credit"] if target == "b" else "a-credit",
         "payment": SECRETS["payment"] if target == "b" else "a-paid",
+        "record": REVERSED.get(tenant, 1),
         "node": "nowhere" if target == "none" else "n3",
+        "name": {"b": SECRETS["name of a secret"], "none": "nothing"}.get(target, "A_SECRET"),
+        "holder": "" if target == "own" else tenant,
         "user": {"self": "", "both": "bert", "b_member": SECRETS["member"], "none": "noone"}.get(target, target),
     }
 
@@ -551,6 +624,8 @@ def requests(world: World, operation: str, caller: str, target: str) -> Iterator
         known = values(world, target, state)
         if "{token_id}" in path:
             known["token_id"] = fresh_token(world, known["user"]) if target != "none" else "none"
+        if operation == "DELETE /secrets/{name}" and target != "none":
+            fresh_secret(world, known["name"], known["tenant"])
         query = "" if target == "all" else row.query.format(**known)
         body = row.body and {k: known[v.what] if isinstance(v, Named) else v for k, v in row.body.items()}
         key = {"Idempotency_Key": f"of {target}"} if operation == "POST /jobs" else {}
@@ -560,6 +635,11 @@ def requests(world: World, operation: str, caller: str, target: str) -> Iterator
 def fresh_token(world: World, user: str) -> str:
     made = world.ask("local", "POST", "/tokens", {"user": user, "note": SECRETS["note of a token"]})
     return str(made.json()["id"])
+
+
+def fresh_secret(world: World, name: str, tenant: str) -> None:
+    body = {"value": SECRETS["value of a secret"], "tenant": tenant}
+    assert world.ask("local", "PUT", f"/secrets/{name}", body).status == 200
 
 
 def targets(operation: str) -> list[str]:
@@ -632,7 +712,7 @@ def test_what_is_not_theirs_looks_to_them_as_if_it_were_not_there(world):
 def told(found: Answer, world: World, target: str, job: str = "finished") -> tuple[int, dict[str, Any]]:
     """Return an answer without what named its target, and without when it was given."""
     text = re.sub(r"'[0-9a-f]{12}'|(?<=_ms\":)[0-9]+", "_", found.body.decode()).replace("'none'", "_")
-    for name in ("tenant", "job_id", "number", "user"):
+    for name in ("tenant", "job_id", "number", "user", "name"):
         if word := str(values(world, target, job)[name]):
             text = re.sub(rf"\b{re.escape(word)}\b", name, text)
     return found.status, json.loads(text.replace(": _", ": 0").replace(":_", ":0"))
@@ -655,7 +735,7 @@ def probes(world: World) -> list[tuple[str, str, Any]]:
     job = {"command": "true", "tenant": "alpha"}
     room = {**job, "devices": 2, "priority": "high"}
     found: list[tuple[str, str, Any]] = [
-        *(("GET", f"/usage?by={by}&format={kind}", None)
+        *(("GET", f"/{what}?by={by}&format={kind}", None) for what in ("usage", "waste")
           for by in ("tenant", "user", "queue", "pool", "job", "node") for kind in ("json", "csv")),
         *(("GET", f"/invoices/INV-00000{number}?format={kind}&language={language}", None)
           for number in (1, 2) for kind in ("json", "csv", "html") for language in ("en", "zh")),
@@ -738,7 +818,7 @@ def excerpt(text: bytes, word: str) -> str:
 def test_whose_it_is_sees_it_and_so_does_who_sees_the_whole_cluster(world, caller, hidden):
     texts = list(everything(world, caller, last_drain(world)).values())
     missing = {what for what, word in SECRETS.items() if not any(word.encode() in text for text in texts)}
-    assert missing == set(hidden)
+    assert missing == {*hidden, *FOR_NOBODY}
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/plan"])
@@ -814,6 +894,30 @@ def test_a_token_that_a_tenant_admin_has_for_a_member_does_not_grow_with_the_mem
     }
     assert world.ask("local", "POST", "/config", {"set": ["user.amy.role="]}).status == 200
     assert statuses == {"a_admin": 403, "admin": 200, "of amy": 200}
+
+
+def test_a_token_makes_none_that_outlives_it(world):
+    short = world.ask("local", "POST", "/tokens", {"user": "amy", "level": "admin", "days": 5}).json()
+
+    def made(**body: Any) -> Any:
+        sent = json.dumps(body).encode()
+        return world.server.http("POST", f"{API}/tokens", sent, token=short["token"])
+
+    assert made().json()["expires_ms"] == short["expires_ms"]
+    assert made(days=4).json()["expires_ms"] < short["expires_ms"]
+    for days in (0, 6):
+        assert (made(days=days).status, made(days=days).json()["problems"][0]["field"]) == (422, "expires")
+
+
+def test_a_token_of_a_removed_user_is_dead_when_the_name_is_declared_anew(world):
+    assert world.ask("local", "POST", "/config", {"add": ["user.rosa"]}).json()["applied"]
+    made = world.ask("local", "POST", "/tokens", {"user": "rosa"}).json()
+    assert world.server.http("GET", f"{API}/me", token=made["token"]).status == 200
+    for change in ("remove", "add"):
+        assert world.ask("local", "POST", "/config", {change: ["user.rosa"]}).json()["applied"]
+        assert world.server.http("GET", f"{API}/me", token=made["token"]).status == 401
+    ids = [one["id"] for one in world.ask("local", "GET", "/tokens").json()["tokens"]]
+    assert made["id"] not in ids
 
 
 def test_what_is_said_of_a_job_is_not_left_out_while_its_end_is_written():

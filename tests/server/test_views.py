@@ -1,7 +1,9 @@
 """What is shown of a job that runs."""
 
 from penstock.cli.jobs import _job_row
-from penstock.server.views import live_job
+from penstock.core.access import local_scope
+from penstock.core.snapshot import take_snapshot
+from penstock.server.views import live_job, node_view, queue_views
 from tests.core.builders import cluster
 from tests.core.driving import note
 
@@ -23,3 +25,30 @@ def test_when_a_running_job_ends_is_shown_as_its_program_tells_it():
     assert "~1m 30s" in _job_row(shown(w, job), w.now)
     assert "soon" in _job_row(shown(w, job), w.now + 10 * MINUTE)
     assert not [cell for cell in _job_row(shown(w, silent), w.now) if cell.startswith(("~", "soon"))]
+
+
+# The control thread goes on folding while views are made: what they find may be half of a change.
+
+
+def test_a_device_that_is_just_given_back_is_free():
+    w = cluster(1)
+    (name,) = w.state.nodes
+    w.submit(1)
+    w.run(1)
+    w.state.derived.loads[name].devices[0] = []
+    assert [d.job for d in node_view(w.state, name, connected=True).devices] == [None] * 4
+
+
+def test_a_job_that_has_just_left_is_in_no_snapshot():
+    w = cluster(1)
+    w.state.derived.beneficiaries.add(77)
+    assert take_snapshot(w.state).beneficiaries == ()
+
+
+def test_a_class_of_which_the_last_job_is_just_leaving_is_in_no_view():
+    w = cluster(1)
+    w.submit(1)
+    (pending,) = w.state.derived.pending.values()
+    pending.jobs = []
+    (queue,) = queue_views(w.state, 0, local_scope("ann"))
+    assert queue.next_jobs == []

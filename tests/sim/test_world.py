@@ -20,6 +20,8 @@ from penstock.sim.world.world import Outcome, World
 from tests.server.harness import SOURCES
 
 SEEDS = range(60)
+PLANTED_SEEDS = range(160)
+"""Some bugs take luck to be met: a start is planned just before what forbids it."""
 KEPT = tomllib.loads((Path(__file__).parents[1] / "seeds.toml").read_text())["seeds"]
 RARE = {"power_cut_in_commit", "guardian_ended_a_process", "stale_server_stopped"}
 DIGEST = """
@@ -78,8 +80,8 @@ def test_different_seeds_give_different_worlds():
 @pytest.mark.parametrize("bug", sorted(PLANTED_BUGS))
 def test_a_planted_bug_is_found(bug):
     plant(bug)
-    found = next((seed for seed in SEEDS if World(seed).run().violations), None)
-    assert found is not None, f"{bug} ({PLANTED_BUGS[bug]}) was not found in {len(SEEDS)} seeds"
+    found = next((seed for seed in PLANTED_SEEDS if World(seed).run().violations), None)
+    assert found is not None, f"{bug} ({PLANTED_BUGS[bug]}) was not found in {len(PLANTED_SEEDS)} seeds"
 
 
 def test_rare_situations_are_reached():

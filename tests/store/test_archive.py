@@ -17,6 +17,7 @@ from penstock.store.archive import restore_archive, write_archive
 from penstock.store.copying import NotEmpty
 from tests.store.builders import finished, image_of, kept, records
 from tests.store.places import KINDS, NAMES, Place, PostgresPlace, SqlitePlace, opened
+from tests.store.test_migrations import make_old
 
 
 @pytest.fixture(params=KINDS, ids=[f"into {name}" for name in NAMES])
@@ -68,6 +69,15 @@ def test_an_empty_log_can_be_backed_up_and_restored(place, other, tmp_path):
     assert backed_up(place, tmp_path / "b.zip").last_seq == 0
     restored(tmp_path / "b.zip", other)
     assert kept(other.open()) == []
+
+
+def test_a_backup_is_restored_where_an_older_program_has_made_its_tables(place, tmp_path):
+    filled(place)
+    backed_up(place, tmp_path / "backup")
+    for old in opened(PostgresPlace, tmp_path):
+        make_old(old)
+        restored(tmp_path / "backup", old)
+        assert list(old.open().tail(0)) == records(1, 30)
 
 
 def test_the_manifest_says_what_is_in_it(place, tmp_path):

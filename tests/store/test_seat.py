@@ -192,6 +192,30 @@ def test_after_the_database_was_restarted_the_leader_still_leads(monkeypatch):
         assert leader._held
 
 
+def test_who_waited_lets_the_leader_come_back_first_however_long_the_database_was_away(monkeypatch):
+    monkeypatch.setattr(pgseat, "RETURN_S", 0.5)
+    with postgres.own() as server, contextlib.ExitStack() as stack:
+        url = server.database()
+        from penstock.store.postgres import PostgresStore
+
+        PostgresStore(url).close()
+        leader, other = (PostgresSeat(url, name=name, address=name) for name in ("one", "two"))
+        stack.callback(leader.leave)
+        stack.callback(other.leave)
+        leader.take()
+        assert not other.take()
+        silent(leader)
+        server.stop()
+        end = time.monotonic() + 2 * pgseat.RETURN_S
+        while time.monotonic() < end:
+            with pytest.raises(StoreError):
+                other.take()
+            last = time.monotonic()
+        server.start()
+        until(other.take, "the other has the seat")
+        assert time.monotonic() - last >= pgseat.RETURN_S
+
+
 def test_two_logs_in_one_database_have_a_seat_each(place, seat):
     """Each in a schema of its own."""
     place.ask("CREATE SCHEMA second")

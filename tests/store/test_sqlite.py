@@ -57,6 +57,28 @@ def test_a_file_that_is_no_log_is_refused(tmp_path):
         SqliteStore(tmp_path)
 
 
+def test_a_log_that_cannot_be_read_is_an_error_of_the_store(tmp_path):
+    SqliteStore(tmp_path).close()
+    store = SqliteStore(tmp_path)
+    path = tmp_path / "log.sqlite"
+    pages = path.stat().st_size // 4096
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096 * (pages - 1))
+    reads = [
+        store.load,
+        lambda: store.records(0, 10),
+        lambda: store.records_of_job(1),
+        lambda: store.outcome(1),
+        lambda: store.finished_jobs(10),
+        lambda: store.projection("x"),
+    ]
+    for read in reads:
+        with pytest.raises(StoreError, match="could not be read"):
+            read()
+    store.close()
+
+
 def test_a_reader_cannot_write(store):
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         store._reader().execute("DELETE FROM events")

@@ -8,12 +8,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import BrokenInvariant
-from penstock.core.ledger.usage import usage_by_tenant
-from penstock.core.model.events import JobRequeued
+from penstock.core.ledger.consumption import Consumption
+from penstock.core.model.events import (
+    AttemptAllocated,
+    AttemptResumed,
+    AttemptStopRequested,
+    AttemptSuspended,
+    JobRequeued,
+    ReplicaFrozen,
+)
 from penstock.web.report import build, render, summary
 from penstock.web.report.build import tenant_totals, wait_stats
 from penstock.web.report.model import Report
 from penstock.web.report.timeline import CPU_LANES_MAX, _runs, lay_out
+from tests.core.builders import World as WorldOf
+from tests.core.builders import node
 
 cuts = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -27,8 +36,51 @@ def job(report: Report, name: str):
     return next(j for j in report.jobs if j.name == name)
 
 
+def ledger(records, until_ms):
+    """Return what usage by tenant says of those who held anything: devices, CPUs."""
+    found = Consumption(("tenant",), 0, until_ms)
+    found.take(records)
+    return {r.tenant: (r.device_milli_ms // 1000, r.cpu_milli_ms // 1000) for r in found.rows() if r.cpu_milli_ms}
+
+
+def told(report):
+    return {t.tenant: (t.device_ms, t.cpu_ms) for t in report.tenants if t.cpu_ms}
+
+
 def test_usage_is_the_ledgers(story_log, report):
-    assert list(report.tenants) == usage_by_tenant(*story_log)
+    assert told(report) == ledger(*story_log)
+    attempts = sum(isinstance(record.event, AttemptAllocated) for record in story_log[0])
+    assert tenant_totals(report).attempts == attempts == sum(job.attempts for job in report.jobs)
+
+
+def test_parts_of_devices_count_as_parts():
+    w = WorldOf(node("a", 2))
+    for milli in (250, 500):
+        w.run(w.submit(1, share_milli=milli))
+    report = build(w.records, w.now + 4_000)
+    assert report.totals.device_held_ms == tenant_totals(report).device_ms == 3_000
+    assert (report.steps[-1].held, report.steps[-1].available) == (750, 2_000)
+
+
+def test_who_is_suspended_holds_nothing_that_is_shown():
+    w = WorldOf(node("a", 1, cpus=4))
+    low = w.submit(0, cpus=4, priority=100, on_preempt="suspend")
+    w.run(low)
+    w.emit(AttemptStopRequested(low, 1, "suspended", 1_000), ReplicaFrozen(low, 1, 0), AttemptSuspended(low, 1))
+    begun = w.now
+    w.now += 5_000
+    w.emit(AttemptResumed(low, 1))
+    report = build(w.records, w.now + 1_000)
+    shown = [(bar.start_ms, bar.end_ms, bar.open) for bar in report.bars]
+    assert shown == [(begun, begun, False), (w.now, w.now + 1_000, True)]
+    assert report.totals.cpu_held_ms == tenant_totals(report).cpu_ms == 4_000
+
+
+def test_tenants_whose_jobs_never_ran_are_listed():
+    w = WorldOf(node("a", 1))
+    w.submit(1)
+    (usage,) = build(w.records, w.now).tenants
+    assert (usage.tenant, usage.jobs, usage.attempts, usage.device_ms) == ("default", 1, 0, 0)
 
 
 def test_totals_add_up_over_tenants_and_bars(report):
@@ -126,7 +178,7 @@ def test_a_log_cut_at_any_record_renders_and_adds_up(story_log, cut, later_ms):
     until_ms = (seen[-1].time_ms if seen else 0) + later_ms
     report = build(seen, until_ms)
     assert render(report).endswith("</html>\n")
-    assert list(report.tenants) == usage_by_tenant(seen, until_ms)
+    assert told(report) == ledger(seen, until_ms)
     for row in report.jobs:
         assert sum(p.duration_ms for p in row.waits) == row.wait_ms
 

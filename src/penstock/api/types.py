@@ -10,10 +10,8 @@ from penstock.core.explain.types import Explanation
 from penstock.core.ledger.accounts import JournalEntry
 from penstock.core.ledger.bill import Bill
 from penstock.core.ledger.budgets import BudgetView
-from penstock.core.ledger.consumption import UsageRow
 from penstock.core.ledger.quote import Quote
 from penstock.core.model.accounts import InvoiceHead, Lot
-from penstock.core.quotas import Holder, QuotaRow
 from penstock.core.stuck import Alert
 
 
@@ -275,14 +273,6 @@ class OutputList(msgspec.Struct, frozen=True):
     outputs: list[OutputRef]
 
 
-class UsageList(msgspec.Struct, frozen=True):
-    """What was held from one time to another (unix ms), recomputed from the log."""
-
-    from_ms: int
-    until_ms: int
-    rows: list[UsageRow]
-
-
 class BillList(msgspec.Struct, frozen=True):
     """What tenants owe for [from_ms, until_ms)."""
 
@@ -361,13 +351,6 @@ class Journal(msgspec.Struct, frozen=True):
     balances: dict[str, int]
 
 
-class QuotaList(msgspec.Struct, frozen=True):
-    """How much of each quota is used, and who holds what of the tenants that the caller sees."""
-
-    quotas: list[QuotaRow]
-    holders: list[Holder]
-
-
 class ConfigView(msgspec.Struct, frozen=True):
     digest: str
     config: dict[str, Any]
@@ -412,6 +395,28 @@ class TokenView(msgspec.Struct, frozen=True):
 
 class TokenList(msgspec.Struct, frozen=True):
     tokens: list[TokenView]
+
+
+class SecretView(msgspec.Struct, frozen=True):
+    """That there is a secret. Its value is told to nobody but the programs of jobs that ask for it."""
+
+    name: str
+    tenant: str
+    """Whose jobs share it; empty: it is a user's own."""
+    owner: str
+    set_ms: int
+    by: str
+
+
+class SecretList(msgspec.Struct, frozen=True):
+    secrets: list[SecretView]
+
+
+class KeyRotated(msgspec.Struct, frozen=True):
+    sealed: int
+    """Secrets that are sealed with the new key now."""
+    dropped: int
+    """Former keys that were thrown away: what only they open is lost."""
 
 
 class Health(msgspec.Struct, frozen=True):

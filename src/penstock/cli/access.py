@@ -24,10 +24,11 @@ def quota(data: DataOption = None, json: JsonOption = False) -> None:
         amounts = (one.used, one.guaranteed, one.maximum, one.borrowed, one.lent)
         shown = ["" if amount is None else format_resource(one.resource, amount) for amount in amounts]
         mark = f"{one.percent} %" + (" !" if one.level >= 95 else "")
-        rows.append((f"{one.kind} {one.name}", one.resource, *shown, mark))
-    columns = ("of", "resource", "used", "guaranteed", "max", "borrowed", "lent", "reached")
+        alert = f"{one.alerted} % {format_time(one.alerted_ms)}" if one.alerted else ""
+        rows.append((f"{one.kind} {one.name}", one.resource, *shown, mark, alert))
+    columns = ("of", "resource", "used", "guaranteed", "max", "borrowed", "lent", "reached", "alert")
     if rows:
-        console().print(table(columns, rows, right=columns[2:]))
+        console().print(table(columns, rows, right=columns[2:-1]))
     else:
         typer.echo("no quotas are declared: max and guaranteed of queues, max of tenants")
     held = [
@@ -56,7 +57,10 @@ def create_token(
     user: Annotated[str, typer.Argument(help="Whom it speaks for; by default you.")] = "",
     level: Annotated[str, typer.Option(help="read, write (jobs and nodes) or admin.")] = "write",
     tenant: Annotated[list[str] | None, typer.Option(help="It speaks in this tenant only; may be repeated.")] = None,
-    days: Annotated[int, typer.Option(help="It expires after so many; 0: never.")] = 90,
+    days: Annotated[
+        int | None,
+        typer.Option(help="It expires after so many; 0: never. By default 90, and no later than the one you use."),
+    ] = None,
     note: Annotated[str, typer.Option(help="What it is for.")] = "",
     data: DataOption = None,
     json: JsonOption = False,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import typer
 
-from penstock.cli.options import data_folder, remote, remote_client
+from penstock.cli.options import client_of, data_folder, remote, remote_client
 from penstock.cli.output import print_json
 from penstock.cli.secrets import hide
 from penstock.client import Client, ServerNotRunning
@@ -105,12 +105,16 @@ def start(folder: Path, options: dict[str, object]) -> Client:
     return _started(folder, options)[0]
 
 
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _started(folder: Path, options: dict[str, object]) -> tuple[Client, dict[str, Any]]:
     """Start a server; return a client and what it says of itself, once its nodes are ready or it waits for its turn."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "server.log"
     begin = path.stat().st_size if path.exists() else 0
-    with path.open("ab") as log:
+    with open(path, "ab", opener=_for_owner) as log:
         process = subprocess.Popen(  # noqa: S603 - this program itself
             [sys.executable, "-m", "penstock.wire", msgspec.json.encode(options).decode()],
             stdin=subprocess.DEVNULL,
@@ -157,11 +161,10 @@ def ensure(data: Path | None) -> Client:
     if data is None and remote():
         return remote_client()
     folder = data_folder(data)
-    client = running_client(folder)
-    if client is None:
+    if running_client(folder) is None:
         typer.echo(f"penstock: no server was running; starting one on {folder} (penstock down ends it)", err=True)
-        client = start(folder, {"data": str(folder)})
-    return client
+        start(folder, {"data": str(folder)})
+    return client_of(data)  # with the token that the environment names
 
 
 def down(data: Path | None, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from penstock.cli.access import quota, token, whoami
 from penstock.cli.admin import admin, apply
 from penstock.cli.importers import importing
 from penstock.cli.lease import lease, shell
-from penstock.cli.money import account, credit, invoice, ledger
+from penstock.cli.money import account, credit, invoice, ledger, reverse
 from penstock.cli.options import (
     ArrayOption,
     CpusOption,
@@ -27,12 +27,15 @@ from penstock.cli.options import (
     PriorityOption,
     QueueOption,
     ReplicasOption,
+    SecretOption,
     TenantOption,
     TimeLimitOption,
 )
+from penstock.cli.pools import pools
 from penstock.cli.servers import certificates, down, up
 from penstock.cli.storing import backup, restore, verify
 from penstock.cli.usage import usage
+from penstock.cli.vault import secret
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,7 +63,7 @@ def top(
 
 
 _STORE = (up, down, certificates, backup, restore, verify)
-_TENANTS = (apply, quota, whoami, lease, shell, usage, account, credit, ledger)
+_TENANTS = (apply, quota, pools, whoami, lease, shell, usage, account, credit, reverse, ledger)
 for _command in (*_STORE, *_TENANTS):
     app.command()(_command)
 
@@ -79,11 +82,12 @@ def run(
     tenant: TenantOption = None,
     time_limit: TimeLimitOption = None,
     env: EnvOption = None,
+    secrets: SecretOption = None,
 ) -> None:
     """Run a command as a job and follow its output; ends with the job's exit code."""
     from penstock.cli import jobs
 
-    shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, None, env)
+    shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, None, env, secrets)
     jobs.run(data, command, shape)
 
 
@@ -102,6 +106,7 @@ def submit(
     time_limit: TimeLimitOption = None,
     array: ArrayOption = None,
     env: EnvOption = None,
+    secrets: SecretOption = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: repeating it submits nothing new.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Submit nothing: say what would happen, as plan.")] = False,
     json: JsonOption = False,
@@ -109,7 +114,7 @@ def submit(
     """Submit a job file, or a command, and return at once."""
     from penstock.cli import dryrun, jobs
 
-    shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, array, env)
+    shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, array, env, secrets)
     if dry_run:
         dryrun.plan(data, what, shape, None, as_json=json)
     else:
@@ -131,13 +136,14 @@ def plan(
     time_limit: TimeLimitOption = None,
     array: ArrayOption = None,
     env: EnvOption = None,
+    secrets: SecretOption = None,
     within: Annotated[str | None, typer.Option(help="Waiting so long is fine: the exit code is 0 then.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Say what a submit would lead to, and submit nothing. Exit code: 0 starts now, 10 waits, 11 cannot be told."""
     from penstock.cli import dryrun
 
-    shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, array, env)
+    shape = JobShape(name, devices, replicas, cpus, memory, priority, queue, tenant, time_limit, array, env, secrets)
     dryrun.plan(data, what, shape, within, as_json=json)
 
 
@@ -416,6 +422,7 @@ app.add_typer(importing, name="import")
 app.add_typer(invoice, name="invoice")
 app.add_typer(token, name="token")
 app.add_typer(admin, name="admin")
+app.add_typer(secret, name="secret")
 
 
 def main() -> None:

@@ -68,6 +68,20 @@ def credit(
         typer.echo(f"{reference} was there before: nothing changed" if done.repeated else f"{amount} added to {tenant}")
 
 
+def reverse(
+    record: Annotated[int, typer.Argument(help="Of the credit or payment, as `penstock ledger` shows it.")],
+    reason: Annotated[str, typer.Option(help="Why; stands in the ledger.")],
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Take back a credit or a payment that was entered wrongly, or did not come; of a grant what is left."""
+    done = client_of(data).reverse(record, reason)
+    if json:
+        print_json(done)
+    else:
+        typer.echo(f"record {record} is reversed{f': {done.number} is open again' if done.number else ''}")
+
+
 def ledger(
     tenant: Annotated[str, typer.Argument(help="Only this tenant.")] = "",
     data: DataOption = None,

@@ -30,6 +30,9 @@ LogOption = Annotated[
     Path | None, typer.Option("--log", help="A log (JSON of GET /api/v1/events) instead of the server's.")
 ]
 EnvOption = Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE, or NAME to pass your own.")]
+SecretOption = Annotated[
+    list[str] | None, typer.Option("--secret", help="NAME, or VARIABLE=NAME, of what `secret set` has set.")
+]
 
 PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
 """Variables of the submitting shell that a job gets, so that `python` means the same there."""
@@ -49,10 +52,14 @@ class JobShape(NamedTuple):
     time_limit: str | None
     array: int | None
     env: list[str] | None
+    secrets: list[str] | None
 
     def fields(self) -> dict[str, Any]:
         """Return the job-file fields that were given."""
-        given = {name: value for name, value in self._asdict().items() if value is not None and name != "env"}
+        apart = ("env", "secrets")
+        given = {name: value for name, value in self._asdict().items() if value is not None and name not in apart}
+        if self.secrets:
+            given["secrets"] = {one.partition("=")[0]: one.partition("=")[2] or one for one in self.secrets}
         if self.priority is not None and self.priority.isdigit():
             given["priority"] = int(self.priority)
         return given

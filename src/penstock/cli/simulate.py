@@ -25,7 +25,7 @@ from penstock.sim.replay.variants import Variant, variant
 from penstock.traces import Trace, load
 from penstock.traces.edit import drawn_like, with_nodes
 from penstock.web.report.text import duration
-from penstock.web.simreport.numbers import MEASURES, by_variant
+from penstock.web.simreport.numbers import MEASURES, by_variant, cost_rows
 
 DEFAULT_POLICIES = ("fifo+easy", "fair_share+easy", "shortest_predicted+easy+learned")
 LOAD_MAX = 100
@@ -174,8 +174,16 @@ def print_results(trace: Trace, results: Sequence[Result]) -> None:
     if len(tenants) > 1:
         columns = ("tenant: mean wait", "jobs", *names)
         console().print(table(columns, tenants, right=columns[1:]))
+    _print_costs(by_name)
     for note in trace.notes:
         typer.echo(f"note: {note}")
+
+
+def _print_costs(by_name: dict[str, list[Result]]) -> None:
+    rows = cost_rows(by_name)
+    if rows:
+        columns = (f"billed, {rows.currency}", *map(plain, by_name))
+        console().print(table(columns, [(plain(name), *cells) for name, cells in rows.cells], right=columns[1:]))
 
 
 def _print_differences(by_name: dict[str, list[Result]]) -> None:
@@ -211,5 +219,11 @@ def _for_programs(trace: Trace, results: Sequence[Result]) -> dict[str, object]:
         "jobs": len(trace.jobs),
         "nodes": len(trace.nodes),
         "notes": trace.notes,
-        "results": [{"policy": result.variant, "seed": result.seed, "measures": result.measures} for result in results],
+        "results": [{"policy": result.variant, "seed": result.seed} | for_programs(result) for result in results],
     }
+
+
+def for_programs(result: Result) -> dict[str, object]:
+    """Return a result for JSON; what it costs only where that is known."""
+    shown: dict[str, object] = {"policy": result.variant, "measures": result.measures}
+    return shown | ({"costs": result.costs} if result.costs is not None else {})

@@ -1,13 +1,17 @@
-"""`penstock usage`: what was held and used, by whom."""
+"""`penstock usage`: what was held and used, by whom; with `--waste`, what was held and not used, and what that cost."""
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from penstock.api.usage import UsageList, WasteList
 from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import console, plain, print_json, table
+from penstock.core.ledger.bill import money
+from penstock.core.ledger.consumption import UsageRow
+from penstock.core.ledger.waste import WasteRow
 
 HOUR_MILLI_MS = 3_600_000 * 1000
 GIB_HOUR = 2**30 * 3_600_000
@@ -17,7 +21,9 @@ def usage(
     by: Annotated[str, typer.Option(help="tenant, user, queue, pool, job, node; several with commas.")] = "tenant",
     since: Annotated[str, typer.Option(help="A time with its offset, such as 2026-11-01T00:00+01:00.")] = "",
     until: Annotated[str, typer.Option(help="The same; by default now.")] = "",
-    waste: Annotated[bool, typer.Option("--waste", help="What was held and not used first.")] = False,
+    waste: Annotated[
+        bool, typer.Option("--waste", help="What was idle, why, and its cost; by default in this month.")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file: .csv or .parquet.")] = None,
     data: DataOption = None,
     json: JsonOption = False,
@@ -27,25 +33,43 @@ def usage(
     query = {name: text for name, text in (("since", since), ("until", until)) if text}
     if out is not None:
         kind = out.suffix.lstrip(".").lower()
-        out.write_bytes(client.usage_table(kind, by, **query))
+        fetch = client.waste_table if waste else client.usage_table
+        out.write_bytes(fetch(kind, by, **query))
         typer.echo(f"written to {out}")
         return
-    found = client.usage(by, **query)
+    found = client.waste(by, **query) if waste else client.usage(by, **query)
     if json:
         print_json(found)
         return
     names = [name.strip() for name in by.split(",")]
-    rows = sorted(found.rows, key=lambda row: row.used_milli_ms - row.measured_milli_ms) if waste else found.rows
-    lines = []
-    for row in rows:
-        held, measured, used = (
-            amount / HOUR_MILLI_MS for amount in (row.device_milli_ms, row.measured_milli_ms, row.used_milli_ms)
-        )
-        idle = f"{measured - used:,.2f} ({100 * (measured - used) / measured:.0f} %)" if measured else ""
-        amounts = (f"{held:,.2f}", f"{measured:,.2f}", f"{used:,.2f}", idle, f"{row.cpu_milli_ms / HOUR_MILLI_MS:,.2f}")
-        about = (plain(str(getattr(row, name))) for name in names)
-        lines.append((*about, *amounts, f"{row.memory_byte_ms / GIB_HOUR:,.2f}", str(row.jobs), str(row.attempts)))
-    columns = (*names, "device-hours", "measured", "used", "idle", "CPU-hours", "GiB-hours", "jobs", "attempts")
-    console().print(table(columns, lines, right=columns[len(names) :]))
+    if isinstance(found, UsageList):
+        _show(names, _USAGE_COLUMNS, [(row, _usage_cells(row)) for row in found.rows])
+        return
+    columns = _WASTE_COLUMNS + ((f"idle {found.currency}", "unknown", "cost") if found.priced else ())
+    rows = sorted(found.rows, key=lambda row: (-row.idle_cost, -row.idle_milli_ms))
+    _show(names, columns, [(row, _waste_cells(row, found)) for row in rows])
+
+
+_USAGE_COLUMNS = ("device-hours", "measured", "used", "idle", "CPU-hours", "GiB-hours", "jobs", "attempts")
+_WASTE_COLUMNS = ("device-hours", "used", "waits for data", "hangs", "not known")
+
+
+def _show(names: list[str], columns: tuple[str, ...], rows: list[tuple[Any, tuple[str, ...]]]) -> None:
+    lines = [(*(plain(str(getattr(row, name))) for name in names), *cells) for row, cells in rows]
+    console().print(table((*names, *columns), lines, right=columns))
     if not lines:
         sys.stdout.write("nobody held anything\n")
+
+
+def _usage_cells(row: UsageRow) -> tuple[str, ...]:
+    measured, used = row.measured_milli_ms / HOUR_MILLI_MS, row.used_milli_ms / HOUR_MILLI_MS
+    idle = f"{measured - used:,.2f} ({100 * (measured - used) / measured:.0f} %)" if measured else ""
+    amounts = (f"{row.device_milli_ms / HOUR_MILLI_MS:,.2f}", f"{measured:,.2f}", f"{used:,.2f}", idle)
+    rest = (f"{row.cpu_milli_ms / HOUR_MILLI_MS:,.2f}", f"{row.memory_byte_ms / GIB_HOUR:,.2f}")
+    return (*amounts, *rest, str(row.jobs), str(row.attempts))
+
+
+def _waste_cells(row: WasteRow, found: WasteList) -> tuple[str, ...]:
+    times = (row.device_milli_ms, row.used_milli_ms, row.data_milli_ms, row.hang_milli_ms, row.unknown_milli_ms)
+    amounts = (row.idle_cost, row.unknown_cost, row.cost) if found.priced else ()
+    return (*(f"{time / HOUR_MILLI_MS:,.2f}" for time in times), *(money(one, found.digits) for one in amounts))

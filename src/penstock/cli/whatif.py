@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.cli.eventlog import log_of
 from penstock.cli.output import print_json
-from penstock.cli.simulate import print_results, progress, write_page
+from penstock.cli.simulate import for_programs, print_results, progress, write_page
 from penstock.control.declared import with_changes
 from penstock.core.audit import audit
 from penstock.core.errors import InvalidInput, Problem, nearest
@@ -20,6 +20,7 @@ from penstock.core.units import parse_duration_ms
 from penstock.extensions import installed_policies
 from penstock.sim.replay.agreement import Agreement, Decisions, agreement, as_recorded
 from penstock.sim.replay.compare import Result, result_of
+from penstock.sim.replay.costs import Till, declared_billing
 from penstock.sim.replay.replay import Progress, Ran, replay
 from penstock.sim.replay.variants import Variant, variant
 from penstock.traces.edit import with_nodes
@@ -69,22 +70,26 @@ def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *,
             return said
 
         again = _again(records, report(steps - 1))
-        real = replay(told.trace, physics, on_plan=decisions, on_progress=report(0))
+        billing = declared_billing(told.trace)
+        till = Till(billing)
+        real = replay(told.trace, physics, on_plan=decisions, on_progress=report(0), on_records=till.take)
         found = _agreement(told, decisions, real)
-        results.append(_result(REAL, real, since_ms))
+        results.append(_result(REAL, real, since_ms, till))
         for place, one in enumerate(tried, start=1):
+            till = Till(billing)
             ran = replay(
                 _under(changed, one),
                 physics,
                 knows=one.knows,
                 policies=installed_policies(),
                 on_progress=report(place),
+                on_records=till.take,
             )
-            results.append(_result(one.name, ran, since_ms))
+            results.append(_result(one.name, ran, since_ms, till))
     if out is not None:
         write_page(told.trace, results, out, "whatif")
     if as_json:
-        shown = [{"policy": r.variant, "measures": r.measures} for r in results]
+        shown = [for_programs(result) for result in results]
         print_json({"again": again, "agreement": found, "results": shown, "notes": told.trace.notes})
         return
     _say(again, found)
@@ -131,9 +136,10 @@ def _under(trace: Trace, one: Variant) -> Trace:
     return replace(trace, config=one.config, changes=changes)
 
 
-def _result(name: str, ran: Ran, since_ms: int) -> Result:
+def _result(name: str, ran: Ran, since_ms: int, till: Till) -> Result:
     kept = tuple(life for life in ran.lives if life.submitted_ms >= since_ms)
-    return result_of(name, 0, msgspec.structs.replace(ran, lives=kept))
+    costs = till.costs({life.job_id for life in kept}, ran.ended_ms)
+    return replace(result_of(name, 0, replace(ran, lives=kept)), costs=costs)
 
 
 def _agreement(told: Told, decisions: Decisions, real: Ran) -> Agreement:

@@ -11,10 +11,13 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from penstock.api import types as api
+from penstock.api.quotas import PoolList, QuotaList
+from penstock.api.usage import UsageList, WasteList
 from penstock.client.endpoints import Endpoint, NotTrusted, endpoint_of, parsed, running_on
 from penstock.core.errors import PenstockError
 from penstock.core.explain import Explanation
 from penstock.core.model.events import Record
+from penstock.core.pools import PoolStats
 from penstock.core.predict.calibration import Score
 from penstock.core.stuck import Alert
 
@@ -181,13 +184,21 @@ class Client:
         """Return what moving jobs would gain; nothing moves."""
         return self._call("GET", "/defrag", api.DefragList)
 
-    def usage(self, by: str = "tenant", **query: Any) -> api.UsageList:
+    def usage(self, by: str = "tenant", **query: Any) -> UsageList:
         """Return what was held and used; `since` and `until` are times with their offset."""
-        return self._call("GET", "/usage", api.UsageList, query={"by": by, **query})
+        return self._call("GET", "/usage", UsageList, query={"by": by, **query})
 
     def usage_table(self, kind: str, by: str = "tenant", **query: Any) -> bytes:
         """Return the same as csv or parquet."""
         return self._request("GET", "/usage", query={"by": by, "format": kind, **query})
+
+    def waste(self, by: str = "tenant", **query: Any) -> WasteList:
+        """Return what was held and not used, and what it cost; by default since the present month began."""
+        return self._call("GET", "/waste", WasteList, query={"by": by, **query})
+
+    def waste_table(self, kind: str, by: str = "tenant", **query: Any) -> bytes:
+        """Return the same as csv or parquet."""
+        return self._request("GET", "/waste", query={"by": by, "format": kind, **query})
 
     def bills(self, tenant: str = "", month: str = "") -> api.BillList:
         """Return what tenants owe for a month such as `2026-11`, by default for the present one."""
@@ -207,6 +218,10 @@ class Client:
         """Return the ledger's entries after a record."""
         query = {"after": after, "limit": 10_000, **({"tenant": tenant} if tenant else {})}
         return self._call("GET", "/ledger", api.Journal, query=query)
+
+    def reverse(self, record: int, reason: str) -> api.MoneyAnswer:
+        """Take back the credit or payment of a record; once."""
+        return self._call("POST", f"/ledger/{record}/reversal", api.MoneyAnswer, body={"reason": reason})
 
     def invoices(self, tenant: str = "") -> api.InvoiceList:
         return self._call("GET", "/invoices", api.InvoiceList, query={"tenant": tenant} if tenant else None)
@@ -230,8 +245,12 @@ class Client:
 
     # What is declared.
 
-    def quotas(self) -> api.QuotaList:
-        return self._call("GET", "/quotas", api.QuotaList)
+    def pools(self) -> list[PoolStats]:
+        """Return what each pool has, and how much of it is given out."""
+        return self._call("GET", "/pools", PoolList).pools
+
+    def quotas(self) -> QuotaList:
+        return self._call("GET", "/quotas", QuotaList)
 
     def config(self) -> api.ConfigView:
         return self._call("GET", "/config", api.ConfigView)
@@ -254,6 +273,21 @@ class Client:
 
     def revoke_token(self, token_id: str) -> None:
         self._call("DELETE", f"/tokens/{quote(token_id, safe='')}", api.DoneAnswer)
+
+    def set_secret(self, name: str, value: str, tenant: str = "") -> api.SecretView:
+        """Set a secret of a tenant, or of the caller."""
+        body = {"value": value, "tenant": tenant}
+        return self._call("PUT", f"/secrets/{quote(name, safe='')}", api.SecretView, body=body)
+
+    def secrets(self) -> list[api.SecretView]:
+        return self._call("GET", "/secrets", api.SecretList).secrets
+
+    def remove_secret(self, name: str, tenant: str = "") -> None:
+        query = {"tenant": tenant} if tenant else {}
+        self._call("DELETE", f"/secrets/{quote(name, safe='')}", api.DoneAnswer, query=query)
+
+    def rotate_secret_key(self) -> api.KeyRotated:
+        return self._call("POST", "/secret-key", api.KeyRotated)
 
     def events(self, after: int = 0, limit: int = 10_000) -> list[Record]:
         return self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})

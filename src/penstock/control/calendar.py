@@ -2,6 +2,7 @@
 
 import re
 from datetime import date, datetime, timedelta
+from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 from penstock.core.errors import InvalidInput, Problem, nearest
@@ -116,3 +117,21 @@ def month_named(zone: str, text: str) -> tuple[int, int]:
         raise InvalidInput(problem.message, problems=(problem,))
     begin, following = month_begins(zone, year, month), (year + 1, 1) if month == 12 else (year, month + 1)
     return max(0, begin), month_begins(zone, *following)
+
+
+class ZoneDates(NamedTuple):
+    """The days and months of a time zone, for those who are only told them (`core/treasury.py`)."""
+
+    zone: str
+
+    def calendar(self, first_ms: int, posted_ms: int, until_ms: int) -> Calendar:
+        return calendar(self.zone, first_ms, posted_ms, until_ms)
+
+    def month(self, at_ms: int) -> int:
+        return months(self.zone, at_ms, at_ms)[0]
+
+    def days_before(self, count: int, now_ms: int) -> list[int]:
+        return days(self.zone, max(0, now_ms - (count - 1) * DAY_S * 1000), now_ms)[::-1]
+
+    def period(self, name: str, now_ms: int) -> tuple[int, int]:
+        return period_of(self.zone, name, now_ms)

@@ -18,12 +18,14 @@ from penstock.control.finished import finished_row
 from penstock.control.hearing import heard
 from penstock.control.inspection import Inspections
 from penstock.control.pulse import Pulses
-from penstock.core import invariants
+from penstock.core import invariants, quota_alerts
 from penstock.core.errors import InvalidInput, Problem, StaleEpoch, StoreError
 from penstock.core.faults import planted
-from penstock.core.lifecycle import money, orders, reports, requests, tokens
+from penstock.core.lifecycle import money, orders, reports, requests, secrets, tokens
+from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.money import MoneyRequest
+from penstock.core.lifecycle.secrets import SecretRequest
 from penstock.core.lifecycle.tokens import TokenRequest
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
@@ -125,11 +127,11 @@ class Controller:
         Raises: StoreError when the log cannot be read or written; InvalidInput when `config` lacks what live jobs use.
         """
         epoch = self._store.acquire_epoch()
+        self._leases = {}  # those of a former try may be over by now
         if self._durable_seq and not self.leads:
             while self.follow():
                 pass
             self.took_over_ms = self._clock.monotonic_ms()
-            self._leases = {}
             self._begin(self.state)
         else:
             self._load()
@@ -142,7 +144,7 @@ class Controller:
                 raise InvalidInput(
                     f"the cluster file cannot be taken over: {len(problems)} problem(s)", problems=problems
                 )
-            tx.emit(ev.ConfigChanged(config, UserName("server")))
+        declared(tx, self.state.config if config is None else config, UserName("server"))
         try:
             self._commit(tx)
         except StoreError:
@@ -196,8 +198,9 @@ class Controller:
                 return self._failed(group, error)
         tx = Transaction(self.state, self._clock.unix_ms(), self.reached)
         self.ending = tx.finished
-        replies = [self._decide(tx, request) for request in group]
+        replies: list[msg.Reply] = []
         try:
+            replies += [self._decide(tx, request) for request in group]
             self._forecast(tx)
             self._commit(tx)
         except StaleEpoch:
@@ -300,11 +303,16 @@ class Controller:
                 waiting = sum(one.count for one in request.missing)
                 tx.emit(ev.CapacityRequested(named, waiting, request.accepted, request.answer))
                 return msg.Done()
+            case msg.NoteQuotas():
+                quota_alerts.note(tx, request.events)
+                return msg.Done()
             case msg.NoteEstimates():
                 return msg.Done(requests.note_estimates(tx, request.made_ms, request.estimates))
             case _:
                 if isinstance(request, MoneyRequest):
                     return money.decide(tx, request)
+                if isinstance(request, SecretRequest):
+                    return secrets.decide(tx, request)
                 if not isinstance(request, TokenRequest):
                     assert_never(request)
                 return tokens.decide(tx, request)
@@ -316,8 +324,7 @@ class Controller:
             refused.append(Problem("changed_since", "base", text, request.base, "plan it again"))
         if refused:
             return requests.Refusal("conflict", tuple(refused))
-        if request.config != self.state.config:
-            tx.emit(ev.ConfigChanged(request.config, request.by))
+        declared(tx, request.config, request.by)
         return msg.Done()
 
     def _outcomes(self, request: requests.Submit) -> Mapping[JobId, JobState]:

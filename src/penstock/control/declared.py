@@ -25,15 +25,27 @@ def read_cluster_file(path: Path) -> ClusterFile:
     Raises: InvalidInput naming every problem.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
+    try:
+        raw = _loaded(text)
+    except ValueError as error:
         raise InvalidInput(f"{path} is no YAML: {error}") from error
     parsed, problems = _parsed(raw)
     if problems:
         raise InvalidInput(f"{path} has {len(problems)} problem(s)", problems=problems)
     return parsed
+
+
+def _loaded(text: str) -> Any:
+    """Return what a text says as YAML. Raises: ValueError, also for dates that there are not."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def cluster_config(raw: object) -> ClusterConfig:
@@ -84,7 +96,11 @@ def with_changes(
         path, equals, value = change.partition("=")
         if not equals:
             raise _bad(change, "expected PATH=VALUE, such as queue.research.max.devices=16")
-        _set(raw, change, path.split("."), yaml.safe_load(value) if value else None)
+        try:
+            read = _loaded(value) if value else None
+        except ValueError as error:
+            raise _bad(change, f"the value is no YAML: {error}") from error
+        _set(raw, change, path.split("."), read)
     parsed, problems = _parsed(raw)
     if problems:
         said = ", ".join([*remove, *add, *changes])
@@ -103,6 +119,10 @@ def _entry(raw: dict[str, Any], path: str) -> tuple[list[dict[str, Any]], str, s
     return found, name, kind
 
 
+QUOTAS = ("max", "guaranteed", "lend")
+"""Fields whose own fields are resources: these may have dots in their names."""
+
+
 def _set(raw: dict[str, Any], change: str, path: Sequence[str], value: object) -> None:
     at: Any = raw
     words = [SECTIONS.get(path[0], path[0]), *path[1:]]
@@ -110,6 +130,8 @@ def _set(raw: dict[str, Any], change: str, path: Sequence[str], value: object) -
         word = words.pop(0)
         found = at.setdefault(word, {})
         if isinstance(found, list):
+            if not all(isinstance(entry, dict) and "name" in entry for entry in found):
+                raise _bad(change, f"entries of '{word}' have no names", f"set all of {word} at once")
             name = next((n for n in _names(found) if ".".join(words).startswith(f"{n}.")), "")
             if not name:
                 raise _bad(change, f"there is no {word} '{words[0]}'", nearest(words[0], _names(found)))
@@ -118,6 +140,8 @@ def _set(raw: dict[str, Any], change: str, path: Sequence[str], value: object) -
         elif not isinstance(found, dict):
             raise _bad(change, f"'{word}' has no fields")
         at = found
+        if word in QUOTAS:
+            words = [".".join(words)]
     if value is None:
         at.pop(words[0], None)
     else:

@@ -42,9 +42,10 @@ def _own(state: State, node: NodeName, told: Iterable[Told]) -> list[Told]:
 
 def _is_placed(state: State, node: NodeName, key: ReplicaKey) -> bool:
     job = state.jobs.get(key.job_id)
-    if job is None or job.attempt is None or not 0 <= key.rank < len(job.attempt.replicas):
+    attempt = job.attempt if job is not None else None
+    if attempt is None or attempt.number != key.attempt or not 0 <= key.rank < len(attempt.replicas):
         return False
-    return job.attempt.replicas[key.rank].place.node == node
+    return attempt.replicas[key.rank].place.node == node
 
 
 def _shortened(seen: ReplicaSeen) -> ReplicaSeen:

@@ -6,9 +6,11 @@ from penstock.core.lifecycle.money import MoneyDone, MoneyRequest
 from penstock.core.lifecycle.orders import Order
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
+from penstock.core.lifecycle.secrets import SecretDone, SecretRequest
 from penstock.core.lifecycle.tokens import TokenDone, TokenRequest
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
+from penstock.core.model.events import QuotaNoted
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
 from penstock.core.plan import Plan
 from penstock.core.scaleout import Missing
@@ -77,6 +79,12 @@ class NoteCapacity(msgspec.Struct, frozen=True):
     answer: str
 
 
+class NoteQuotas(msgspec.Struct, frozen=True):
+    """Keep in the log how much of some maxima is used."""
+
+    events: tuple[QuotaNoted, ...]
+
+
 Request = (
     NoteCapacity
     | Submit
@@ -90,8 +98,10 @@ Request = (
     | CommitPlan
     | TakeImage
     | NoteEstimates
+    | NoteQuotas
     | MoneyRequest
     | TokenRequest
+    | SecretRequest
 )
 
 
@@ -137,4 +147,16 @@ class Failed(msgspec.Struct, frozen=True):
     """Address of the server to ask instead, when `code` is `not_leader`."""
 
 
-Reply = Submitted | Refusal | Done | Welcome | ReportTaken | PlanCommitted | ImageTaken | MoneyDone | TokenDone | Failed
+Reply = (
+    Submitted
+    | Refusal
+    | Done
+    | Welcome
+    | ReportTaken
+    | PlanCommitted
+    | ImageTaken
+    | MoneyDone
+    | TokenDone
+    | SecretDone
+    | Failed
+)

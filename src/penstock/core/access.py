@@ -1,11 +1,12 @@
 """What somebody may see and do. Default deny: a question that no rule answers with yes is answered with no."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 
 import msgspec
 
 from penstock.core.model.access import LEVELS, ClusterRole, Level, TenantRole, Token, User
+from penstock.core.model.events import TokenIssued, TokenRevoked
 from penstock.core.model.ids import TenantName, UserName
 
 
@@ -18,6 +19,10 @@ class Scope(msgspec.Struct, frozen=True):
     level: Level = "read"
     only: frozenset[TenantName] = frozenset()
     """Where it is not empty, nothing outside these tenants is seen or done."""
+    expires_ms: int = 0
+    """When the token that speaks expires; 0: never."""
+    local: bool = False
+    """Whoever can read the server's own folder: who runs the server."""
 
     @property
     def sees_all(self) -> bool:
@@ -34,6 +39,10 @@ class Scope(msgspec.Struct, frozen=True):
         name = TenantName(tenant)
         rights = self.role == "admin" or self.tenants.get(name) in ("member", "tenant_admin")
         return rights and self._inside(name) and self._may("write")
+
+    def keeps_secrets(self, tenants: Iterable[TenantName]) -> bool:
+        """Return whether own secrets may be set: by whoever submits in one of all `tenants`, with an uncut token."""
+        return not self.only and any(self.submits(tenant) for tenant in tenants)
 
     def acts_on(self, tenant: str, owner: str) -> bool:
         """Return whether a job of this owner may be ended, or asked to save."""
@@ -59,6 +68,14 @@ class Scope(msgspec.Struct, frozen=True):
         rights = self.role == "admin" or self.tenants.get(name) == "tenant_admin"
         return rights and self._inside(name) and self._may("admin")
 
+    def beyond(self, token: Token) -> str:
+        """Return in which field a token would reach further than the one that speaks; empty: in none."""
+        if LEVELS.index(token.level) > LEVELS.index(self.level):
+            return "level"
+        if self.only and not (token.tenants and self.only.issuperset(token.tenants)):
+            return "tenants"
+        return "expires" if self.expires_ms and not 0 < token.expires_ms <= self.expires_ms else ""
+
     def _inside(self, tenant: TenantName) -> bool:
         return not self.only or tenant in self.only
 
@@ -68,12 +85,13 @@ class Scope(msgspec.Struct, frozen=True):
 
 def scope_of(user: User, token: Token) -> Scope:
     """Return what a token of a user may be used for."""
-    return Scope(user.name, user.role, MappingProxyType(dict(user.tenants)), token.level, frozenset(token.tenants))
+    tenants = MappingProxyType(dict(user.tenants))
+    return Scope(user.name, user.role, tenants, token.level, frozenset(token.tenants), token.expires_ms)
 
 
 def local_scope(user: UserName) -> Scope:
     """Return the scope of whoever can read the server's own folder: everything."""
-    return Scope(user, "admin", level="admin")
+    return Scope(user, "admin", level="admin", local=True)
 
 
 class Tokens:
@@ -82,11 +100,21 @@ class Tokens:
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
         self.by_hash: dict[str, Token] = {token.sha256: token for token in tokens}
 
+    def apply(self, event: TokenIssued | TokenRevoked) -> None:
+        if isinstance(event, TokenIssued):
+            self.issued(event.token)
+        else:
+            self.revoked(event.token_id)
+
     def issued(self, token: Token) -> None:
         self.by_hash[token.sha256] = token
 
     def revoked(self, token_id: str) -> None:
         self.by_hash = {digest: token for digest, token in self.by_hash.items() if token.id != token_id}
+
+    def of_nobody(self, users: Container[UserName]) -> list[Token]:
+        """Return the tokens of all who are not among these users."""
+        return [token for token in self.by_hash.values() if token.user not in users]
 
     def find(self, token_id: str) -> Token | None:
         return next((token for token in list(self.by_hash.values()) if token.id == token_id), None)

@@ -7,7 +7,7 @@ from penstock.core.model.access import ClusterRole, TenantRole, User
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.reader import Reader
 
-FIELDS = ("name", "role", "tenants", "disabled", "description")
+FIELDS = ("name", "role", "tenants", "disabled", "description", "account")
 CLUSTER_ROLES: tuple[str, ...] = tuple(role for role in get_args(ClusterRole) if role)
 TENANT_ROLES: tuple[str, ...] = get_args(TenantRole)
 
@@ -22,6 +22,7 @@ def read_user(reader: Reader, raw: Mapping[str, Any], description: str) -> User:
         _tenants(reader, raw.get("tenants") or {}),
         reader.flag("disabled", raw.get("disabled", False), default=False),
         description,
+        reader.text("account", raw["account"]) if raw.get("account") is not None else "",
     )
 
 

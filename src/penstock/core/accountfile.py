@@ -5,16 +5,15 @@ from typing import Any, cast, get_args
 
 from penstock.core.amounts import parse_time_ms
 from penstock.core.billingfile import AT_ZERO, read_amount, read_party
-from penstock.core.model.cluster import Tenant
+from penstock.core.model.cluster import QUOTA_ALERTS, Tenant
 from penstock.core.model.ids import TenantName
 from penstock.core.model.prices import AtZero, Budget, BudgetPeriod
-from penstock.core.queuefile import read_quota
+from penstock.core.queuefile import read_alerts, read_quota
 from penstock.core.reader import Reader
 
-FIELDS = ("name", "description", "max", "device_hours", "budgets", "credit_limit", "at_zero", "bill_to")
+FIELDS = ("name", "description", "max", "device_hours", "budgets", "credit_limit", "at_zero", "bill_to", "alerts")
 PERIODS: tuple[str, ...] = get_args(BudgetPeriod)
 BUDGETS_MAX = 20
-ALERTS_MAX = 20
 
 
 def read_tenant(reader: Reader, raw: Mapping[str, Any], description: str, digits: int) -> Tenant:
@@ -34,6 +33,7 @@ def read_tenant(reader: Reader, raw: Mapping[str, Any], description: str, digits
         credit_limit=read_amount(reader, "credit_limit", raw.get("credit_limit", 0), digits),
         at_zero=None if at_zero is None else cast("AtZero", reader.word("at_zero", at_zero, AT_ZERO, "nothing")),
         bill_to=read_party(reader, "bill_to", raw.get("bill_to")),
+        alerts=read_alerts(reader, raw.get("alerts", list(QUOTA_ALERTS))),
     )
 
 
@@ -67,7 +67,7 @@ def _budget(reader: Reader, raw: Mapping[str, Any], digits: int) -> Budget:
         from_ms,
         until_ms,
         reader.flag("hard", raw.get("hard", False), default=False),
-        _alerts(reader, raw.get("alerts", [80, 95, 100])),
+        read_alerts(reader, raw.get("alerts", [80, 95, 100])),
     )
 
 
@@ -77,10 +77,3 @@ def _day(reader: Reader, field: str, value: object) -> int:
     except ValueError:
         reader.wrong(field, value, "a time with its offset such as 2026-03-01T00:00+01:00, or unix seconds")
         return 0
-
-
-def _alerts(reader: Reader, value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > ALERTS_MAX:
-        reader.wrong("alerts", value, "a list of percentages such as [80, 95, 100]")
-        return ()
-    return tuple(sorted({reader.integer("alerts", one, low=1, high=1000, default=100) for one in value}))

@@ -7,7 +7,11 @@ import re
 from bisect import bisect_right
 from fractions import Fraction
 
+from penstock.core.model.cluster import split_resource
+
 MILLI = 1000
+BYTES = ("memory", "storage")
+"""Resources of quotas that are counted in bytes."""
 TIME_MAX_MS = 253_402_300_800_000
 """The year 10000: one millisecond before it is the last time that ISO 8601 writes with four digits."""
 
@@ -143,6 +147,13 @@ def exact_size(value_bytes: int) -> str:
 
 def format_resource(resource: str, amount: int) -> str:
     """Return an amount of a quota as it is written in a cluster file; devices and CPUs are held in thousandths."""
-    if resource == "memory":
+    _, resource = split_resource(resource)
+    if resource in BYTES:
         return exact_size(amount)
     return str(amount) if resource == "jobs" else format_milli(amount)
+
+
+def resource_text(resource: str) -> str:
+    """Return a quota's resource in words, such as `devices` or `devices of pool a100`."""
+    pool, name = split_resource(resource)
+    return f"{name} of pool {pool}" if pool else name

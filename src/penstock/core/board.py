@@ -146,7 +146,7 @@ class Board:
                 continue
             ask = prepared.gang.sized(prepared.gang.replicas)
             block = None
-            if self.counts_places(choice):
+            if self.counts_places(key, choice):
                 leaf = self.tree.part(self.tree.branches[key.queue], key.tenant)
                 block = self.tree.block(leaf, self.tree.demand_of(ask, places, self.snapshot.nodes))
             if block is None:
@@ -162,9 +162,9 @@ class Board:
         found = prepared.put_alike(times)
         return [(0, ask, places) for places in found] if len(found) == times else None
 
-    def counts_places(self, choice: int) -> bool:
-        """Return whether what a job counts for is known only once it has places: models, or another shape."""
-        return choice > 0 or self.tree.counts_models
+    def counts_places(self, key: RequestClass, choice: int) -> bool:
+        """Return whether what a job counts for is known only once it has places: models, pools, or another shape."""
+        return choice > 0 or self.tree.counts_models or self.tree.pools_differ(key)
 
     def begin(self, job: Job, found: Placed, end_ms: int) -> None:
         """Start a job outside the walk: count it, and note what it takes of what is kept."""

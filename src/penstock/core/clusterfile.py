@@ -17,6 +17,7 @@ from penstock.core.extension import NAME_CHARACTERS as NAME_CHARACTERS
 from penstock.core.extension import Policies
 from penstock.core.model import cluster as c
 from penstock.core.model.ids import NodeName, PoolName, TenantName
+from penstock.core.model.resources import Virtualization
 from penstock.core.queuefile import read_policy, read_queue, tree_problems
 from penstock.core.reader import Reader
 from penstock.core.units import parse_duration_ms, parse_size_bytes
@@ -26,6 +27,7 @@ DEVICES_PER_NODE_MAX = 1_024
 SPEED_MAX_MILLI = 10**9
 POOL_KINDS = ("gpu", "npu", "cpu", "mixed")
 PLACEMENTS: tuple[str, ...] = get_args(c.PlacementPolicy)
+VIRTUALIZATIONS: tuple[str, ...] = get_args(Virtualization)
 BACKFILL_RULES: tuple[str, ...] = get_args(c.BackfillRule)
 SECTIONS = (
     "pools", "tenants", "users", "queues", "root_policy", "reservations", "candidates", "billing", "settings", "nodes"
@@ -77,11 +79,11 @@ def parse_cluster(raw: object, policies: Policies | None = None) -> tuple[Cluste
     queues = _entries(top, raw, "queues")
     reservations = _entries(top, raw, "reservations")
     nodes, users = _entries(top, raw, "nodes"), _entries(top, raw, "users")
+    pools = tuple(_pool(r, e) for r, e in _entries(top, raw, "pools")) or default.pools
+    tenants = _entries(top, raw, "tenants")
     config = c.ClusterConfig(
-        pools=tuple(_pool(r, e) for r, e in _entries(top, raw, "pools")) or default.pools,
-        tenants=tuple(
-            read_tenant(r, e, _note(r, e, "description"), billing.digits) for r, e in _entries(top, raw, "tenants")
-        )
+        pools=pools,
+        tenants=tuple(read_tenant(r, e, _note(r, e, "description"), billing.digits) for r, e in tenants)
         or default.tenants,
         queues=tuple(read_queue(r, e, policies or {}) for r, e in queues) or default.queues,
         settings=_settings(Reader("settings", problems), raw.get("settings") or {}),
@@ -94,13 +96,14 @@ def parse_cluster(raw: object, policies: Policies | None = None) -> tuple[Cluste
     declared = tuple(_node(r, e) for r, e in nodes)
     problems += tree_problems(config.queues, [r.where for r, _ in queues])
     problems += _reservation_problems(config, [r.where for r, _ in reservations])
-    tenants = [t.name for t in config.tenants]
+    known = [t.name for t in config.tenants]
     for user, (reader, _) in zip(config.users, users, strict=True):
         for name, _role in user.tenants:
-            problems += _unknown("tenant", reader.path(f"tenants.{name}"), name, tenants)
-    pools = [p.name for p in config.pools]
+            problems += _unknown("tenant", reader.path(f"tenants.{name}"), name, known)
+    names = [p.name for p in pools]
+    problems += _quota_problems(config, [r.where for r, _ in queues], [r.where for r, _ in tenants], names)
     for node, (reader, _) in zip(declared, nodes, strict=True):
-        problems += _unknown("pool", reader.path("pool"), node.pool, pools)
+        problems += _unknown("pool", reader.path("pool"), node.pool, names)
     return ClusterFile(config, declared), problems
 
 
@@ -162,7 +165,7 @@ def _note(reader: Reader, raw: Mapping[str, Any], field: str) -> str:
 
 
 def _pool(reader: Reader, raw: Mapping[str, Any]) -> c.Pool:
-    reader.unknown(raw, ("name", "kind", "description", "placement", "backfill", "reserve", "speeds"))
+    reader.unknown(raw, ("name", "kind", "description", "placement", "backfill", "reserve", "speeds", "virtualization"))
     kind = reader.word("kind", raw.get("kind", "mixed"), POOL_KINDS, "mixed")
     placement = reader.word("placement", raw.get("placement", "fragmentation"), PLACEMENTS, "fragmentation")
     backfill = reader.word("backfill", raw.get("backfill", "easy"), BACKFILL_RULES, "easy")
@@ -174,7 +177,17 @@ def _pool(reader: Reader, raw: Mapping[str, Any]) -> c.Pool:
         backfill=cast("c.BackfillRule", backfill),
         reserve_milli=_reserve(reader, raw.get("reserve", 0)),
         speeds=_speeds(reader, raw.get("speeds") or {}),
+        virtualization=_virtualization(reader, raw.get("virtualization", "any")),
     )
+
+
+def _virtualization(reader: Reader, value: object) -> Virtualization:
+    if value == "vgpu":
+        hint = "a virtual machine with a vGPU can be a node of its own, whose devices are given out whole"
+        expected = f"one of {', '.join(VIRTUALIZATIONS)}: virtual GPUs are not made here"
+        reader.wrong("virtualization", value, expected, code="not_supported", hint=hint)
+        return "any"
+    return cast("Virtualization", reader.word("virtualization", value, VIRTUALIZATIONS, "any"))
 
 
 def _reserve(reader: Reader, value: object) -> int:
@@ -263,6 +276,23 @@ def _reservation_problems(config: c.ClusterConfig, places: list[str]) -> list[Pr
                 problems.append(Problem("reservation_overlap", field, text, node, hint))
             if end > last_end:
                 last_end, last_name = end, name
+    return problems
+
+
+def _quota_problems(
+    config: c.ClusterConfig, queues: list[str], tenants: list[str], pools: list[PoolName]
+) -> list[Problem]:
+    """Report quotas of pools that do not exist."""
+    found: list[tuple[str, c.Quota]] = []
+    for queue, place in zip(config.queues, queues, strict=bool(queues)):  # one that is there by default has none
+        own = (("guaranteed", queue.guaranteed), ("max", queue.max), ("lend", queue.lend or ()))
+        found += [(f"{place}.{field}", quota) for field, quota in own]
+    found += [(f"{place}.max", one.max) for one, place in zip(config.tenants, tenants, strict=bool(tenants))]
+    problems = []
+    for place, quota in found:
+        for name, _ in quota:
+            pool, _resource = c.split_resource(name)
+            problems += _unknown("pool", f"{place}.{name}", pool, pools) if pool else []
     return problems
 
 

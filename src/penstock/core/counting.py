@@ -20,7 +20,7 @@ def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> Charge:
     assert attempt is not None
     ask = job.ask
     host = ask.host_total
-    charge = Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1)
+    charge = Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, storage_bytes=host.storage_bytes)
     for replica in attempt.replicas:
         if replica.holds:
             charge = charge.plus(models_of(ask, replica, nodes))
@@ -65,11 +65,11 @@ def pool_totals(free: Mapping[NodeName, NodeFree]) -> dict[PoolName, Charge]:
 
 
 def whole_total(free: Mapping[NodeName, NodeFree]) -> Charge:
-    """Return what the open nodes of all pools have in all."""
-    whole = Charge()
-    for total in pool_totals(free).values():
+    """Return what the open nodes of all pools have in all, and each pool of it."""
+    whole, totals = Charge(), pool_totals(free)
+    for total in totals.values():
         whole = whole.plus(total)
-    return whole
+    return whole._replace(pools=tuple(sorted(totals.items())))
 
 
 def shape_total(shape: NodeShape) -> Charge:
@@ -77,4 +77,5 @@ def shape_total(shape: NodeShape) -> Charge:
     for device in shape.devices:
         models[device.model] = models.get(device.model, 0) + 1000 * device.healthy
     devices = sum(models.values())
-    return Charge(devices, shape.capacity.cpu_milli, shape.capacity.memory_bytes, 0, tuple(sorted(models.items())))
+    has, by_model = shape.capacity, tuple(sorted(models.items()))
+    return Charge(devices, has.cpu_milli, has.memory_bytes, 0, by_model, storage_bytes=has.storage_bytes)

@@ -280,7 +280,7 @@ class Cycle:
         job = cursor.job
         choice, ask, places = found
         demand = self._order.demand(cursor)
-        if self._board.counts_places(choice):
+        if self._board.counts_places(cursor.key, choice):
             demand = self._tree.demand_of(ask, places, self._snapshot.nodes)
         self._board.note_start(job, ask, places, choice)
         self._ahead.started(job, ask, places, end_ms)

@@ -6,7 +6,7 @@ What is as it is by default is left out, but for the names of pools, tenants and
 from itertools import pairwise
 from typing import Any
 
-from penstock.core.amounts import MILLI, exact_duration, exact_size, format_time
+from penstock.core.amounts import BYTES, MILLI, exact_duration, exact_size, format_time
 from penstock.core.billingfile import DAYS, PREFIXES
 from penstock.core.model import cluster as c
 from penstock.core.model.access import User
@@ -63,13 +63,14 @@ def _quota(quota: c.Quota) -> Plain:
 
 
 def _quantity(resource: str, value: int) -> str | float:
-    if resource == "memory":
+    _, resource = c.split_resource(resource)
+    if resource in BYTES:
         return exact_size(value)
     return value if resource == "jobs" else number(value)
 
 
 def _pool(pool: c.Pool) -> Plain:
-    same = _changed(pool, c.Pool(pool.name), "kind", "description", "placement", "backfill")
+    same = _changed(pool, c.Pool(pool.name), "kind", "description", "placement", "backfill", "virtualization")
     speeds = {model: {"speed": number(speed), "cost": number(cost)} for model, speed, cost in pool.speeds}
     return {"name": str(pool.name), **same, **_said({"reserve": number(pool.reserve_milli) or None, "speeds": speeds})}
 
@@ -80,8 +81,12 @@ def _queue(queue: c.Queue) -> Plain:
     found |= _said({"guaranteed": _quota(queue.guaranteed), "max": _quota(queue.max)})
     if queue.lend is not None:  # nothing is lent: that is said
         found["lend"] = _quota(queue.lend)
+    if queue.alerts != c.QUOTA_ALERTS:  # none is said, too
+        found["alerts"] = list(queue.alerts)
     if queue.min_runtime_ms is not None:
         found["min_runtime"] = exact_duration(queue.min_runtime_ms)
+    if queue.idle is not None:
+        found["idle"] = {"after": exact_duration(queue.idle.after_ms), "reclaim": queue.idle.reclaim}
     return found
 
 
@@ -116,7 +121,8 @@ def _tenant(tenant: c.Tenant, digits: int) -> Plain:
         "at_zero": tenant.at_zero,
         "bill_to": _party(tenant.bill_to),
     }
-    return {"name": str(tenant.name), **_said(found)}
+    alerts = {"alerts": list(tenant.alerts)} if tenant.alerts != c.QUOTA_ALERTS else {}
+    return {"name": str(tenant.name), **_said(found), **alerts}
 
 
 def _budget(budget: Budget, digits: int) -> Plain:
@@ -133,6 +139,7 @@ def _party(party: Party) -> Plain:
 def _user(user: User) -> Plain:
     tenants = {str(name): role for name, role in user.tenants}
     found = {"role": user.role, "tenants": tenants, "disabled": user.disabled or None, "description": user.description}
+    found["account"] = user.account
     return {"name": str(user.name), **_said(found)}
 
 

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from penstock.core.counting import charge_of, expected_end_ms, models_of
 from penstock.core.errors import BrokenInvariant
+from penstock.core.idleness import is_marked
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import ClassId, JobId, NodeName, PoolName, QueueName, Rank, TenantName
 from penstock.core.model.jobs import GangAsk, Job, Replica, RequestClass
+from penstock.core.model.resources import Virtualization
 from penstock.core.order.ranks import class_of
 from penstock.core.order.shares import Charge, Share
 from penstock.core.order.tree import QueueTree
@@ -30,6 +32,7 @@ PastUse = tuple[QueueName, TenantName, int, int]
 
 
 CHANGES_MAX = 1_000_000
+_PLAIN = ClusterConfig()
 _UNUSED = Share()
 
 
@@ -66,7 +69,8 @@ class PendingClass:
 
     def _own(self) -> list[Job]:
         if self.shared:
-            self.jobs, self.shared = list(self.jobs), False
+            self.shared = False  # first: another thread may take a cut between these lines
+            self.jobs = list(self.jobs)
         return self.jobs
 
 
@@ -87,6 +91,7 @@ class Cut(NamedTuple):
     elastic: tuple[JobId, ...]
     """Attempts of elastic jobs."""
     suspended: tuple[JobId, ...]
+    idle: tuple[JobId, ...]
     typical: Typical
     """What replicas asked for lately, and how often."""
     changes: Sequence[NodeName]
@@ -116,11 +121,16 @@ class Derived:
         self.usage: dict[UsageKey, Share] = {}
         self.charges: dict[JobId, Charge] = {}
         """What each attempt counts for in the use of its queue, until it has ended."""
+        self.bound: frozenset[PoolName] = frozenset()
+        """Pools that some quota is bound to: what they give is counted in the use apart, too."""
+        self.virtualization: Mapping[PoolName, Virtualization] = {}
         self.ends: list[tuple[int, JobId]] = []
         self.evictable: dict[tuple[PoolName, int], int] = {}
         self.elastic: set[JobId] = set()
         self.suspended: set[JobId] = set()
         """Attempts that have given their CPUs back, and not had them again."""
+        self.idle: set[JobId] = set()
+        """Attempts of which it was noted last that they are idle."""
         self.changes: list[NodeName] = []
         self.requests = Requests()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
@@ -143,8 +153,11 @@ class Derived:
             self._keys.append(key)
         return found
 
-    def rebuild(self, jobs: Iterable[Job], nodes: Iterable[Node], past: Iterable[PastUse] = ()) -> None:
+    def rebuild(
+        self, jobs: Iterable[Job], nodes: Iterable[Node], past: Iterable[PastUse] = (), config: ClusterConfig = _PLAIN
+    ) -> None:
         """Derive everything anew from jobs and nodes; `past` is what only the log could tell."""
+        self.bound, self.virtualization = config.quota_pools, config.virtualization
         for node in nodes:
             self.node_changed(node, {})
         for job in sorted(jobs, key=lambda j: j.id):
@@ -180,6 +193,7 @@ class Derived:
             dict(self.evictable),
             tuple(sorted(self.elastic)),
             tuple(sorted(self.suspended)),
+            tuple(sorted(self.idle)),
             self.requests.typical,
             self.changes,
         )
@@ -245,7 +259,11 @@ class Derived:
         return sorted(self.dependants.pop(job.id, []))
 
     def classify_anew(self, jobs: dict[JobId, Job], config: ClusterConfig) -> None:
-        """Sort every waiting job into the class that a changed configuration gives it."""
+        """Sort every waiting job into the class that a changed configuration gives it, and count pools as it asks."""
+        if config.quota_pools != self.bound:
+            self._bind(config.quota_pools)
+        if config.virtualization != self.virtualization:
+            self._virtualize(config.virtualization)
         for pending in list(self.pending.values()):
             for job in list(pending.jobs):
                 class_id = self.intern(class_of(job, config))
@@ -255,6 +273,24 @@ class Derived:
                     self.becomes_ready(moved)
             if not pending.jobs:
                 self.pending.pop(pending.class_id, None)
+
+    def _bind(self, pools: frozenset[PoolName]) -> None:
+        """Count apart from now on what these pools give, and no others."""
+        self.bound = pools
+        self.usage = {key: share._replace(now=share.now._replace(pools=())) for key, share in self.usage.items()}
+        for job_id, charge in self.charges.items():
+            job = self.active[job_id]
+            key = (job.spec.queue, job.spec.tenant)
+            share, part = self.usage[key], charge.of_pool(job.placed.pool, pools).pools
+            self.usage[key] = share._replace(now=share.now.plus(Charge(pools=part)))
+
+    def _virtualize(self, pools: Mapping[PoolName, Virtualization]) -> None:
+        """Take over which parts of devices pools give out from now on; what is given out stays."""
+        self.virtualization, self.emptied = pools, None
+        self.never_fits.clear()
+        for name, node in self.nodes.items():
+            shape = shape_of(node, pools)
+            self._set_free(name, self.free[name]._replace(shape=self._shapes.setdefault(shape, shape)))
 
     # Jobs that hold places.
 
@@ -301,6 +337,8 @@ class Derived:
             (self.elastic.add if sign > 0 else self.elastic.discard)(job.id)
         if job.attempt is not None and job.attempt.suspended_ms:
             (self.suspended.add if sign > 0 else self.suspended.discard)(job.id)
+        if is_marked(job):
+            (self.idle.add if sign > 0 else self.idle.discard)(job.id)
         if job.spec.preemptible:
             key = (job.spec.ask.pool, job.spec.priority)
             self.evictable[key] = self.evictable.get(key, 0) + sign
@@ -311,7 +349,8 @@ class Derived:
         end_ms = expected_end_ms(job)
         if end_ms:
             if self._ends_shared:
-                self.ends, self._ends_shared = list(self.ends), False
+                self._ends_shared = False
+                self.ends = list(self.ends)
             if sign > 0:
                 insort(self.ends, (end_ms, job.id))
             else:
@@ -319,6 +358,8 @@ class Derived:
 
     def _use(self, job: Job, charge: Charge, now_ms: int, half_life_ms: int, times: int = 1) -> None:
         key = (job.spec.queue, job.spec.tenant)
+        if self.bound:
+            charge = charge.of_pool(job.placed.pool, self.bound)
         share = self.usage.get(key, _UNUSED).changed(charge, now_ms, half_life_ms, times)
         if share == _UNUSED:
             self.usage.pop(key, None)
@@ -379,7 +420,7 @@ class Derived:
         known = name in nodes
         nodes[name] = node
         self.nodes = nodes if known else dict(sorted(nodes.items()))
-        shape = shape_of(node)
+        shape = shape_of(node, self.virtualization)
         shape = self._shapes.setdefault(shape, shape)
         free = empty(shape, closed_reason(node))
         for job_id, rank in sorted(self.loads[name].replicas) if name in self.loads else ():

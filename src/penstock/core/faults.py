@@ -13,6 +13,11 @@ PLANTED_BUGS: dict[str, str] = {
     "cpus_given_before_frozen": "the CPUs of an attempt are others' when it is told to stand still, not when it does",
     "answer_before_commit": "a submit is answered before its commit is on disk",
     "stale_controller_commits": "the epoch is not compared inside the transaction",
+    "held_tenant_starts": "a start that was planned before its tenant was held is committed all the same",
+    "held_tenant_goes_on": "what runs of a tenant that is to leave is not asked to",
+    "account_posted_blindly": "what was worked out is written though the account has changed since",
+    "numbers_with_gaps": "invoices and credit notes are counted together",
+    "running_use_forgotten": "books that are kept over a restart do not know what runs",
 }
 
 _planted: set[str] = set()

@@ -13,6 +13,7 @@ from penstock.core.backfill import held_places
 from penstock.core.elastic.allocate import allocate
 from penstock.core.elastic.told import curve_told, largest_useful, shrink_due, shrink_due_ms
 from penstock.core.elastic.worth import ElasticJob, Places
+from penstock.core.model.cluster import split_resource
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.order.tree import Branch, QueueTree
@@ -163,10 +164,14 @@ class Growth:
         """Return what `replicas` more of a gang count for; devices of every model they may be of."""
         gang = replace(ask, replicas=replicas, replicas_max=0)
         demand = list(self._tree.demand_of(gang, (), {}))
-        demand[3] = 0
+        for i in self._tree.job_columns:
+            demand[i] = 0
         wanted = ask.each.devices
         for i, name in enumerate(self._tree.resources):
-            if wanted is not None and name.startswith("devices:") and (not wanted.models or name[8:] in wanted.models):
+            pool, name = split_resource(name)
+            if pool not in ("", gang.pool) or wanted is None or not name.startswith("devices:"):
+                continue
+            if not wanted.models or name[8:] in wanted.models:
                 demand[i] = gang.device_milli
         return tuple(demand)
 

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.core.counting import charge_of, expected_end_ms
 from penstock.core.errors import BrokenInvariant
+from penstock.core.idleness import is_marked
 from penstock.core.lifecycle.suspending import TOO_LONG
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import FINAL_STATES, Attempt, Job, Replica
@@ -88,8 +89,9 @@ def loads_match_jobs(state: State) -> Iterable[str]:
     """Who is on each node, and what is free there, is what the replicas say."""
     replicas: dict[NodeName, set[tuple[JobId, int]]] = {}
     devices: dict[NodeName, dict[int, list[JobId]]] = {}
+    pools = state.config.virtualization
     free: dict[NodeName, NodeFree] = {
-        name: empty(shape_of(node), closed_reason(node)) for name, node in sorted(state.nodes.items())
+        name: empty(shape_of(node, pools), closed_reason(node)) for name, node in sorted(state.nodes.items())
     }
     for job, replica in _held(state):
         place = replica.place
@@ -123,7 +125,8 @@ def use_matches_jobs(state: State) -> Iterable[str]:
         if job.attempt is None:
             continue
         key = (job.spec.queue, job.spec.tenant)
-        found[key] = found.get(key, Charge()).plus(charge_of(job, state.nodes))
+        charge = charge_of(job, state.nodes).of_pool(job.placed.pool, state.config.quota_pools)
+        found[key] = found.get(key, Charge()).plus(charge)
         if job.spec.preemptible:
             kind = (job.spec.ask.pool, job.spec.priority)
             evictable[kind] = evictable.get(kind, 0) + 1
@@ -140,6 +143,9 @@ def use_matches_jobs(state: State) -> Iterable[str]:
     suspended = {j.id for j in state.jobs.values() if j.attempt is not None and j.attempt.suspended_ms}
     if state.derived.suspended != suspended:
         yield f"suspended attempts {sorted(state.derived.suspended)} differ from {sorted(suspended)}"
+    idle = {j.id for j in state.jobs.values() if is_marked(j)}
+    if state.derived.idle != idle:
+        yield f"idle attempts {sorted(state.derived.idle)} differ from {sorted(idle)}"
     if state.derived.evictable != evictable:
         yield f"counts of preemptible attempts {state.derived.evictable} differ from {evictable}"
 
@@ -257,6 +263,8 @@ def preemptions_are_lawful(state: State) -> Iterable[str]:
         lower = beneficiary is None or beneficiary.spec.priority > job.spec.priority
         if stop.rule in ("", "lower_priority") and not lower:
             yield f"job {job.id} is preempted for job {stop.beneficiary} of no higher priority"
+        if stop.rule == "held_idle" and beneficiary is not None and beneficiary.spec.priority < job.spec.priority:
+            yield f"job {job.id} is idle and makes room for job {stop.beneficiary} of lower priority"
 
 
 def actives_match(state: State) -> Iterable[str]:
@@ -270,6 +278,40 @@ def actives_match(state: State) -> Iterable[str]:
     beneficiaries = {j.id for j in state.jobs.values() if j.room_made}
     if beneficiaries != state.derived.beneficiaries:
         yield f"beneficiaries {sorted(state.derived.beneficiaries)} differ from {sorted(beneficiaries)}"
+
+
+def ledger_adds_up(state: State) -> Iterable[str]:
+    """All balances together are zero, and those of each tenant are what its account says."""
+    ledger = state.money.ledger
+    if sum(ledger.values()):
+        yield f"balances add up to {sum(ledger.values())}"
+    for tenant, account in state.money.of.items():
+        said = {"credit": -account.credit, "unbilled": account.unbilled, "owed": account.owed}
+        found = {name: ledger.get(f"{name}:{tenant}", 0) for name in said}
+        if found != said:
+            yield f"the ledger has {found} for {tenant}, its account {said}"
+        if any(lot.left < 0 for lot in account.lots) or any(left <= 0 for _, left in account.open):
+            yield f"{tenant}: less than nothing is left of {account.lots} or owed on {account.open}"
+
+
+def numbers_have_no_gaps(state: State) -> Iterable[str]:
+    """Invoices and credit notes are numbered from 1, each kind by itself."""
+    counts: dict[str, int] = {}
+    for head in state.money.invoices.values():
+        counts[head.kind] = counts.get(head.kind, 0) + 1
+        if not head.number.endswith(f"{counts[head.kind]:06d}"):
+            yield f"{head.number} is number {counts[head.kind]} of its kind"
+        if head.corrects and head.corrects not in state.money.invoices:
+            yield f"{head.number} corrects {head.corrects}, which was never issued"
+
+
+def suspended_tenants_leave(state: State) -> Iterable[str]:
+    """What runs of a tenant that is held with all that it runs was asked to leave for good."""
+    leaving = {tenant for tenant, hold in state.money.holds().items() if hold.suspend}
+    for job in state.jobs.values() if leaving else ():
+        stop = job.attempt.stop if job.attempt is not None else None
+        if job.attempt is not None and job.spec.tenant in leaving and (stop is None or stop.reason == "suspended"):
+            yield f"job {job.id} goes on though {job.spec.tenant} is held with all that it runs"
 
 
 INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (
@@ -286,6 +328,9 @@ INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (
     ports_are_unique,
     preemptions_are_lawful,
     actives_match,
+    ledger_adds_up,
+    numbers_have_no_gaps,
+    suspended_tenants_leave,
 )
 
 

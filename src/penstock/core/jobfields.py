@@ -1,5 +1,6 @@
 """The table of fields of a job: how each is read, its JSON Schema, and a line on it for people."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,10 +18,13 @@ from penstock.core.askfields import (
 )
 from penstock.core.errors import nearest
 from penstock.core.model import jobs as m
+from penstock.core.model import secrets
 from penstock.core.reader import TEXT_MAX, Reader
 from penstock.core.units import parse_duration_ms
 
 ARRAY_MAX = 100_000
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+RESERVED = "PENSTOCK_"
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP")
 
 
@@ -99,6 +103,24 @@ def _pairs(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], ...
     return reader.pairs(field, value)
 
 
+def _secrets(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], ...]:
+    """Read variables and the secrets that they get; in a list a variable is called like its secret."""
+    if isinstance(value, list):
+        value = {str(name): name for name in value}
+    if not isinstance(value, Mapping):
+        reader.wrong(field, value, "a list of secrets, or a mapping of variables to secrets")
+        return ()
+    found = []
+    for variable, name in value.items():
+        if not VARIABLE.fullmatch(str(variable)) or str(variable).startswith(RESERVED):
+            reader.wrong(field, variable, f"names of variables such as HF_TOKEN, not beginning with {RESERVED}")
+        elif not secrets.NAME.fullmatch(str(name)):
+            reader.wrong(f"{field}.{variable}", name, f"the name of a secret: {secrets.NAME_EXPECTED}")
+        else:
+            found.append((str(variable), str(name)))
+    return tuple(sorted(found))
+
+
 _FLAG: Json = {"type": "boolean"}
 _JOB_REF: Json = {"type": ["string", "integer"], "minimum": 1, "maximum": 2**53 - 1, "minLength": 1}
 _JOBS: Json = {"anyOf": [_JOB_REF, {"type": "array", "items": _JOB_REF}]}
@@ -135,6 +157,11 @@ FIELDS: dict[str, Field] = {
     "on_hang": Field(_on_hang, {"enum": ["restart", "report"]}, "what follows when a rank hangs (restart)"),
     "hang_limit": Field(_duration, QUANTITY, "how long without a step is too long, where it is not certain (15m)"),
     "env": Field(_pairs, NAMES, "environment variables"),
+    "secrets": Field(
+        _secrets,
+        {"anyOf": [{"type": "array", "items": STRING}, NAMES]},
+        "environment variables that get secrets: their names, or variable: secret",
+    ),
     "workdir": Field(_text, STRING, "directory to start in"),
     "labels": Field(_pairs, NAMES, "labels of the job"),
     "checkpoint": Field(

@@ -146,9 +146,21 @@ def _build(values: Values, reader: Reader) -> NewJob:
         alternatives=build_alternatives(values, reader),
         shareable=values.get("shareable", False),
         lease=values.get("lease", False),
+        secrets=_secrets(values, reader),
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str))
     return NewJob(spec, values.get("array", 0), names, reader.where)
+
+
+def _secrets(values: Values, reader: Reader) -> tuple[tuple[str, str], ...]:
+    given: tuple[tuple[str, str], ...] = values.get("secrets", ())
+    plain = dict(values.get("env", ()))
+    for variable, name in given:
+        if variable in plain:
+            field = reader.path(f"secrets.{variable}")
+            text = f"{field} is a secret, and env gives {variable} another value"
+            reader.problems.append(Problem("bad_value", field, text, name, f"leave {variable} out of env"))
+    return given
 
 
 def _on_preempt(values: Values, reader: Reader) -> m.OnPreempt:

@@ -141,7 +141,7 @@ class _Check:
         job = self._state.jobs.get(start.job_id)
         if job is None or job.state != "waiting" or job.unmet or job.cancel_requested:
             return False
-        if job.spec.tenant in self._state.money.holds():
+        if job.spec.tenant in self._state.money.holds() and not planted("held_tenant_starts"):
             return False
         if job.last_attempt + 1 != start.attempt:
             return False
@@ -205,6 +205,9 @@ class _Check:
             if free is None or free.closed or self._state.nodes[place.node].incarnation != place.incarnation:
                 return False
             if each.host.shortage(free.host) or not devices_free(each.devices, free, (place.devices, place.slots)):
+                return False
+            parts = free.shape.virtualization
+            if parts != "any" and each.devices is not None and not each.devices.given_by(parts):
                 return False
             after[place.node] = free.take(each, place.devices, place.slots)
         if not planted("gang_checked_one_by_one"):

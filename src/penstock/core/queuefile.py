@@ -6,7 +6,7 @@ A guarantee is a promise, so it has to add up: level by level, and by resource n
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
-from penstock.core.amounts import format_resource, parse_milli
+from penstock.core.amounts import BYTES, format_resource, parse_milli, resource_text
 from penstock.core.errors import Problem, nearest
 from penstock.core.extension import EXTENSION_PREFIX, OrderPolicy
 from penstock.core.model import cluster as c
@@ -16,10 +16,12 @@ from penstock.core.units import parse_duration_ms, parse_size_bytes
 
 POLICIES: tuple[str, ...] = get_args(c.BuiltinPolicy)
 PREEMPTION_RULES: tuple[str, ...] = get_args(c.PreemptionRule)
-RESOURCES = ("devices", "cpus", "memory", "jobs")
+RECLAIM_RULES: tuple[str, ...] = get_args(c.ReclaimRule)
+RESOURCES = ("devices", "cpus", "memory", "storage", "jobs")
 MODEL_PREFIX = "devices:"
 WEIGHT_MAX = 1_000_000
 AMOUNT_MAX = 2**53
+ALERTS_MAX = 20
 FIELDS = (
     "name",
     "parent",
@@ -31,6 +33,8 @@ FIELDS = (
     "lend",
     "min_runtime",
     "max_waiting",
+    "idle",
+    "alerts",
 )
 
 
@@ -52,7 +56,22 @@ def read_queue(reader: Reader, raw: Mapping[str, Any], policies: Mapping[str, Or
         lend=read_quota(reader, "lend", raw.get("lend")),
         min_runtime_ms=_duration(reader, "min_runtime", raw.get("min_runtime")),
         max_waiting=reader.integer("max_waiting", raw.get("max_waiting", 200_000), low=1, high=10_000_000, default=1),
+        idle=_read_idle(reader, raw.get("idle")),
+        alerts=read_alerts(reader, raw.get("alerts", list(c.QUOTA_ALERTS))),
     )
+
+
+def _read_idle(reader: Reader, value: object) -> c.IdleRule | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        reader.wrong("idle", value, "a mapping such as {after: 30m, reclaim: when_wanted}")
+        return None
+    inner = Reader(reader.path("idle"), reader.problems)
+    inner.unknown(value, ("after", "reclaim"))
+    after_ms = inner.quantity("after", value.get("after"), parse_duration_ms, "30m")
+    rule = inner.word("reclaim", value.get("reclaim", "never"), RECLAIM_RULES, "never")
+    return c.IdleRule(after_ms, cast("c.ReclaimRule", rule))
 
 
 def read_policy(reader: Reader, field: str, value: object, policies: Mapping[str, OrderPolicy]) -> c.QueuePolicy:
@@ -70,18 +89,29 @@ def read_quota(reader: Reader, field: str, value: object) -> c.Quota | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        reader.wrong(field, value, "a mapping such as {devices: 16, 'devices:A100': 8, cpus: 64, memory: 512GiB}")
+        expected = "a mapping such as {devices: 16, 'devices:A100': 8, a100/devices: 8, cpus: 64, memory: 512GiB}"
+        reader.wrong(field, value, expected)
         return ()
     inner = Reader(reader.path(field), reader.problems)
     found = []
     for name, amount in value.items():
-        if not isinstance(name, str) or not (name in RESOURCES or _is_model(name)):
+        pool, resource = c.split_resource(str(name))
+        if not isinstance(name, str) or not (resource in RESOURCES or _is_model(resource)):
             text = f"{inner.path(str(name))} is not a resource, expected one of {', '.join(RESOURCES)}, devices:MODEL"
-            hint = nearest(str(name), RESOURCES)
+            text += ", or of one pool alone: POOL/devices, ..."
+            hint = nearest(str(name), [f"{pool}/{one}" for one in RESOURCES] if pool else RESOURCES)
             inner.problems.append(Problem("unknown_resource", inner.path(str(name)), text, str(name)[:80], hint))
         else:
             found.append((name, _amount(inner, name, amount)))
     return tuple(sorted(found))
+
+
+def read_alerts(reader: Reader, value: object) -> tuple[int, ...]:
+    """Return percentages that are to be said, ascending, each once; an empty list says none."""
+    if not isinstance(value, list) or len(value) > ALERTS_MAX:
+        reader.wrong("alerts", value, "a list of percentages such as [80, 95, 100]")
+        return ()
+    return tuple(sorted({reader.integer("alerts", one, low=1, high=1000, default=100) for one in value}))
 
 
 def _is_model(name: str) -> bool:
@@ -89,9 +119,10 @@ def _is_model(name: str) -> bool:
 
 
 def _amount(reader: Reader, name: str, value: object) -> int:
-    if name == "memory":
+    _, resource = c.split_resource(name)
+    if resource in BYTES:
         return reader.quantity(name, value, parse_size_bytes, "512GiB")
-    if name == "jobs":
+    if resource == "jobs":
         return reader.integer(name, value, low=0, high=AMOUNT_MAX, default=0)
     try:
         milli = parse_milli(value)
@@ -178,15 +209,20 @@ def _children_problems(queue: c.Queue, place: str, children: Sequence[c.Queue]) 
 
 
 def amount_of(quota: c.Quota, resource: str) -> int:
-    """Return how much of `resource` a guarantee promises; devices include what it promises of single models."""
+    """Return how much of `resource` a guarantee promises; devices include what it promises of single models.
+
+    What is promised of single pools is included in what is promised of all.
+    """
+    pool, kind = c.split_resource(resource)
+    parts = [(*c.split_resource(name), amount) for name, amount in quota]
     named = next((amount for name, amount in quota if name == resource), 0)
-    if resource != "devices":
-        return named
-    return max(named, sum(amount for name, amount in quota if name.startswith(MODEL_PREFIX)))
+    if kind == "devices":
+        named = max(named, sum(amount for at, name, amount in parts if at == pool and name.startswith(MODEL_PREFIX)))
+    pools = {name for name, _, _ in parts if name} if not pool else ()
+    return max(named, sum(amount_of(quota, f"{name}/{kind}") for name in pools))
 
 
 def _said(resource: str, amount: int) -> str:
-    text = format_resource(resource, amount)
-    return (
-        f"{text} of {resource}" if resource == "memory" or resource.startswith(MODEL_PREFIX) else f"{text} {resource}"
-    )
+    text, kind = format_resource(resource, amount), c.split_resource(resource)[1]
+    of = "of " if kind in BYTES or kind.startswith(MODEL_PREFIX) else ""
+    return f"{text} {of}{resource_text(resource)}"

@@ -1,16 +1,15 @@
 """How much of each quota is used: by queue and tenant, what is promised, borrowed and lent, and who holds it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.counting import charge_of, whole_total
 from penstock.core.model.ids import QueueName, TenantName, UserName
-from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.order.tree import TENANT_PREFIX, Branch, QueueTree
+from penstock.core.quota_notes import PERIOD_MS, Key, QuotaSaid
 from penstock.core.snapshot import Snapshot
-
-LEVELS = (80, 95, 100)
-"""Percentages of a maximum that are worth a word."""
 
 
 class QuotaRow(msgspec.Struct, frozen=True):
@@ -33,7 +32,11 @@ class QuotaRow(msgspec.Struct, frozen=True):
     percent: int
     """Of the maximum, or else of the guarantee; 0 where there is neither."""
     level: int
-    """The highest of 80, 95 and 100 that this reaches; 0: none."""
+    """The highest of the declared percentages (80, 95 and 100 by default) that this reaches; 0: none."""
+    alerted: int = 0
+    """The percentage that was said last in the log, within a day; 0: none."""
+    alerted_ms: int = 0
+    """When that was (unix ms)."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -47,30 +50,47 @@ class Holder(msgspec.Struct, frozen=True):
     jobs: int
 
 
-def quota_rows(snapshot: Snapshot, now_ms: int) -> list[QuotaRow]:
-    """Return every quota that is declared, queues in their order, then tenants."""
+def quota_rows(snapshot: Snapshot, now_ms: int, said: Mapping[Key, QuotaSaid] | None = None) -> list[QuotaRow]:
+    """Return every quota that is declared, queues in their order, then tenants.
+
+    Args:
+        said: what was said last of each.
+    """
     config = snapshot.config
     tree = QueueTree(config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
     found: list[QuotaRow] = []
     for queue in config.queues:
         branch = tree.branches.get(queue.name)
         if branch is not None:
-            found += _rows(tree, branch, "queue", queue.name, queue.parent)
+            found += _rows(tree, branch, "queue", queue.name, queue.parent, queue.alerts)
     for tenant in config.tenants:
         cap = tree.caps.get(tenant.name)
         if cap is not None:
-            found += _rows(tree, cap, "tenant", tenant.name, "")
-    return found
+            found += _rows(tree, cap, "tenant", tenant.name, "", tenant.alerts)
+    return [_with_alert(row, said, now_ms) for row in found] if said else found
 
 
-def _rows(tree: QueueTree, branch: Branch, kind: str, name: str, parent: str) -> Iterator[QuotaRow]:
+def key_of(row: QuotaRow) -> Key:
+    """Return what alerts name a quota by."""
+    return (TENANT_PREFIX + row.name if row.kind == "tenant" else row.name, row.resource)
+
+
+def _with_alert(row: QuotaRow, said: Mapping[Key, QuotaSaid], now_ms: int) -> QuotaRow:
+    last = said.get(key_of(row))
+    fresh = last is not None and now_ms - last.time_ms < PERIOD_MS
+    return replace(row, alerted=last.percent, alerted_ms=last.time_ms) if last is not None and fresh else row
+
+
+def _rows(
+    tree: QueueTree, branch: Branch, kind: str, name: str, parent: str, alerts: Sequence[int]
+) -> Iterator[QuotaRow]:
     limits, promised = dict(branch.limits), dict(branch.promised)
     for column in sorted({*limits, *promised}):
         used, most, guaranteed = branch.used[column], limits.get(column), promised.get(column, 0)
         whole = most if most is not None else guaranteed
         percent = used * 100 // whole if whole else 100 if used else 0
         borrowed = max(0, used - guaranteed) if promised else 0
-        level = max((level for level in LEVELS if percent >= level), default=0)
+        level = max((level for level in alerts if percent >= level), default=0)
         lent = min(max(0, guaranteed - used), _taken_beside(branch, column))
         resource = tree.resources[column]
         yield QuotaRow(kind, name, parent, resource, used, guaranteed, most, borrowed, lent, percent, level)
@@ -88,7 +108,11 @@ def holders(snapshot: Snapshot) -> list[Holder]:
     for job in snapshot.running.values():
         charge = charge_of(job, snapshot.nodes)
         amounts = {"devices": charge.device_milli, "cpus": charge.cpu_milli, "memory": charge.memory_bytes}
+        amounts["storage"] = charge.storage_bytes
         amounts |= {f"devices:{model}": milli for model, milli in charge.models}
+        pool = job.placed.pool
+        if pool in snapshot.config.quota_pools:
+            amounts |= {f"{pool}/{resource}": amount for resource, amount in amounts.items()}
         for resource, amount in amounts.items():
             if amount:
                 had = sums.setdefault((job.spec.tenant, job.user, job.spec.queue, resource), [0, 0])

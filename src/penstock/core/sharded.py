@@ -56,8 +56,8 @@ class ByJob(Mapping[JobId, V]):
     def _own(self, key: JobId) -> dict[JobId, V]:
         at = key % SHARDS
         if at not in self._owned:
+            self._owned.add(at)  # first: another thread may take a cut between these lines
             self._shards[at] = dict(self._shards[at])
-            self._owned.add(at)
         return self._shards[at]
 
 
@@ -96,6 +96,6 @@ class ByNode(Mapping[NodeName, V]):
         at = self._at[name]
         chunk = at >> _CHUNK_BITS
         if chunk not in self._owned:
-            self._chunks[chunk] = list(self._chunks[chunk])
             self._owned.add(chunk)
+            self._chunks[chunk] = list(self._chunks[chunk])
         self._chunks[chunk][at & _CHUNK - 1] = value

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.model.accounts import Hold
 from penstock.core.model.cluster import ClusterConfig, Node
@@ -42,6 +43,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Elastic jobs among the running ones, by id."""
     suspended: tuple[JobId, ...] = ()
     """Attempts that have given their CPUs back, by id."""
+    idle: tuple[JobId, ...] = ()
+    """Attempts of which it was noted last that they are idle, by id."""
     typical: Typical = ()
     """What replicas asked for lately, and how often."""
     changes: Sequence[NodeName] = ()
@@ -52,14 +55,19 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def take_snapshot(state: State) -> Snapshot:
-    """Return the cut of `state` that a cycle plans on."""
+    """Return the cut of `state` that a cycle plans on.
+
+    For the thread that folds; `snapshot_beside` is for all others.
+    """
     cut = state.derived.cut()
     held = state.money.holds()
-    classes, beneficiaries, elastic = cut.classes, tuple(state.jobs[i] for i in cut.beneficiaries), cut.elastic
+    classes, elastic = cut.classes, cut.elastic
+    beneficiaries = tuple(job for i in cut.beneficiaries if (job := state.jobs.get(i)) is not None)
     if held:
         classes = tuple(entry for entry in classes if entry[1].tenant not in held)
         beneficiaries = tuple(job for job in beneficiaries if job.spec.tenant not in held)
-        elastic = tuple(i for i in elastic if cut.active[i].spec.tenant not in held)
+        running = ((i, cut.active.get(i)) for i in elastic)
+        elastic = tuple(i for i, job in running if job is not None and job.spec.tenant not in held)
     return Snapshot(
         seq=state.seq,
         config=state.config,
@@ -74,8 +82,16 @@ def take_snapshot(state: State) -> Snapshot:
         evictable=cut.evictable,
         elastic=elastic,
         suspended=cut.suspended,
+        idle=cut.idle,
         typical=cut.typical,
         changes=cut.changes,
         changes_count=len(cut.changes),
         held=held,
     )
+
+
+def snapshot_beside(state: State) -> Snapshot:
+    """Return a snapshot for another thread than the one that folds: without lists that this one may be changing."""
+    found = take_snapshot(state)
+    classes = tuple((class_id, key, own) for class_id, key, jobs in found.classes if (own := tuple(jobs)))
+    return replace(found, classes=classes, ends=tuple(found.ends))

@@ -12,32 +12,26 @@ from msgspec.structs import replace
 
 from penstock.core import suspension
 from penstock.core.access import Tokens
-from penstock.core.closing import drained
 from penstock.core.counting import whole_total
 from penstock.core.derived import Derived, PastUse
 from penstock.core.errors import BrokenInvariant
 from penstock.core.failures import next_failure
+from penstock.core.idempotency import IdempotencyEntry, remember
 from penstock.core.ledger.accounts import Accounts, MoneyEvent, MoneyImage
 from penstock.core.lifecycle import tables
 from penstock.core.model import events as ev
 from penstock.core.model.access import Token
-from penstock.core.model.cluster import STRIKES_KEPT, ClusterConfig, Node, Strike
+from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica, StopOrder
+from penstock.core.model.secrets import Secret
+from penstock.core.nodes import changed, registered
 from penstock.core.order.ranks import class_of
 from penstock.core.order.tree import QueueTree
 from penstock.core.place.mix import Memory, Requests
 from penstock.core.predict.progress import noted
-
-IDEMPOTENCY_KEPT_MS = 24 * 3_600_000
-IDEMPOTENCY_KEPT_MAX = 100_000
-
-
-class IdempotencyEntry(msgspec.Struct, frozen=True):
-    first_job: JobId
-    count: int
-    digest: str
-    time_ms: int
+from penstock.core.quota_notes import QuotaNotes, QuotaSaid
+from penstock.core.secretstore import Secrets
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -58,6 +52,8 @@ class Image(msgspec.Struct, frozen=True):
     requests: Memory = Memory([], (), 0)
     money: MoneyImage = MoneyImage()
     tokens: tuple[Token, ...] = ()
+    secrets: tuple[Secret, ...] = ()
+    quota_notes: tuple[QuotaSaid, ...] = ()
 
 
 class State:
@@ -77,6 +73,8 @@ class State:
         self.finished_bad = 0
         self.money = Accounts()
         self.tokens = Tokens()
+        self.secrets = Secrets()
+        self.quota_notes = QuotaNotes()
         self.config_since_empty = True
         """No attempt was allocated under an older configuration: every maximum must hold."""
         self.derived = Derived()
@@ -99,6 +97,8 @@ class State:
             requests=self.derived.requests.memory(),
             money=self.money.image(),
             tokens=tuple(self.tokens.by_hash.values()),
+            secrets=tuple(self.secrets.by_holder.values()),
+            quota_notes=self.quota_notes.image(),
         )
 
     @classmethod
@@ -109,13 +109,14 @@ class State:
         state.nodes = {node.spec.name: node for node in image.nodes}
         state.idempotency = dict(image.idempotency)
         state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
-        state.money, state.tokens = Accounts(image.money), Tokens(image.tokens)
+        state.money, state.tokens, state.secrets = Accounts(image.money), Tokens(image.tokens), Secrets(image.secrets)
+        state.quota_notes = QuotaNotes(image.quota_notes)
         state.config_since_empty = False
         for job in image.jobs:
             class_id = state.derived.intern(class_of(job, image.config))
             state.jobs[job.id] = job if job.class_id == class_id else replace(job, class_id=class_id)
         state.derived.requests = Requests(*image.requests)
-        state.derived.rebuild(state.jobs.values(), image.nodes, image.past_use)
+        state.derived.rebuild(state.jobs.values(), image.nodes, image.past_use, image.config)
         return state
 
     def apply(self, record: ev.Record) -> None:
@@ -154,25 +155,28 @@ class State:
             case ev.JobResumed():
                 job = self.jobs[event.job_id]
                 self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
-            case ev.ProgressNoted():
+            case ev.ProgressNoted() | ev.HangFound() | ev.IdleNoted():
                 job, _ = self.attempt_of(event.job_id, event.attempt)
                 self.jobs[job.id] = noted(job, event, record.time_ms)
                 self.derived.job_predicted(job, self.jobs[job.id])
-            case ev.HangFound():
-                job, _ = self.attempt_of(event.job_id, event.attempt)
-                self._put(replace(job, progress=replace(job.progress, hang=event.text, hang_ranks=event.ranks)))
             case ev.StartsEstimated() | ev.CapacityRequested():
                 pass
             case ev.RunTimesPredicted():
                 self._run_times_predicted(event)
             case ev.JobCancelRequested():
                 self._put(replace(self.jobs[event.job_id], cancel_requested=True))
-            case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged() | ev.NodeStruck():
-                self._node_event(event, record)
-            case ev.TokenIssued():
-                self.tokens.issued(event.token)
-            case ev.TokenRevoked():
-                self.tokens.revoked(event.token_id)
+            case ev.NodeRegistered():
+                self._put_node(registered(self.nodes.get(event.spec.name), event, record.time_ms))
+            case ev.NodeReady() | ev.NodeDrainChanged() | ev.NodeStruck():
+                self._put_node(changed(self.nodes[event.node], event, record.time_ms))
+            case ev.NodeLost():
+                self._node_lost(event, record)
+            case ev.TokenIssued() | ev.TokenRevoked():
+                self.tokens.apply(event)
+            case ev.SecretSet() | ev.SecretRemoved():
+                self.secrets.apply(event)
+            case ev.QuotaNoted():
+                self.quota_notes.apply(event, record.time_ms)
             case ev.LeaderElected():
                 self.epoch = event.epoch
             case ev.ConfigChanged():
@@ -226,23 +230,14 @@ class State:
             unmet=unmet,
             array_id=event.array_id,
             array_index=event.array_index,
+            account=event.account,
         )
         job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
         self.jobs[job.id] = job
         self.derived.requests.seen(event.spec.ask)
         self.derived.job_waits(job)
         if event.idempotency_key:
-            self._remember(event, record)
-
-    def _remember(self, event: ev.JobSubmitted, record: ev.Record) -> None:
-        entries = self.idempotency
-        entries[event.idempotency_key] = IdempotencyEntry(event.job_id, event.batch, event.digest, record.time_ms)
-        while entries:
-            oldest = next(iter(entries))
-            fresh = record.time_ms - entries[oldest].time_ms < IDEMPOTENCY_KEPT_MS
-            if fresh and len(entries) <= IDEMPOTENCY_KEPT_MAX:
-                break
-            del entries[oldest]
+            remember(self.idempotency, event, record.time_ms)
 
     def _run_times_predicted(self, event: ev.RunTimesPredicted) -> None:
         for job_id, expected_ms, most_ms in event.times:
@@ -398,34 +393,6 @@ class State:
                 waiting = replace(waiting, class_id=self.derived.intern(class_of(waiting, self.config)))
                 self.derived.becomes_ready(waiting)
             self.jobs[dependant] = waiting
-
-    def _node_event(
-        self,
-        event: ev.NodeRegistered | ev.NodeReady | ev.NodeLost | ev.NodeDrainChanged | ev.NodeStruck,
-        record: ev.Record,
-    ) -> None:
-        match event:
-            case ev.NodeRegistered():
-                old = self.nodes.get(event.spec.name)
-                tables.node_step(old.state if old else None, "registered")
-                fresh = old or Node(event.spec, event.incarnation)
-                fresh = replace(fresh, spec=event.spec, incarnation=event.incarnation, state="joining", lost_ms=0)
-                self._put_node(replace(fresh, registered_ms=record.time_ms))
-            case ev.NodeReady():
-                node = self.nodes[event.node]
-                self._put_node(replace(node, state=tables.node_step(node.state, "ready")))
-            case ev.NodeLost():
-                self._node_lost(event, record)
-            case ev.NodeDrainChanged():
-                node = self.nodes[event.node]
-                self._put_node(drained(node, event, record.time_ms))
-            case ev.NodeStruck():
-                node = self.nodes[event.node]
-                self._put_node(
-                    replace(node, strikes=(*node.strikes, Strike(record.time_ms, event.job_id))[-STRIKES_KEPT:])
-                )
-            case _:
-                assert_never(event)
 
     def _put_node(self, node: Node) -> None:
         self.nodes[node.spec.name] = node

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from penstock.core.amounts import format_milli, format_resource
+from penstock.core.amounts import format_milli, format_resource, resource_text
 from penstock.core.anomaly import anomalies
 from penstock.core.counting import pool_totals, whole_total
 from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, Node, Reservation
@@ -121,8 +121,9 @@ class Idle:
     def _over(self, key: RequestClass, block: QuotaBlock) -> Never:
         amounts = (block.asked, block.limit - block.used, block.short)
         asked, limit, more = (format_resource(block.resource, amount) for amount in amounts)
-        text = f"asks for {asked} {block.resource}; for it {holder_text(block.queue)} has {limit} at most"
-        resolve = f"give {holder_text(block.queue)} {more} {block.resource} more, or ask for less"
+        name = resource_text(block.resource)
+        text = f"asks for {asked} {name}; for it {holder_text(block.queue)} has {limit} at most"
+        resolve = f"give {holder_text(block.queue)} {more} {name} more, or ask for less"
         return Never("quota_never", text, resolve)
 
     def _reserve(self, key: RequestClass) -> Iterator[Never]:

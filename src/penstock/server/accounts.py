@@ -12,10 +12,11 @@ from penstock.core.amounts import parse_time_ms
 from penstock.core.billingfile import read_amount
 from penstock.core.errors import Problem, nearest
 from penstock.core.ledger.budgets import policy_of
-from penstock.core.lifecycle.money import AddCredit, MoneyDone
+from penstock.core.lifecycle.money import AddCredit, MoneyDone, ReverseEntry
 from penstock.core.lifecycle.requests import Refusal
 from penstock.core.model.accounts import CreditKind
 from penstock.core.model.cluster import Tenant
+from penstock.core.model.events import CreditAdded, InvoicePaid
 from penstock.core.model.ids import TenantName
 from penstock.core.reader import Reader
 from penstock.server.answers import ApiError, answer
@@ -26,6 +27,7 @@ from penstock.server.treasurer import Treasurer
 
 BODY_MAX_BYTES = 65_536
 EXAMPLE = {"amount": "1250.00", "reference": "transfer 4711", "expires": "2099-01-01T00:00Z"}
+REVERSAL = {"reason": "the transfer was returned"}
 TenantPath = Annotated[str, Path(max_length=63, description="name of the tenant", examples=["default"])]
 
 
@@ -40,6 +42,12 @@ class NewCredit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires: str = ""
     """A time with its offset; empty: never."""
     note: str = ""
+
+
+class NewReversal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a credit or a payment is taken back."""
+
+    reason: str
 
 
 def account_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
@@ -75,6 +83,32 @@ def account_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller:
             raise refused(reply)
         assert isinstance(reply, MoneyDone)
         return answer(api.MoneyAnswer("", reply.repeated), 200 if reply.repeated else 201)
+
+    @app.post(
+        "/api/v1/ledger/{record}/reversal",
+        status_code=201,
+        **returns(api.MoneyAnswer, body=NewReversal, example=REVERSAL, statuses=(201,)),
+    )
+    async def reverse_entry(
+        request: Request,
+        who: caller,
+        record: Annotated[int, Path(ge=1, le=2**53, description="number of its record", examples=[7])],
+    ) -> Response:
+        """Take back a credit or a payment that was entered wrongly, or did not come; of a grant what is left.
+
+        What was spent of a payment leaves a balance below zero.
+        """
+        allow(who.administers, "reverse credits and payments")
+        wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewReversal)
+        found = await asyncio.to_thread(backend.log.records, record - 1, 1)
+        if not found or not isinstance(found[0].event, CreditAdded | InvoicePaid):
+            raise ApiError("not_found", f"record {record} is no credit and no payment")
+        asked = ReverseEntry(record, found[0].time_ms, found[0].event, wanted.reason, who.user)
+        reply = await backend.ask(asked)
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        assert isinstance(reply, MoneyDone)
+        return answer(api.MoneyAnswer(reply.number), 201)
 
     @app.get("/api/v1/ledger", **returns(api.Journal))
     async def show_ledger(

@@ -20,6 +20,7 @@ STATUS: dict[str, int] = {
     "too_many_requests": 429,
     "not_json": 400,
     "overloaded": 503,
+    "secret_unreadable": 409,
     "store_full": 507,
     "store_unavailable": 503,
     "stale_epoch": 503,

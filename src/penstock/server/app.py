@@ -27,9 +27,11 @@ from penstock.server.invoices import invoice_routes, payment_routes
 from penstock.server.jobs import job_routes
 from penstock.server.openapi import describe
 from penstock.server.quotas import quota_routes
+from penstock.server.secrets import secret_routes
 from penstock.server.tokens import token_routes
 from penstock.server.treasurer import Treasurer
 from penstock.server.usage import usage_routes
+from penstock.server.waste import waste_routes
 
 _bearer = HTTPBearer(auto_error=False)
 
@@ -66,7 +68,9 @@ def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> 
     invoice_routes(app, backend, treasurer, caller)
     payment_routes(app, backend, caller)
     token_routes(app, backend, caller)
+    secret_routes(app, backend, caller)
     usage_routes(app, backend, caller)
+    waste_routes(app, backend, caller)
     declaring_routes(app, backend, caller)
     quota_routes(app, backend, caller)
     describe(app)

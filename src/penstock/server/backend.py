@@ -1,37 +1,27 @@
 """What the routes need of the rest of the server, in one object."""
 
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from penstock.control import messages as msg
 from penstock.control.service import ControlService, InboxFull, OnReply
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.model.events import Record
-from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
+from penstock.core.model.ids import NodeName
 from penstock.core.state import State
 from penstock.ports import Clock, EventReader
 from penstock.server.answers import ApiError
 from penstock.server.auth import LocalTokens
 from penstock.server.limits import Gate, Limits
+from penstock.server.outputs import Outputs
 from penstock.server.reads import Reads
+from penstock.vault import Vault
+
+log = logging.getLogger(__name__)
 
 LOOKED_MS = 2_000
 """So long an answer may take that was begun while the server followed."""
-
-
-class Outputs(Protocol):
-    """Reads what replicas wrote."""
-
-    def listed(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, int]]:
-        """Return (attempt, rank, bytes) of each output of the job, in order."""
-        ...
-
-    def read(
-        self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int
-    ) -> tuple[int, bytes] | None:
-        """Return (where, up to `limit` bytes) from `offset` on, or None when there is no such output."""
-        ...
 
 
 class Backend:
@@ -47,12 +37,14 @@ class Backend:
         connected: Callable[[], set[NodeName]],
         name: str,
         limits: Limits | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self.service, self.clock, self.tokens = service, clock, tokens
         self.log = reader
         """The whole log, whoever asks: for what the server works out of it. Routes have `reads`."""
         self.reads = Reads(service, reader, lambda: max(self.durable_seq, service.controller.durable_seq))
         self.outputs, self.connected, self.name = outputs, connected, name
+        self.vault = vault
         self.gate = Gate(limits or Limits(), clock)
         self.durable_seq = 0
         self._changed = asyncio.Event()
@@ -118,7 +110,10 @@ def deliver_on(loop: asyncio.AbstractEventLoop) -> Callable[[list[tuple[OnReply,
 
     def give(pairs: list[tuple[OnReply, msg.Reply]]) -> None:
         for on_reply, reply in pairs:
-            on_reply(reply)
+            try:
+                on_reply(reply)
+            except Exception as error:  # the others of the group would wait for ever
+                log.error("a reply could not be given", exc_info=error)
 
     def deliver(pairs: list[tuple[OnReply, msg.Reply]]) -> None:
         if not loop.is_closed():

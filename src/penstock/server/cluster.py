@@ -11,17 +11,17 @@ from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.core.access import Scope
 from penstock.core.defrag import dry_run
-from penstock.core.jobfile import parse_request, request_schema
+from penstock.core.jobfile import request_schema
 from penstock.core.lifecycle.requests import Refusal, Submit
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.predict.calibration import Score
-from penstock.core.snapshot import take_snapshot
+from penstock.core.snapshot import snapshot_beside
 from penstock.core.stuck import alerts
 from penstock.server import views
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend
 from penstock.server.foresight import Foresight
-from penstock.server.intake import allow, body_of, invalid, json_of, refused
+from penstock.server.intake import allow, body_of, jobs_of, refused
 from penstock.server.openapi import EXAMPLE, returns
 from penstock.server.submitting import adopted, check_dependencies
 
@@ -96,7 +96,7 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     async def dry_run_of_defrag(who: caller) -> Response:
         """Say which jobs would move so that a gang fits, if the next cycle might move them; nothing moves."""
         allow(who.sees_all, "see what would move: it is about jobs of all tenants")
-        snapshot, now_ms = take_snapshot(backend.state), backend.clock.unix_ms()
+        snapshot, now_ms = snapshot_beside(backend.state), backend.clock.unix_ms()
         moves, places = await asyncio.to_thread(dry_run, snapshot, now_ms, backend.service.policies)
         return answer(views.defrag_list(moves, places, switched_on=snapshot.config.settings.defrag))
 
@@ -114,15 +114,13 @@ def foresight_routes(app: FastAPI, backend: Backend, foresight: Foresight, calle
     @app.post("/api/v1/plan", **returns(api.PlanAnswer, body="job_request", example=EXAMPLE))
     async def plan_jobs(request: Request, who: caller) -> Response:
         """Say what a submit of this request would lead to: when and where jobs start, and who would have to leave."""
-        entries, problems = parse_request(json_of(await body_of(request)))
-        if problems:
-            raise invalid(problems)
+        entries = await jobs_of(await body_of(request))
         entries = adopted(entries, who, backend.state.config)
         await asyncio.to_thread(check_dependencies, entries, who, backend.reads)
         found = await foresight.plan(Submit(entries, who.user))
         if isinstance(found, Refusal):
             raise refused(found)
-        return answer(views.plan_for(found, who, backend.reads))
+        return answer(await asyncio.to_thread(views.plan_for, found, who, backend.reads))
 
     @app.get("/api/v1/eta", **returns(api.EtaList))
     async def list_etas(

@@ -11,10 +11,11 @@ from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.control.declared import cluster_config, with_changes
 from penstock.core.declare import declaration
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, Problem
 from penstock.core.lifecycle.requests import Refusal, config_problems
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.policy import diff, digest
+from penstock.engines.local.accounts import may_switch, unknown_account
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend
 from penstock.server.intake import allow, body_of, invalid, json_of, read_body, refused
@@ -63,6 +64,9 @@ def declaring_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             after = await asyncio.to_thread(_config, before, wanted)
         except InvalidInput as error:
             raise invalid(list(error.problems)) from error
+        wrong = account_problems(before, after)
+        if wrong:
+            raise invalid(wrong)
         problems = config_problems(backend.state, after, backend.clock.unix_ms())
         if problems:
             raise ApiError("conflict", problems[0].message, problems=problems)
@@ -75,9 +79,26 @@ def declaring_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         return answer(api.ConfigPlan(base, digest(after), changes, apply))
 
 
+def account_problems(before: ClusterConfig, after: ClusterConfig) -> list[Problem]:
+    """Return which accounts that are named anew the machine does not have, where jobs would run as them."""
+    if not may_switch():
+        return []
+    known = {user.name: user.account for user in before.users}
+    named = {f"users.{u.name}.account": u.account for u in after.users if u.account != known.get(u.name, "")}
+    if after.settings.job_account != before.settings.job_account:
+        named["settings.job_account"] = after.settings.job_account
+    wrong = {field: (name, unknown_account(name)) for field, name in named.items() if name}
+    return [
+        Problem("unknown_account", field, f"{field} is '{name}': {text}", name)
+        for field, (name, text) in wrong.items()
+        if text
+    ]
+
+
 def _config(before: ClusterConfig, wanted: NewConfig) -> ClusterConfig:
     if len(wanted.set) + len(wanted.add) + len(wanted.remove) > CHANGES_MAX:
-        raise InvalidInput(f"at most {CHANGES_MAX} changes at once")
+        text = f"at most {CHANGES_MAX} changes at once"
+        raise InvalidInput(text, problems=[Problem("too_many", "set", text, hint="send a whole cluster file")])
     after = before
     if wanted.config is not None:
         after = cluster_config({name: value for name, value in wanted.config.items() if name != "nodes"})

@@ -1,16 +1,21 @@
 """What routes do with what they are sent and with what comes back: bodies, refusals, and who may do this at all."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
 from penstock.core.errors import Problem
-from penstock.core.lifecycle.requests import Refusal
+from penstock.core.jobfile import parse_request
+from penstock.core.lifecycle.requests import NewJob, Refusal
 from penstock.server.answers import ApiError
 
 T = TypeVar("T")
 BODY_MAX_BYTES = 64 * 2**20
+READ_AT_ONCE_BYTES = 65_536
+"""A larger list of jobs is not read on the event loop."""
 _decode_json = msgspec.json.Decoder().decode
 
 
@@ -34,6 +39,21 @@ def json_of(body: bytes) -> Any:
         return _decode_json(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError("not_json", "the body is not JSON", detail=str(error)) from error
+
+
+async def jobs_of(body: bytes) -> Sequence[NewJob]:
+    """Return the jobs that a body asks for; a large one is read in a thread, for that may take seconds.
+
+    Raises: ApiError with all that is wrong.
+    """
+    return _jobs(body) if len(body) <= READ_AT_ONCE_BYTES else await asyncio.to_thread(_jobs, body)
+
+
+def _jobs(body: bytes) -> Sequence[NewJob]:
+    entries, problems = parse_request(json_of(body))
+    if problems:
+        raise invalid(problems)
+    return entries
 
 
 def title_of(problems: list[Problem]) -> str:

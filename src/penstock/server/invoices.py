@@ -15,7 +15,7 @@ from penstock.core.lifecycle.requests import Refusal
 from penstock.core.model.events import InvoiceIssued
 from penstock.core.model.ids import TenantName
 from penstock.core.model.invoices import Invoice
-from penstock.documents import DocumentError, Language, render_csv, render_html, render_pdf
+from penstock.documents import DocumentError, DoesNotAddUp, Language, render_csv, render_html, render_pdf
 from penstock.server.accounts import amount_of
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend
@@ -161,5 +161,7 @@ def _document(invoice: Invoice, kind: Format, language: Language) -> Response:
         if kind == "html":
             return Response(render_html(invoice, language), headers=headers, media_type="text/html")
         return Response(render_pdf(invoice, language), headers=headers, media_type="application/pdf")
+    except DoesNotAddUp as error:  # nothing issues such a one: the log has it from elsewhere
+        raise ApiError("conflict", error.message, hint=error.hint) from error
     except DocumentError as error:
         raise ApiError("unavailable", error.message, hint=error.hint) from error

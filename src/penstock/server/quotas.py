@@ -1,4 +1,4 @@
-"""The route about quotas: how much of each is used, and by whom."""
+"""The routes about quotas and pools: how much of each is used, and by whom."""
 
 import asyncio
 from typing import Any
@@ -6,26 +6,34 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from penstock.api import types as api
+from penstock.api.quotas import PoolList, QuotaList
 from penstock.core.access import Scope
+from penstock.core.pools import pool_stats
 from penstock.core.quotas import QuotaRow, holders, quota_rows
-from penstock.core.snapshot import take_snapshot
+from penstock.core.snapshot import snapshot_beside
 from penstock.server.answers import answer
 from penstock.server.backend import Backend
 from penstock.server.openapi import returns
 
 
 def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
-    @app.get("/api/v1/quotas", **returns(api.QuotaList))
+    @app.get("/api/v1/quotas", **returns(QuotaList))
     async def show_quotas(who: caller) -> Response:
         """Say how much of each quota is used, borrowed and lent, and who of the caller's tenants holds what."""
-        snapshot, now_ms = take_snapshot(backend.state), backend.clock.unix_ms()
+        snapshot, now_ms = snapshot_beside(backend.state), backend.clock.unix_ms()
+        said = backend.state.quota_notes.last
 
-        def compute() -> api.QuotaList:
-            rows = [row for row in quota_rows(snapshot, now_ms) if _is_seen(row, who)]
-            return api.QuotaList(rows, [one for one in holders(snapshot) if who.sees(one.tenant)])
+        def compute() -> QuotaList:
+            rows = [row for row in quota_rows(snapshot, now_ms, said) if _is_seen(row, who)]
+            return QuotaList(rows, [one for one in holders(snapshot) if who.sees(one.tenant)])
 
         return answer(await asyncio.to_thread(compute))
+
+    @app.get("/api/v1/pools", **returns(PoolList))
+    async def list_pools(who: caller) -> Response:
+        """List pools: what they have, how much of it is given out, and the state of their devices."""
+        snapshot, now_ms = snapshot_beside(backend.state), backend.clock.unix_ms()
+        return answer(PoolList(await asyncio.to_thread(pool_stats, snapshot, now_ms)))
 
 
 def _is_seen(row: QuotaRow, scope: Scope) -> bool:

@@ -17,6 +17,8 @@ from penstock.core.model import events as ev
 from penstock.core.model.cluster import CHECKED_BY
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Job
+from penstock.core.model.secrets import Secret
+from penstock.core.order.tree import TENANT_PREFIX
 from penstock.core.state import State
 from penstock.ports import EventReader, FinishedJob
 
@@ -25,6 +27,8 @@ BATCHES_MAX = 50
 """Batches of finished jobs that are looked through for those of the caller before a page is given as it is."""
 READ_MAX = 200
 """Records that are read at once."""
+LOOKED_MAX = 20_000
+"""Records that are looked through at once for those of the caller."""
 PAGE_MAX_BYTES = 32 * 2**20
 """A page of records ends where it is larger."""
 TENANTS_KEPT = 100_000
@@ -69,8 +73,8 @@ class Reads:
 
     def live_jobs(self, scope: Scope) -> list[Job]:
         """Return all such jobs, by number."""
-        found = {job.id: job for job, _ in list(self._service.controller.ending)}
-        found |= {job.id: job for job in list(self._state.jobs.values())}
+        jobs = list(self._state.jobs.values())  # first: what leaves them is among those that end
+        found = {job.id: job for job, _ in list(self._service.controller.ending)} | {job.id: job for job in jobs}
         durable = self._durable()
         return [found[i] for i in sorted(found) if found[i].submit_seq <= durable and scope.sees(found[i].spec.tenant)]
 
@@ -104,18 +108,20 @@ class Reads:
     def records(self, scope: Scope, after: int, limit: int) -> tuple[list[ev.Record], int]:
         """Return up to `limit` records with seq > `after`, in order, and up to where was looked.
 
-        Where nothing was found, nothing is left. Fewer come where they are large: the log of a tenant who submits the
-        largest jobs that there may be shall not fill the memory.
+        Where nothing was looked at, nothing is left. Fewer come where they are rare or large: the log of a tenant who
+        submits the largest jobs that there may be shall not fill the memory.
         """
         found: list[ev.Record] = []
-        size = 0
-        while batch := self._reader.records(after, min(READ_MAX, limit - len(found))):
-            shown = [seen for record in batch if (seen := self._shown(scope, record)) is not None]
-            found += shown
-            size += sum(len(_encode(record)) for record in shown)
-            after = batch[-1].seq
-            if len(found) >= limit or size > PAGE_MAX_BYTES:
-                break
+        size, most = 0, after + LOOKED_MAX
+        while after < most and (batch := self._reader.records(after, READ_MAX)):
+            for record in batch:
+                after = record.seq
+                seen = self._shown(scope, record)
+                if seen is not None:
+                    found.append(seen)
+                    size += len(_encode(seen))
+                if len(found) >= limit or size > PAGE_MAX_BYTES:
+                    return found, after
         return found, after
 
     def records_of_job(self, scope: Scope, job_id: JobId) -> list[ev.Record]:
@@ -126,12 +132,16 @@ class Reads:
         event = record.event
         if isinstance(event, ev.TokenIssued | ev.TokenRevoked):
             return _without_secrets(record) if scope.administers else None
+        if isinstance(event, ev.SecretSet | ev.SecretRemoved):
+            return _unsealed(record) if sees_secret(scope, event) else None
         if scope.sees_all:
             return record
         if isinstance(event, _OF_ALL):
             return self._without_jobs(scope, record)
         if isinstance(event, _OF_NOBODY):
             return None
+        if isinstance(event, ev.QuotaNoted):
+            return record if sees_holder(scope, event.holder) else None
         if isinstance(event, MoneyEvent):
             return record if scope.sees(tenant_of(event)) else None
         return record if scope.sees(self._tenant_of(event.job_id)) else None
@@ -161,9 +171,31 @@ class Reads:
         return known
 
 
+def sees_holder(scope: Scope, holder: str) -> bool:
+    """Return whether the use of a quota is the caller's to see: of all queues, and of their own tenants."""
+    tenant = holder.removeprefix(TENANT_PREFIX)
+    return tenant == holder or scope.sees(tenant)
+
+
 def public_reason(by: UserName, reason: str) -> str:
     """Return why a node takes no work, without the words of the last job that failed there."""
     return reason.partition(LAST_FAILURE)[0] if by == CHECKED_BY else reason
+
+
+def sees_secret(scope: Scope, of: "ev.SecretRemoved | ev.SecretSet | Secret") -> bool:
+    """Return whether the caller sees that there is a secret: of a tenant all who see it, of users these alone."""
+    secret = of.secret if isinstance(of, ev.SecretSet) else of
+    if secret.tenant:
+        return scope.sees(secret.tenant)
+    return scope.administers or (secret.owner == scope.user and not scope.only)
+
+
+def _unsealed(record: ev.Record) -> ev.Record:
+    """Return that a secret was set, without what it was sealed to."""
+    if not isinstance(record.event, ev.SecretSet):
+        return record
+    hidden = replace(record.event.secret, sealed="", key_id="")
+    return ev.Record(record.seq, record.time_ms, ev.SecretSet(hidden))
 
 
 def _without_secrets(record: ev.Record) -> ev.Record:

@@ -9,6 +9,7 @@ from penstock.core.errors import nearest
 from penstock.core.lifecycle.requests import NewJob, unknown_job
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.ids import JobId
+from penstock.engines.local.accounts import may_switch
 from penstock.server.answers import ApiError
 from penstock.server.intake import invalid
 from penstock.server.reads import Reads
@@ -32,6 +33,23 @@ def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) ->
                 problems.append(unknown_job(field, one.job_id))
     if problems:
         raise invalid(problems)
+
+
+def account_for(scope: Scope, config: ClusterConfig) -> str:
+    """Return the account as which the caller's jobs run; '' for that of the server.
+
+    Only root can choose. Whoever runs the server may run jobs like it; for all others somebody has to say who they are.
+
+    Raises: ApiError when nobody has.
+    """
+    if scope.local or not may_switch():
+        return ""
+    user = config.user_by_name.get(scope.user)
+    name = (user.account if user is not None else "") or config.settings.job_account
+    if not name:
+        hint = f"penstock admin set user.{scope.user}.account=NAME, or settings.job_account=NAME for all without one"
+        raise ApiError("forbidden", f"{scope.user} has no account of the machines to run jobs as", hint=hint)
+    return name
 
 
 def adopted(entries: Sequence[NewJob], scope: Scope, config: ClusterConfig) -> tuple[NewJob, ...]:

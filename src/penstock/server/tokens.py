@@ -33,8 +33,8 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Empty: the caller."""
     level: Level = "write"
     tenants: list[str] = []
-    days: int = DAYS_DEFAULT
-    """0: it never expires."""
+    days: int | None = None
+    """0: it never expires; None: 90, or as long as the token that it is made with, if that is less."""
     note: str = ""
 
 
@@ -47,12 +47,8 @@ def token_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewToken)
         user = UserName(wanted.user or who.user)
         allow(_manages(who, user, backend), f"make tokens for {user}")
-        if not 0 <= wanted.days <= 3660:
-            raise invalid(
-                [Problem("bad_value", "days", f"days is {wanted.days}, expected 0 to 3660", str(wanted.days))]
-            )
+        expires_ms = _expires_ms(wanted.days, who, backend.clock.unix_ms())
         limited = wanted.tenants or _tenants_of(who, user, backend)
-        expires_ms = backend.clock.unix_ms() + wanted.days * DAY_MS if wanted.days else 0
         secret = new_secret()
         token = Token(
             secrets.token_hex(6),
@@ -64,7 +60,7 @@ def token_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             by=who.user,
             note=wanted.note,
         )
-        reply = await backend.ask(IssueToken(token))
+        reply = await backend.ask(IssueToken(token, who))
         if isinstance(reply, Refusal):
             raise refused(reply)
         return answer(api.TokenMade(token.id, secret, expires_ms), 201)
@@ -84,6 +80,16 @@ def token_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             raise ApiError("not_found", f"there is no token '{token_id[:40]}'")
         await backend.ask(RevokeToken(token_id, who.user))
         return answer(api.DoneAnswer(True))
+
+
+def _expires_ms(days: int | None, maker: Scope, now_ms: int) -> int:
+    """Return when a token expires. Raises: ApiError."""
+    if days is None:
+        expires_ms = now_ms + DAYS_DEFAULT * DAY_MS
+        return min(expires_ms, maker.expires_ms or expires_ms)
+    if not 0 <= days <= 3660:
+        raise invalid([Problem("bad_value", "days", f"days is {days}, expected 0 to 3660", str(days))])
+    return now_ms + days * DAY_MS if days else 0
 
 
 def _manages(scope: Scope, user: UserName, backend: Backend) -> bool:

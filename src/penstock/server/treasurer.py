@@ -1,27 +1,28 @@
 """Keeps the books: folds the log as it grows, posts what is due, and says who spends too much.
 
-What is decided is pure (`core/ledger/settlement.py`, `budgets.py`); here is only when it is asked. Worked out in a
-thread, and written by the control loop if the account is still as it was; else it is worked out again.
+What is decided is pure (`core/treasury.py`); here is only when it is asked. Worked out in a thread, and written by the
+control loop if the account is still as it was; else it is worked out again.
 """
 
 import asyncio
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
 import msgspec
 
-from penstock.control.calendar import calendar, days, months, period_of
-from penstock.core.ledger.accounts import JournalEntry, MoneyEvent
+from penstock.control.calendar import ZoneDates, period_of
+from penstock.core import treasury
+from penstock.core.errors import StoreError
+from penstock.core.ledger.accounts import JournalEntry
 from penstock.core.ledger.bill import Bill
 from penstock.core.ledger.books import Books, BooksImage
-from penstock.core.ledger.budgets import BudgetView, Spending, first_day_ms, judge, left_of, view_of
-from penstock.core.ledger.sessions import device_ms_between
-from penstock.core.ledger.settlement import Calendar, Held, bill_for, closed_month, due_events, invoice_of
+from penstock.core.ledger.budgets import BudgetView, left_of, view_of
+from penstock.core.ledger.settlement import closed_month, closing
 from penstock.core.lifecycle.money import MoneyDone, PostAccount
 from penstock.core.lifecycle.requests import Refusal
 from penstock.core.model.accounts import Account
-from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import InvoiceIssued
 from penstock.core.model.ids import TenantName
 from penstock.core.model.prices import Billing
@@ -34,13 +35,11 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 2.0
 LOOK_SHARE = 20
 """A look is followed by a pause this many times as long, so that books never keep a processor busy."""
-SETTLED_AFTER_MS = 10_000
-"""The log is complete up to this long ago: nothing is written with an older time."""
 BATCH = 10_000
 KEEP_EVERY_RECORDS = 50_000
+PAST_KEPT = 1_000
+"""Bills of former months that are kept once they were worked out from the log."""
 NAME = "books"
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -64,6 +63,8 @@ class Treasurer:
         self._lock = threading.Lock()
         self._books: Books | None = None
         self._kept_seq = 0
+        self._past: dict[tuple[TenantName, int, int], tuple[Billing, Bill]] = {}
+        self._past_lock = threading.Lock()
 
     async def keep(self) -> None:
         """Run until cancelled."""
@@ -77,9 +78,7 @@ class Treasurer:
 
     async def look(self) -> None:
         """Post what is due by now, and say what is to be said."""
-        config = self._backend.state.config
-        limited = any(tenant.device_hours_max for tenant in config.tenants)
-        if not config.billing.tariff.prices and not limited and not self._backend.state.money.holds():
+        if not treasury.is_kept(self._backend.state.money, self._backend.state.config):
             return
         for request in await asyncio.to_thread(self._due):
             reply = await self._backend.ask(request)
@@ -90,23 +89,17 @@ class Treasurer:
         books = self._folded()
         state = self._backend.state
         config, now_ms = state.config, self._backend.clock.unix_ms()
-        declared = {tenant.name: tenant for tenant in config.tenants}
+        dates = ZoneDates(config.billing.time_zone)
         found = []
         with self._lock:
-            names = sorted({*books.tenants(), *state.money.of, *declared})
-            held = {name: books.held(name) for name in names}
-        for name in names:
-            tenant, account = declared.get(name, Tenant(name)), state.money.account(name)
-            view = _View(tenant, account, held[name], config.billing, now_ms, state.money.priced_ms)
-            events = view.due(now_ms - SETTLED_AFTER_MS)
-            if not events and view.day_ms <= now_ms - SETTLED_AFTER_MS:  # else it holds what yesterday came to
-                events = judge(account, tenant, config.billing, view.spending())
-            if events:
-                found.append(PostAccount(name, account.changed_seq, tuple(events)))
+            held = {name: books.held(name) for name in treasury.tenant_names(books, state.money, config)}
+        for name in held:
+            view = treasury.view_of(name, held[name], state.money, config, dates, now_ms)
+            wanted = view.wanted()
+            if wanted is not None:
+                found.append(wanted)
             with self._lock:
-                reach_ms = books.reach_ms(name, view.needed_ms())
-                kept_ms = months(config.billing.time_zone, reach_ms, reach_ms)[0]
-                books.drop(name, kept_ms, config.billing.tariff.minimum_max_ms)
+                treasury.forget(books, view, dates)
         return found
 
     def _folded(self) -> Books:
@@ -117,8 +110,11 @@ class Treasurer:
                 books.take(records)
             self._books = books
             if books.log.seq >= self._kept_seq + KEEP_EVERY_RECORDS:
-                self._store.save_projection(NAME, books.log.seq, msgspec.msgpack.encode(books.image()))
                 self._kept_seq = books.log.seq
+                try:
+                    self._store.save_projection(NAME, books.log.seq, msgspec.msgpack.encode(books.image()))
+                except StoreError as error:  # it only costs time at the next start
+                    log.warning("books not kept: %s", error.message)
             return books
 
     def _read(self) -> Books:
@@ -139,8 +135,7 @@ class Treasurer:
         """Return all tenants that have an account or held anything lately, or are declared."""
         books = self._folded()
         with self._lock:
-            kept = books.tenants()
-        return sorted({*kept, *self._backend.state.money.of, *(t.name for t in self._backend.state.config.tenants)})
+            return treasury.tenant_names(books, self._backend.state.money, self._backend.state.config)
 
     def journal(self) -> list[JournalEntry]:
         """Return all entries of the ledger, in order."""
@@ -150,13 +145,52 @@ class Treasurer:
 
     def bill(self, name: TenantName, from_ms: int, until_ms: int) -> Bill:
         """Return what a tenant owes for [from_ms, until_ms)."""
-        view = self._view(name)
-        if from_ms >= view.needed_ms():
-            return view.bill(from_ms, until_ms)
-        books = Books()  # it was invoiced, and its sessions dropped: fold the log once more
-        while records := self._backend.log.records(books.log.seq, BATCH):
-            books.take(records)
-        return view.of(books.held(name)).bill(from_ms, until_ms)
+        return self.bills([name], from_ms, until_ms)[0]
+
+    def bills(self, names: Sequence[TenantName], from_ms: int, until_ms: int) -> list[Bill]:
+        """Return what each of the tenants owes for [from_ms, until_ms)."""
+        found: dict[TenantName, Bill] = {}
+        dropped: dict[TenantName, treasury.View] = {}
+        for name in names:
+            view = self._view(name)
+            if from_ms >= view.needed_ms():
+                found[name] = view.bill(from_ms, until_ms)
+            elif (invoiced := self._invoiced(name, from_ms, until_ms)) is not None:
+                found[name] = invoiced
+            else:
+                dropped[name] = view
+        if dropped:
+            found |= self._past_bills(dropped, from_ms, until_ms)
+        return [found[name] for name in names]
+
+    def _invoiced(self, name: TenantName, from_ms: int, until_ms: int) -> Bill | None:
+        """Return what the invoice for a time says; None: there is none."""
+        for head in self._backend.state.money.invoices.copy().values():
+            if not head.corrects and (head.tenant, head.from_ms, head.until_ms) == (name, from_ms, until_ms):
+                for record in self._backend.log.records(head.seq - 1, 1):
+                    assert isinstance(record.event, InvoiceIssued)
+                    made = record.event.invoice
+                    return Bill(name, made.currency, made.digits, from_ms, until_ms, made.lines, made.net)
+        return None
+
+    def _past_bills(
+        self, views: dict[TenantName, treasury.View], from_ms: int, until_ms: int
+    ) -> dict[TenantName, Bill]:
+        """Return bills of a time that is on no invoice and whose sessions were dropped: by the log once more, and then
+        from what was kept of that."""
+        with self._past_lock:
+            kept = {name: self._past.get((name, from_ms, until_ms)) for name in views}
+            found = {name: one[1] for name, one in kept.items() if one and one[0] == views[name].billing}
+            if len(found) < len(views):
+                books = Books()
+                while records := self._backend.log.records(books.log.seq, BATCH):
+                    books.take(records)
+                for name in views.keys() - found.keys():
+                    view = views[name]
+                    found[name] = view.of(books.held(name)).bill(from_ms, until_ms)
+                    self._past[name, from_ms, until_ms] = view.billing, found[name]
+                self._past = dict([*self._past.items()][-PAST_KEPT:])
+            return found
 
     def standing(self, name: TenantName) -> Standing:
         """Return how a tenant's money stands now."""
@@ -175,87 +209,17 @@ class Treasurer:
         if span is None:
             return None
         made = await asyncio.to_thread(view.bill, *span)
-        event = InvoiceIssued(invoice_of(view.account, view.tenant, view.billing, made, view.now_ms))
+        event = closing(view.account, view.tenant, view.billing, made, view.now_ms)
         reply = await self._backend.ask(PostAccount(name, view.account.changed_seq, (event,)))
         if isinstance(reply, Refusal):
             raise refused(reply)
         assert isinstance(reply, MoneyDone)
         return reply
 
-    def _view(self, name: TenantName) -> "_View":
+    def _view(self, name: TenantName) -> treasury.View:
         books, state = self._folded(), self._backend.state
-        tenant = next((t for t in state.config.tenants if t.name == name), Tenant(name))
         with self._lock:
             held = books.held(name)
-        now_ms, money = self._backend.clock.unix_ms(), state.money
-        return _View(tenant, money.account(name), held, state.config.billing, now_ms, money.priced_ms)
-
-
-class _View:
-    """One tenant's account and sessions, with the calendar that they are billed by."""
-
-    def __init__(
-        self, tenant: Tenant, account: Account, held: Held, billing: Billing, now_ms: int, priced_ms: int
-    ) -> None:
-        self.tenant, self.account, self.held, self.billing, self.now_ms = tenant, account, held, billing, now_ms
-        self._priced_ms = priced_ms
-        self._first_ms = min((session.start_ms for session in held.sessions), default=now_ms)
-        self._posted_ms = account.posted_ms or max(self._first_ms, _billed_since(billing, priced_ms))
-        borders = [lot.expires_ms - 1 for lot in account.lots if lot.expires_ms]  # one may be in a month that is over
-        first_ms = min([self._first_ms, self._posted_ms, *borders, *(month.begin_ms for month in account.months)])
-        self.calendar: Calendar = calendar(billing.time_zone, max(0, first_ms), self._posted_ms, now_ms)
-
-    def of(self, held: Held) -> "_View":
-        """Return the same with other sessions."""
-        return _View(self.tenant, self.account, held, self.billing, self.now_ms, self._priced_ms)
-
-    @property
-    def day_ms(self) -> int:
-        """When the present day began."""
-        return self.calendar.days[-1]
-
-    def needed_ms(self) -> int:
-        """Return since when sessions still count for a bill."""
-        if self.account.months:
-            return self.account.months[0].begin_ms
-        return max(self.account.invoiced_ms, months(self.billing.time_zone, self._posted_ms, self._posted_ms)[0])
-
-    def bill(self, from_ms: int, until_ms: int) -> Bill:
-        return bill_for(self.tenant.name, self.held, self.billing, self.calendar, from_ms, until_ms)
-
-    def due(self, settled_ms: int) -> list[MoneyEvent]:
-        return due_events(self.account, self.tenant, self.billing, self.calendar, self.bill, settled_ms)
-
-    def spending(self) -> Spending:
-        """Return what is known of the tenant's use."""
-        zone, now_ms = self.billing.time_zone, self.now_ms
-        month_ms = self.calendar.month_of(now_ms)
-        accrued = self.bill(month_ms, now_ms).total - self.account.month(month_ms).posted
-        begins = days(zone, max(0, now_ms - 29 * DAY_MS), now_ms)[::-1]
-        periods = {
-            budget.name: (budget.from_ms, budget.until_ms)
-            if budget.period == "once"
-            else period_of(zone, budget.period, now_ms)
-            for budget in self.tenant.budgets
-        }
-
-        def a_day_since(begin_ms: int) -> int:
-            posted = sum(day.amount for day in self.account.days if day.until_ms > begin_ms)
-            span_ms = max(HOUR_MS, now_ms - max(begin_ms, min(self._first_ms, first_day_ms(self.account))))
-            return (posted + accrued) * DAY_MS // span_ms
-
-        month = period_of(zone, "month", now_ms)
-        used_ms = device_ms_between(self.held.sessions, month[0], now_ms) if self.tenant.device_hours_max else 0
-        costs = a_day_since(begins[1]), a_day_since(begins[7])
-        return Spending(now_ms, accrued, *costs, tuple(begins), periods, month, used_ms)
-
-
-def _billed_since(billing: Billing, priced_ms: int) -> int:
-    """Return from when on use is posted and invoiced by itself.
-
-    It is the month in which prices were first declared, or the earliest that one of them names: what was used long
-    before there were any is on no invoice.
-    """
-    named = min((price.from_ms for price in billing.tariff.prices if price.from_ms), default=priced_ms)
-    since_ms = min(named, priced_ms)
-    return months(billing.time_zone, since_ms, since_ms)[0] if since_ms else 0
+        config = state.config
+        dates = ZoneDates(config.billing.time_zone)
+        return treasury.view_of(name, held, state.money, config, dates, self._backend.clock.unix_ms())

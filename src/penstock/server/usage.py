@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Query
 from starlette.responses import Response
 
-from penstock.api import types as api
+from penstock.api.usage import UsageList
 from penstock.core.amounts import parse_time_ms
 from penstock.core.errors import Problem, nearest
 from penstock.core.ledger.consumption import DIMENSIONS, Consumption, Dimension, UsageRow
@@ -31,7 +31,7 @@ COLUMNS = (
 def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     turn = asyncio.Lock()
 
-    @app.get("/api/v1/usage", **returns(api.UsageList, documents=DOCUMENTS))
+    @app.get("/api/v1/usage", **returns(UsageList, documents=DOCUMENTS))
     async def usage(
         who: caller,
         since: Annotated[str, Query(max_length=40, description="a time with its offset; by default all")] = "",
@@ -40,8 +40,8 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         format: Annotated[Literal["json", "csv", "parquet"], Query()] = "json",  # noqa: A002 - the API's word
     ) -> Response:
         """Return device, CPU and memory time, recomputed from the log, and how much of it programs used."""
-        from_ms, until_ms = _time("since", since), _time("until", until) or backend.clock.unix_ms()
-        wanted = _dimensions(by)
+        from_ms, until_ms = time_of("since", since), time_of("until", until) or backend.clock.unix_ms()
+        wanted = dimensions_of(by)
 
         def compute() -> list[UsageRow]:
             found = Consumption(wanted if "tenant" in wanted else ("tenant", *wanted), from_ms, until_ms)
@@ -52,8 +52,8 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         async with turn:
             rows = await asyncio.to_thread(compute)
         if format == "json":
-            return answer(api.UsageList(from_ms, until_ms, rows))
-        return _table(rows, wanted, format)
+            return await asyncio.to_thread(answer, UsageList(from_ms, until_ms, rows))
+        return await asyncio.to_thread(_table, rows, wanted, format)
 
 
 def _summed(rows: list[UsageRow], wanted: tuple[Dimension, ...]) -> list[UsageRow]:
@@ -74,7 +74,11 @@ def _summed(rows: list[UsageRow], wanted: tuple[Dimension, ...]) -> list[UsageRo
     return list(found.values())
 
 
-def _dimensions(by: str) -> tuple[Dimension, ...]:
+def dimensions_of(by: str) -> tuple[Dimension, ...]:
+    """Return the dimensions that a query names, each once, in their own order.
+
+    Raises: ApiError that names the parameter.
+    """
     found = []
     for name in by.split(","):
         if name.strip() not in DIMENSIONS:
@@ -84,7 +88,11 @@ def _dimensions(by: str) -> tuple[Dimension, ...]:
     return tuple(name for name in DIMENSIONS if name in found)
 
 
-def _time(field: str, text: str) -> int:
+def time_of(field: str, text: str) -> int:
+    """Return a time of a query (unix ms), 0 where it has none.
+
+    Raises: ApiError that names the parameter.
+    """
     if not text:
         return 0
     try:
@@ -111,7 +119,14 @@ def _lines(rows: list[UsageRow]) -> list[tuple[object, ...]]:
 
 def _table(rows: list[UsageRow], wanted: tuple[Dimension, ...], kind: str) -> Response:
     keep = [i for i, name in enumerate(COLUMNS) if name not in DIMENSIONS or name in wanted]
-    columns, lines = [COLUMNS[i] for i in keep], [[line[i] for i in keep] for line in _lines(rows)]
+    return table_of([COLUMNS[i] for i in keep], [[line[i] for i in keep] for line in _lines(rows)], kind)
+
+
+def table_of(columns: list[str], lines: list[list[object]], kind: str) -> Response:
+    """Return a table as csv or parquet.
+
+    Raises: ApiError when the library for the latter is missing.
+    """
     if kind == "csv":
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

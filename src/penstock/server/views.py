@@ -19,7 +19,7 @@ from penstock.core.order.tree import QueueTree
 from penstock.core.order.walk import JobOrder
 from penstock.core.plan import Plan
 from penstock.core.predict.progress import told_end_ms
-from penstock.core.snapshot import take_snapshot
+from penstock.core.snapshot import snapshot_beside
 from penstock.core.state import State
 from penstock.core.stuck import Alert
 from penstock.ports import FinishedJob
@@ -119,7 +119,8 @@ def node_view(
     """Return the view of a node; of jobs that are not `visible` (None: all are) only that they hold something."""
     node = state.nodes[name]
     load = state.derived.loads.get(name)
-    held = {index: holders[0] for index, holders in list(load.devices.items())} if load else {}
+    lists = {index: tuple(holders) for index, holders in list(load.devices.items())} if load else {}
+    held = {index: holders[0] for index, holders in lists.items() if holders}
     free = state.derived.free[name]
     capacity = node.spec.capacity
 
@@ -177,7 +178,7 @@ def cluster_view(state: State, server: str) -> api.ClusterView:
 def queue_views(state: State, now_ms: int, scope: Scope) -> list[api.QueueView]:
     """Return each queue with its numbers, and those of its next jobs that are seen, in the present order."""
     jobs = list(state.jobs.values())
-    snapshot = take_snapshot(state)
+    snapshot = snapshot_beside(state)
     first: dict[str, list[api.JobRef]] = {}
     tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
     order = JobOrder(snapshot.config, tree, snapshot.classes, now_ms, {})
@@ -190,15 +191,18 @@ def queue_views(state: State, now_ms: int, scope: Scope) -> list[api.QueueView]:
         if len(refs) < NEXT_JOBS_SHOWN and scope.sees(head.spec.tenant):
             refs.append(api.JobRef(head.id, head.spec.name))
         order.started(cursor)
+    waiting = Counter(job.spec.queue for job in jobs if job.state == "waiting" and not job.unmet)
+    blocked = Counter(job.spec.queue for job in jobs if job.unmet)
+    active = Counter(job.spec.queue for job in jobs if job.attempt is not None)
     return [
         api.QueueView(
             name=queue.name,
             parent=queue.parent,
             policy=queue.policy,
             preemption=queue.preemption,
-            waiting=sum(j.state == "waiting" and not j.unmet for j in jobs if j.spec.queue == queue.name),
-            blocked=sum(bool(j.unmet) for j in jobs if j.spec.queue == queue.name),
-            active=sum(j.attempt is not None for j in jobs if j.spec.queue == queue.name),
+            waiting=waiting[queue.name],
+            blocked=blocked[queue.name],
+            active=active[queue.name],
             next_jobs=first.get(queue.name, []),
         )
         for queue in state.config.queues

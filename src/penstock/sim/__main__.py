@@ -37,10 +37,19 @@ EXPECTED_PROBES = (
     "stopped_replica_failed",
     "stopped_node_lost",
     "stopped_drained",
+    "stopped_held",
+    "idle_made_room",
     "resumed_from_checkpoint",
     "suspended",
     "resumed_where_it_was",
     "freeze_refused",
+    "tenant_held",
+    "tenant_suspended",
+    "credit_expired",
+    "invoice_issued",
+    "credit_note_issued",
+    "use_given_back",
+    "money_reversed",
 )
 """Rare situations that a big run should reach; those it did not are named."""
 

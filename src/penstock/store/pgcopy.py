@@ -108,11 +108,19 @@ def postgres_restoring(url: str) -> Iterator[PostgresRestoring]:
     """
     with contextlib.closing(connect(url, statement_timeout_ms=0)) as connection:
         try:
+            if version_of(connection):
+                _refuse_log(connection, url)
+                prepare_schema(connection, url)  # an older one: it is brought up to date on another connection
             with connection.transaction():
                 prepare_schema(connection, url)
                 connection.execute("LOCK TABLE term, events, finished IN EXCLUSIVE MODE")
-                if (connection.execute(_OCCUPIED).fetchone() or (True,))[0]:
-                    raise NotEmpty(f"there is a log at {shown(url)}", hint="restore into another database")
+                _refuse_log(connection, url)
                 yield PostgresRestoring(connection)
         except psycopg.Error as error:
             raise translated(error) from error
+
+
+def _refuse_log(connection: Connection, url: str) -> None:
+    """Raises: NotEmpty when the tables hold a log."""
+    if (connection.execute(_OCCUPIED).fetchone() or (True,))[0]:
+        raise NotEmpty(f"there is a log at {shown(url)}", hint="restore into another database")

@@ -69,10 +69,12 @@ class PostgresSeat:
             return True
         try:
             return self._take()
-        except psycopg.Error as error:
+        except (StoreError, psycopg.Error) as error:
             self._lose()
             self._not_before_s = time.monotonic() + RETURN_S
-            raise translated(error) from error
+            if isinstance(error, psycopg.Error):
+                raise translated(error) from error
+            raise
 
     def _take(self) -> bool:
         connection = self._connected()

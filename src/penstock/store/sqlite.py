@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from penstock.core.errors import StaleEpoch, StoreError, StoreFull
 from penstock.core.model.events import Record
@@ -39,6 +40,7 @@ class SqliteStore:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
         sync_folder(folder.parent)
         self._folder = folder
         self._path = folder / "log.sqlite"
@@ -163,6 +165,13 @@ class SqliteStore:
 
     # Reads, from any thread.
 
+    def _fetch(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows. Raises: StoreError."""
+        try:
+            return self._reader().execute(query, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"the event log could not be read: {error}") from error
+
     def _reader(self) -> sqlite3.Connection:
         reader: sqlite3.Connection | None = getattr(self._readers, "connection", None)
         if reader is None:
@@ -172,19 +181,19 @@ class SqliteStore:
 
     def records(self, after: int, limit: int) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
-        return [EventRow(*row).record() for row in self._reader().execute(query, (after, limit))]
+        return [EventRow(*row).record() for row in self._fetch(query, (after, limit))]
 
     def records_of_job(self, job_id: JobId) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE job = ? ORDER BY seq"
-        return [EventRow(*row).record() for row in self._reader().execute(query, (job_id,))]
+        return [EventRow(*row).record() for row in self._fetch(query, (job_id,))]
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None:
-        row = self._reader().execute("SELECT body FROM finished WHERE id = ?", (job_id,)).fetchone()
-        return decode_finished(row[0]) if row else None
+        rows = self._fetch("SELECT body FROM finished WHERE id = ?", (job_id,))
+        return decode_finished(rows[0][0]) if rows else None
 
     def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]:
         query = "SELECT body FROM finished WHERE id < ? ORDER BY id DESC LIMIT ?"
-        rows = self._reader().execute(query, (before if before is not None else 2**62, limit))
+        rows = self._fetch(query, (before if before is not None else 2**62, limit))
         return [decode_finished(row[0]) for row in rows]
 
     # What was worked out of the log: a connection of its own, for any thread may come.
@@ -201,8 +210,8 @@ class SqliteStore:
             raise _translated(error) from error
 
     def projection(self, name: str) -> tuple[int, bytes] | None:
-        row = self._reader().execute("SELECT seq, body FROM projections WHERE name = ?", (name,)).fetchone()
-        return (row[0], row[1]) if row else None
+        rows = self._fetch("SELECT seq, body FROM projections WHERE name = ?", (name,))
+        return (rows[0][0], rows[0][1]) if rows else None
 
     # Snapshots: files, so that writing one never holds up the log.
 
@@ -227,7 +236,7 @@ class SqliteStore:
             old.unlink(missing_ok=True)
 
     def _newest_snapshot(self) -> Image | None:
-        last = self._writer.execute("SELECT max(seq) FROM events").fetchone()[0] or 0
+        last = self._fetch("SELECT max(seq) FROM events")[0][0] or 0
         return newest_snapshot(self._folder / "snapshots", last)
 
 

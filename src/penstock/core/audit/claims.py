@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from penstock.core.amounts import exact_duration, format_milli, format_resource
+from penstock.core.amounts import exact_duration, format_milli, format_resource, resource_text
 from penstock.core.audit.types import Check
 from penstock.core.counting import whole_total
 from penstock.core.elastic.told import RULES, utilisation_of
+from penstock.core.idleness import idle_for_ms, idle_of, makes_room
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
@@ -56,6 +57,9 @@ def claim_checks(
             yield from case.guarantees()
         case "reclaim":
             yield from case.reclaim()
+        case "held_idle":
+            yield Check("held_idle", *case.held_idle())
+            yield from case.guarantees()
         case "less_service":
             yield Check("less_service", *case.less_service())
         case "elsewhere":
@@ -151,7 +155,8 @@ class _Case:
                     had, takes, promised = (
                         format_resource(name, n) for n in (branch.used[column], held[column], amount)
                     )
-                    text = f"queue {branch.name} held {name} {had}, {promised} guaranteed; this job has {takes} of them"
+                    text = f"queue {branch.name} held {resource_text(name)} {had}, {promised} guaranteed; "
+                    text += f"this job has {takes} of them"
                     yield Check("guarantee", self._same or branch.used[column] - held[column] >= amount, text)
 
     def reclaim(self) -> Iterator[Check]:
@@ -176,6 +181,16 @@ class _Case:
             f"it has attained {exact_duration(own)} of device time, job {self.beneficiary.id} {exact_duration(other)}"
         )
         return own > other, text
+
+    def held_idle(self) -> Answer:
+        idle, rules = idle_of(self.victim, self.now_ms), self.snapshot.config.idle_rules
+        own, other = self.victim.spec.priority, self.beneficiary.spec.priority
+        if idle is None or not makes_room(self.victim, rules, self.now_ms):
+            return False, "it was not said to be idle, or its queue lets idle ones stay"
+        lasted = format_duration(idle_for_ms(self.victim, idle, self.now_ms))
+        after = exact_duration(rules[self.victim.spec.queue].after_ms)
+        text = f"it had been idle for {lasted}, {after} are allowed: it {idle.text}; its priority {own} is "
+        return own <= other, text + f"{'not ' if own <= other else ''}above {other} of job {self.beneficiary.id}"
 
     def resized(self) -> Answer:
         attempt = self.victim.attempt

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from penstock.core.amounts import format_resource
+from penstock.core.amounts import format_resource, resource_text
 from penstock.core.audit.types import Check, NodeScore
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId
@@ -57,7 +57,8 @@ def _maxima(event: ev.AttemptAllocated, plan: Plan, state: State) -> Iterator[Ch
             name = tree.resources[column]
             used, most = (format_resource(name, amount) for amount in (queue.used[column], limit))
             within = queue.used[column] <= limit
-            yield Check("maximum", within, f"{holder_text(queue.name)}: {name} {used} of at most {most} used, with it")
+            text = f"{holder_text(queue.name)}: {resource_text(name)} {used} of at most {most} used, with it"
+            yield Check("maximum", within, text)
 
 
 def _passed(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> Iterator[Check]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from penstock.core.amounts import format_milli, format_resource
+from penstock.core.amounts import format_milli, format_resource, resource_text
 from penstock.core.backfill import held_places
 from penstock.core.counting import whole_total
 from penstock.core.explain.limits import blocks, is_maximum
@@ -38,7 +38,8 @@ def quota(search: Search) -> Edits:
     path = ", ".join(f"{_path(b.queue)}.max.{b.resource}" for b in found)
     old = ", ".join(format_resource(b.resource, b.limit) for b in found)
     new = ", ".join(format_resource(b.resource, b.limit + b.short) for b in found)
-    parts = (f"of {holder_text(b.queue)} by {format_resource(b.resource, b.short)} {b.resource}" for b in found)
+    more = ((b, format_resource(b.resource, b.short)) for b in found)
+    parts = (f"of {holder_text(b.queue)} by {short} {resource_text(b.resource)}" for b, short in more)
     yield cluster(path, old, new, f"raise the maximum {' and '.join(parts)}")
 
 

@@ -1,13 +1,25 @@
 """Constraints that numbers in the configuration set: quotas at every level, the pool's reserve, admission in turns."""
 
 from collections.abc import Iterator
+from itertools import islice
 
-from penstock.core.amounts import format_milli, format_resource
+from penstock.core.amounts import format_milli, format_resource, resource_text
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.types import Constraint
+from penstock.core.model.cluster import split_resource
+from penstock.core.model.ids import JobId
 from penstock.core.order.tree import QuotaBlock, holder_text
+from penstock.core.stuck import listed
 
-UNITS = {"devices": "device_milli", "cpus": "cpu_milli", "memory": "memory_bytes", "jobs": "jobs"}
+UNITS = {
+    "devices": "device_milli",
+    "cpus": "cpu_milli",
+    "memory": "memory_bytes",
+    "storage": "storage_bytes",
+    "jobs": "jobs",
+}
+RUNNING_SEEN_MAX = 512
+"""Running jobs that are looked at one by one."""
 _DEVICES = 0
 
 
@@ -27,6 +39,7 @@ def limits(scene: Scene) -> Iterator[Constraint]:
         text += f"{format_milli(free)} free; this one takes {format_milli(scene.gang.device_milli)}: "
         text += f"short by {format_milli(short)}"
         yield Constraint("reserve", text, short, "device_milli", scene.pool.name)
+    yield from _virtualization(scene)
     yield from _admission(scene)
 
 
@@ -43,19 +56,43 @@ def blocks(scene: Scene) -> list[QuotaBlock]:
 def quota_constraint(scene: Scene, block: QuotaBlock) -> Constraint:
     """Return a maximum in the way in words: a limit of the queue, or what siblings keep to themselves."""
     used, limit, short = (format_resource(block.resource, n) for n in (block.used, block.limit, block.short))
-    unit = UNITS.get(block.resource, "device_milli")
-    name = block.resource
+    unit = UNITS.get(split_resource(block.resource)[1], "device_milli")
+    name = resource_text(block.resource)
     if is_maximum(scene, block):
-        text = f"{holder_text(block.queue)}: {name} {used} of {limit} used, short by {short}"
+        text = f"{holder_text(block.queue)}: {name} {used} of {limit} used, short by {short}{_by_whom(scene, block)}"
         return Constraint("quota", text, block.short, unit, block.queue)
     text = f"queue {block.queue}: {name} {used} of {limit} used or kept by queues that do not lend them, "
     return Constraint("not_lent", text + f"short by {short}", block.short, unit, block.queue)
+
+
+def _by_whom(scene: Scene, block: QuotaBlock) -> str:
+    """Return which running jobs use what is short, those with the most first; nothing where none does."""
+    tree, running = scene.tree, scene.snapshot.running
+    holder, column = tree.named(block.queue), tree.resources.index(block.resource)
+    found: list[tuple[int, JobId]] = []
+    for job in islice(running.values(), RUNNING_SEEN_MAX):
+        branch = tree.branches.get(job.spec.queue)
+        part = tree.part(branch, job.spec.tenant) if branch is not None else None
+        if part is not None and (part.cap is holder or any(at is holder for at in part.path())):
+            amount = scene.held(job)[column]
+            found += [(-amount, job.id)] if amount else []
+    said = "in use, among others, by job" if len(running) > RUNNING_SEEN_MAX else "in use by job"
+    return f"; {said} {listed(job_id for _, job_id in sorted(found))}" if found else ""
 
 
 def is_maximum(scene: Scene, block: QuotaBlock) -> bool:
     """Return whether a block is a queue's or tenant's own maximum, which an operator can raise by name."""
     branch, column = scene.tree.named(block.queue), scene.tree.resources.index(block.resource)
     return dict(branch.limits).get(column) == block.limit and branch.used[column] == block.used
+
+
+def _virtualization(scene: Scene) -> Iterator[Constraint]:
+    """Yield that the pool gives out no such parts of devices as the job asks for."""
+    strategy = scene.config.virtualization.get(scene.gang.pool, "any")
+    asks = (scene.gang.each.devices, *(group.each.devices for group in scene.gang.others))
+    if any(ask is not None and not ask.given_by(strategy) for ask in asks):
+        text = f"pool {scene.gang.pool} does not give out such parts of devices: its virtualization is {strategy}"
+        yield Constraint("virtualization", text, where=scene.gang.pool)
 
 
 def _admission(scene: Scene) -> Iterator[Constraint]:

@@ -8,6 +8,7 @@ from penstock.core.amounts import exact_duration
 from penstock.core.backfill import held_places
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.types import Constraint
+from penstock.core.idleness import makes_room
 from penstock.core.model.jobs import Job
 from penstock.core.order.tree import Branch
 from penstock.core.room.lawful import Claimant
@@ -50,7 +51,12 @@ def may_ask_others(scene: Scene) -> bool:
     assert scene.leaf is not None, "nothing is looked for when the queue is not in the tree"
     claimant = Claimant(scene.job, scene.key, scene.leaf, scene.demand, scene.tree)
     lower = any(pool == scene.gang.pool and p < scene.spec.priority for pool, p in scene.snapshot.evictable)
-    return claimant.may_preempt and (lower or claimant.may_reclaim or scene.leaf.policy == "least_attained")
+    least = scene.leaf.policy == "least_attained"
+    return claimant.may_preempt and (lower or claimant.may_reclaim or least or _some_idle(scene))
+
+
+def _some_idle(scene: Scene) -> bool:
+    return bool(scene.config.idle_rules) and bool(scene.snapshot.idle)
 
 
 def _candidates(scene: Scene, claimant: Claimant) -> _Candidates:
@@ -65,7 +71,8 @@ def _candidates(scene: Scene, claimant: Claimant) -> _Candidates:
         if job.attempt is None or job.attempt.stop is not None:
             continue
         part = scene.tree.part(branch, job.spec.tenant)
-        if claimant.rule_for(job, part, scene.held(job), scene.settings, scene.now_ms) is None:
+        idle = makes_room(job, scene.config.idle_rules, scene.now_ms) and claimant.may_take_idle(job.spec.priority)
+        if not idle and claimant.rule_for(job, part, scene.held(job), scene.settings, scene.now_ms) is None:
             continue
         left_ms = _guaranteed_left_ms(scene, job)
         if left_ms > 0:

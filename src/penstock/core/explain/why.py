@@ -16,11 +16,12 @@ from penstock.core.explain.shortage import shortages
 from penstock.core.explain.start import Estimator, start_bound
 from penstock.core.explain.types import Constraint, Explanation, Stop
 from penstock.core.extension import Policies
+from penstock.core.idleness import makes_room, said
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Attempt, Job, StopOrder
 from penstock.core.place.fit import REASON_TEXT, eligible
 from penstock.core.planner import Planner
-from penstock.core.snapshot import Snapshot, take_snapshot
+from penstock.core.snapshot import Snapshot, snapshot_beside
 from penstock.core.state import State
 from penstock.core.stuck import Idle
 from penstock.core.units import format_duration, format_size
@@ -57,7 +58,7 @@ def question_of(state: State, job: Job, now_ms: int) -> Question:
     depends_on = (state.jobs.get(i) for i in job.unmet)
     states = {d.id: d.state for d in depends_on if d is not None}
     awaited = frozenset(i for i, waiting in list(state.derived.dependants.items()) if waiting)
-    return Question(job, take_snapshot(state), states, awaited, now_ms)
+    return Question(job, snapshot_beside(state), states, awaited, now_ms)
 
 
 class Explainer:
@@ -211,6 +212,7 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     if attempt.stop is None:
         kept = why_not_larger(job, snapshot.config.settings, now_ms)
         text = f"attempt {attempt.number} is {job.state} on {where}" + (f"; {kept}" if kept else "")
+        text += _idle(job, snapshot, now_ms)
         return Explanation(job.id, job.state, job.state, text)
     stop = attempt.stop
     left_ms = max(0, stop.requested_ms + stop.grace_ms - now_ms)
@@ -218,6 +220,13 @@ def _not_waiting(job: Job, snapshot: Snapshot, now_ms: int) -> Explanation:
     text = f"attempt {attempt.number} on {where} is being stopped: {_why_stopped(stop)}"
     blockers = () if stop.beneficiary is None else (stop.beneficiary,)
     return Explanation(job.id, job.state, stop.reason, text, blockers=blockers, stop=told)
+
+
+def _idle(job: Job, snapshot: Snapshot, now_ms: int) -> str:
+    found = said(job, now_ms)
+    if found and makes_room(job, snapshot.config.idle_rules, now_ms):
+        found += "; it saves and leaves as soon as a job waits that is not below it and fits there"
+    return f"; {found}" if found else ""
 
 
 def _suspended(job: Job, attempt: Attempt, snapshot: Snapshot, now_ms: int) -> Explanation:

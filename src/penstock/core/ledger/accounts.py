@@ -8,10 +8,10 @@ together are zero after each event.
 
 Use is paid from credit when it is posted, which happens at least daily and when a credit expires: the credits that are
 good by then, those that expire first first. What credit did not cover waits for the invoice; credit that came since
-then covers it there.
+then covers it there. What is given back goes back to the credits that paid (`lots.py`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -19,16 +19,19 @@ from msgspec.structs import replace
 
 from penstock.core.amounts import format_time
 from penstock.core.errors import BrokenInvariant
+from penstock.core.faults import planted
+from penstock.core.ledger.lots import added, at_close, given_back, settled_by, spend, summed, taken, total, undone
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import (
     DAYS_KEPT,
     REFERENCES_KEPT,
+    SETTLED_KEPT,
     Account,
+    CreditPart,
     Hold,
     InvoiceHead,
-    Lot,
-    Month,
     Noted,
+    Settled,
     Spent,
 )
 from penstock.core.model.ids import TenantName
@@ -40,6 +43,7 @@ MoneyEvent = (
     | ev.UsagePosted
     | ev.InvoiceIssued
     | ev.InvoicePaid
+    | ev.MoneyReversed
     | ev.TenantHeld
     | ev.TenantReleased
     | ev.SpendingNoted
@@ -105,6 +109,9 @@ class Accounts:
         elif isinstance(event, ev.InvoicePaid):
             head = self.invoices[event.number]
             self.invoices[event.number] = replace(head, paid=head.paid + event.amount)
+        elif isinstance(event, ev.MoneyReversed) and event.number:
+            head = self.invoices[event.number]
+            self.invoices[event.number] = replace(head, paid=head.paid - event.amount)
         elif isinstance(event, ev.TenantHeld | ev.TenantReleased):
             self._held = {t: one.hold for t, one in self.of.items() if one.hold}
 
@@ -130,7 +137,8 @@ class Accounts:
 
     def next_number(self, kind: str, prefix: str) -> str:
         """Return the next number of invoices or credit notes: counted, never taken from a clock."""
-        return f"{prefix}{sum(head.kind == kind for head in self.invoices.values()) + 1:06d}"
+        both = planted("numbers_with_gaps")
+        return f"{prefix}{sum(both or head.kind == kind for head in self.invoices.values()) + 1:06d}"
 
 
 def tenant_of(event: MoneyEvent) -> TenantName:
@@ -150,10 +158,12 @@ def moved(account: Account, event: MoneyEvent, time_ms: int) -> tuple[Account, E
         case ev.UsagePosted():
             return _posted(account, event)
         case ev.InvoiceIssued():
-            return _invoiced(account, event.invoice)
+            return _invoiced(account, event)
         case ev.InvoicePaid():
             paid = _with(_owing(account, event.number, -event.amount), event.reference, event.amount)
             return paid, (Posting("cash", event.amount), Posting(f"owed:{account.tenant}", -event.amount))
+        case ev.MoneyReversed():
+            return _reversed(account, event)
         case ev.TenantHeld():
             return replace(account, hold=Hold(event.reason, event.text, event.suspend, time_ms)), ()
         case ev.TenantReleased():
@@ -181,15 +191,11 @@ def _owing(account: Account, number: str, more: int) -> Account:
 
 
 def _credited(account: Account, event: ev.CreditAdded, time_ms: int) -> tuple[Account, Entry]:
-    lot = Lot(event.reference, event.amount, event.kind, event.expires_ms, time_ms)
+    part = CreditPart(event.reference, event.amount, event.kind, event.expires_ms, time_ms)
     source = "cash" if event.kind == "payment" else "grants"
-    credited = _with(replace(account, lots=_sorted((*account.lots, lot))), event.reference, event.amount)
+    credited = _with(added(account, [part]), event.reference, event.amount)
     credited = replace(credited, added=credited.credit)
     return credited, (Posting(source, event.amount), Posting(f"credit:{account.tenant}", -event.amount))
-
-
-def _sorted(lots: tuple[Lot, ...]) -> tuple[Lot, ...]:
-    return tuple(sorted(lots, key=lambda lot: lot.expires_ms or 2**62))
 
 
 def _expired(account: Account, event: ev.CreditExpired) -> tuple[Account, Entry]:
@@ -205,11 +211,13 @@ def _expired(account: Account, event: ev.CreditExpired) -> tuple[Account, Entry]
 def _posted(account: Account, event: ev.UsagePosted) -> tuple[Account, Entry]:
     if event.until_ms <= account.posted_ms or event.month_ms < account.invoiced_ms:
         raise BrokenInvariant(f"{account.tenant}: use up to {event.until_ms} is posted already")
-    lots, paid = spend(account.lots, max(0, event.amount), event.until_ms)
+    lots, parts = spend(account.lots, max(0, event.amount), event.until_ms)
+    month = account.month(event.month_ms)
+    left, back = undone(summed((*month.paid, *parts)), event.back)
+    paid = total(parts) - total(back)
     names = f"credit:{account.tenant}", f"unbilled:{account.tenant}"
     entry = Posting(names[0], paid), Posting(names[1], event.amount - paid), Posting("income", -event.amount)
-    month = account.month(event.month_ms)
-    month = replace(month, posted=month.posted + event.amount, from_credit=month.from_credit + paid)
+    month = replace(month, posted=month.posted + event.amount, from_credit=month.from_credit + paid, paid=left)
     before = (one for one in account.months if one.begin_ms < event.month_ms and (one.posted or one.from_credit))
     changed = replace(
         account,
@@ -218,64 +226,79 @@ def _posted(account: Account, event: ev.UsagePosted) -> tuple[Account, Entry]:
         posted_ms=event.until_ms,
         days=(*account.days, Spent(event.until_ms, event.amount))[-DAYS_KEPT:],
     )
-    return changed, _moving(entry)
+    return added(changed, back), _moving(entry)
 
 
-def spend(lots: tuple[Lot, ...], amount: int, at_ms: int) -> tuple[tuple[Lot, ...], int]:
-    """Return what is left of credits after paying `amount` from those that are good at `at_ms`, and what they paid.
-
-    One that expires at that very moment is still good for what was used before; one that came later is not.
-    """
-    kept, paid = [], 0
-    for lot in lots:
-        good = lot.added_ms <= at_ms and (not lot.expires_ms or lot.expires_ms >= at_ms)
-        take = min(lot.left, amount - paid) if good else 0
-        paid += take
-        if lot.left > take or lot.expires_ms:  # what has a time leaves with it, by an event
-            kept.append(replace(lot, left=lot.left - take) if take else lot)
-    return tuple(kept), paid
-
-
-def settled(account: Account, month: Month, until_ms: int) -> tuple[tuple[Lot, ...], int]:
-    """Return what the invoice of a month leaves of the credits, and how much of it they pay at last."""
-    return spend(account.lots, max(0, month.posted - month.from_credit), until_ms)
-
-
-def _invoiced(account: Account, issued: Invoice) -> tuple[Account, Entry]:
-    if issued.kind == "credit_note":
-        return _corrected(account, issued)
-    month, tenant = account.month(issued.from_ms), account.tenant
-    lots, paid = settled(account, month, issued.until_ms)
-    open_before = month.posted - month.from_credit
-    if issued.net != month.posted or issued.due != open_before - paid + issued.tax:
+def _invoiced(account: Account, event: ev.InvoiceIssued) -> tuple[Account, Entry]:
+    issued, tenant = event.invoice, account.tenant
+    if issued.kind == "credit_note" and issued.corrects:
+        return _corrected(account, event)
+    month = account.month(issued.from_ms)
+    note = issued.kind == "credit_note"  # more was given back in the month than used
+    paid = 0 if note else issued.from_credit + issued.granted - month.from_credit
+    lots, parts = at_close(account, month, paid, issued.until_ms)
+    covered = account.credit - replace(account, lots=lots).credit
+    if issued.net != month.posted or covered != paid or issued.due != _due_of(issued):
         raise BrokenInvariant(f"{issued.number} says {issued.net}, due {issued.due}; posted were {month.posted}")
     earlier = [one for one in account.months if one.begin_ms < month.begin_ms and (one.posted or one.from_credit)]
     if earlier or month not in account.months or issued.until_ms > account.posted_ms:
         raise BrokenInvariant(f"{issued.number}: months are invoiced in order, and once")
+    months = tuple(one for one in account.months if one.begin_ms > month.begin_ms)
+    changed = replace(account, lots=lots, months=months, invoiced_ms=issued.until_ms)
     back = max(0, -issued.due)
-    if back:
-        lots = (*lots, Lot(issued.number, back, "payment", added_ms=issued.until_ms))
-    entry = [Posting(f"credit:{tenant}", paid - back), Posting(f"unbilled:{tenant}", -open_before)]
+    grants = -issued.granted if note else 0
+    if note:
+        changed = _given_back(changed, account.settled, event, back, issued.until_ms)
+    else:
+        changed = added(changed, [CreditPart(issued.number, back, "payment", 0, issued.until_ms)] if back else ())
+        if total(parts, "grant") == issued.granted:  # former versions have grants in what is paid
+            settled = (*account.settled, settled_by(issued, parts))[-SETTLED_KEPT:]
+            changed = replace(changed, settled=settled)
+    entry = [Posting(f"credit:{tenant}", paid - back - grants)]
+    entry += [Posting(f"unbilled:{tenant}", month.from_credit - month.posted)]
     entry += [Posting(f"owed:{tenant}", issued.due + back), Posting("tax", -issued.tax)]
-    changed = replace(
-        account,
-        lots=lots,
-        months=tuple(one for one in account.months if one.begin_ms > month.begin_ms),
-        invoiced_ms=issued.until_ms,
-    )
     return _owing(changed, issued.number, issued.due + back), _moving(tuple(entry))
 
 
-def _corrected(account: Account, note: Invoice) -> tuple[Account, Entry]:
+def _due_of(issued: Invoice) -> int:
+    return issued.net - issued.granted + issued.tax - issued.from_credit
+
+
+def _corrected(account: Account, event: ev.InvoiceIssued) -> tuple[Account, Entry]:
     """What a credit note gives back is taken off what is owed on its invoice first; the rest is credit."""
+    note, tenant = event.invoice, account.tenant
     back = -note.total
     off = min(back, account.open_on(note.corrects))
-    entry = [Posting("income", -note.net), Posting("tax", -note.tax), Posting(f"owed:{account.tenant}", -off)]
-    lots = account.lots
-    if back > off:
-        entry.append(Posting(f"credit:{account.tenant}", off - back))
-        lots = _sorted((*lots, Lot(note.number, back - off, "payment", added_ms=note.issued_ms)))
-    return _owing(replace(account, lots=lots), note.corrects, -off), _moving(tuple(entry))
+    entry = [Posting("income", -note.net), Posting("tax", -note.tax), Posting(f"owed:{tenant}", -off)]
+    entry.append(Posting(f"credit:{tenant}", off - back + note.granted))
+    of_it = [one for one in account.settled if one.number == note.corrects]
+    changed = _given_back(account, of_it, event, back - off, note.issued_ms)
+    return _owing(changed, note.corrects, -off), _moving(tuple(entry))
+
+
+def _given_back(
+    account: Account, settled: Sequence[Settled], event: ev.InvoiceIssued, credit: int, at_ms: int
+) -> Account:
+    """Return the account with what a credit note gives back: to what paid before, and `credit` of it in money."""
+    note = event.invoice
+    found = given_back(settled, taxed=note.granted - note.net, granted=-note.granted, money=-note.total)
+    _, payments = undone(found.payments, event.back)
+    plain = CreditPart(note.number, credit - total(payments), "payment", 0, at_ms)
+    lost = CreditPart(note.number, -note.granted - total(found.grants), "grant", 0, at_ms)
+    changed = added(account, [part for part in (*found.grants, *payments, plain, lost) if part.amount])
+    newer = {one.number: one for one in found.settled}
+    return replace(changed, settled=tuple(newer.get(one.number, one) for one in account.settled))
+
+
+def _reversed(account: Account, event: ev.MoneyReversed) -> tuple[Account, Entry]:
+    if event.record in account.reversed:
+        raise BrokenInvariant(f"{account.tenant}: record {event.record} was reversed before")
+    account = replace(account, reversed=(*account.reversed, event.record)[-REFERENCES_KEPT:])
+    source = Posting("grants" if event.kind == "grant" else "cash", -event.amount)
+    if event.number:
+        return _owing(account, event.number, event.amount), (source, Posting(f"owed:{account.tenant}", event.amount))
+    part = CreditPart(event.reference, event.amount, event.kind, event.expires_ms, event.added_ms)
+    return taken(account, part), (source, Posting(f"credit:{account.tenant}", event.amount))
 
 
 def _moving(entry: Entry) -> Entry:
@@ -306,6 +329,8 @@ def entry_text(event: MoneyEvent) -> str:
             return event.invoice.number + (f" corrects {event.invoice.corrects}" if event.invoice.corrects else "")
         case ev.InvoicePaid():
             return f"payment {event.reference} for {event.number}"
+        case ev.MoneyReversed():
+            return f"record {event.record} reversed ({event.reference}): {event.reason}"
         case _:
             return ""
 

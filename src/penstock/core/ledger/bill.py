@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from penstock.core.ledger.pricing import Charge, micro_denominator
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
-from penstock.core.model.invoices import Line, LineKind
+from penstock.core.model.invoices import Invoice, Line, LineKind
 from penstock.core.model.prices import Billing, Resource
 
 LineKey = tuple[QueueName, UserName, JobId, str, LineKind, Resource, str, int, int, int]
@@ -63,7 +63,7 @@ def bill(tenant: TenantName, billing: Billing, charges: Iterable[Charge], from_m
         found[2] += one.parts
     keys = sorted(sums)
     parts = {key: micro_denominator(key[5]) * unit for key in keys}
-    amounts = _apportioned([Fraction(sums[key][2], parts[key]) for key in keys])
+    amounts = apportioned([Fraction(sums[key][2], parts[key]) for key in keys])
     lines = []
     for key, amount in zip(keys, amounts, strict=True):
         queue, user, job_id, name, kind, resource, model, micro, tier, factor = key
@@ -79,13 +79,28 @@ def _rates(line: Line) -> tuple[int, int, int]:
     return line.micro_per_hour, line.tier_milli, line.factor_milli
 
 
-def _apportioned(exact: Sequence[Fraction]) -> list[int]:
+def apportioned(exact: Sequence[Fraction]) -> list[int]:
     """Return whole numbers near `exact`, none of them off by one or more, that add up to its rounded sum."""
     whole = [value.numerator // value.denominator for value in exact]
     missing = half_up(sum(exact, Fraction(0))) - sum(whole)
     for index in sorted(range(len(exact)), key=lambda i: (whole[i] - exact[i], i))[:missing]:
         whole[index] += 1
     return whole
+
+
+def wrong_sum(invoice: Invoice) -> str:
+    """Return which sum of an invoice is wrong; empty: none. No such invoice is issued, and no paper made of one.
+
+    A credit note without lines (its reason says what it is for) has the net amount that it says.
+    """
+    taxed = invoice.net - invoice.granted
+    pairs = [
+        ("total", invoice.total, "net less grants, and tax,", taxed + invoice.tax),
+        ("due", invoice.due, "total less credit", invoice.total - invoice.from_credit),
+    ]
+    if invoice.lines or invoice.kind == "invoice":
+        pairs.insert(0, ("net", invoice.net, "its lines", sum(line.amount for line in invoice.lines)))
+    return next((f"{field} is {is_:,}, and {what} come to {be:,}" for field, is_, what, be in pairs if is_ != be), "")
 
 
 def half_up(value: Fraction) -> int:

@@ -3,7 +3,7 @@
 A forecast is a range: what was spent in the period, and the rest of it at the cost per day since yesterday began and of
 the last week, whichever is lower and higher. A day is unusual when it costs more than the tenant's own days by a robust
 z-score of 6 (median and median absolute deviation of the last four weeks; Iglewicz and Hoaglin 1993) and at least twice
-the median: a bound that hardly ever says anything by chance.
+the median: a bound that hardly ever says anything by chance. Hours are judged alike (`hours.py`).
 """
 
 from collections.abc import Mapping
@@ -15,20 +15,15 @@ import msgspec
 from penstock.core.amounts import format_time
 from penstock.core.ledger.accounts import MoneyEvent
 from penstock.core.ledger.bill import money
+from penstock.core.ledger.hours import LEAST, unusual, usual_hour
 from penstock.core.ledger.settlement import good
 from penstock.core.model.accounts import Account, Hold, Noted, SpendingKind
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import SpendingNoted, TenantHeld, TenantReleased
 from penstock.core.model.prices import AtZero, Billing, Budget
-from penstock.core.quotas import LEVELS
 
 HISTORY_DAYS = 28
 HISTORY_MIN_DAYS = 7
-MAD_FACTOR_MILLI = 1483
-"""A normal distribution's standard deviation over its median absolute deviation, in thousandths."""
-MEAN_FACTOR_MILLI = 1253
-"""The same over its mean absolute deviation."""
-Z_MIN = 6
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 LOW_PERCENT = 20
@@ -53,6 +48,12 @@ class Spending(msgspec.Struct, frozen=True):
     """Begin and end of the present month."""
     month_device_ms: int = 0
     """Device-milliseconds held in it."""
+    hour_ms: int = 0
+    """When the present hour began."""
+    hour_cost: int = 0
+    """Used in it so far."""
+    hours: tuple[int, ...] = ()
+    """What the hours before it cost, the latest first; none where the present one cannot be unusual anyway."""
 
 
 class BudgetView(msgspec.Struct, frozen=True):
@@ -92,6 +93,7 @@ def judge(account: Account, tenant: Tenant, billing: Billing, spending: Spending
     found += _hours_alert(account, tenant, spending)
     found += _balance_alert(account, tenant, billing, spending)
     found += _unusual(account, billing, spending)
+    found += _unusual_hour(account, billing, spending)
     hold = _hold(account, tenant, billing, spending, views)
     if hold is not None and (account.hold is None or _differs(account.hold, hold)):
         found.append(hold)
@@ -136,7 +138,7 @@ def _hours_alert(account: Account, tenant: Tenant, spending: Spending) -> list[M
     if not tenant.device_hours_max:
         return []
     percent = spending.month_device_ms * 100 // (tenant.device_hours_max * HOUR_MS)
-    reached = max((level for level in LEVELS if level <= percent), default=0)
+    reached = max((level for level in tenant.alerts if level <= percent), default=0)
     if not reached or _said(account, "quota", "device_hours", spending.month[0]) >= reached:
         return []
     text = f"{_hours_text(tenant, spending)} ({percent} %)"
@@ -150,7 +152,7 @@ def policy_of(tenant: Tenant, billing: Billing) -> AtZero:
 
 def left_of(account: Account, tenant: Tenant, spending: Spending) -> int:
     """Return how much the tenant may use before its credit and its credit limit are used up."""
-    expired = account.credit - good(account.lots, spending.now_ms)
+    expired = sum(lot.left for lot in account.lots) - good(account.lots, spending.now_ms)
     return account.balance - expired - spending.accrued + tenant.credit_limit
 
 
@@ -201,8 +203,7 @@ def _unusual(account: Account, billing: Billing, spending: Spending) -> list[Mon
     if len(past) < HISTORY_MIN_DAYS:
         return []
     today, usual = spent_since(account, spending, today_ms), median_high(past)
-    deviation = _deviation([abs(amount - usual) for amount in past])
-    if today < 2 * usual or today - usual <= Z_MIN * deviation or not today:
+    if not unusual(today, past):
         return []
     text = f"tenant {account.tenant} has used {money(today, billing.digits)} {billing.currency} today, usual are"
     text += f" {money(usual, billing.digits)} a day"
@@ -210,13 +211,20 @@ def _unusual(account: Account, billing: Billing, spending: Spending) -> list[Mon
     return [SpendingNoted(account.tenant, "unusual", "day", today_ms, percent, text)]
 
 
-def _deviation(distances: list[int]) -> int:
-    """Return how far days are from the usual, as a standard deviation.
-
-    Where most of them do not differ at all (who works on Mondays only) the median says nothing: then the mean does.
-    """
-    median = median_high(distances) * MAD_FACTOR_MILLI // 1000
-    return median or sum(distances) * MEAN_FACTOR_MILLI // (len(distances) * 1000)
+def _unusual_hour(account: Account, billing: Billing, spending: Spending) -> list[MoneyEvent]:
+    """Say that the present hour costs far more than usual, once a day."""
+    said = [n.period_ms for n in account.noted if (n.kind, n.name) == ("unusual", "hour")]
+    compared = usual_hour(spending.hours)
+    if compared is None or any(period_ms >= spending.day_begins[0] for period_ms in said):
+        return []
+    past, words = compared
+    cost, usual = spending.hour_cost, median_high(past)
+    if cost - usual < LEAST or not unusual(cost, past):
+        return []
+    text = f"tenant {account.tenant} has used {money(cost, billing.digits)} {billing.currency} in the hour since"
+    text += f" {format_time(spending.hour_ms)}, usual are {money(usual, billing.digits)} {words}"
+    percent = cost * 100 // usual if usual else 1000
+    return [SpendingNoted(account.tenant, "unusual", "hour", spending.hour_ms, percent, text)]
 
 
 def _between(account: Account, from_ms: int, until_ms: int) -> int:

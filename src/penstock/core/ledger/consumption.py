@@ -1,19 +1,18 @@
 """Usage by whom and for what: sessions cut to a span of time and summed, with what programs say they used of it.
 
 A pure fold of the log: recomputed, it is the same. Partial devices count as their part. What was *used* is known where
-programs report how long they wait for data: the rest of the time they computed. Where nothing is reported, nothing is
-said: `measured` tells how much of the held time is known about.
+programs report (`activity.py`): the time in which they did not wait for data, and did not hang. Where nothing is
+reported, nothing is said: `measured` tells how much of the held time is known about.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from penstock.core.ledger.activity import Activity
 from penstock.core.ledger.sessions import Session, SessionLog
 from penstock.core.model import events as ev
-from penstock.core.model.ids import AttemptNumber, JobId
 
 Dimension = Literal["tenant", "user", "queue", "pool", "job", "node"]
 DIMENSIONS: tuple[Dimension, ...] = ("tenant", "user", "queue", "pool", "job", "node")
@@ -35,7 +34,7 @@ class UsageRow(msgspec.Struct):
     measured_milli_ms: int = 0
     """Device time of which programs said how they used it."""
     used_milli_ms: int = 0
-    """Of that, the time in which they did not wait for data."""
+    """Of that, the time in which they did not wait for data, and did not hang."""
     jobs: int = 0
     attempts: int = 0
 
@@ -49,8 +48,7 @@ class Consumption:
     def __init__(self, by: Sequence[Dimension], from_ms: int, until_ms: int) -> None:
         self._by, self._from_ms, self._until_ms = tuple(by), from_ms, until_ms
         self._log = SessionLog()
-        self._waits: dict[tuple[JobId, AttemptNumber], list[tuple[int, int]]] = {}
-        """From when on an attempt waited for data for how much of its time (thousandths)."""
+        self._activity = Activity()
         self._rows: dict[tuple[object, ...], UsageRow] = {}
         self._counted: set[tuple[object, ...]] = set()
         """Attempts that last, and jobs that have not ended, as counted in a row."""
@@ -64,18 +62,15 @@ class Consumption:
         for record in records:
             for session in self._log.take(record):
                 self._sum(session)
-            event = record.event
-            if isinstance(event, ev.ProgressNoted):
-                noted = self._waits.setdefault((event.job_id, event.attempt), [])
-                noted.append((record.time_ms, event.gauges.data_wait_milli))
-            elif isinstance(event, ev.AttemptEnded):
-                self._waits.pop((event.job_id, event.attempt), None)
+            self._activity.take(record)
+            if isinstance(record.event, ev.AttemptEnded):
+                self._activity.forget((record.event.job_id, record.event.attempt))
 
     def rows(self) -> list[UsageRow]:
         """Return the sums, in the order of the dimensions. Call it once, at the end."""
         for session in self._log.open.values():
             self._sum(session)
-        return [self._rows[key] for key in sorted(self._rows, key=lambda key: tuple(map(_sortable, key)))]
+        return [self._rows[key] for key in sorted(self._rows, key=lambda key: tuple(map(sortable, key)))]
 
     def _sum(self, session: Session) -> None:
         start_ms = max(session.start_ms, self._from_ms)
@@ -110,17 +105,14 @@ class Consumption:
 
     def _used(self, session: Session, start_ms: int, end_ms: int) -> tuple[int, int]:
         """Return for how long is known how it was used, and for how long it was."""
-        noted = self._waits.get((session.job_id, session.attempt), ())
-        measured_ms = waited = 0
-        first = max(0, bisect_right(noted, start_ms, key=lambda entry: entry[0]) - 1)
-        for at in range(first, len(noted)):
-            begin_ms = max(start_ms, noted[at][0])
-            finish_ms = min(end_ms, noted[at + 1][0]) if at + 1 < len(noted) else end_ms
-            if begin_ms < finish_ms:
-                measured_ms += finish_ms - begin_ms
-                waited += (finish_ms - begin_ms) * noted[at][1]
-        return measured_ms, measured_ms - waited // 1000
+        measured_ms = idle = 0
+        for piece in self._activity.between((session.job_id, session.attempt), start_ms, end_ms):
+            length_ms = piece.until_ms - piece.from_ms
+            measured_ms += length_ms
+            idle += length_ms * piece.idle_milli
+        return measured_ms, measured_ms - idle // 1000
 
 
-def _sortable(value: object) -> tuple[int, str]:
+def sortable(value: object) -> tuple[int, str]:
+    """Return what a dimension's values are ordered by: jobs by their number, all others by name."""
     return (value, "") if isinstance(value, int) else (0, str(value))

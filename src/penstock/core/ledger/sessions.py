@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.errors import BrokenInvariant
+from penstock.core.faults import planted
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, PoolName, QueueName, Rank, TenantName, UserName
@@ -53,6 +54,10 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 500
     preemptible: bool = True
     labels: tuple[tuple[str, str], ...] = ()
+    devices: tuple[int, ...] = ()
+    """Their indexes on the node."""
+    suspended: bool = False
+    """It holds its memory alone."""
 
     def length_ms(self, until_ms: int) -> int:
         """Return how long it has lasted by `until_ms`."""
@@ -112,7 +117,7 @@ class SessionLog:
         return LogImage(
             self.seq,
             self.time_ms,
-            tuple(self.open.values()),
+            () if planted("running_use_forgotten") else tuple(self.open.values()),
             tuple((*key, *loss) for key, loss in self.losses.items()),
             tuple(replace(known) for known in self._jobs.values()),
             tuple(self._nodes.values()),
@@ -182,6 +187,7 @@ class SessionLog:
                 priority=spec.priority,
                 preemptible=spec.preemptible,
                 labels=spec.labels,
+                devices=place.devices,
             )
 
     def _amounts(self, each: ReplicaAsk, place: ReplicaPlace) -> Amounts:
@@ -208,7 +214,8 @@ class SessionLog:
             assert ask is not None, "it has an attempt"
             cpu_milli = ask.each_of(session.rank).host.cpu_milli if how == "resumed" else 0
             amounts = replace(session.amounts, cpu_milli=cpu_milli)
-            self.open[job_id, session.rank] = replace(session, amounts=amounts, start_ms=now_ms, end_ms=0, ended="")
+            begun = replace(session, amounts=amounts, start_ms=now_ms, end_ms=0, ended="", suspended=how == "suspended")
+            self.open[job_id, session.rank] = begun
         return done
 
 

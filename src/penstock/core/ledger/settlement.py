@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import msgspec
+from msgspec.structs import replace
 
-from penstock.core.ledger.accounts import MoneyEvent, moved, settled
+from penstock.core.ledger.accounts import MoneyEvent, moved
 from penstock.core.ledger.bill import Bill, bill, half_up
-from penstock.core.ledger.pricing import charges
+from penstock.core.ledger.lots import at_close, given_back, granted_of, total
+from penstock.core.ledger.pricing import Charge, charges
 from penstock.core.ledger.schedule import UTC, Zone
 from penstock.core.ledger.sessions import Losses, Session
 from penstock.core.model import events as ev
-from penstock.core.model.accounts import Account, Lot
+from penstock.core.model.accounts import Account, Lot, Settled
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.ids import AttemptNumber, JobId, Rank, TenantName
 from penstock.core.model.invoices import Invoice
@@ -62,11 +64,15 @@ def bill_for(tenant: TenantName, held: Held, billing: Billing, calendar: Calenda
         held: all that the tenant held since the month of `from_ms` began, and of what was lost since then.
         calendar: its months begin no later than any of these sessions.
     """
+    return bill(tenant, billing, charges_for(held, billing, calendar, from_ms, until_ms), from_ms, until_ms)
+
+
+def charges_for(held: Held, billing: Billing, calendar: Calendar, from_ms: int, until_ms: int) -> Iterator[Charge]:
+    """Yield the charges that such a bill sums up."""
     losses = held.losses if billing.refund_lost else {}
     since_ms = _reach(held, losses, calendar, from_ms)
     counted = list(_since(held.sessions, since_ms, billing.tariff.minimum_max_ms, until_ms))
-    found = charges(counted, billing.tariff, calendar.months, from_ms, until_ms, zone=calendar.zone, losses=losses)
-    return bill(tenant, billing, found, from_ms, until_ms)
+    return charges(counted, billing.tariff, calendar.months, from_ms, until_ms, zone=calendar.zone, losses=losses)
 
 
 def _reach(held: Held, losses: Losses, calendar: Calendar, from_ms: int) -> int:
@@ -101,17 +107,30 @@ def due_events(
         found.append(event)
         account, _ = moved(account, event, now_ms)
 
+    def lapse(until_ms: int) -> None:
+        for lot in account.lots:
+            if lot.expires_ms and lot.expires_ms <= until_ms:
+                write(ev.CreditExpired(account.tenant, lot.reference, lot.left))
+
+    lapse(account.posted_ms)  # what was given back to a credit whose time is over
     for border_ms in _borders(account, calendar, now_ms):
         month_ms = calendar.month_of(border_ms - 1)
         amount = bill_up(month_ms, border_ms).total - account.month(month_ms).posted
         if amount or border_ms in calendar.months:  # a month that came to nothing is over, too
-            write(ev.UsagePosted(account.tenant, month_ms, border_ms, amount))
-        for lot in account.lots:
-            if lot.expires_ms and lot.expires_ms <= border_ms:
-                write(ev.CreditExpired(account.tenant, lot.reference, lot.left))
+            write(_posting(account, month_ms, border_ms, amount))
+        lapse(border_ms)
         while billing.issue == "automatic" and (span := closed_month(account, calendar)) is not None:
-            write(ev.InvoiceIssued(invoice_of(account, tenant, billing, bill_up(*span), now_ms)))
+            write(closing(account, tenant, billing, bill_up(*span), now_ms))
+            lapse(border_ms)
     return found
+
+
+def _posting(account: Account, month_ms: int, until_ms: int, amount: int) -> ev.UsagePosted:
+    """Return the event that posts so much; where credits have paid more than the month comes to, they get it back."""
+    event = ev.UsagePosted(account.tenant, month_ms, until_ms, amount)
+    month = moved(account, event, until_ms)[0].month(month_ms)
+    over = total(month.paid) - max(0, month.posted)
+    return replace(event, back=over) if over > 0 else event
 
 
 def closed_month(account: Account, calendar: Calendar) -> tuple[int, int] | None:
@@ -132,18 +151,41 @@ def _borders(account: Account, calendar: Calendar, now_ms: int) -> list[int]:
     """Return up to when use is to be posted, step by step: ends of days, and of credits."""
     after_ms = max(account.posted_ms, calendar.days[0])
     days = {day for day in calendar.days if after_ms < day <= now_ms}
-    return sorted(days | {lot.expires_ms for lot in account.lots if 0 < lot.expires_ms <= now_ms})
+    return sorted(days | {lot.expires_ms for lot in account.lots if account.posted_ms < lot.expires_ms <= now_ms})
+
+
+def closing(account: Account, tenant: Tenant, billing: Billing, made: Bill, now_ms: int) -> ev.InvoiceIssued:
+    """Return what ends a month that was posted to its end: its invoice, or a credit note where more was given back
+    than used. Its number is given when it is issued."""
+    issued = invoice_of(account, tenant, billing, made, now_ms)
+    if issued.kind == "invoice":
+        return ev.InvoiceIssued(issued)
+    return ev.InvoiceIssued(issued, to_payments(account.settled, issued, -issued.total))
+
+
+def to_payments(settled: Sequence[Settled], note: Invoice, credit: int) -> int:
+    """Return how much of what a credit note gives back goes to payments that expire, if `credit` of it is credit."""
+    found = given_back(settled, taxed=note.granted - note.net, granted=-note.granted, money=-note.total)
+    return min(credit, total(found.payments))
 
 
 def invoice_of(account: Account, tenant: Tenant, billing: Billing, made: Bill, now_ms: int) -> Invoice:
-    """Return the invoice of a month that was posted to its end; its number is given when it is issued."""
+    """Return what ends a month that was posted to its end; its number is given when it is issued.
+
+    What grants paid is a discount and not taxed; what was paid in advance is a payment, and pays the tax, too.
+    """
     month = account.month(made.from_ms)
-    _, paid = settled(account, month, made.until_ms)
-    tax = half_up(Fraction(made.total * billing.tax_milli, 1000))
-    from_credit = month.from_credit + paid
+    note = made.total < 0 and not month.from_credit
+    unpaid = max(0, made.total - month.from_credit)
+    _, parts = at_close(account, month, unpaid, made.until_ms)
+    granted = -granted_of(account.settled, -made.total) if note else total(parts, "grant")
+    tax = tax_on(made.total - granted, billing.tax_milli)
+    _, parts = at_close(account, month, unpaid + max(0, tax), made.until_ms)
+    from_credit = 0 if note else month.from_credit + total(parts) - total(month.paid) - granted
+    gross = made.total - granted + tax
     return Invoice(
         number="",
-        kind="invoice",
+        kind="credit_note" if note else "invoice",
         tenant=account.tenant,
         issued_ms=now_ms,
         from_ms=made.from_ms,
@@ -154,14 +196,22 @@ def invoice_of(account: Account, tenant: Tenant, billing: Billing, made: Bill, n
         lines=made.summed().lines if len(made.lines) > LINES_MAX else made.lines,
         net=made.total,
         tax=tax,
-        total=made.total + tax,
+        total=gross,
         from_credit=from_credit,
-        due=made.total + tax - from_credit,
+        due=gross - from_credit,
         tax_name=billing.tax_name,
         tax_milli=billing.tax_milli,
         issuer=billing.issuer,
         customer=tenant.bill_to if tenant.bill_to.name else Party(tenant.description or tenant.name),
+        reason="more was given back than used" if note else "",
+        granted=granted,
     )
+
+
+def tax_on(amount: int, tax_milli: int) -> int:
+    """Return the tax on an amount, rounded half up; on what is given back the same, below zero."""
+    tax = half_up(Fraction(abs(amount) * tax_milli, 1000))
+    return tax if amount >= 0 else -tax
 
 
 def good(lots: Iterable[Lot], at_ms: int) -> int:

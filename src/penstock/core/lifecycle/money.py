@@ -1,14 +1,14 @@
 """Decisions about money: credits, payments, credit notes, what is due to be posted, and tenants that are held."""
 
-from fractions import Fraction
-
 import msgspec
 from msgspec.structs import replace
 
 from penstock.core.amounts import format_time
 from penstock.core.errors import Problem, nearest
+from penstock.core.faults import planted
 from penstock.core.ledger.accounts import MoneyEvent
-from penstock.core.ledger.bill import half_up, money
+from penstock.core.ledger.bill import money, wrong_sum
+from penstock.core.ledger.settlement import tax_on, to_payments
 from penstock.core.lifecycle.requests import Refusal
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.accounts import CreditKind
@@ -17,6 +17,7 @@ from penstock.core.model.events import (
     CreditAdded,
     InvoiceIssued,
     InvoicePaid,
+    MoneyReversed,
     TenantHeld,
 )
 from penstock.core.model.ids import TenantName, UserName
@@ -54,6 +55,16 @@ class CorrectInvoice(msgspec.Struct, frozen=True):
     net: int | None = None
 
 
+class ReverseEntry(msgspec.Struct, frozen=True):
+    """Take back what record `record` of the log says: a credit or a payment that was wrong, or did not come."""
+
+    record: int
+    time_ms: int
+    event: CreditAdded | InvoicePaid
+    reason: str
+    by: UserName
+
+
 class PostAccount(msgspec.Struct, frozen=True):
     """Write what is due into an account, worked out from it as it was after record `changed_seq`."""
 
@@ -62,7 +73,7 @@ class PostAccount(msgspec.Struct, frozen=True):
     events: tuple[MoneyEvent, ...]
 
 
-MoneyRequest = AddCredit | PayInvoice | CorrectInvoice | PostAccount
+MoneyRequest = AddCredit | PayInvoice | CorrectInvoice | ReverseEntry | PostAccount
 
 
 class MoneyDone(msgspec.Struct, frozen=True):
@@ -81,6 +92,8 @@ def decide(tx: Transaction, request: MoneyRequest) -> MoneyDone | Refusal:
             return _pay(tx, request)
         case CorrectInvoice():
             return _correct(tx, request)
+        case ReverseEntry():
+            return _reverse(tx, request)
         case PostAccount():
             return _post(tx, request)
 
@@ -173,61 +186,126 @@ def _correct(tx: Transaction, request: CorrectInvoice) -> MoneyDone | Refusal:
     wrong = _bad_text("reason", request.reason)
     if wrong is not None:
         return wrong
-    whole = request.net is None and not head.corrected
+    whole = request.net is None and not head.corrected_net
     left_net = wrong_one.net - head.corrected_net
     net = left_net if request.net is None else request.net
     if not 0 < net <= left_net:
         digits = wrong_one.digits
         text = f"amount is {money(net, digits)}, and {money(left_net, digits)} of {head.number} are not corrected yet"
         return _refused("too_much", "amount", text, net, status="conflict")
-    tax = _tax_of(wrong_one, head.corrected_net + net) - (head.corrected - head.corrected_net)
+    taxed = [min(part, wrong_one.net - wrong_one.granted) for part in (head.corrected_net, head.corrected_net + net)]
+    granted = net - (taxed[1] - taxed[0])
+    tax = _tax_of(wrong_one, taxed[1]) - (head.corrected - taxed[0])
     number = accounts.next_number("credit_note", tx.state.config.billing.credit_note_prefix)
     if number in accounts.invoices:
         return _taken("credit_note_prefix", number)
     lines = tuple(
         replace(line, quantity_ms=-line.quantity_ms, full=-line.full, amount=-line.amount) for line in wrong_one.lines
     )
-    tx.emit(
-        InvoiceIssued(
-            replace(
-                wrong_one,
-                number=number,
-                kind="credit_note",
-                issued_ms=tx.now_ms,
-                lines=lines if whole else (),
-                net=-net,
-                tax=-tax,
-                total=-net - tax,
-                from_credit=0,
-                due=-net - tax,
-                corrects=head.number,
-                reason=request.reason,
-                issued_by=request.by,
-            )
-        )
+    note = replace(
+        wrong_one,
+        number=number,
+        kind="credit_note",
+        issued_ms=tx.now_ms,
+        lines=lines if whole else (),
+        net=-net,
+        tax=-tax,
+        total=granted - net - tax,
+        from_credit=0,
+        due=granted - net - tax,
+        corrects=head.number,
+        reason=request.reason,
+        issued_by=request.by,
+        granted=-granted,
     )
+    account = accounts.account(head.tenant)
+    of_it = [one for one in account.settled if one.number == head.number]
+    credit = max(0, -note.total - account.open_on(head.number))
+    tx.emit(InvoiceIssued(note, to_payments(of_it, note, credit)))
     return MoneyDone(number)
 
 
-def _tax_of(invoice: Invoice, net: int) -> int:
-    """Return the tax on a part of an invoice; on all of it what the invoice says. So parts add up to it."""
-    return invoice.tax if net == invoice.net else half_up(Fraction(net * invoice.tax_milli, 1000))
+def _tax_of(invoice: Invoice, taxed: int) -> int:
+    """Return the tax on a part of what is taxed of an invoice; on all of it what it says. So parts add up to it."""
+    return invoice.tax if taxed == invoice.net - invoice.granted else tax_on(taxed, invoice.tax_milli)
+
+
+def _reverse(tx: Transaction, request: ReverseEntry) -> MoneyDone | Refusal:
+    """Take it back as a whole; of a grant what is left. What was spent of a payment leaves a balance below zero."""
+    event, record, account = request.event, request.record, tx.state.money.account(request.event.tenant)
+    wrong = _bad_text("reason", request.reason)
+    if wrong is not None:
+        return wrong
+    if record in account.reversed:
+        text = f"record {record} ({event.reference}) was reversed before"
+        return _refused("reversed_before", "record", text, record, status="conflict")
+    if isinstance(event, InvoicePaid):
+        tx.emit(_reversal(request, event.amount, number=event.number))
+        return MoneyDone(event.number)
+    if 0 < event.expires_ms <= tx.now_ms:
+        text = f"credit {event.reference} expired at {format_time(event.expires_ms)}"
+        return _refused("expired", "record", text, record, "nothing is left to take back", "conflict")
+    named = event.reference, event.kind, event.expires_ms, request.time_ms
+    lots = (lot for lot in account.lots if (lot.reference, lot.kind, lot.expires_ms, lot.added_ms) == named)
+    left = sum(lot.left for lot in lots)
+    if event.kind == "grant" and not left:
+        text = f"nothing is left of grant {event.reference}: what it has paid stays paid"
+        return _refused("spent", "record", text, record, status="conflict")
+    tx.emit(
+        _reversal(
+            request,
+            left if event.kind == "grant" else event.amount,
+            kind=event.kind,
+            expires_ms=event.expires_ms,
+            added_ms=request.time_ms,
+        )
+    )
+    return MoneyDone()
+
+
+def _reversal(
+    request: ReverseEntry,
+    amount: int,
+    *,
+    kind: CreditKind = "payment",
+    number: str = "",
+    expires_ms: int = 0,
+    added_ms: int = 0,
+) -> MoneyReversed:
+    event = request.event
+    return MoneyReversed(
+        event.tenant,
+        request.record,
+        event.reference,
+        amount,
+        kind,
+        number,
+        expires_ms,
+        added_ms,
+        request.by,
+        request.reason,
+    )
 
 
 def _post(tx: Transaction, request: PostAccount) -> MoneyDone | Refusal:
     """Write what was worked out, unless the account has changed since: then it is worked out anew."""
     accounts = tx.state.money
-    if accounts.account(request.tenant).changed_seq != request.changed_seq:
+    changed = accounts.account(request.tenant).changed_seq != request.changed_seq
+    if changed and not planted("account_posted_blindly"):
         return MoneyDone(repeated=True)
-    number = ""
+    billing, number = tx.state.config.billing, ""
+    for event in request.events:
+        if isinstance(event, InvoiceIssued) and (wrong := wrong_sum(event.invoice)):
+            return _refused("does_not_add_up", "events", f"invoice of {request.tenant}: {wrong}", "", status="conflict")
     for event in request.events:
         if isinstance(event, InvoiceIssued):
-            number = accounts.next_number("invoice", tx.state.config.billing.invoice_prefix)
+            kind, note = event.invoice.kind, event.invoice.kind == "credit_note"
+            number = accounts.next_number(kind, billing.credit_note_prefix if note else billing.invoice_prefix)
             if number in accounts.invoices:
-                return _taken("prefix", number)
-            event = InvoiceIssued(replace(event.invoice, number=number, issued_ms=tx.now_ms))
+                return _taken("credit_note_prefix" if note else "prefix", number)
+            event = replace(event, invoice=replace(event.invoice, number=number, issued_ms=tx.now_ms))
         tx.emit(event)
-        if isinstance(event, TenantHeld) and event.suspend:
+        if isinstance(event, TenantHeld) and event.suspend and not planted("held_tenant_goes_on"):
             _make_leave(tx, event.tenant)
     return MoneyDone(number)
 

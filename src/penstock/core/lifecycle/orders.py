@@ -18,6 +18,7 @@ from penstock.core.model.events import (
 from penstock.core.model.ids import Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica, StopReason
 from penstock.core.model.resources import ReplicaAsk
+from penstock.core.model.secrets import Secret
 from penstock.core.plan import Plan, Preemption, verify
 from penstock.core.state import State
 
@@ -46,6 +47,12 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     array_index: int = 0
     slots: tuple[int, ...] = ()
     """For a MIG profile: the memory slice at which its instance begins on each device."""
+    secrets: tuple[tuple[str, Secret], ...] = ()
+    """Variables and what they are to have: opened on the way to the node, and in `env` there."""
+    account: str = ""
+    """Whose programs they are on the machine; empty: the agent's."""
+    refused: str = ""
+    """Why it cannot run: the node says so instead of starting it."""
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
@@ -181,6 +188,9 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
     order = list(dict.fromkeys(r.place.node for r in attempt.replicas))
     same_node = [r.rank for r in attempt.replicas if r.place.node == replica.place.node]
     master = state.nodes[attempt.replicas[0].place.node].spec
+    found = {variable: state.secrets.of(spec.tenant, job.user, name) for variable, name in spec.secrets}
+    given = {variable: secret for variable, secret in found.items() if secret is not None}
+    missing = [name for variable, name in spec.secrets if variable not in given]
     return StartReplica(
         key=ReplicaKey(job.id, attempt.number, replica.rank),
         incarnation=replica.place.incarnation,
@@ -202,6 +212,9 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         array_id=job.array_id,
         array_index=job.array_index,
         slots=replica.place.slots,
+        secrets=tuple(given.items()),
+        account=job.account,
+        refused=f"there is no secret {', '.join(missing)} any more" if missing else "",
     )
 
 

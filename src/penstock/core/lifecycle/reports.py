@@ -13,6 +13,7 @@ from penstock.core.hang.types import Sight
 from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
 from penstock.core.lifecycle.health import checked, fault_of, strike
+from penstock.core.lifecycle.idling import note_idle
 from penstock.core.lifecycle.suspending import end_long_suspensions, on_frozen, stop_instead
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import NodeSpec
@@ -224,10 +225,11 @@ def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
 
 
 def on_time(tx: Transaction) -> None:
-    """End attempts over their time limit, suspensions and waits over their maximum; clear nodes in time."""
+    """End attempts over their time limit, suspensions and waits over their maximum; clear nodes; say who is idle."""
     state, now_ms = tx.state, tx.now_ms
     end_long_suspensions(tx)
     clear_overdue(tx)
+    note_idle(tx)
     for job_id in sorted(state.derived.time_limited):
         job = state.jobs[job_id]
         attempt, limit_ms = job.attempt, job.spec.time_limit_ms

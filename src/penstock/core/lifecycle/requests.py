@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from penstock.core.amounts import BYTES, resource_text
 from penstock.core.errors import Problem, nearest
+from penstock.core.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.ledger.past import past_problems
 from penstock.core.lifecycle.ending import dependency_met, finish, unmet_text
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.cluster import ClusterConfig, split_resource
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import (
     AttemptStopRequested,
@@ -24,7 +26,7 @@ from penstock.core.place.fit import REASON_TEXT
 from penstock.core.place.free import empty
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.index import FreeCluster
-from penstock.core.state import IDEMPOTENCY_KEPT_MS, State
+from penstock.core.state import State
 
 JOBS_PER_REQUEST_MAX = 100_000
 
@@ -45,6 +47,8 @@ class Submit(msgspec.Struct, frozen=True):
     user: UserName
     idempotency_key: str = ""
     digest: str = ""
+    account: str = ""
+    """As which the jobs run on the machines; empty: as that of the agents."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -97,6 +101,7 @@ def _submit_problems(state: State, request: Submit, finished: Mapping[JobId, Job
         if id(new.spec) not in checked:
             checked.add(id(new.spec))
             problems += spec_problems(state, new.spec, new.field, finished)
+            problems += _unknown_secrets(state, new, request.user)
     if total > JOBS_PER_REQUEST_MAX:
         text = f"one request may create {JOBS_PER_REQUEST_MAX} jobs, this one asks for {total}"
         problems.append(Problem("too_many_jobs", "jobs", text, str(total)))
@@ -132,6 +137,19 @@ def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[Job
     return problems
 
 
+def _unknown_secrets(state: State, new: NewJob, user: UserName) -> list[Problem]:
+    problems = []
+    prefix = f"{new.field}." if new.field else ""
+    for variable, name in new.spec.secrets:
+        if state.secrets.of(new.spec.tenant, user, name) is None:
+            text = f"there is no secret '{name}' of {user} or of tenant {new.spec.tenant}"
+            hint = nearest(name, state.secrets.names(new.spec.tenant, user))
+            if not hint.startswith("did you mean"):
+                hint = f"{hint}; " * bool(hint) + f"penstock secret set {name}"
+            problems.append(Problem("unknown_secret", f"{prefix}secrets.{variable}", text, name, hint))
+    return problems
+
+
 def unknown_job(field: str, job_id: JobId) -> Problem:
     """Return what is wrong with waiting for a job that does not exist."""
     text = f"job {job_id} does not exist, so nothing can wait for it"
@@ -150,7 +168,8 @@ def _over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
         found = found or block
     assert found is not None
     text = (
-        f"{holder_text(found.queue)} may hold {amount_text(found.resource, found.limit)} of {found.resource}, "
+        f"{holder_text(found.queue)} may hold {amount_text(found.resource, found.limit)} of "
+        f"{resource_text(found.resource)}, "
         f"this job asks for {amount_text(found.resource, found.asked)}: it could never start"
     )
     hint = "ask for less, or use another queue"
@@ -158,8 +177,9 @@ def _over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
 
 
 def amount_text(resource: str, amount: int) -> str:
-    """Return an amount of a resource as quotas name it, such as `2.5` devices or `512 GiB` of memory."""
-    if resource == "memory":
+    """Return an amount of a resource as quotas name it, such as `2.5` devices or `512 GiB` of memory or storage."""
+    _, resource = split_resource(resource)
+    if resource in BYTES:
         return f"{amount / 2**30:.4g} GiB"
     return str(amount) if resource == "jobs" else f"{amount / 1000:g}"
 
@@ -219,7 +239,8 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
             job_id = JobId(tx.state.next_job)
             key = request.idempotency_key if job_id == first else ""
             digest = request.digest if key else ""
-            tx.emit(JobSubmitted(job_id, spec, request.user, array_id, index, key, digest, total if key else 1))
+            batch = total if key else 1
+            tx.emit(JobSubmitted(job_id, spec, request.user, array_id, index, key, digest, batch, request.account))
             for dependency in spec.after:
                 ended = finished.get(dependency.job_id)
                 if ended is not None and not dependency_met(dependency.kind, ended):

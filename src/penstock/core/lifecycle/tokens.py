@@ -1,7 +1,8 @@
-"""Decisions about tokens: issued to declared users, for a while, and revoked."""
+"""Decisions about tokens: issued to declared users, for a while, and revoked, also with their users."""
 
 import msgspec
 
+from penstock.core.access import Scope
 from penstock.core.amounts import format_time
 from penstock.core.errors import Problem, nearest
 from penstock.core.lifecycle.requests import Refusal
@@ -18,6 +19,8 @@ class IssueToken(msgspec.Struct, frozen=True):
     """The token's secret is made, and its hash taken, by whoever asks."""
 
     token: Token
+    maker: Scope | None = None
+    """What the token may do that it is made with: the new one reaches no further. None: everything."""
 
 
 class RevokeToken(msgspec.Struct, frozen=True):
@@ -42,11 +45,32 @@ def decide(tx: Transaction, request: TokenRequest) -> TokenDone | Refusal:
         tx.emit(TokenRevoked(request.token_id, request.by))
         return TokenDone()
     token = msgspec.structs.replace(request.token, created_ms=tx.now_ms, note=request.token.note[:NOTE_MAX])
-    problem = _problem(tx, token)
+    problem = _problem(tx, token) or _beyond(request.maker, token)
     if problem is not None:
         return Refusal("invalid_input", (problem,))
+    if len(tx.state.tokens.by_hash) >= TOKENS_MAX:
+        tx.emit(TokenRevoked(_over(tx)[0].id, token.by))
     tx.emit(TokenIssued(token))
     return TokenDone()
+
+
+def _over(tx: Transaction) -> list[Token]:
+    """Return the tokens whose time is over, the longest first: they make room for new ones."""
+    known = (token for token in tx.state.tokens.by_hash.values() if 0 < token.expires_ms <= tx.now_ms)
+    return sorted(known, key=lambda token: (token.expires_ms, token.id))
+
+
+def _beyond(maker: Scope | None, token: Token) -> Problem | None:
+    field = maker.beyond(token) if maker is not None else ""
+    if maker is None or not field:
+        return None
+    most = {
+        "level": maker.level,
+        "tenants": ", ".join(sorted(maker.only)),
+        "expires": format_time(maker.expires_ms),
+    }[field]
+    text = f"{field} reaches further than that of the token it is made with: {most}"
+    return Problem("beyond_own_token", field, text, most, "use one that reaches so far, or that of the data folder")
 
 
 def _problem(tx: Transaction, token: Token) -> Problem | None:
@@ -64,7 +88,7 @@ def _problem(tx: Transaction, token: Token) -> Problem | None:
     if 0 < token.expires_ms <= tx.now_ms:
         text = f"expires is {format_time(token.expires_ms)}, expected a later time than now"
         return Problem("bad_value", "expires", text, str(token.expires_ms))
-    if len(tx.state.tokens.by_hash) >= TOKENS_MAX:
+    if len(tx.state.tokens.by_hash) >= TOKENS_MAX and not _over(tx):
         text = f"there are {TOKENS_MAX} tokens, and no more may be"
         return Problem("too_many_tokens", "user", text, token.user, "revoke those that nobody uses")
     return None

@@ -25,6 +25,8 @@ class User(msgspec.Struct, frozen=True, omit_defaults=True):
     disabled: bool = False
     """No token speaks for them."""
     description: str = ""
+    account: str = ""
+    """Of the machines, as which their jobs run where the server is root."""
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):

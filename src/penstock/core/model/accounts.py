@@ -11,6 +11,7 @@ CreditKind = Literal["payment", "grant"]
 SpendingKind = Literal["budget", "balance", "unusual", "quota"]
 DAYS_KEPT = 800
 REFERENCES_KEPT = 1_000
+SETTLED_KEPT = 120
 
 
 class Lot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,6 +24,16 @@ class Lot(msgspec.Struct, frozen=True, omit_defaults=True):
     """0: never."""
     added_ms: int = 0
     """What was used before is not paid from it, but by the invoice of its month."""
+
+
+class CreditPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part of one credit: what it paid, or gets back. All but `amount` names the credit."""
+
+    reference: str
+    amount: int
+    kind: CreditKind
+    expires_ms: int = 0
+    added_ms: int = 0
 
 
 class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,6 +53,25 @@ class Month(msgspec.Struct, frozen=True, omit_defaults=True):
     """What its use came to so far."""
     from_credit: int = 0
     """Of that, paid from credit."""
+    paid: tuple[CreditPart, ...] = ()
+    """By which credits."""
+
+    @property
+    def granted(self) -> int:
+        """Of what was paid from credit, from grants."""
+        return sum(part.amount for part in self.paid if part.kind == "grant")
+
+
+class Settled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What paid an invoice, less what was given back of it since."""
+
+    number: str
+    taxed: int
+    """Of its net amount, what no grant paid: there is tax on it."""
+    plain: int
+    """Of its total, what is not from credit that expires; that part is given back as credit that never does."""
+    parts: tuple[CreditPart, ...] = ()
+    """What grants paid, and payments that expire."""
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -85,10 +115,17 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
     noted: tuple[Noted, ...] = ()
     changed_seq: int = 0
     """The record that changed it last."""
+    debt: int = 0
+    """Was spent of payments that were reversed: what is paid next fills it first."""
+    settled: tuple[Settled, ...] = ()
+    """What paid the latest invoices, the last one last."""
+    reversed: tuple[int, ...] = ()
+    """Records whose credit or payment was reversed, the latest: none of them is twice."""
 
     @property
     def credit(self) -> int:
-        return sum(lot.left for lot in self.lots)
+        """What is left of credits; below zero where more was spent than there is after a payment was reversed."""
+        return sum(lot.left for lot in self.lots) - self.debt
 
     @property
     def owed(self) -> int:

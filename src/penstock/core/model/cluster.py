@@ -8,7 +8,7 @@ import msgspec
 from penstock.core.model.access import User
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
 from penstock.core.model.prices import AtZero, Billing, Budget, Party
-from penstock.core.model.resources import Device, Resources
+from penstock.core.model.resources import Device, Resources, Virtualization
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
 QueuePolicy = str
@@ -22,9 +22,12 @@ BackfillRule = Literal["easy", "conservative", "none", "strict"]
 first, `conservative`: nobody), start if they fit (`none`), or nothing (`strict`)."""
 Quota = tuple[tuple[str, int], ...]
 """Amounts by resource, sorted by name: `devices` and `devices:MODEL` (thousandths), `cpus` (thousandths), `memory`
-(bytes), `jobs` (running at once). A resource that is not named is not limited (in a maximum) or not promised (in a
-guarantee)."""
+and `storage` (bytes), `jobs` (running at once); each of them also of one pool alone, as `POOL/devices`. A resource that
+is not named is not limited (in a maximum) or not promised (in a guarantee)."""
+QUOTA_ALERTS = (80, 95, 100)
+"""Percentages of a maximum that are said, unless others are declared."""
 NodeState = Literal["joining", "ready", "lost"]
+ReclaimRule = Literal["never", "when_wanted"]
 
 ROOT_QUEUE = QueueName("root")
 DEFAULT_QUEUE = QueueName("default")
@@ -33,6 +36,13 @@ DEFAULT_TENANT = TenantName("default")
 CHECKED_BY = UserName("penstock")
 """Closes nodes for their failures, and opens them again."""
 STRIKES_KEPT = 32
+
+
+def split_resource(name: str) -> tuple[PoolName, str]:
+    """Return the pool that a quota is bound to, empty where it is of all pools, and its resource."""
+    pool, found, resource = name.partition("/")
+    bound = found and pool and ":" not in pool  # models may have a slash in their names, pools neither of the two
+    return (PoolName(pool), resource) if bound else (PoolName(""), name)
 
 
 class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,6 +103,7 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     """Part of the pool's devices (thousandths) that only preemptible jobs may use: room to grow and to react."""
     speeds: tuple[tuple[str, int, int], ...] = ()
     """Per device model its relative speed and its cost per hour (thousandths each), for jobs that accept several."""
+    virtualization: Virtualization = "any"
 
 
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,6 +119,17 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     at_zero: AtZero | None = None
     """What happens when its credit is used up; None: what is said for all."""
     bill_to: Party = Party()
+    alerts: tuple[int, ...] = QUOTA_ALERTS
+    """Percentages of its maxima and its device-hours that are said when they are reached, ascending."""
+
+
+class IdleRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What follows when an attempt holds its places and is idle (`core/idleness.py`)."""
+
+    after_ms: int
+    """After so long it is said, as an event in the log."""
+    reclaim: ReclaimRule = "never"
+    """Whether it then makes room, as soon as somebody waits who fits there."""
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -130,6 +152,10 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """Guaranteed run time of an attempt before it may be preempted; None takes the setting."""
     max_waiting: int = 200_000
     """Jobs that may wait here; a submit beyond it is refused."""
+    alerts: tuple[int, ...] = QUOTA_ALERTS
+    """Percentages of its maxima that are said when they are reached, ascending."""
+    idle: IdleRule | None = None
+    """What follows when its attempts are idle; None takes the rule of the queue above, if one there has one."""
 
 
 class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -223,6 +249,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     objective_fairness_milli: int = 200
     objective_energy_milli: int = 150
     objective_cost_milli: int = 100
+    job_account: str = ""
+    """Of the machines, as which jobs run whose user has no account of their own, where the server is root."""
     allow_waiting_for_nodes: bool = False
     """Accept requests that no present node could hold even when empty."""
 
@@ -246,5 +274,29 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return {user.name: user for user in self.users}
 
     @cached_property
+    def quota_pools(self) -> frozenset[PoolName]:
+        """Pools that some quota is bound to."""
+        quotas = [quota for queue in self.queues for quota in (queue.guaranteed, queue.max, queue.lend or ())]
+        quotas += [tenant.max for tenant in self.tenants]
+        return frozenset(split_resource(name)[0] for quota in quotas for name, _ in quota) - {""}
+
+    @cached_property
+    def virtualization(self) -> dict[PoolName, Virtualization]:
+        """Pools that do not give out every kind of part."""
+        return {pool.name: pool.virtualization for pool in self.pools if pool.virtualization != "any"}
+
+    @cached_property
     def queue_by_name(self) -> dict[QueueName, Queue]:
         return {queue.name: queue for queue in self.queues}
+
+    @cached_property
+    def idle_rules(self) -> dict[QueueName, IdleRule]:
+        """The rule of each queue that has one, its own or that of the nearest queue above it."""
+        found: dict[QueueName, IdleRule] = {}
+        for queue in self.queues:
+            at: Queue | None = queue
+            while at is not None and at.idle is None:
+                at = self.queue_by_name.get(at.parent)
+            if at is not None and at.idle is not None:
+                found[queue.name] = at.idle
+        return found

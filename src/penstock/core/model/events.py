@@ -7,18 +7,25 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.model.access import Token
-from penstock.core.model.accounts import CreditKind, SpendingKind
+from penstock.core.model.accessevents import SecretRemoved as SecretRemoved
+from penstock.core.model.accessevents import SecretSet as SecretSet
+from penstock.core.model.accessevents import TokenIssued as TokenIssued
+from penstock.core.model.accessevents import TokenRevoked as TokenRevoked
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
-from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, TenantName, UserName
-from penstock.core.model.invoices import Invoice
+from penstock.core.model.event import Event as Event
+from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
+from penstock.core.model.moneyevents import CreditAdded as CreditAdded
+from penstock.core.model.moneyevents import CreditExpired as CreditExpired
+from penstock.core.model.moneyevents import InvoiceIssued as InvoiceIssued
+from penstock.core.model.moneyevents import InvoicePaid as InvoicePaid
+from penstock.core.model.moneyevents import MoneyReversed as MoneyReversed
+from penstock.core.model.moneyevents import SpendingNoted as SpendingNoted
+from penstock.core.model.moneyevents import TenantHeld as TenantHeld
+from penstock.core.model.moneyevents import TenantReleased as TenantReleased
+from penstock.core.model.moneyevents import UsagePosted as UsagePosted
 from penstock.core.model.progress import Gauges
-
-
-class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
-    """Base of all events."""
 
 
 class LeaderElected(Event, tag=True, frozen=True, omit_defaults=True):
@@ -83,6 +90,8 @@ class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     """Digest of the request, to tell a repeated request from another one under the same key."""
     batch: int = 1
     """How many jobs, from this one on, the request created."""
+    account: str = ""
+    """Of the machines, as which its programs run; empty: as that of the agents."""
 
 
 class RunTimesPredicted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -229,6 +238,20 @@ class HangFound(Event, tag=True, frozen=True, omit_defaults=True):
     """Since its last step, when it was found."""
 
 
+class IdleNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """An attempt has been idle for as long as its queue allows. Said once, until it works again."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    cause: str
+    """`data`: it waits for data; `hang`: it makes no step."""
+    idle_ms: int
+    """For how long, when it was said."""
+    text: str = ""
+    reclaim: bool = False
+    """From now on it makes room for whoever waits and fits there."""
+
+
 class AttemptEnded(Event, tag=True, frozen=True, omit_defaults=True):
     job_id: JobId
     attempt: AttemptNumber
@@ -251,88 +274,15 @@ class JobFinished(Event, tag=True, frozen=True, omit_defaults=True):
     exit: ExitInfo | None = None
 
 
-class CreditAdded(Event, tag=True, frozen=True, omit_defaults=True):
-    """A tenant paid in advance, or was granted something. Money in the currency's smallest unit."""
+class QuotaNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """The use of a maximum of a queue (or `tenant:NAME`) has reached a percentage; amounts as quotas count them."""
 
-    tenant: TenantName
-    reference: str
-    """Names it among the tenant's credits: the same one comes only once."""
-    amount: int
-    kind: CreditKind
-    expires_ms: int = 0
-    by: UserName = UserName("")
-    note: str = ""
-
-
-class CreditExpired(Event, tag=True, frozen=True, omit_defaults=True):
-    """What was left of a credit when its time was over."""
-
-    tenant: TenantName
-    reference: str
-    amount: int
-
-
-class UsagePosted(Event, tag=True, frozen=True, omit_defaults=True):
-    """What a tenant's use came to since the last posting of this month, up to `until_ms`; negative: given back."""
-
-    tenant: TenantName
-    month_ms: int
-    """When the month of it began."""
-    until_ms: int
-    amount: int
-
-
-class InvoiceIssued(Event, tag=True, frozen=True, omit_defaults=True):
-    """An invoice or a credit note, as a whole: what is issued never changes again."""
-
-    invoice: Invoice
-
-
-class InvoicePaid(Event, tag=True, frozen=True, omit_defaults=True):
-    tenant: TenantName
-    number: str
-    reference: str
-    amount: int
-    by: UserName = UserName("")
-
-
-class TenantHeld(Event, tag=True, frozen=True, omit_defaults=True):
-    """Nothing of the tenant starts from here on: its credit or a hard budget is used up."""
-
-    tenant: TenantName
-    reason: str
-    """`balance`, or `budget:NAME`."""
-    text: str
-    suspend: bool = False
-    """What runs saves and leaves, too."""
-
-
-class TenantReleased(Event, tag=True, frozen=True, omit_defaults=True):
-    tenant: TenantName
-
-
-class SpendingNoted(Event, tag=True, frozen=True, omit_defaults=True):
-    """Somebody should know how much a tenant spends. Each is said once."""
-
-    tenant: TenantName
-    kind: SpendingKind
-    name: str
-    """Of the budget, or of the day."""
-    period_ms: int
-    """When the period began that this is about."""
+    holder: str
+    resource: str
     percent: int
+    used: int
+    limit: int
     text: str
-
-
-class TokenIssued(Event, tag=True, frozen=True, omit_defaults=True):
-    """A token that speaks for a user; its secret was shown once and is known to nobody here."""
-
-    token: Token
-
-
-class TokenRevoked(Event, tag=True, frozen=True, omit_defaults=True):
-    token_id: str
-    by: UserName = UserName("")
 
 
 AnyEvent = (
@@ -359,6 +309,7 @@ AnyEvent = (
     | JobResumed
     | ProgressNoted
     | HangFound
+    | IdleNoted
     | AttemptEnded
     | JobRequeued
     | JobFinished
@@ -367,11 +318,15 @@ AnyEvent = (
     | UsagePosted
     | InvoiceIssued
     | InvoicePaid
+    | MoneyReversed
     | TenantHeld
     | TenantReleased
     | SpendingNoted
+    | QuotaNoted
     | TokenIssued
     | TokenRevoked
+    | SecretSet
+    | SecretRemoved
 )
 
 

@@ -51,10 +51,11 @@ class Invoice(msgspec.Struct, frozen=True, omit_defaults=True):
     """They add up to `net`. A credit note may have none: `reason` says what it is for."""
     net: int
     tax: int
+    """On net - granted."""
     total: int
-    """net + tax."""
+    """net - granted + tax."""
     from_credit: int = 0
-    """Paid in advance, or granted."""
+    """Of the total, paid in advance."""
     due: int = 0
     """total - from_credit."""
     tax_name: str = ""
@@ -63,6 +64,10 @@ class Invoice(msgspec.Struct, frozen=True, omit_defaults=True):
     issuer: Party = Party()
     customer: Party = Party()
     corrects: str = ""
-    """Number of the invoice that a credit note corrects; its amounts are negative."""
+    """Number of the invoice that a credit note corrects; its amounts are negative. Empty on that of a month in which
+    more was given back than used."""
     reason: str = ""
     issued_by: UserName = UserName("")
+    granted: int = 0
+    """Of the net amount, paid from grants: a discount, and not taxed. (Invoices of former versions have it in
+    `from_credit`.)"""

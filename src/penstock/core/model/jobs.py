@@ -185,6 +185,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The owner lets its devices be shared with another job while both use them little."""
     lease: bool = False
     """It has no command of its own: it holds what it was given until its time is over, for interactive work."""
+    secrets: tuple[tuple[str, str], ...] = ()
+    """Environment variables whose values are secrets, and the names of these."""
 
 
 class RequestClass(msgspec.Struct, frozen=True):
@@ -353,6 +355,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     predicted_most_ms: int = 0
     """What an attempt hardly exceeds, from jobs like it; 0 when nothing is known."""
     failure: Failure | None = None
+    account: str = ""
+    """Of the machines, as which its programs run; empty: as that of the agents."""
 
     @property
     def placed(self) -> GangAsk:
@@ -375,6 +379,14 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
         attempt = self.attempt
         suspending = attempt is not None and attempt.stop is not None and attempt.stop.reason == "suspended"
         return self.ask.only_cpus() if suspending else self.ask
+
+    @property
+    def saves(self) -> bool:
+        """Whether it can go on elsewhere from where its attempt is: it has saved, or can be asked to."""
+        attempt = self.attempt
+        if attempt is None or not attempt.running_ms:
+            return False
+        return bool(self.spec.checkpoint.request_signal) or self.progress.checkpoint_ms >= attempt.running_ms
 
     @property
     def can_suspend(self) -> bool:

@@ -69,3 +69,9 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """What keeps it from its next step, as long as it does."""
     hang_ranks: tuple[Rank, ...] = ()
     """Those to blame."""
+    told_ms: int = 0
+    """When a note last said more than the one before; like `Mark.at_ms`."""
+    idle_since_ms: int = 0
+    """Since when the attempt that was noted has been idle, like `Mark.at_ms`; 0: it is not."""
+    idle_noted: bool = False
+    """That was said, and holds since (`IdleNoted`)."""

@@ -7,6 +7,10 @@ import msgspec
 WHOLE_DEVICE_MILLI = 1000
 MIG_COMPUTE_SLICES = 7
 
+Virtualization = Literal["any", "none", "time_slicing", "mps", "mig"]
+"""Which parts of devices a pool gives out: fractions and MIG instances, neither, fractions alone (shared in time, or
+through MPS where the node runs it), MIG instances alone. Whole devices always."""
+
 LinkKind = Literal["nvlink", "pcie", "numa", "node"]
 LINK_KINDS: tuple[LinkKind, ...] = ("nvlink", "pcie", "numa", "node")
 """From closest to farthest."""
@@ -126,6 +130,12 @@ class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
             slices = self.profile.split("g", 1)[0]
             return WHOLE_DEVICE_MILLI * int(slices) // MIG_COMPUTE_SLICES if slices.isdecimal() else WHOLE_DEVICE_MILLI
         return self.count * self.share_milli
+
+    def given_by(self, virtualization: Virtualization) -> bool:
+        """Return whether a pool gives such parts of devices out; whole ones always."""
+        if self.whole or virtualization == "any":
+            return True
+        return virtualization == "mig" if self.profile else virtualization in ("time_slicing", "mps")
 
     def memory_of(self, device: Device) -> int:
         """Return how much of `device`'s memory one fraction may use (bytes)."""

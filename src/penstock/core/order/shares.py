@@ -3,6 +3,9 @@
 from math import isqrt
 from typing import NamedTuple
 
+from penstock.core.model.cluster import split_resource
+from penstock.core.model.ids import PoolName
+
 _ONE_BITS = 40
 _ONE = 1 << _ONE_BITS
 """Fixed point: 1.0 of a decay factor."""
@@ -14,13 +17,16 @@ Models = tuple[tuple[str, int], ...]
 
 
 class Charge(NamedTuple):
-    """Amounts of each resource: devices and CPU in thousandths, memory in bytes, running jobs, devices by model."""
+    """Amounts: devices and CPU in thousandths, memory and storage in bytes, running jobs, devices by model."""
 
     device_milli: int = 0
     cpu_milli: int = 0
     memory_bytes: int = 0
     jobs: int = 0
     models: Models = ()
+    pools: "tuple[tuple[PoolName, Charge], ...]" = ()
+    """What of it is of which pool, ascending: of those alone that a quota is bound to."""
+    storage_bytes: int = 0
 
     def plus(self, other: "Charge", times: int = 1) -> "Charge":
         return Charge(
@@ -29,16 +35,25 @@ class Charge(NamedTuple):
             self.memory_bytes + times * other.memory_bytes,
             self.jobs + times * other.jobs,
             _merged(self.models, other.models, times) if other.models else self.models,
+            _merged_pools(self, other, times) if other.pools else self.pools,
+            self.storage_bytes + times * other.storage_bytes,
         )
+
+    def of_pool(self, pool: PoolName, bound: frozenset[PoolName]) -> "Charge":
+        """Return what counts for quotas of `pool` too, where it is one of those that quotas are bound to."""
+        return self._replace(pools=((pool, self),)) if pool in bound else self
 
     def negative(self) -> "Charge":
         return _NOTHING.plus(self, -1)
 
     def amount(self, resource: str) -> int:
         """Return the amount of a resource by the name that quotas use."""
+        pool, resource = split_resource(resource)
+        if pool:
+            return dict(self.pools).get(pool, _NOTHING).amount(resource)
         if resource.startswith("devices:"):
             return dict(self.models).get(resource[8:], 0)
-        fields = {"devices": 0, "cpus": 1, "memory": 2, "jobs": 3}
+        fields = {"devices": 0, "cpus": 1, "memory": 2, "jobs": 3, "storage": 6}
         found = self[fields[resource]]
         assert isinstance(found, int)
         return found
@@ -56,6 +71,13 @@ def _merged(models: Models, more: Models, times: int) -> Models:
     for model, milli in more:
         merged[model] = merged.get(model, 0) + times * milli
     return tuple(sorted((m, v) for m, v in merged.items() if v))
+
+
+def _merged_pools(charge: Charge, more: Charge, times: int) -> tuple[tuple[PoolName, Charge], ...]:
+    merged = dict(charge.pools)
+    for pool, part in more.pools:
+        merged[pool] = merged.get(pool, _NOTHING).plus(part, times)
+    return tuple(sorted((pool, part) for pool, part in merged.items() if part != _NOTHING))
 
 
 class Share(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota, Tenant
+from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota, Tenant, split_resource
 from penstock.core.model.ids import NodeName, QueueName, TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, RequestClass
 from penstock.core.order.policies import OrderKey
@@ -81,8 +81,14 @@ class QueueTree:
 
     def __init__(self, config: ClusterConfig) -> None:
         self.resources = _resources(config)
-        self.counts_models = len(self.resources) > len(_FIRST)
+        kinds = [split_resource(name) for name in self.resources]
+        self.counts_models = any(name.startswith("devices:") for _, name in kinds)
         """Whether some quota is about devices of one model."""
+        self.pools = config.quota_pools
+        """Pools that some quota is bound to."""
+        self.bound_columns = frozenset(i for i, (pool, _) in enumerate(kinds) if pool)
+        self.cpu_columns = frozenset(i for i, (_, name) in enumerate(kinds) if name == "cpus")
+        self.job_columns = frozenset(i for i, (_, name) in enumerate(kinds) if name == "jobs")
         self.promises = any(amount for queue in config.queues for _, amount in queue.guaranteed)
         """Whether some queue is guaranteed anything."""
         self._column = {name: i for i, name in enumerate(self.resources)}
@@ -229,7 +235,7 @@ class QueueTree:
         return first + tuple(charge.amount(name) for name in self.resources[len(_FIRST) :])
 
     def demand(self, key: RequestClass) -> tuple[int, ...]:
-        """Return what a job of the class asks for; devices of a model only where it accepts no other."""
+        """Return what a job of the class asks for; of a model or a pool only where it accepts no other."""
         known = self._demands.get(id(key))
         if known is None or known[0] is not key:
             if len(self._demands) > DEMANDS_MAX:
@@ -242,14 +248,19 @@ class QueueTree:
         wanted = ask.each.devices
         model = wanted.models[0] if wanted is not None and len(wanted.models) == 1 else ""
         models = ((model, ask.device_milli),) if model else ()
-        return self.vector(Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, models))
+        charge = Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, models, (), host.storage_bytes)
+        return self.vector(charge if self.pools_differ(key) else charge.of_pool(ask.pool, self.pools))
+
+    def pools_differ(self, key: RequestClass) -> bool:
+        """Return whether what a job of the class counts for hangs on its pool, which only its place tells."""
+        return bool(self.pools) and any(other.pool != key.ask.pool for other in key.alternatives)
 
     def demand_of(
         self, ask: GangAsk, places: Sequence[ReplicaPlace], nodes: Mapping[NodeName, Node]
     ) -> tuple[int, ...]:
         """Return what a placed gang counts for, its devices by the models it was given."""
         models: dict[str, int] = {}
-        if len(self.resources) > len(_FIRST):
+        if self.counts_models:
             for rank, place in enumerate(places):
                 wanted = ask.each_of(rank).devices
                 for index in place.devices:
@@ -258,11 +269,12 @@ class QueueTree:
                     models[model] = models.get(model, 0) + wanted.milli // len(place.devices)
         host = ask.host_total
         devices = tuple(sorted(models.items()))
-        return self.vector(Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, devices))
+        charge = Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, devices, (), host.storage_bytes)
+        return self.vector(charge.of_pool(ask.pool, self.pools) if self.pools else charge)
 
     def cpus_of(self, ask: GangAsk) -> tuple[int, ...]:
         """Return the CPUs of a gang alone: what a suspended attempt counts for again when it goes on."""
-        return self.vector(Charge(0, ask.host_total.cpu_milli, 0, 0, ()))
+        return self.vector(Charge(0, ask.host_total.cpu_milli).of_pool(ask.pool, self.pools))
 
     def charge(self, branch: Branch, demand: Sequence[int], sign: int = 1) -> None:
         """Count `demand` for a queue and every queue above it."""

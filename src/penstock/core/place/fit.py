@@ -27,6 +27,7 @@ REASON_TEXT: dict[str, str] = {
     "node_draining": "are being drained",
     "reserved": "are reserved for another tenant",
     "label": "do not have the labels wanted",
+    "virtualization": "do not give out such parts of their devices",
     "vendor": "have devices of another vendor",
     "model": "have no device of an accepted model",
     "device_memory": "have devices with too little memory",
@@ -76,6 +77,10 @@ def shape_refusal(need: Need, shape: NodeShape) -> str:
     """Return why no node of this shape is in question for `need`, or ''."""
     if shape.pool != need.pool:
         return "pool"
+    if shape.virtualization != "any":
+        ask = need.each.devices
+        if ask is not None and not ask.given_by(shape.virtualization):
+            return "virtualization"
     labels = shape.labels
     if any(label not in labels for label in need.labels_wanted):
         return "label"

@@ -4,12 +4,21 @@
 hash, taken from and put back to without a trace of the order in which that happened.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from penstock.core.model.cluster import Node
 from penstock.core.model.ids import PoolName, TenantName
-from penstock.core.model.resources import LINK_KINDS, WHOLE_DEVICE_MILLI, Device, LinkKind, ReplicaAsk, Resources
+from penstock.core.model.resources import (
+    LINK_KINDS,
+    WHOLE_DEVICE_MILLI,
+    Device,
+    LinkKind,
+    ReplicaAsk,
+    Resources,
+    Virtualization,
+)
 
 Groups = tuple[tuple[int, ...], ...]
 Instances = tuple[tuple[str, int], ...]
@@ -17,19 +26,30 @@ Instances = tuple[tuple[str, int], ...]
 
 
 class NodeShape:
-    """What nodes have in common that are alike: pool, labels, capacity and devices. Compared by value."""
+    """What nodes have in common that are alike: pool, labels, capacity, devices and how these may be parted.
 
-    __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "labels", "pool")
+    Compared by value.
+    """
+
+    __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "labels", "pool",
+                 "virtualization")  # fmt: skip
 
     def __init__(
-        self, pool: PoolName, labels: tuple[tuple[str, str], ...], capacity: Resources, devices: tuple[Device, ...]
+        self,
+        pool: PoolName,
+        labels: tuple[tuple[str, str], ...],
+        capacity: Resources,
+        devices: tuple[Device, ...],
+        virtualization: Virtualization = "any",
     ) -> None:
         self.pool, self.labels, self.capacity, self.devices = pool, labels, capacity, devices
+        self.virtualization: Virtualization = virtualization
         self.key: tuple[Any, ...] = (
             pool,
             labels,
             (capacity.cpu_milli, capacity.memory_bytes, capacity.storage_bytes, capacity.bandwidth_bps),
             tuple(_device_key(d) for d in devices),
+            virtualization,
         )
         self._hash = hash(self.key)
         self._groups: dict[LinkKind, Groups] = {}
@@ -176,9 +196,10 @@ class NodeFree(NamedTuple):
         return (*milli[:index], level, *milli[index + 1 :]), tuple(sorted(cut.items()))
 
 
-def shape_of(node: Node) -> NodeShape:
+def shape_of(node: Node, pools: Mapping[PoolName, Virtualization] = MappingProxyType({})) -> NodeShape:
+    """Return the shape of a node; `pools` are those that do not give out every kind of part of their devices."""
     spec = node.spec
-    return NodeShape(spec.pool, spec.labels, spec.capacity, spec.devices)
+    return NodeShape(spec.pool, spec.labels, spec.capacity, spec.devices, pools.get(spec.pool, "any"))
 
 
 def empty(shape: NodeShape, closed: str = "") -> NodeFree:

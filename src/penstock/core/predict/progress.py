@@ -11,7 +11,8 @@ the next note.
 
 from msgspec.structs import replace
 
-from penstock.core.model.events import ProgressNoted
+from penstock.core.idleness import after_event, after_note
+from penstock.core.model.events import HangFound, IdleNoted, ProgressNoted
 from penstock.core.model.jobs import Job
 from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress, SizeNoted
 
@@ -22,8 +23,10 @@ DRIFT_SHARE = 8
 DRIFT_LEAST_MS = 10_000
 
 
-def noted(job: Job, event: ProgressNoted, time_ms: int) -> Job:
+def noted(job: Job, event: ProgressNoted | HangFound | IdleNoted, time_ms: int) -> Job:
     """Return the job once this was noted of its present attempt."""
+    if not isinstance(event, ProgressNoted):
+        return after_event(job, event, time_ms)
     before, attempt = job.progress, job.attempt
     assert attempt is not None
     mark = Mark(event.step, (attempt.suspended_ms or time_ms) - attempt.idle_ms)
@@ -39,7 +42,8 @@ def noted(job: Job, event: ProgressNoted, time_ms: int) -> Job:
         hang="",
         hang_ranks=(),
     )
-    return replace(job, progress=told)
+    same_attempt = before.noted_attempt == event.attempt
+    return replace(job, progress=after_note(before, told, same_attempt=same_attempt))
 
 
 def _sizes(before: tuple[SizeNoted, ...], gauges: Gauges, replicas: int, now_ms: int) -> tuple[SizeNoted, ...]:

@@ -20,7 +20,7 @@ class Claimant:
         self._path = list(leaf.path())
         self._owner = self._lowest_within_guarantee()
         promised = self._owner.guaranteed if self._owner is not None else ()
-        self._wanted = [i for i, amount in enumerate(promised) if amount and demand[i] and i != _JOBS]
+        self._wanted = [i for i, amount in enumerate(promised) if amount and demand[i] and i not in tree.job_columns]
         """What the owner was promised of what the job asks for."""
 
     def _lowest_within_guarantee(self) -> Branch | None:
@@ -72,6 +72,13 @@ class Claimant:
             return "less_service"
         return None
 
+    def may_take_idle(self, priority: int) -> bool:
+        """Return whether an idle attempt of this priority makes room for the job: it is not above it.
+
+        Else it could take the place back at once.
+        """
+        return priority <= self.job.spec.priority
+
     def lends(self, branch: Branch, demand: Sequence[int] | None = None) -> bool:
         """Return whether a place is borrowed: each queue that is its alone holds more than it was promised.
 
@@ -82,8 +89,19 @@ class Claimant:
         if not others or any(at is self._owner for at in branch.path()):
             return False
         columns = [i for i in self._wanted if demand and demand[i]]
-        columns = columns or [i for i, n in enumerate(self.demand) if n and i != _JOBS and (not demand or demand[i])]
+        jobs = self._tree.job_columns
+        columns = columns or [i for i, n in enumerate(self.demand) if n and i not in jobs and (not demand or demand[i])]
+        if demand and self._tree.bound_columns and any(self._keeps(at, demand) for at in others):
+            return False
         return all(any(at.used[i] > _promised(at, i) for i in columns) for at in others)
+
+    def _keeps(self, branch: Branch, demand: Sequence[int]) -> bool:
+        """Return whether places in a pool are what a queue was promised there: no promise of all pools goes before it.
+
+        Else both would take the same places from each other for ever.
+        """
+        bound = self._tree.bound_columns
+        return any(i in bound and demand[i] and branch.used[i] <= amount for i, amount in branch.promised)
 
     def somebody_lends(self) -> bool:
         """Return whether any place may be borrowed: then one of the queues beside the way up from the owner lends."""
@@ -101,8 +119,9 @@ class Claimant:
     def lawful(self, victims: Iterable[tuple[PreemptionRuleName, Branch, tuple[int, ...]]]) -> bool:
         """Return whether all these may leave together.
 
-        Reclaim takes from a queue only what it holds beyond its guarantee; a lower priority in another queue never
-        costs that queue what it was promised. So a victim can never claim its place back: nobody plays ping-pong.
+        Reclaim takes from a queue only what it holds beyond its guarantee; a lower priority in another queue, or that
+        somebody is idle there, never costs that queue what it was promised. So a victim can never claim its place back:
+        nobody plays ping-pong.
         """
         charged: list[tuple[Branch, tuple[int, ...]]] = []
         try:
@@ -111,7 +130,7 @@ class Claimant:
                     return False
                 self._tree.charge(branch, demand, -1)
                 charged.append((branch, demand))
-                if rule == "lower_priority" and any(_below(at, demand) for at in self._others(branch)):
+                if rule in ("lower_priority", "held_idle") and any(_below(at, demand) for at in self._others(branch)):
                     return False
             return True
         finally:
@@ -145,7 +164,3 @@ def _promised(branch: Branch, column: int) -> int:
 def _below(branch: Branch, demand: Sequence[int]) -> bool:
     """Return whether a queue has less than its guarantee of something it just gave."""
     return any(demand[i] and branch.used[i] < amount for i, amount in enumerate(branch.guaranteed))
-
-
-_JOBS = 3
-"""Column of the number of running jobs: a guarantee is about resources."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.core.backfill import held_places, opening_now
+from penstock.core.idleness import makes_room
 from penstock.core.model.cluster import ROOT_QUEUE
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName
 from penstock.core.model.jobs import Job, ReplicaPlace
@@ -16,6 +17,7 @@ from penstock.core.place.shadow import Claim, Shadows
 from penstock.core.plan import Preemption
 from penstock.core.room.lawful import Claimant
 from penstock.core.room.moving import fits_when_moved, gain_of, movable, move_cost
+from penstock.core.room.rules import PreemptionRuleName
 from penstock.core.room.victims import Victim, cheapest_victims, cpus_of, shrink_cost, victim_cost
 from penstock.core.snapshot import Snapshot
 
@@ -50,6 +52,9 @@ class Room:
         """The lowest priority of those that may be asked at all, by pool."""
         for pool, priority in snapshot.evictable:
             self._lowest[pool] = min(priority, self._lowest.get(pool, priority))
+        running, rules = snapshot.running, snapshot.config.idle_rules
+        self._idle = {i for i in snapshot.idle if makes_room(running[i], rules, now_ms)} if rules else set[JobId]()
+        """Attempts that make room because they are idle."""
         self.again_ms = 0
         """When the first attempt that was passed over has had its guaranteed run time (unix ms); 0: none was."""
 
@@ -142,7 +147,7 @@ class Room:
 
     def may_ask(self, cursor: Cursor) -> bool:
         """Rule out, without a look at who runs, that anybody could be asked: most classes that do not fit end here."""
-        if self._snapshot.elastic:
+        if self._snapshot.elastic or self._idle:
             return True
         if self._settings.defrag or self._tree.promises or cursor.leaf.policy == "least_attained":
             return bool(self._snapshot.evictable)
@@ -152,7 +157,7 @@ class Room:
         """Rule out at once that anybody could be asked: this runs for every class that does not fit."""
         if not claimant.may_preempt:
             return False
-        if cursor.leaf.policy == "least_attained":
+        if cursor.leaf.policy == "least_attained" or self._idle:
             return True
         if claimant.may_reclaim and claimant.somebody_lends():
             return True
@@ -183,7 +188,8 @@ class Room:
         assert self._candidates is not None
         if attempt.stop is not None or branch is None or not job.spec.preemptible or not self._ran_enough(job):
             return
-        cost = victim_cost(job, self._settings, self._now_ms)
+        idle = job.id in self._idle
+        cost = shrink_cost(job, self._settings) if idle else victim_cost(job, self._settings, self._now_ms)
         victim = Victim(job, cost, held_places(job), "lower_priority", branch, self._demand(job))
         queues = self._candidates.setdefault(job.spec.ask.pool, {})
         _, lowest, victims = queues.get(id(branch), (branch, job.spec.priority, []))
@@ -211,18 +217,17 @@ class Room:
         held = [r.place if r.holds else GONE for r in attempt.replicas]
         demand = self._tree.demand_of(job.ask, held, self._snapshot.nodes)
         suspending = attempt.stop is not None and attempt.stop.reason == "suspended"
-        return cpus_of(demand) if suspending else demand
+        return cpus_of(demand, self._tree.cpu_columns) if suspending else demand
 
     def _evicted(
         self, cursor: Cursor, claimant: Claimant, prepared: Prepared, below: QueueName | None
     ) -> tuple[Victim, ...] | None:
         victims = []
         for branch, lowest, weighed in self._askable(cursor.key.ask.pool, below or ROOT_QUEUE):
-            if not claimant.may_ask_in(branch, lowest):
-                continue
-            for victim in weighed:
+            asked = claimant.may_ask_in(branch, lowest)
+            for victim in weighed if asked or self._idle else ():
                 if victim.job.id not in self.chosen:
-                    rule = claimant.rule_for(victim.job, branch, victim.demand, self._settings, self._now_ms)
+                    rule = self._rule_for(claimant, victim, asked=asked)
                     if rule is not None:
                         victims.append(victim if rule == victim.rule else replace(victim, rule=rule))
 
@@ -235,6 +240,16 @@ class Room:
 
         leaving = self._leaving(cursor.job)
         return cheapest_victims(victims, works, tries_max=self._tries_max)
+
+    def _rule_for(self, claimant: Claimant, victim: Victim, *, asked: bool) -> PreemptionRuleName | None:
+        """Return what gives the right to ask `victim`; `asked`: the other rules may allow it.
+
+        Reclaim is the stronger right; else that it is idle comes first, for it is what makes it cheap.
+        """
+        job, now_ms = victim.job, self._now_ms
+        rule = claimant.rule_for(job, victim.branch, victim.demand, self._settings, now_ms) if asked else None
+        idle = rule != "reclaim" and job.id in self._idle and claimant.may_take_idle(job.spec.priority)
+        return "held_idle" if idle else rule
 
     def _fits_without(self, victims: Sequence[Victim], leaving: Sequence[Job], prepared: Prepared) -> bool:
         mark = self._cluster.mark()
@@ -254,7 +269,7 @@ class Room:
         for victim in sorted(chosen, key=lambda v: (-v.cost, v.job.id)):
             if not victim.job.can_suspend:
                 continue
-            kept = replace(victim, suspend=True, demand=cpus_of(victim.demand))
+            kept = replace(victim, suspend=True, demand=cpus_of(victim.demand, self._tree.cpu_columns))
             tried = tuple(kept if v is victim else v for v in chosen)
             enough = claimant.unblocked((v.branch, v.demand) for v in tried)
             if enough and self._fits_without(tried, leaving, prepared):

@@ -17,11 +17,9 @@ from penstock.core.snapshot import Snapshot
 def can_move(job: Job) -> bool:
     """Return whether the job can go on elsewhere from where it is: it has saved, or can be asked to."""
     attempt = job.attempt
-    if attempt is None or attempt.stop is not None or not attempt.running_ms or not job.spec.preemptible:
+    if attempt is None or attempt.stop is not None or attempt.suspended_ms or not job.spec.preemptible:
         return False
-    if attempt.suspended_ms:
-        return False
-    return bool(job.spec.checkpoint.request_signal) or job.progress.checkpoint_ms >= attempt.running_ms
+    return job.saves
 
 
 def move_cost(job: Job, settings: Settings, now_ms: int) -> int:

@@ -3,5 +3,5 @@
 from typing import Literal
 
 PreemptionRuleName = Literal[
-    "lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag", "elsewhere"
+    "lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag", "elsewhere", "held_idle"
 ]

@@ -5,7 +5,7 @@ never added up over nodes, and no set is chosen that does not let the beneficiar
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -38,9 +38,9 @@ class Victim(msgspec.Struct, frozen=True):
         return self.job.ask.only_cpus() if self.suspend else self.job.ask
 
 
-def cpus_of(demand: tuple[int, ...]) -> tuple[int, ...]:
+def cpus_of(demand: tuple[int, ...], columns: Collection[int]) -> tuple[int, ...]:
     """Return the CPUs of what a queue uses: a suspended attempt gives these back and nothing else."""
-    return (0, demand[1], *(0 for _ in demand[2:]))
+    return tuple(amount if i in columns else 0 for i, amount in enumerate(demand))
 
 
 Works = Callable[[Sequence[Victim]], bool]
@@ -62,7 +62,10 @@ def victim_cost(job: Job, settings: Settings, now_ms: int) -> int:
 
 
 def shrink_cost(job: Job, settings: Settings) -> int:
-    """Return what it costs to let an elastic job go on smaller: it saves first, so only the overheads count."""
+    """Return what it costs to let an elastic job go on smaller, or an idle one leave: only the overheads count.
+
+    The one saves first; the other hardly works, so that little is new since it last saved.
+    """
     width = max(job.ask.device_total, job.ask.replica_total)
     return max(1, width * (settings.checkpoint_cost_ms + settings.restart_cost_ms))
 

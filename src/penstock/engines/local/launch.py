@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.core.model.cluster import NodeSpec
+from penstock.engines.local.accounts import private
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.worker import AgentConfig
 
@@ -18,7 +19,8 @@ from penstock.engines.local.worker import AgentConfig
 def start_agent(data: DataFolder, spec: NodeSpec) -> None:
     """Start the node's agent unless it runs already; it goes into a session of its own."""
     folder = data.node(spec.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    private(folder.parent)
+    folder.mkdir(exist_ok=True)
     mark = hashlib.sha256(str(data.root.resolve()).encode()).hexdigest()[:8]
     config = AgentConfig(str(data.root.resolve()), spec, f"penstock-{mark}-{spec.name}")
     path = folder / "agent.json"

@@ -31,8 +31,10 @@ GOODBYE_S = 2.0
 class Session:
     """One connection of one agent. Everything here runs on the event loop."""
 
-    def __init__(self, number: int, certified: NodeName | None, writer: asyncio.StreamWriter) -> None:
-        self.number, self.certified = number, certified
+    def __init__(
+        self, number: int, certified: NodeName | None, writer: asyncio.StreamWriter, unseal: Callable[[Order], Order]
+    ) -> None:
+        self.number, self.certified, self._unseal = number, certified, unseal
         self.node = NodeName("")
         """Who it is, once it has said so; its certificate agrees."""
         self._writer = writer
@@ -56,7 +58,7 @@ class Session:
     def order(self, orders: Iterable[Order]) -> None:
         if self._epoch:
             self._seq += 1
-            self._send(protocol.ServerOrders(self._epoch, self.number, self._seq, tuple(orders)))
+            self._send(protocol.ServerOrders(self._epoch, self.number, self._seq, tuple(map(self._unseal, orders))))
 
     def refuse(self, reason: str) -> None:
         self._send(protocol.ServerRefused(reason))
@@ -84,10 +86,20 @@ OnReport = Callable[[NodeReport, Session], None]
 
 
 class LocalEngine:
-    """Keeps one session for each node; `send` may be called from any thread."""
+    """Keeps one session for each node; `send` may be called from any thread.
 
-    def __init__(self, security: ssl.SSLContext, on_hello: OnHello, on_report: OnReport) -> None:
-        self._security, self._on_hello, self._on_report = security, on_hello, on_report
+    Args:
+        unseal: puts the values of secrets into an order, on its way to the node.
+    """
+
+    def __init__(
+        self,
+        security: ssl.SSLContext,
+        on_hello: OnHello,
+        on_report: OnReport,
+        unseal: Callable[[Order], Order] = lambda order: order,
+    ) -> None:
+        self._security, self._on_hello, self._on_report, self._unseal = security, on_hello, on_report, unseal
         self._sessions: dict[NodeName, Session] = {}
         self._last = 0
         self._open = 0
@@ -136,7 +148,7 @@ class LocalEngine:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._last += 1
         self._open += 1
-        session = Session(self._last, tls.node_of(writer.get_extra_info("peercert")), writer)
+        session = Session(self._last, tls.node_of(writer.get_extra_info("peercert")), writer, self._unseal)
         late = asyncio.get_running_loop().call_later(HELLO_S, session.close_unless_known)
         deframer = protocol.Deframer(protocol.HELLO_MAX_BYTES)
         try:

@@ -58,6 +58,11 @@ class DataFolder:
     def user_token(self) -> Path:
         return self.root / "token"
 
+    @property
+    def secret_keys(self) -> Path:
+        """What secrets in the log are sealed with. May be a link to another place."""
+        return self.root / "secrets.key"
+
     def node(self, name: str) -> Path:
         return self.root / "nodes" / name
 
@@ -66,6 +71,10 @@ class DataFolder:
 
     def checkpoints(self, job_id: JobId) -> Path:
         return self.job(job_id) / "checkpoints"
+
+    def work(self, job_id: JobId) -> Path:
+        """Where a job of another account works that names no directory."""
+        return self.job(job_id) / "work"
 
     def output(self, key: ReplicaKey) -> Path:
         """Standard output and error of one replica of one attempt, in the order written."""

@@ -2,6 +2,7 @@
 
 import math
 import os
+import stat
 import statistics
 from collections import deque
 from pathlib import Path
@@ -13,6 +14,8 @@ from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
 from penstock.core.model.progress import Gauges
 
 READ_MAX_BYTES = 1 << 20
+READS_MAX = 16
+"""In one go: whoever writes faster, or has made the file huge, must not keep the agent from everything else."""
 LINE_MAX_BYTES = 65_536
 WHY_MAX_CHARS = 200
 """Of what a program says about a checkpoint: an agent keeps many of them until the server has heard."""
@@ -21,6 +24,9 @@ PACE_KEPT = 33
 PACE_LEAST = 3
 BAD_LOSSES_LEAST = 3
 """As many in a row that are not finite are told: with mixed precision a single one is usual, and skipped."""
+
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""The file is the program's: one that waits for a lease on it (fcntl) or for a writer would wait for the program."""
 
 
 class _ReportLine(msgspec.Struct):
@@ -62,7 +68,10 @@ class ReportFile:
         """Return the checkpoints and resumptions reported since the last call, then the newest step; notes `done`."""
         found: list[ProgressSeen] = []
         before = self.step
-        while data := self._next():
+        for _ in range(READS_MAX):
+            data = self._next()
+            if not data:
+                break
             for line in data.splitlines():
                 seen = self._line(line)
                 if seen is not None:
@@ -74,14 +83,18 @@ class ReportFile:
 
     def _next(self) -> bytes:
         try:
-            size = os.stat(self._path).st_size
+            known = os.stat(self._path, follow_symlinks=False)
+            if not stat.S_ISREG(known.st_mode) or known.st_size <= self._offset:
+                return b""
+            descriptor = os.open(self._path, _OPEN)
         except OSError:
             return b""
-        if size <= self._offset:
+        try:
+            data = os.pread(descriptor, READ_MAX_BYTES, self._offset)
+        except OSError:
             return b""
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read(READ_MAX_BYTES)
+        finally:
+            os.close(descriptor)
         end = data.rfind(b"\n") + 1
         if end == 0 and len(data) > LINE_MAX_BYTES:
             end = len(data)

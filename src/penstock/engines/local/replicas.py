@@ -13,6 +13,7 @@ from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import Device
 from penstock.engines.local import procfs
+from penstock.engines.local.accounts import cannot_be
 from penstock.engines.local.brain import LEASE_OVER
 from penstock.engines.local.containment import Box, Containment, kill_inside
 from penstock.engines.local.journal import ExitBook, Journal, Known, Line
@@ -72,6 +73,10 @@ class Replicas:
     def start(self, order: StartReplica) -> int | None:
         """Start a replica and return its process number, or report it gone and return None."""
         key = order.key
+        refused = order.refused or (cannot_be(order.account) if order.account else "")
+        if refused:  # a fault of the job's, that no other node would mend
+            self._finish(key, ExitInfo(code=NEVER_RAN_CODE, note=refused))
+            return None
         if key.rank == 0 and order.world_size > 1 and not port_is_free(order.master_address, order.master_port):
             self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
             return None

@@ -10,11 +10,14 @@ import os
 import shutil
 import signal
 import socket
+import sys
 from collections.abc import Mapping
 
 from penstock.core.lifecycle.orders import StartReplica
 from penstock.core.model.resources import Device
 from penstock.core.visibility import visibility
+from penstock.engines.local import become
+from penstock.engines.local.accounts import PASSED, Account, account_of, hand_over, private
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.procfs import REPLICA_MARK
 
@@ -59,26 +62,32 @@ def spawn(
     Raises: OSError when its folder, its output or the process cannot be made.
     """
     key = order.key
-    data.checkpoints(key.job_id).mkdir(parents=True, exist_ok=True)
-    environment = replica_environment(order, devices, data, os.environ)
-    environment |= {
-        REPLICA_MARK: mark,
-        "PENSTOCK_GATES": " ".join(gates),
-        "PENSTOCK_NEVER_RAN": str(data.never_ran(key)),
-        "PENSTOCK_WORKDIR": order.workdir or str(data.job(key.job_id)),
-    }
+    account = account_of(order.account) if order.account else None
+    private(data.job(key.job_id).parent, PASSED)
+    private(data.job(key.job_id), PASSED if account else 0o700)
+    data.checkpoints(key.job_id).mkdir(exist_ok=True)
+    environment = replica_environment(order, devices, data, os.environ, account) | {REPLICA_MARK: mark}
     output = os.open(data.output(key), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    memory = None
     read_end, write_end = os.pipe()
     try:
+        if account is None:
+            words, given = _shell_gate(order, data, gates, environment)
+        else:
+            hand_over(data, key, account)
+            memory = _in_memory(environment)
+            words, given = _account_gate(order, data, gates, account)
+        environ = [(os.POSIX_SPAWN_DUP2, memory, 4)] if memory is not None else []
         pid = os.posix_spawn(
-            _SHELL,
-            ["sh", "-c", _GATE, "penstock", *order.command],
-            environment,
+            words[0],
+            words,
+            given,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, output, 1),
                 (os.POSIX_SPAWN_DUP2, output, 2),
                 (os.POSIX_SPAWN_DUP2, read_end, 3),
+                *environ,
             ],
             setsid=True,
             setsigmask=[],
@@ -88,16 +97,57 @@ def spawn(
         os.close(write_end)
         raise
     finally:
-        os.close(read_end)
-        os.close(output)
+        for descriptor in (read_end, output, memory):
+            if descriptor is not None:
+                os.close(descriptor)
     return Gate(pid, write_end)
 
 
+def _shell_gate(
+    order: StartReplica, data: DataFolder, gates: tuple[str, ...], environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of the gate of a program that runs as the agent does."""
+    told = {
+        "PENSTOCK_GATES": " ".join(gates),
+        "PENSTOCK_NEVER_RAN": str(data.never_ran(order.key)),
+        "PENSTOCK_WORKDIR": order.workdir or str(data.job(order.key.job_id)),
+    }
+    return [_SHELL, "-c", _GATE, "penstock", *order.command], {**environment, **told}
+
+
+def _account_gate(
+    order: StartReplica, data: DataFolder, gates: tuple[str, ...], account: Account
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of the gate of a program that runs as an account: see `become.py`."""
+    job_id = order.key.job_id
+    workdir, checkpoints = order.workdir or str(data.work(job_id)), str(data.checkpoints(job_id))
+    who = [account.name, str(account.gid), str(account.uid), workdir, checkpoints, str(data.never_ran(order.key))]
+    words = [sys.executable, "-I", "-S", become.__file__, *who, str(len(gates)), *gates, *order.command]
+    return words, {"LANG": os.environ.get("LANG", "C.UTF-8")}
+
+
+def _in_memory(environment: Mapping[str, str]) -> int:
+    """Return a descriptor from which an environment can be read, by nobody but who has it."""
+    memory = os.memfd_create("environment")
+    data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+    with os.fdopen(memory, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(memory, 0, os.SEEK_SET)
+    return memory
+
+
 def replica_environment(
-    order: StartReplica, devices: tuple[Device, ...], data: DataFolder, base: Mapping[str, str]
+    order: StartReplica,
+    devices: tuple[Device, ...],
+    data: DataFolder,
+    base: Mapping[str, str],
+    account: Account | None = None,
 ) -> dict[str, str]:
     """Return the environment of a replica: a little of the agent's, the job's own, then what Penstock sets."""
     environment = {name: base[name] for name in _KEPT if name in base}
+    if account is not None:
+        environment.pop("TMPDIR", None)
+        environment |= account.variables
     threads = str(max(1, order.ask.host.cpu_milli // 1000))
     environment |= dict.fromkeys(_THREADS, threads)
     environment |= dict(order.env)

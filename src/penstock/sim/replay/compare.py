@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.core.extension import Policies
+from penstock.sim.replay.costs import Costs
 from penstock.sim.replay.measures import Measures, finish_ratios, measure
 from penstock.sim.replay.meter import Sample
 from penstock.sim.replay.physics import Physics
@@ -35,6 +36,8 @@ class Result(msgspec.Struct, frozen=True):
     waits_ms: list[int]
     completions_ms: list[int]
     ratios: list[float]
+    costs: Costs | None = None
+    """Where prices are declared, and somebody asked."""
 
 
 class Interval(msgspec.Struct, frozen=True):

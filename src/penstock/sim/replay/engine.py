@@ -207,7 +207,8 @@ class Engine:
             for event in about:
                 tx.emit(event)
         else:
-            if tx.state.derived.time_limited or tx.state.derived.wait_limited or tx.state.derived.suspended:
+            derived = tx.state.derived
+            if derived.time_limited or derived.wait_limited or derived.suspended or derived.idle:
                 reports.on_time(tx)
             if self._looks_at_ms <= tx.now_ms:
                 self._looks_at_ms, self._wants = 0, True

@@ -27,9 +27,9 @@ class SimNode:
 
     def __init__(self, world: "World", spec: NodeSpec, rng: random.Random) -> None:
         self._world, self.spec, self._rng = world, spec, rng
-        self._agenda: Agenda = world.agenda
+        self.agenda: Agenda = world.agenda
         self._work: SharedWork = world.work
-        self._clock = NodeClock(self._agenda, rng.randint(-10_000, 10_000))
+        self._clock = NodeClock(self.agenda, rng.randint(-10_000, 10_000))
         self.up = True
         self.paused = False
         self._frozen = False
@@ -66,7 +66,7 @@ class SimNode:
         if not self.up or self.brain is not None:
             return
         if self._frozen:
-            self._agenda.after(TURN_MS, self._start_agent)
+            self.agenda.after(TURN_MS, self._start_agent)
             return
         self._agent_life += 1
         entries = [msgspec.structs.replace(e) for e in self._kept]
@@ -95,7 +95,7 @@ class SimNode:
         self.brain = None
         self.paused = False
         self._queued.clear()
-        self._agenda.after(back_after_ms, self._start_agent)
+        self.agenda.after(back_after_ms, self._start_agent)
 
     def _journal(self) -> None:
         """The real agent writes each step before it takes effect: the entries are always on file."""
@@ -115,7 +115,7 @@ class SimNode:
         self.up, self.brain, self.paused, self._frozen = False, None, False, False
         self._ended_unseen.clear()
         self._queued.clear()
-        self._agenda.after(back_after_ms, self._boot)
+        self.agenda.after(back_after_ms, self._boot)
 
     def pause_agent(self, for_ms: int, *, whole_machine: bool) -> None:
         """The worker stands still (stopped, swapped out); the guardian does not, unless the machine does."""
@@ -127,9 +127,9 @@ class SimNode:
             self._frozen = True
             self._world.probe("machine_paused")
             for process in self.processes.values():
-                process.frozen_ms = self._agenda.now_ms
+                process.frozen_ms = self.agenda.now_ms
                 self._world.process_ended(self, process)
-        self._agenda.after(for_ms, lambda: self._resume(machine_life, life))
+        self.agenda.after(for_ms, lambda: self._resume(machine_life, life))
 
     def _resume(self, machine_life: int, life: int) -> None:
         """Go on. What the lease no longer covers is ended before it does anything (really: within a moment)."""
@@ -140,7 +140,7 @@ class SimNode:
             if process.frozen_ms is None:
                 continue
             if not process.suspended_ms:
-                process.begun_ms += self._agenda.now_ms - process.frozen_ms
+                process.begun_ms += self.agenda.now_ms - process.frozen_ms
             process.frozen_ms = None
             if self._lease_is_over():
                 self._world.probe("guardian_ended_a_process")
@@ -162,7 +162,7 @@ class SimNode:
         if life != self._life or not self.up:
             return
         self._guard_now()
-        self._agenda.after(TURN_MS, lambda: self._guard(life))
+        self.agenda.after(TURN_MS, lambda: self._guard(life))
 
     def _guard_now(self) -> None:
         if not self._lease_is_over():
@@ -184,7 +184,7 @@ class SimNode:
         if not self.paused:
             self._act(self.brain.on_time(self._clock.now_ms()))
             self._tell()
-        self._agenda.after(TURN_MS, lambda: self._turn(life))
+        self.agenda.after(TURN_MS, lambda: self._turn(life))
 
     def _tell(self) -> None:
         brain = self.brain
@@ -265,7 +265,7 @@ class SimNode:
         first = self._work.step(order.key.job_id)
         wanted = order.ask.devices
         share = 1000 if wanted is None or wanted.whole else wanted.milli
-        process = Process(order.key, Behaviour.of(order.command), order.devices, share, self._agenda.now_ms, first)
+        process = Process(order.key, Behaviour.of(order.command), order.devices, share, self.agenda.now_ms, first)
         process.cpu_milli = order.ask.host.cpu_milli
         self.processes[order.key] = process
         self._world.process_began(self, process)
@@ -273,15 +273,17 @@ class SimNode:
         if first:
             self.brain.on_progress(ProgressSeen(order.key, "resumed", first))
         self._live(process)
+        if self._world.telling is not None:
+            self._world.telling.begins(self, process)
 
     def _live(self, process: Process) -> None:
         """Plan the process's next moment: a checkpoint or its end."""
         behaviour = process.behaviour
-        done = steps_done(process, self._agenda)
+        done = steps_done(process, self.agenda)
         following = behaviour.steps
         if behaviour.saves_every:
             following = min(following, (done // behaviour.saves_every + 1) * behaviour.saves_every)
-        self._agenda.after(max(1, (following - done) * STEP_MS), lambda: self._moment(process))
+        self.agenda.after(max(1, (following - done) * STEP_MS), lambda: self._moment(process))
 
     def _moment(self, process: Process) -> None:
         if self.processes.get(process.key) is not process:
@@ -289,9 +291,9 @@ class SimNode:
         if process.suspended_ms:
             return  # it is looked at again when it is thawed
         if process.frozen_ms is not None:
-            self._agenda.after(TURN_MS, lambda: self._moment(process))
+            self.agenda.after(TURN_MS, lambda: self._moment(process))
             return
-        done = steps_done(process, self._agenda)
+        done = steps_done(process, self.agenda)
         if done >= process.behaviour.steps:
             self._end(process.key, ExitInfo(code=process.behaviour.exit_code, done=process.behaviour.exit_code == 0))
             return
@@ -300,7 +302,7 @@ class SimNode:
         self._live(process)
 
     def _save(self, process: Process, why: str) -> None:
-        done = steps_done(process, self._agenda)
+        done = steps_done(process, self.agenda)
         if process.key.rank == 0 and self._work.save(process.key, done) and self.brain is not None:
             self.brain.on_progress(ProgressSeen(process.key, "checkpoint", done, why=why))
 
@@ -314,8 +316,8 @@ class SimNode:
             self._world.probe("freeze_refused")
             self.brain.on_refused(key, "the simulated node cannot freeze it")
             return
-        process.suspended_ms = process.suspended_ms or self._agenda.now_ms
-        self._agenda.after(self._rng.randint(1, 300), lambda: self._is_frozen(process))
+        process.suspended_ms = process.suspended_ms or self.agenda.now_ms
+        self.agenda.after(self._rng.randint(1, 300), lambda: self._is_frozen(process))
 
     def _is_frozen(self, process: Process) -> None:
         if self.processes.get(process.key) is not process or not process.suspended_ms:
@@ -328,7 +330,7 @@ class SimNode:
         process = self.processes.get(key)
         if process is None or not process.suspended_ms:
             return
-        process.begun_ms += self._agenda.now_ms - process.suspended_ms
+        process.begun_ms += self.agenda.now_ms - process.suspended_ms
         process.suspended_ms = 0
         if not process.stop_sent and process.frozen_ms is None:
             self._world.runs_on_cpus(self, process)
@@ -341,18 +343,18 @@ class SimNode:
         process.stop_sent = True  # what is asked to leave is thawed to save: nobody gives it CPUs for that
         self._thaw(key)
         if process.behaviour.heeds_stop:
-            self._agenda.after(self._rng.randint(1, 500), lambda: self._leave(process))
+            self.agenda.after(self._rng.randint(1, 500), lambda: self._leave(process))
 
     def _leave(self, process: Process) -> None:
         if self.processes.get(process.key) is not process:
             return
         if process.frozen_ms is not None:
-            self._agenda.after(TURN_MS, lambda: self._leave(process))
+            self.agenda.after(TURN_MS, lambda: self._leave(process))
             return
         if process.behaviour.saves_every:
             self._save(process, "preemption")
             if process.key.rank == 0:
-                self._world.saved_before_leaving(process, steps_done(process, self._agenda))
+                self._world.saved_before_leaving(process, steps_done(process, self.agenda))
         self._end(process.key, ExitInfo(code=143))
 
     def _end(self, key: ReplicaKey, info: ExitInfo) -> None:
@@ -362,7 +364,7 @@ class SimNode:
         if self._rng.random() < self.late_exit_rate:
             self._world.probe("exit_reported_late")
             self._ended_unseen[key] = info
-            self._agenda.after(self._rng.randint(50, 3_000), lambda: self._notice(life, key))
+            self.agenda.after(self._rng.randint(50, 3_000), lambda: self._notice(life, key))
         else:
             self._ended_unseen[key] = info
             self._notice(life, key)

@@ -5,10 +5,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.core.model.events import AttemptResumed, AttemptStopRequested, AttemptSuspended, JobResumed
+from penstock.core.ledger.accounts import MoneyEvent
+from penstock.core.model.events import (
+    AttemptResumed,
+    AttemptStopRequested,
+    AttemptSuspended,
+    CreditExpired,
+    InvoiceIssued,
+    JobResumed,
+    MoneyReversed,
+    TenantHeld,
+)
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobSpec
 from penstock.ports import FinishedJob
+from penstock.sim.world.auditor import money_violations
 from penstock.sim.world.programs import Behaviour
 
 if TYPE_CHECKING:
@@ -32,6 +43,8 @@ def final_violations(world: "World") -> Iterator[str]:
     if msgspec.msgpack.encode(world.folded().image()) != msgspec.msgpack.encode(state.image()):
         yield "the fold of the log differs from the live state"
     yield from _jobs(world)
+    if world.money is not None:
+        yield from money_violations(world, world.money)
     _count(world)
 
 
@@ -68,9 +81,27 @@ def _count(world: "World") -> None:
         event = record.event
         if isinstance(event, AttemptStopRequested):
             world.probe(f"stopped_{event.reason}")
+            world.probes["idle_made_room"] += event.rule == "held_idle"
         elif isinstance(event, JobResumed):
             world.probe("resumed_from_checkpoint")
         elif isinstance(event, AttemptSuspended):
             world.probe("suspended")
         elif isinstance(event, AttemptResumed):
             world.probe("resumed_where_it_was")
+        elif isinstance(event, MoneyEvent):
+            _count_money(world, event)
+
+
+def _count_money(world: "World", event: MoneyEvent) -> None:
+    match event:
+        case TenantHeld():
+            world.probe("tenant_suspended" if event.suspend else "tenant_held")
+        case CreditExpired() if event.amount:
+            world.probe("credit_expired")
+        case InvoiceIssued():
+            world.probe(f"{event.invoice.kind}_issued")
+            world.probes["use_given_back"] += any(line.kind == "refund" for line in event.invoice.lines)
+        case MoneyReversed():
+            world.probe("money_reversed")
+        case _:
+            pass

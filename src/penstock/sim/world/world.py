@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core import invariants
 from penstock.core.errors import BrokenInvariant, StoreError
@@ -21,11 +22,13 @@ from penstock.sim.world.clients import Clients
 from penstock.sim.world.clockwork import Agenda
 from penstock.sim.world.disk import PowerCut, SimDisk
 from penstock.sim.world.faults import plan_faults
+from penstock.sim.world.money import Money, has_money
 from penstock.sim.world.network import Network
 from penstock.sim.world.node import SimNode
 from penstock.sim.world.outcomes import final_violations
 from penstock.sim.world.programs import Process, SharedWork
 from penstock.sim.world.server import SimServer
+from penstock.sim.world.telling import telling
 
 SAFETY_MS = 60_000
 LIVENESS_MS = 900_000
@@ -65,6 +68,13 @@ class World:
         self.probes: Counter[str] = Counter()
         self.tenants = ["t1", "t2", "t3", "t4"][: rng.randint(2, 4)]
         self.config = _config(self.tenants, rng, random.Random(f"{seed} more"), random.Random(f"{seed} quotas"))
+        self.config = _with_pool_quotas(self.config, random.Random(f"{seed} pool quotas"))
+        self.money = Money(self, random.Random(f"{seed} money")) if has_money(seed) else None
+        if self.money is not None:
+            self.config = self.money.declare(self.config)
+        self.telling = telling(seed)
+        if self.telling is not None:
+            self.config = self.telling.declare(self.config)
         self.running: dict[tuple[JobId, int], set[int]] = {}
         """(job, rank) to attempts with a live process: the truth on the machines."""
         self.devices: dict[tuple[str, int], dict[ReplicaKey, int]] = {}
@@ -83,6 +93,8 @@ class World:
         jobs = rng.randint(10, 25) if rng.random() < 0.8 else rng.randint(25, 60)
         self.agenda.after(3_000, lambda: self.clients.plan_requests(jobs, SAFETY_MS - 5_000))
         plan_faults(self, random.Random(rng.random()), SAFETY_MS)
+        if self.money is not None:
+            self.money.plan_requests(SAFETY_MS - 5_000)
 
     def run(self) -> Outcome:
         steps = self._until(lambda: self.agenda.now_ms >= SAFETY_MS)
@@ -116,6 +128,8 @@ class World:
         if self.server is None or self.agenda.now_ms < SAFETY_MS + 1_000:
             return False
         answered = len(self.clients.accepted) + len(self.clients.refused) == len(self.clients.asked)
+        if self.money is not None and not self.money.settled():
+            return False
         return answered and not self.server.controller.state.jobs and not any(n.processes for n in self.nodes.values())
 
     def _heal(self) -> None:
@@ -125,6 +139,8 @@ class World:
         self.disk_slowness = 0.0
         for node in self.nodes.values():
             node.spawn_fail_rate = node.late_exit_rate = 0.0
+        if self.money is not None:
+            self.money.rescue()
 
     # Servers.
 
@@ -138,6 +154,8 @@ class World:
                 self.agenda.after(self._rng.randint(200, 2_000), self._start_server)
                 return
             self._checked_seq = 0
+            if self.money is not None:
+                self.money.server_began(self.server)
             for node in getattr(self, "nodes", {}).values():
                 node.disconnect()
 
@@ -303,6 +321,20 @@ def _config(tenants: list[str], rng: random.Random, more: random.Random, quotas:
         root_policy=rng.choice(("fifo", "priority", "fair_share", "capacity")),
         candidates=rng.choice(((), (), (), ("fragmentation", "worst_fit"))),
     )
+
+
+def _with_pool_quotas(config: ClusterConfig, rng: random.Random) -> ClusterConfig:
+    """Return the same with some of its quotas bound to the one pool that there is: they mean the same there."""
+
+    def bound(quota: Quota) -> Quota:
+        found = [(f"{DEFAULT_POOL}/{name}", amount) for name, amount in quota if rng.random() < 0.3]
+        kept = [(name, amount) for name, amount in quota if rng.random() < 0.7]
+        return tuple(sorted([*found, *kept]))
+
+    if rng.random() < 0.5:
+        return config
+    queues = tuple(replace(one, guaranteed=bound(one.guaranteed), max=bound(one.max)) for one in config.queues)
+    return replace(config, queues=queues, tenants=tuple(replace(one, max=bound(one.max)) for one in config.tenants))
 
 
 def _node_spec(index: int, rng: random.Random) -> NodeSpec:

@@ -1,9 +1,10 @@
 """Puts the report together: facts, holds and reasons become rows and totals. Pure; the log is the only input."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from penstock.core.ledger.usage import Holding, Usage, holdings, usage_by_tenant
+from penstock.core.ledger.sessions import Session, sessions
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId
 from penstock.web.report.capacity import capacity_totals, steps
@@ -16,6 +17,7 @@ from penstock.web.report.model import (
     NodeRow,
     Report,
     Totals,
+    Usage,
     WaitPart,
     WaitStats,
 )
@@ -31,26 +33,41 @@ def build(records: Sequence[Record], until_ms: int) -> Report:
     """
     seen = [r for r in records if r.time_ms <= until_ms]
     facts = gather(seen)
-    held, specs = holdings(seen, until_ms)
+    held = [session for session in sessions(seen) if not session.suspended]
     waits, sampling = attribute(seen, until_ms)
     nodes = tuple(_node_row(facts.nodes[name], until_ms) for name in sorted(facts.nodes))
     jobs = tuple(_job_row(i, facts.jobs[i], waits.get(i, ()), until_ms) for i in sorted(facts.jobs))
     breaks = interruptions(facts)
-    unit: Literal["devices", "milli_cpu"] = "devices" if any(n.lanes for n in nodes) else "milli_cpu"
+    unit: Literal["devices", "cpus"] = "devices" if any(n.lanes for n in nodes) else "cpus"
     return Report(
         start_ms=seen[0].time_ms if seen else until_ms,
         until_ms=until_ms,
         records=len(seen),
         nodes=nodes,
         jobs=jobs,
-        bars=_bars(held, facts),
+        bars=_bars(held, facts, until_ms),
         interruptions=breaks,
-        tenants=tuple(usage_by_tenant(seen, until_ms)),
-        steps=steps(held, specs, nodes, facts, until_ms, unit),
+        tenants=usage_by_tenant(held, facts, until_ms),
+        steps=steps(held, nodes, facts, until_ms, unit),
         unit=unit,
-        totals=_totals(jobs, breaks, capacity_totals(held, specs, nodes)),
+        totals=_totals(jobs, breaks, capacity_totals(held, nodes, until_ms)),
         sampling=sampling,
     )
+
+
+def usage_by_tenant(held: Iterable[Session], facts: Facts, until_ms: int) -> tuple[Usage, ...]:
+    """Return totals per tenant, by name, also of those whose jobs never ran."""
+    found: dict[str, Usage] = {}
+    for job in facts.jobs.values():
+        one = found.setdefault(job.submitted.spec.tenant, Usage(job.submitted.spec.tenant))
+        one.jobs, one.attempts = one.jobs + 1, one.attempts + len(job.attempts)
+    sums: Counter[tuple[str, str]] = Counter()
+    for session in held:
+        sums[session.tenant, "device"] += session.length_ms(until_ms) * session.amounts.device_milli
+        sums[session.tenant, "cpu"] += session.length_ms(until_ms) * session.amounts.cpu_milli
+    for name, one in found.items():
+        one.device_ms, one.cpu_ms = sums[name, "device"] // 1000, sums[name, "cpu"] // 1000
+    return tuple(found[name] for name in sorted(found))
 
 
 def tenant_totals(report: Report) -> Usage:
@@ -114,26 +131,26 @@ def _exit_text(job: JobFacts) -> str:
     return job.finished.reason or job.exit
 
 
-def _bars(held: Iterable[Holding], facts: Facts) -> tuple[Bar, ...]:
+def _bars(held: Iterable[Session], facts: Facts, until_ms: int) -> tuple[Bar, ...]:
     attempts: dict[tuple[JobId, AttemptNumber], AttemptFacts] = {
         (a.job_id, a.number): a for job in facts.jobs.values() for a in job.attempts
     }
     bars = []
-    for hold in held:
-        attempt = attempts[hold.job_id, hold.attempt]
+    for one in held:
+        attempt, end_ms = attempts[one.job_id, one.attempt], one.end_ms or until_ms
         # A suspended attempt holds its place in parts: each shows what it was asked at its own end.
-        asked = ((at_ms, stop) for at_ms, stop in attempt.stops if hold.start_ms <= at_ms <= hold.end_ms)
+        asked = ((at_ms, stop) for at_ms, stop in attempt.stops if one.start_ms <= at_ms <= end_ms)
         stop_ms, stop = next(asked, (None, None))
         bars.append(
             Bar(
-                hold.job_id,
-                hold.attempt,
-                hold.rank,
-                hold.node,
-                hold.devices,
-                hold.start_ms,
-                hold.end_ms,
-                hold.open,
+                one.job_id,
+                one.attempt,
+                one.rank,
+                one.node,
+                one.devices,
+                one.start_ms,
+                end_ms,
+                not one.end_ms,
                 attempt.outcome,
                 stop_ms,
                 stop.reason if stop else None,

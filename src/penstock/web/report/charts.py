@@ -18,8 +18,7 @@ def load_chart(report: Report) -> str:
     """Return held against available, and below it the number of waiting jobs, as one SVG."""
     scale = TimeScale(report.start_ms, report.until_ms)
     shown = thinned(report.steps, scale)
-    divisor = 1 if report.unit == "devices" else 1000
-    most = max((max(s.held, s.available) for s in shown), default=0) / divisor
+    most = max((max(s.held, s.available) for s in shown), default=0) / 1000
     unit = "devices" if report.unit == "devices" else "CPU cores"
     upper = _Panel(scale, TOP, most, report.until_ms)
     lower = _Panel(scale, TOP + HEIGHT + GAP, max((s.waiting for s in shown), default=0), report.until_ms)
@@ -27,8 +26,8 @@ def load_chart(report: Report) -> str:
         svg.text(svg.LEFT, TOP - 6, f"{unit} held (filled) of those on ready nodes (line)", "panel"),
         svg.axis(scale, TOP, TOP + HEIGHT),
         upper.levels(),
-        upper.area(shown, "held", lambda s: s.held / divisor),
-        upper.line(shown, "available", lambda s: s.available / divisor),
+        upper.area(shown, "held", lambda s: s.held / 1000),
+        upper.line(shown, "available", lambda s: s.available / 1000),
         svg.text(svg.LEFT, TOP + HEIGHT + GAP - 6, "jobs waiting", "panel"),
         svg.axis(scale, TOP + HEIGHT + GAP, TOP + 2 * HEIGHT + GAP),
         lower.levels(),

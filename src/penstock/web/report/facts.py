@@ -115,11 +115,15 @@ def gather(records: Iterable[ev.Record]) -> Facts:
                 | ev.StartsEstimated()
                 | ev.NodeStruck()
                 | ev.CapacityRequested()
+                | ev.QuotaNoted()
                 | ev.ProgressNoted()
                 | ev.HangFound()
+                | ev.IdleNoted()
                 | ev.ReplicaFrozen()
                 | ev.TokenIssued()
                 | ev.TokenRevoked()
+                | ev.SecretSet()
+                | ev.SecretRemoved()
             ):
                 pass
             case _:

@@ -4,7 +4,6 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.ledger.usage import Usage
 from penstock.core.model.cluster import NodeState
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
 from penstock.core.model.jobs import JobState, Outcome, StopReason
@@ -122,6 +121,16 @@ class JobRow(msgspec.Struct, frozen=True):
     """In the order of `WAIT_CAUSES`; durations add up to `wait_ms`."""
 
 
+class Usage(msgspec.Struct):
+    """Totals of one tenant; device-milliseconds and CPU-milliseconds (of one whole core), parts as parts."""
+
+    tenant: str
+    device_ms: int = 0
+    cpu_ms: int = 0
+    attempts: int = 0
+    jobs: int = 0
+
+
 class Interruption(msgspec.Struct, frozen=True):
     """An attempt that had to leave before its work was done, and how the job went on. None: has not happened.
 
@@ -147,7 +156,7 @@ class Interruption(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What held from `time_ms` on: devices (or milli-CPU, see `Report.unit`) held and available, jobs waiting."""
+    """Thousandths of devices (or CPUs, see `Report.unit`) held and available from `time_ms` on, and jobs waiting."""
 
     time_ms: int
     held: int
@@ -206,6 +215,6 @@ class Report(msgspec.Struct, frozen=True):
     interruptions: tuple[Interruption, ...]
     tenants: tuple[Usage, ...]
     steps: tuple[Step, ...]
-    unit: Literal["devices", "milli_cpu"]
+    unit: Literal["devices", "cpus"]
     totals: Totals
     sampling: Sampling

@@ -59,6 +59,27 @@ MEASURES: tuple[Measure, ...] = (
 )
 
 
+class CostRows(NamedTuple):
+    """What each variant costs: in all, and by tenant where there are several; amounts as people write them."""
+
+    currency: str
+    cells: list[tuple[str, list[str]]]
+
+
+def cost_rows(by_name: dict[str, list[Result]]) -> CostRows | None:
+    """Return what is shown of costs; None where no prices are declared."""
+    known = [costs for of_one in by_name.values() if (costs := of_one[0].costs) is not None]
+    if len(known) < len(by_name) or not known:
+        return None
+    sums: dict[str, int] = {}
+    for costs in known:
+        for tenant, amount in costs.by_tenant.items():
+            sums[tenant] = sums.get(tenant, 0) + amount
+    tenants = sorted(sums, key=lambda name: (-sums[name], name)) if len(sums) > 1 else []
+    cells = [("all", [costs.of(None) for costs in known])]
+    return CostRows(known[0].currency, cells + [(name, [costs.of(name) for costs in known]) for name in tenants])
+
+
 def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Return the results of each variant by seed, in the order of the variants."""
     found: dict[str, list[Result]] = {}

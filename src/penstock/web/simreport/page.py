@@ -11,7 +11,7 @@ from penstock.web.report.style import SCRIPT, stylesheet
 from penstock.web.report.tables import Cell, number, row, swatch, table, text
 from penstock.web.report.text import count, duration, esc, moment
 from penstock.web.simreport.curves import SERIES_MAX, Series, distribution, over_time, shares, span_label
-from penstock.web.simreport.numbers import MEASURES, Measure, by_variant
+from penstock.web.simreport.numbers import MEASURES, Measure, by_variant, cost_rows
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#bbbbbb", "#000000")
 """Source: the `bright` scheme of P. Tol, Colour Schemes, SRON/EPS/TN/09-002, 2021."""
@@ -41,6 +41,7 @@ def render(trace: Trace, results: Sequence[Result]) -> str:
         _section("stranded", "Idle devices that nobody could use", _legend(first) + _stranded(first)),
         _section("queue", "Jobs waiting", _legend(first) + _queue(first)),
         _section("fairness", "Who had less than an equal share", _legend(first) + _fairness(first)),
+        *_costs(by_name),
         _section("tenants", "By tenant", _groups(by_name, "tenant", lambda m: m.by_tenant)),
         _section("sizes", "By devices asked for", _groups(by_name, "devices", lambda m: m.by_size)),
         _footer(trace),
@@ -196,6 +197,17 @@ def _groups(by_name: dict[str, list[Result]], what: str, groups: Callable[[Measu
     for name in first:
         heads += [f"#{esc(name)}: mean wait", "#mean completion"]
     return table(f"jobs by {what}", heads, bodies)
+
+
+def _costs(by_name: dict[str, list[Result]]) -> list[str]:
+    """Return the section about money; none where no prices are declared."""
+    rows = cost_rows(by_name)
+    if rows is None:
+        return []
+    bodies = [row([text(name), *(Cell(amount, None, True) for amount in amounts)]) for name, amounts in rows.cells]
+    heads = (f"billed, {esc(rows.currency)}", *(f"#{esc(name)}" for name in by_name))
+    shown = table("by the prices that are declared; nothing is given back for failed nodes", heads, bodies)
+    return [_section("costs", "What it would cost", shown)]
 
 
 def _footer(trace: Trace) -> str:

@@ -1,0 +1,102 @@
+"""What is known of how attempts used what they held, from when to when: a fold of the log beside that of sessions.
+
+What is known comes from programs' own reports, as the server noted them, and from hangs that were found. A note holds
+until the next one, and no longer than `known_for_ms`: a program that has become silent is noted again with the same
+numbers, and that says nothing. Of what is left nothing is known.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from penstock.core.idleness import IdleCause, known_for_ms, tells_more
+from penstock.core.model import events as ev
+from penstock.core.model.ids import AttemptNumber, JobId
+from penstock.core.model.progress import Gauges
+
+_FOREVER_MS = 2**62
+AttemptKey = tuple[JobId, AttemptNumber]
+
+
+class Piece(NamedTuple):
+    """[from_ms, until_ms) in which an attempt was idle for this part of its time (thousandths), and why."""
+
+    from_ms: int
+    until_ms: int
+    cause: IdleCause
+    idle_milli: int
+
+
+class Activity:
+    """Folds records. A hang reaches back to the last step: pieces are final once their attempt has ended."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[AttemptKey, list[Piece]] = {}
+        self._noted: dict[AttemptKey, tuple[int, Gauges]] = {}
+        """Step and gauges of the last note of each attempt that lasts."""
+
+    def take(self, record: ev.Record) -> None:
+        event, now_ms = record.event, record.time_ms
+        match event:
+            case ev.ProgressNoted():
+                self._note((event.job_id, event.attempt), event.step, event.gauges, now_ms)
+            case ev.HangFound():
+                pieces = self._cut((event.job_id, event.attempt), now_ms - event.idle_ms)
+                pieces.append(Piece(now_ms - event.idle_ms, _FOREVER_MS, "hang", 1000))
+            case ev.AttemptResumed() if (event.job_id, event.attempt) in self._noted:
+                _, gauges = self._noted[event.job_id, event.attempt]
+                self._put((event.job_id, event.attempt), gauges, now_ms)
+            case ev.CheckpointSaved() if self._hangs((event.job_id, event.attempt)):
+                self._cut((event.job_id, event.attempt), now_ms)
+            case ev.AttemptEnded():
+                self._noted.pop((event.job_id, event.attempt), None)
+            case _:
+                pass
+
+    def between(self, key: AttemptKey, start_ms: int, end_ms: int) -> Iterator[Piece]:
+        """Yield what is known of an attempt in [start_ms, end_ms), cut to it, in order."""
+        pieces = self._pieces.get(key, ())
+        first = max(0, bisect_right(pieces, start_ms, key=lambda piece: piece.from_ms) - 1)
+        for at in range(first, len(pieces)):
+            begin_ms, finish_ms = max(start_ms, pieces[at].from_ms), min(end_ms, pieces[at].until_ms)
+            if pieces[at].from_ms >= end_ms:
+                return
+            if begin_ms < finish_ms:
+                yield pieces[at]._replace(from_ms=begin_ms, until_ms=finish_ms)
+
+    def forget(self, key: AttemptKey) -> None:
+        """Drop what is known of an attempt that has ended, once nobody asks for it any more."""
+        if key not in self._noted:
+            self._pieces.pop(key, None)
+
+    def keep(self, keys: Collection[AttemptKey]) -> None:
+        """Drop all but these, and those that last."""
+        for key in [key for key in self._pieces if key not in keys]:
+            self.forget(key)
+
+    def _note(self, key: AttemptKey, step: int, gauges: Gauges, now_ms: int) -> None:
+        if tells_more(self._noted.get(key), step, gauges):
+            self._noted[key] = step, gauges
+            self._put(key, gauges, now_ms)
+
+    def _put(self, key: AttemptKey, gauges: Gauges, now_ms: int) -> None:
+        pieces = self._cut(key, now_ms)
+        until_ms = now_ms + known_for_ms(gauges)
+        last = pieces[-1] if pieces else None
+        if last is not None and last[1:] == (now_ms, "data", gauges.data_wait_milli):
+            pieces[-1] = last._replace(until_ms=until_ms)
+        else:
+            pieces.append(Piece(now_ms, until_ms, "data", gauges.data_wait_milli))
+
+    def _cut(self, key: AttemptKey, at_ms: int) -> list[Piece]:
+        """Return the pieces of an attempt, of which none reaches beyond a moment any more."""
+        pieces = self._pieces.setdefault(key, [])
+        while pieces and pieces[-1].from_ms >= at_ms:
+            pieces.pop()
+        if pieces and pieces[-1].until_ms > at_ms:
+            pieces[-1] = pieces[-1]._replace(until_ms=at_ms)
+        return pieces
+
+    def _hangs(self, key: AttemptKey) -> bool:
+        pieces = self._pieces.get(key)
+        return pieces is not None and len(pieces) > 0 and pieces[-1].until_ms == _FOREVER_MS

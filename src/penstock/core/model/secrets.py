@@ -1,0 +1,42 @@
+"""Secrets for jobs, as the log knows them: by name, and sealed."""
+
+import re
+
+import msgspec
+
+from penstock.core.model.ids import TenantName, UserName
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+NAME_EXPECTED = "1 to 63 letters, digits, '.', '_' or '-', a letter or digit first"
+
+
+class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A value that jobs are given as an environment variable; who reads the log cannot read it.
+
+    Either a tenant shares it with all of its jobs, or a user has it for their own jobs, in whatever tenant.
+    """
+
+    name: str
+    tenant: TenantName = TenantName("")
+    owner: UserName = UserName("")
+    key_id: str = ""
+    """Of the key that it is sealed with."""
+    sealed: str = ""
+    """Nonce, value and tag, encrypted (base64)."""
+    set_ms: int = 0
+    by: UserName = UserName("")
+
+    @property
+    def holder(self) -> tuple[TenantName, UserName, str]:
+        """What it is known by: there is one of it."""
+        return self.tenant, self.owner, self.name
+
+    @property
+    def context(self) -> str:
+        """What is sealed with the value: copied to somebody else's name it cannot be opened."""
+        return f"{self.tenant}\0{self.owner}\0{self.name}"
+
+    @property
+    def text(self) -> str:
+        """How people call it."""
+        return f"secret {self.name} of " + (f"tenant {self.tenant}" if self.tenant else f"user {self.owner}")

@@ -1,0 +1,36 @@
+"""Which secrets there are, and which of them a job gets."""
+
+from collections.abc import Iterable
+
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.events import SecretRemoved, SecretSet
+from penstock.core.model.ids import TenantName, UserName
+from penstock.core.model.secrets import Secret
+
+
+class Secrets:
+    """A fold of the secrets in the log."""
+
+    def __init__(self, secrets: Iterable[Secret] = ()) -> None:
+        self.by_holder = {secret.holder: secret for secret in secrets}
+
+    def apply(self, event: SecretSet | SecretRemoved) -> None:
+        if isinstance(event, SecretSet):
+            self.by_holder[event.secret.holder] = event.secret
+        else:
+            self.by_holder.pop((event.tenant, event.owner, event.name), None)
+
+    def of_the_gone(self, before: ClusterConfig, after: ClusterConfig) -> list[Secret]:
+        """Return what belongs to users and tenants that were declared before, and are not after."""
+        tenants = {tenant.name for tenant in before.tenants} - {tenant.name for tenant in after.tenants}
+        users = before.user_by_name.keys() - after.user_by_name.keys()
+        return [one for one in self.by_holder.values() if one.tenant in tenants or one.owner in users]
+
+    def of(self, tenant: TenantName, user: UserName, name: str) -> Secret | None:
+        """Return what a job of this user and tenant gets by a name: the user's own, else what the tenant shares."""
+        own = self.by_holder.get((TenantName(""), user, name))
+        return own or self.by_holder.get((tenant, UserName(""), name))
+
+    def names(self, tenant: TenantName, user: UserName) -> list[str]:
+        """Return the names that jobs of this user and tenant may use."""
+        return sorted({one.name for one in list(self.by_holder.values()) if one.tenant == tenant or one.owner == user})

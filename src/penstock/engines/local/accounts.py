@@ -1,0 +1,78 @@
+"""Accounts of the machine that jobs run as, where the agent is root: each sees its own jobs' files and no others."""
+
+import os
+import pwd
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.errors import nearest
+from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.engines.local.paths import DataFolder
+
+PASSED = 0o711
+"""To be passed through, not to be looked into."""
+
+
+class Account(msgspec.Struct, frozen=True):
+    name: str
+    uid: int
+    gid: int
+    home: str
+    shell: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the environment says of it."""
+        return {"USER": self.name, "LOGNAME": self.name, "HOME": self.home, "SHELL": self.shell}
+
+
+def may_switch() -> bool:
+    """Return whether this process may start programs as other accounts."""
+    return os.geteuid() == 0
+
+
+def unknown_account(name: str) -> str:
+    """Return what is wrong with the name of an account, or ''."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        hint = nearest(name, sorted(entry.pw_name for entry in pwd.getpwall()))
+        return f"the machine has no account '{name}'" + (f": {hint}" if hint else "")
+    return ""
+
+
+def cannot_be(name: str) -> str:
+    """Return why programs cannot be started as an account, or ''."""
+    return unknown_account(name) if may_switch() else f"only root starts programs as {name}"
+
+
+def account_of(name: str) -> Account:
+    """Return an account. Raises: KeyError when the machine has none of that name."""
+    found = pwd.getpwnam(name)
+    return Account(found.pw_name, found.pw_uid, found.pw_gid, found.pw_dir, found.pw_shell)
+
+
+def hand_over(data: DataFolder, key: ReplicaKey, account: Account) -> None:
+    """Give the account what it writes: checkpoints, a folder to work in, the report file.
+
+    The job's own folder stays the agent's: whoever could replace files there could have the agent write elsewhere.
+    """
+    data.job(key.job_id).chmod(PASSED)
+    for folder in (data.checkpoints(key.job_id), data.work(key.job_id)):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o700)
+        os.chown(folder, account.uid, account.gid, follow_symlinks=False)
+    report = os.open(data.report(key), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchown(report, account.uid, account.gid)
+    finally:
+        os.close(report)
+
+
+def private(folder: Path, mode: int = 0o700) -> Path:
+    """Return a folder that is there, and that others may not look into."""
+    folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o777 & ~mode:
+        folder.chmod(mode)
+    return folder

@@ -1,0 +1,47 @@
+"""Looks every few seconds how much of the maxima of queues and tenants is used, and has alerts written to the log.
+
+What is to be said is pure (`core/quota_alerts.py`). A peak that lasts less than the pause may go unseen.
+"""
+
+import asyncio
+import logging
+import time
+
+from penstock.control import messages as msg
+from penstock.core.quota_alerts import due_notes, is_limited
+from penstock.core.quotas import quota_rows
+from penstock.core.snapshot import snapshot_beside
+from penstock.server.backend import Backend
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 5.0
+LOOK_SHARE = 50
+"""A look is followed by a pause this many times as long: it never keeps a processor busy."""
+
+
+class QuotaWatch:
+    """One for each server."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def keep(self) -> None:
+        """Run until cancelled."""
+        while True:
+            begun = time.monotonic()
+            try:
+                await self.look()
+            except Exception as error:  # noqa: BLE001 - the top of a loop: the next look finds the same again
+                log.warning("quotas not looked at", extra={"error": repr(error)})
+            await asyncio.sleep(max(LOOK_EVERY_S, LOOK_SHARE * (time.monotonic() - begun)))
+
+    async def look(self) -> None:
+        """Have everything written that is to be said now."""
+        state, now_ms = self._backend.state, self._backend.clock.unix_ms()
+        if not is_limited(state.config):
+            return
+        snapshot, last = snapshot_beside(state), state.quota_notes.last
+        found = await asyncio.to_thread(lambda: due_notes(quota_rows(snapshot, now_ms), last, now_ms))
+        if found:
+            await self._backend.ask(msg.NoteQuotas(tuple(found)))

@@ -1,0 +1,123 @@
+"""Seals secrets for the log, and opens them again: AES-256-GCM, with keys in a file beside the log and never in it.
+
+What is sealed along with a value (`Secret.context`) says whose it is, so that nobody who can write to the log can give
+one tenant's value to another. Nonces are random, 96 bits: good for 2^32 values of one key (NIST SP 800-38D).
+"""
+
+import base64
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec.structs import replace
+
+from penstock.core.errors import PenstockError
+from penstock.core.model.secrets import Secret
+
+NONCE_BYTES = 12
+KEY_BITS = 256
+
+
+class VaultError(PenstockError):
+    """A secret cannot be sealed or opened; its message names no value."""
+
+    code = "secret_unreadable"
+
+
+class Key(msgspec.Struct, frozen=True):
+    id: str
+    key: bytes
+
+
+class Vault:
+    """The keys in one file, the newest first. Any thread; several servers may share the file.
+
+    The file is made when something is first sealed. It may be a link to where only this machine keeps it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._keys: tuple[Key, ...] = ()
+
+    def seal(self, secret: Secret, value: str) -> Secret:
+        """Return the secret with its value, sealed with the newest key. Raises: VaultError when the file is spoilt."""
+        with self._turn():
+            self._keys = self._read() or self._written((_new_key(),))
+        key = self._keys[0]
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        sealed = nonce + AESGCM(key.key).encrypt(nonce, value.encode(), secret.context.encode())
+        return replace(secret, key_id=key.id, sealed=base64.b64encode(sealed).decode("ascii"))
+
+    def open(self, secret: Secret) -> str:
+        """Return the value. Raises: VaultError when its key is not there, or it is not what was sealed."""
+        key = self._key(secret.key_id)
+        if key is None:
+            raise VaultError(f"the key of {secret.text} is not in {self._path.name}", hint="set it again")
+        try:
+            sealed = base64.b64decode(secret.sealed)
+            plain = AESGCM(key.key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], secret.context.encode())
+        except (InvalidTag, ValueError):
+            raise VaultError(f"{secret.text} is not what was sealed", hint="set it again") from None
+        return plain.decode()
+
+    def add_key(self) -> None:
+        """Seal with a new key from here on. Raises: VaultError."""
+        with self._turn():
+            self._keys = self._written((_new_key(), *self._read()))
+
+    def keep(self, used: Collection[str]) -> int:
+        """Throw away the keys that nothing is sealed with any more, but not the newest; return how many these were."""
+        with self._turn():
+            known = self._read()
+            kept = tuple(key for place, key in enumerate(known) if place == 0 or key.id in used)
+            if kept != known:
+                self._written(kept)
+            self._keys = kept
+        return len(known) - len(kept)
+
+    def _key(self, key_id: str) -> Key | None:
+        for again in (False, True):
+            if again:  # another server may have made it
+                self._keys = self._read()
+            found = next((key for key in self._keys if key.id == key_id), None)
+            if found is not None:
+                return found
+        return None
+
+    def _read(self) -> tuple[Key, ...]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=tuple[Key, ...])
+        except FileNotFoundError:
+            return ()
+        except (OSError, msgspec.DecodeError) as error:
+            raise VaultError(f"the keys in {self._path} cannot be read", hint="take the file from a backup") from error
+
+    def _written(self, keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        place = self._path.resolve()
+        temporary = place.with_name(place.name + ".tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(keys))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(place)
+        return keys
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _new_key() -> Key:
+    return Key(secrets.token_hex(6), AESGCM.generate_key(KEY_BITS))

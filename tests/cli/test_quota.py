@@ -1,0 +1,38 @@
+"""Quotas and pools on the command line: of a queue in one pool, with the alert that the server wrote."""
+
+import pytest
+
+from penstock.core.model.events import QuotaNoted
+from tests.cli.conftest import Terminal
+from tests.server.harness import Server, cluster_file, until
+
+
+@pytest.fixture
+def server(tmp_path):
+    declared = cluster_file(1, 4)
+    declared["queues"] = [{"name": "default", "max": {"default/devices": 4}, "alerts": [50]}]
+    declared["tenants"] = ["default", {"name": "t", "max": {"devices": 1}}]
+    with Server(tmp_path / "data", declared) as found:
+        yield found
+
+
+def noted(client):
+    events = (record.event for record in client.all_events())
+    return [(one.holder, one.resource, one.percent) for one in events if isinstance(one, QuotaNoted)]
+
+
+def test_an_alert_is_written_once_and_shown_with_its_quota(server, tmp_path):
+    job = {"command": "sleep 60", "devices": 2, "cpus": 1, "memory": "64MiB", "tenant": "default"}
+    server.client.submit(job)
+    until(lambda: noted(server.client), "the alert is written")
+    assert noted(server.client) == [("default", "default/devices", 50)]
+    penstock = Terminal(tmp_path, server.data.root, server.root)
+    rows = {(row["name"], row["resource"]): row for row in penstock("quota", "--json").json()["quotas"]}
+    row = rows["default", "default/devices"]
+    assert (row["used"], row["percent"], row["alerted"], row["alerted_ms"] > 0) == (2_000, 50, 50, True)
+    assert not rows["t", "devices"].get("alerted")
+    assert "50 % 20" in penstock("quota").out
+    (pool,) = penstock("pools", "--json").json()["pools"]
+    assert (pool["name"], pool["total_milli"], pool["allocated_milli"]) == ("default", 4_000, 2_000)
+    assert pool["devices"] == {"available": 2, "allocated": 2, "reserved": 0, "maintenance": 0, "failed": 0}
+    assert "2 available, 2 allocated" in penstock("pools").out

@@ -1,0 +1,184 @@
+"""Programs that run as accounts of their own: what these may touch, and that nothing of theirs runs as root."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.core.model.resources import Resources
+from penstock.engines.local import accounts
+from penstock.engines.local.accounts import account_of, cannot_be, private
+from penstock.engines.local.containment import SessionContainment, choose
+from penstock.engines.local.spawn import NEVER_RAN_CODE
+from tests.engine.builders import KEY
+from tests.engine.processes import Program
+from tests.server.harness import until
+
+PRELOAD = "cannot be preloaded"
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts programs as other accounts")
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that every account can pass through, unlike those of pytest."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-accounts-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def run(reachable: Path) -> Iterator[Callable[..., Program]]:
+    """Return a function that starts a gated program as `nobody`."""
+    programs: list[Program] = []
+
+    def begin(*command: str, account: str = "nobody", box=None, **fields) -> Program:
+        box = box or SessionContainment().box("none", Resources())
+        programs.append(Program(box, reachable, command, account=account, **fields))
+        return programs[-1]
+
+    yield begin
+    for program in programs:
+        program.close()
+
+
+def said(program: Program) -> str:
+    assert program.open().status() == 0, program.output()
+    return program.output()
+
+
+@pytest.fixture
+def in_a_group() -> Iterator[None]:
+    """The agent is in a group that the account is not in."""
+    before = os.getgroups()
+    os.setgroups([*before, 4])
+    yield
+    os.setgroups(before)
+
+
+@root_only
+def test_a_program_is_its_account_and_nothing_of_root_is_left(run, in_a_group):
+    shown = said(
+        run("sh", "-c", "id -ru; id -rg; id -G; grep ^CapEff /proc/self/status; pwd; echo $USER $HOME $LOGNAME")
+    )
+    nobody = account_of("nobody")
+    ids = [str(nobody.uid), str(nobody.gid), str(nobody.gid)]
+    assert shown.split("\n")[:3] == ids
+    assert "CapEff:\t0000000000000000" in shown
+    assert shown.split("\n")[4].endswith(f"/jobs/{KEY.job_id}/work")
+    assert shown.split("\n")[5] == f"nobody {nobody.home} nobody"
+
+
+@root_only
+def test_it_writes_checkpoints_and_reports_and_cannot_touch_what_the_agent_writes(run, reachable):
+    data = run("true").data
+    tries = f"""
+        echo saved > $PENSTOCK_CHECKPOINT_DIR/x && echo '{{}}' >> $PENSTOCK_REPORT_FILE && echo work > here || exit 1
+        for path in {data.job(KEY.job_id)}/x {data.output(KEY)} {data.output(KEY)}.x {data.root}/x; do
+            echo bad 2>/dev/null >> $path && exit 2
+        done
+        mv $PENSTOCK_REPORT_FILE {data.job(KEY.job_id)}/y 2>/dev/null && exit 3
+        rm -f {data.output(KEY)} 2>/dev/null && exit 4
+        ls {data.job(KEY.job_id)} 2>/dev/null && exit 5
+        exit 0
+    """
+    said(run("sh", "-c", tries))
+    assert (data.checkpoints(KEY.job_id) / "x").read_text() == "saved\n"
+    assert data.report(KEY).read_text() == "{}\n"
+
+
+@root_only
+def test_one_account_sees_nothing_of_another(run):
+    first = run("sh", "-c", "echo mine > $PENSTOCK_CHECKPOINT_DIR/x; sleep 60").open()
+    saved = first.data.checkpoints(KEY.job_id) / "x"
+    until(saved.exists, "the first has saved")
+    look = "id -ru; cat $1 2>&1; cat /proc/$2/environ 2>&1; cat $3 2>&1; exit 0"
+    paths = (str(saved), str(first.pid), str(first.data.report(KEY)))
+    other = run("sh", "-c", look, "look", *paths, account="daemon", key=KEY.__class__(KEY.job_id + 1, 1, 0))
+    shown = said(other)
+    assert shown.startswith(f"{account_of('daemon').uid}\n")
+    assert shown.count("Permission denied") == 3
+    assert "mine" not in shown
+
+
+@root_only
+def test_what_waits_to_become_the_program_has_nothing_of_its_environment(run):
+    given = (("LD_PRELOAD", "/nonexistent/evil.so"), ("PYTHONPATH", "/nonexistent"), ("TOKEN", "hidden"))
+    program = run("true", env=given)
+    shown = Path(f"/proc/{program.pid}/environ").read_bytes()
+    until(lambda: b"become" in Path(f"/proc/{program.pid}/cmdline").read_bytes(), "the gate is there")
+    assert b"hidden" not in shown + Path(f"/proc/{program.pid}/cmdline").read_bytes()
+    assert b"LD_PRELOAD" not in shown
+    assert said(program).count(PRELOAD) == 1, "only the program itself has tried to load it"
+
+
+@root_only
+def test_it_is_in_its_box_before_it_runs(run):
+    containment = choose("penstock-test-accounts")
+    if isinstance(containment, SessionContainment):
+        pytest.skip("no control groups can be written here")
+    box = containment.box("n1.x", Resources())
+    program = run("sleep", "60", box=box).open()
+    until(lambda: Path(f"/proc/{program.pid}/cmdline").read_bytes().startswith(b"sleep"), "it runs")
+    assert program.pid in box.pids()
+    program.close()
+    until(lambda: not box.pids(), "it has ended")
+    box.remove()
+    containment.close()
+
+
+@root_only
+def test_a_gate_that_is_never_opened_leaves_a_note_and_has_run_nothing(run):
+    program = run("sh", "-c", "echo ran")
+    os.close(program.gate._write_end)
+    assert program.status() == NEVER_RAN_CODE
+    assert program.data.never_ran(KEY).exists()
+    assert program.output() == ""
+    program.gate._write_end = os.open(os.devnull, os.O_WRONLY)
+
+
+@root_only
+@pytest.mark.parametrize(
+    ("command", "workdir", "code", "text"),
+    [
+        ("true", "/root", 126, "PermissionError: nobody cannot use /root: Permission denied"),
+        ("true", "/nonexistent", 126, "PermissionError: nobody cannot use /nonexistent: No such file or directory"),
+        ("/nonexistent/program", "", 127, "FileNotFoundError: /nonexistent/program: No such file or directory"),
+        ("/etc/passwd", "", 126, "PermissionError: /etc/passwd: Permission denied"),
+    ],
+)
+def test_what_cannot_be_run_is_told(run, command, workdir, code, text):
+    if workdir == "/root" and Path("/root").stat().st_mode & 0o001:
+        pytest.skip("everybody may enter /root here")
+    program = run(command, workdir=workdir).open()
+    assert program.status() == code
+    assert text in program.output()
+
+
+@root_only
+@pytest.mark.parametrize("workdir", ["", "/"])
+def test_a_folder_that_the_account_cannot_reach_is_told(run, reachable, workdir):
+    program = run("true", workdir=workdir)
+    reachable.chmod(0o700)
+    assert program.open().status() == 126
+    assert "PermissionError: nobody cannot use" in program.output()
+
+
+@root_only
+def test_an_unknown_account_is_told_with_the_nearest():
+    assert cannot_be("nobodi") == "the machine has no account 'nobodi': did you mean 'nobody'?"
+    assert cannot_be("nobody") == ""
+
+
+def test_who_is_not_root_does_not_pretend_to_switch(monkeypatch):
+    monkeypatch.setattr(accounts.os, "geteuid", lambda: 1000)
+    assert cannot_be("nobody") == "only root starts programs as nobody"
+
+
+def test_a_private_folder_is_closed_to_others_also_when_it_was_open(tmp_path):
+    (tmp_path / "open").mkdir(mode=0o755)
+    assert private(tmp_path / "open").stat().st_mode & 0o777 == 0o700
+    assert private(tmp_path / "new", 0o711).stat().st_mode & 0o777 == 0o711
