@@ -1,7 +1,11 @@
 """Report files: programs write what they like into them, the agent takes what is a report."""
 
+import fcntl
 import itertools
 import json
+import os
+import signal
+import time
 
 import pytest
 from hypothesis import given
@@ -162,7 +166,18 @@ def test_a_file_of_zeros_that_is_huge_does_not_hold_the_agent_up(path):
     file, before_s = ReportFile(KEY, path), time.process_time()
     assert file.read() == []
     assert time.process_time() - before_s < 5
-    assert file.bad_lines == progress.READS_MAX
+    assert file.bad_lines == progress.TURN_MAX_BYTES // progress.READ_MAX_BYTES
+
+
+def test_of_much_more_than_one_go_a_program_that_has_ended_is_heard_to_the_end(path, monkeypatch):
+    monkeypatch.setattr(progress, "TURN_MAX_BYTES", 200)
+    monkeypatch.setattr(progress, "READ_MAX_BYTES", 100)
+    add(path, b"".join(line("progress", step=n) for n in range(200)) + line("checkpoint", step=200) + line("done"))
+    file = ReportFile(KEY, path)
+    assert file.read()[-1].step < 20
+    assert not file.done
+    assert file.rest()[-1] == checkpoint(200)
+    assert file.done
 
 
 def test_a_lease_on_the_file_does_not_hold_the_agent_up(path):

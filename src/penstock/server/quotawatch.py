@@ -4,20 +4,16 @@ What is to be said is pure (`core/quota_alerts.py`). A peak that lasts less than
 """
 
 import asyncio
-import logging
-import time
 
 from penstock.control import messages as msg
 from penstock.core.quota_alerts import due_notes, is_limited
 from penstock.core.quotas import quota_rows
 from penstock.core.snapshot import snapshot_beside
 from penstock.server.backend import Backend
-
-log = logging.getLogger(__name__)
+from penstock.server.repeating import repeat
 
 LOOK_EVERY_S = 5.0
 LOOK_SHARE = 50
-"""A look is followed by a pause this many times as long: it never keeps a processor busy."""
 
 
 class QuotaWatch:
@@ -28,13 +24,7 @@ class QuotaWatch:
 
     async def keep(self) -> None:
         """Run until cancelled."""
-        while True:
-            begun = time.monotonic()
-            try:
-                await self.look()
-            except Exception as error:  # noqa: BLE001 - the top of a loop: the next look finds the same again
-                log.warning("quotas not looked at", extra={"error": repr(error)})
-            await asyncio.sleep(max(LOOK_EVERY_S, LOOK_SHARE * (time.monotonic() - begun)))
+        await repeat(self.look, "the quotas", LOOK_EVERY_S, LOOK_SHARE)
 
     async def look(self) -> None:
         """Have everything written that is to be said now."""

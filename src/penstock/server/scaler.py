@@ -21,6 +21,7 @@ from penstock.control import messages as msg
 from penstock.core.model.cluster import Settings
 from penstock.core.scaleout import Missing, missing, request_of
 from penstock.server.backend import Backend
+from penstock.server.repeating import repeat
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +40,7 @@ class Scaler:
 
     async def keep(self) -> None:
         """Run until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            try:
-                await self.look()
-            except Exception as error:  # noqa: BLE001 - the top of a loop: a provider's answer must not end it
-                log.warning("capacity not asked for", extra={"error": repr(error)})
+        await repeat(self.look, "missing capacity", LOOK_EVERY_S)
 
     async def look(self) -> None:
         """Ask the provider if something is missing and it was not asked lately."""

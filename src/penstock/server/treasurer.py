@@ -7,7 +7,6 @@ control loop if the account is still as it was; else it is worked out again.
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -29,6 +28,7 @@ from penstock.core.model.prices import Billing
 from penstock.ports import ProjectionStore
 from penstock.server.backend import Backend
 from penstock.server.intake import refused
+from penstock.server.repeating import repeat
 
 log = logging.getLogger(__name__)
 
@@ -68,13 +68,7 @@ class Treasurer:
 
     async def keep(self) -> None:
         """Run until cancelled."""
-        while True:
-            begun = time.monotonic()
-            try:
-                await self.look()
-            except Exception as error:  # noqa: BLE001 - the top of a loop: the next look finds the same again
-                log.warning("books not looked at", extra={"error": repr(error)})
-            await asyncio.sleep(max(LOOK_EVERY_S, LOOK_SHARE * (time.monotonic() - begun)))
+        await repeat(self.look, "the books", LOOK_EVERY_S, LOOK_SHARE)
 
     async def look(self) -> None:
         """Post what is due by now, and say what is to be said."""

@@ -90,6 +90,7 @@ class LocalEngine:
 
     Args:
         unseal: puts the values of secrets into an order, on its way to the node.
+        on_other: told of a node whose agent is of another version, and is refused.
     """
 
     def __init__(
@@ -98,8 +99,10 @@ class LocalEngine:
         on_hello: OnHello,
         on_report: OnReport,
         unseal: Callable[[Order], Order] = lambda order: order,
+        on_other: Callable[[NodeName], None] = lambda node: None,
     ) -> None:
         self._security, self._on_hello, self._on_report, self._unseal = security, on_hello, on_report, unseal
+        self._on_other = on_other
         self._sessions: dict[NodeName, Session] = {}
         self._last = 0
         self._open = 0
@@ -177,6 +180,7 @@ class LocalEngine:
             return
         if hello.version != protocol.PROTOCOL_VERSION:
             session.refuse(f"protocol {hello.version} is not spoken here, {protocol.PROTOCOL_VERSION} is")
+            self._on_other(hello.spec.name)
             return
         session.node = hello.spec.name
         former = self._sessions.get(session.node)

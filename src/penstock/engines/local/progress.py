@@ -1,5 +1,6 @@
 """What programs write into their report files, read as it comes."""
 
+import contextlib
 import math
 import os
 import stat
@@ -14,7 +15,7 @@ from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
 from penstock.core.model.progress import Gauges
 
 READ_MAX_BYTES = 1 << 20
-READS_MAX = 16
+TURN_MAX_BYTES = 4 << 20
 """In one go: whoever writes faster, or has made the file huge, must not keep the agent from everything else."""
 LINE_MAX_BYTES = 65_536
 WHY_MAX_CHARS = 200
@@ -68,10 +69,8 @@ class ReportFile:
         """Return the checkpoints and resumptions reported since the last call, then the newest step; notes `done`."""
         found: list[ProgressSeen] = []
         before = self.step
-        for _ in range(READS_MAX):
-            data = self._next()
-            if not data:
-                break
+        end = self._offset + TURN_MAX_BYTES
+        while self._offset < end and (data := self._next()):
             for line in data.splitlines():
                 seen = self._line(line)
                 if seen is not None:
@@ -80,6 +79,12 @@ class ReportFile:
             gauges = replace(self._gauges, step_ms=self._pace.step_ms(), report_gap_ms=self._pace.gap_ms())
             found.append(ProgressSeen(self._key, "progress", self.step, gauges=gauges if gauges != Gauges() else None))
         return found
+
+    def rest(self) -> list[ProgressSeen]:
+        """Return what `read` does once nobody writes any more; of much more than it reads in one go, the end."""
+        with contextlib.suppress(OSError):
+            self._offset = max(self._offset, os.stat(self._path).st_size - TURN_MAX_BYTES)
+        return self.read()
 
     def _next(self) -> bytes:
         try:

@@ -296,7 +296,7 @@ class Worker:
         """No process of the replica is left: read its last words, then tell."""
         report = self._reports.pop(key, None)
         if report is not None:
-            for seen in report.read():
+            for seen in report.rest():
                 self._brain.on_progress(seen)
             if report.done:
                 info = msgspec.structs.replace(info, done=True)
