@@ -107,6 +107,11 @@ class Vault:
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(place)
+        folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)  # before anything is sealed with it
+        finally:
+            os.close(folder)
         return keys
 
     @contextlib.contextmanager

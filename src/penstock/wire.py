@@ -129,8 +129,13 @@ class _Running:
         self._vault = Vault(data.secret_keys)
         self._censor = Censor(lambda: self._controller.state, self._vault)
         self._engine = LocalEngine(
-            self._security.agents.context, self._on_hello, self._on_report, lambda order: unsealed(order, self._vault)
+            self._security.agents.context,
+            self._on_hello,
+            self._on_report,
+            lambda order: unsealed(order, self._vault),
+            self._replace_other,
         )
+        self._replaced: set[NodeName] = set()
         self._security.on_change = self._engine.hang_up
         self._tokens = LocalTokens(data.root / "tokens.json")
         self._tokens.ensure_local(data.user_token)
@@ -291,6 +296,12 @@ class _Running:
                     replace_agent(self._data, spec.name)
             first = False
             await asyncio.sleep(AGENT_CHECK_S)
+
+    def _replace_other(self, node: NodeName) -> None:
+        """Replace an agent of another version, once: it is not told what it would misunderstand."""
+        if node not in self._replaced:
+            self._replaced.add(node)
+            replace_agent(self._data, node)
 
     def _publish(self, records: tuple[Record, ...]) -> None:
         self._loop.call_soon_threadsafe(self._backend.committed, records)

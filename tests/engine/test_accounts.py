@@ -1,5 +1,6 @@
 """Programs that run as accounts of their own: what these may touch, and that nothing of theirs runs as root."""
 
+import ctypes
 import os
 import shutil
 import tempfile
@@ -77,7 +78,7 @@ def test_it_writes_checkpoints_and_reports_and_cannot_touch_what_the_agent_write
     data = run("true").data
     tries = f"""
         echo saved > $PENSTOCK_CHECKPOINT_DIR/x && echo '{{}}' >> $PENSTOCK_REPORT_FILE && echo work > here || exit 1
-        for path in {data.job(KEY.job_id)}/x {data.output(KEY)} {data.output(KEY)}.x {data.root}/x; do
+        for path in {data.job(KEY.job_id)}/x {data.output(KEY)}.x {data.root}/x; do
             echo bad 2>/dev/null >> $path && exit 2
         done
         mv $PENSTOCK_REPORT_FILE {data.job(KEY.job_id)}/y 2>/dev/null && exit 3
@@ -91,16 +92,21 @@ def test_it_writes_checkpoints_and_reports_and_cannot_touch_what_the_agent_write
 
 
 @root_only
+def test_a_program_may_open_its_own_output_by_name(run):
+    assert said(run("sh", "-c", "echo one; echo two >> /dev/stderr; echo three >> /dev/stdout")) == "one\ntwo\nthree\n"
+
+
+@root_only
 def test_one_account_sees_nothing_of_another(run):
     first = run("sh", "-c", "echo mine > $PENSTOCK_CHECKPOINT_DIR/x; sleep 60").open()
     saved = first.data.checkpoints(KEY.job_id) / "x"
     until(saved.exists, "the first has saved")
-    look = "id -ru; cat $1 2>&1; cat /proc/$2/environ 2>&1; cat $3 2>&1; exit 0"
-    paths = (str(saved), str(first.pid), str(first.data.report(KEY)))
+    look = "id -ru; cat $1 2>&1; cat /proc/$2/environ 2>&1; for x in $3; do cat $x 2>&1; done; exit 0"
+    paths = (str(saved), str(first.pid), f"{first.data.report(KEY)} {first.data.output(KEY)}")
     other = run("sh", "-c", look, "look", *paths, account="daemon", key=KEY.__class__(KEY.job_id + 1, 1, 0))
     shown = said(other)
     assert shown.startswith(f"{account_of('daemon').uid}\n")
-    assert shown.count("Permission denied") == 3
+    assert shown.count("Permission denied") == 4
     assert "mine" not in shown
 
 
@@ -113,6 +119,34 @@ def test_what_waits_to_become_the_program_has_nothing_of_its_environment(run):
     assert b"hidden" not in shown + Path(f"/proc/{program.pid}/cmdline").read_bytes()
     assert b"LD_PRELOAD" not in shown
     assert said(program).count(PRELOAD) == 1, "only the program itself has tried to load it"
+
+
+KEYS = """
+import ctypes, os, sys
+call, number = ctypes.CDLL(None).syscall, {"x86_64": 250}.get(os.uname().machine, 219)
+held = ctypes.create_string_buffer(64)
+call(number, 11, int(sys.argv[1]), held, 64)  # KEYCTL_READ
+print(held.value.decode())
+"""
+
+
+@root_only
+def test_keys_that_root_holds_in_the_kernel_stay_behind(run):
+    call = ctypes.CDLL(None).syscall
+    join, add = ((250, 1), 248) if os.uname().machine == "x86_64" else ((219, 1), 217)
+    child = os.fork()
+    if child == 0:  # in a session keyring that ends with it
+        code = 2
+        try:
+            call(*join, None)
+            key = call(add, b"user", b"penstock-test", b"of-root", 7, -3)
+            code = 3 if key <= 0 else int(said(run("/usr/bin/python3", "-c", KEYS, str(key))) != "\n")
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code == 3:
+        pytest.skip("this kernel keeps no keys")
+    assert code == 0
 
 
 @root_only

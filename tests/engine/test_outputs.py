@@ -1,12 +1,15 @@
 """Outputs of programs: readable while they grow, and never larger on disk than their bound."""
 
 import os
+import subprocess
+import sys
+import time
 
 import pytest
 
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.engines.local import outputs
-from penstock.engines.local.outputs import LocalOutputs, bound_output
+from penstock.engines.local.outputs import LocalOutputs, bound_output, last_error
 from penstock.engines.local.paths import DataFolder
 
 MOST = 64 * 4096
@@ -76,3 +79,29 @@ def test_without_holes_all_is_given_up_and_readers_go_on_with_what_is_new(data, 
 
 def test_an_output_that_is_not_there_is_not_bounded(data):
     assert not bound_output(data.output(KEY), MOST)
+
+
+def test_a_lease_that_a_job_holds_on_its_output_holds_up_nobody(data):
+    data.output(KEY).write_bytes(b"RuntimeError: x\n" * 10_000)
+    hold = (
+        "import fcntl, os, signal, sys, time\n"
+        "signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+        "file = os.open(sys.argv[1], os.O_WRONLY)\n"
+        "fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
+        "print('held', flush=True)\n"
+        "time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", hold, str(data.output(KEY))], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        if holder.stdout.readline() != b"held\n":
+            pytest.skip("this file system has no leases")
+        begun = time.monotonic()
+        assert LocalOutputs(data).read(1, 1, 0, 0, 100) is None
+        assert not bound_output(data.output(KEY), 4096)
+        assert last_error(data.output(KEY)) == ""
+        assert time.monotonic() - begun < 5, "the kernel lets others wait for 45 s"
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert last_error(data.output(KEY)) == "RuntimeError: x"

@@ -1,11 +1,25 @@
 """Secrets of jobs, on a real server: programs get them, and nothing else shows them."""
 
+import asyncio
 import json
 import sqlite3
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.requests import Request
 
 from penstock.client import ApiProblem
+from penstock.core.access import local_scope
+from penstock.core.lifecycle.secrets import SecretDone, SetSecret
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.events import SecretSet
+from penstock.core.model.secrets import Secret
+from penstock.core.secretstore import Secrets
+from penstock.server.secrets import secret_routes
+from penstock.vault import Vault
 from tests.server.harness import Jobs, Server, until
 
 VALUE = "tok_Zq81hPwx55"
@@ -132,3 +146,37 @@ def test_secrets_outlive_the_server_and_go_into_no_copy_in_the_clear(tmp_path):
         server.client.set_secret("TOKEN", VALUE)
         job = Jobs(server.client).submit("true", secrets=["TOKEN"])
         assert Jobs(server.client).ended(job).state == "succeeded"
+
+
+def test_what_is_set_while_the_key_is_replaced_can_be_opened(tmp_path):
+    vault, known = Vault(tmp_path / "secrets.key"), Secrets()
+    former = vault.seal(Secret("OLD", owner="ann"), VALUE)
+    known.apply(SecretSet(former))
+
+    async def race() -> None:
+        async def ask(request: object) -> SecretDone:
+            """Commit; a new value only after the key was replaced, unless that waits for it."""
+            if isinstance(request, SetSecret):
+                await asyncio.sleep(0.5)
+                known.apply(SecretSet(request.secret))
+            else:
+                for sealed in request.sealed:
+                    known.apply(SecretSet(sealed))
+            return SecretDone()
+
+        app, state = FastAPI(), SimpleNamespace(secrets=known, config=ClusterConfig())
+        secret_routes(app, SimpleNamespace(vault=vault, state=state, ask=ask), Any)
+        routes = {route.name: route.endpoint for route in app.routes if isinstance(route, APIRoute)}
+        body = json.dumps({"value": OTHER}).encode()
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        request = Request({"type": "http", "method": "PUT", "headers": []}, receive)
+        setting = asyncio.create_task(routes["set_secret"](request, local_scope("ann"), "NEW"))
+        await asyncio.sleep(0.1)
+        rotation = asyncio.create_task(routes["rotate_secret_key"](local_scope("ann")))
+        assert [one.status_code for one in await asyncio.gather(setting, rotation)] == [200, 200]
+
+    asyncio.run(race())
+    assert {one.name: vault.open(one) for one in known.by_holder.values()} == {"OLD": VALUE, "NEW": OTHER}

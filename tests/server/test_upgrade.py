@@ -1,7 +1,12 @@
-"""A data folder of a version that had no certificates, with an agent of that version that still runs a job."""
+"""A data folder of a former version, with an agent of that version that still runs a job."""
 
 import os
+import re
+import shutil
+from pathlib import Path
 
+import penstock
+from penstock.engines.local import protocol
 from penstock.engines.local.launch import agent_pid
 from tests.server.harness import Jobs, Server, cluster_file, until
 
@@ -24,3 +29,32 @@ def test_an_old_folder_gets_certificates_and_its_jobs_run_on(tmp_path):
         assert (seen.name, server.client.job(job).state, server.client.job(job).attempt) == ("n1", "running", 1)
         assert agent_pid(server.data, "n1") != agent  # it runs the program that is installed now
         Jobs(server.client).client.cancel(job)
+
+
+def test_an_agent_that_would_misunderstand_its_orders_is_replaced_and_its_jobs_run_on(tmp_path, monkeypatch):
+    installed = tmp_path / "installed"
+    without = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(penstock.__file__).parent, installed / "penstock", ignore=without)
+    spoken = installed / "penstock" / "engines" / "local" / "protocol.py"
+    now = spoken.read_text()
+    spoken.write_text(re.sub(r"PROTOCOL_VERSION = \d+", f"PROTOCOL_VERSION = {protocol.PROTOCOL_VERSION - 1}", now))
+    monkeypatch.setattr("tests.server.harness.SOURCES", str(installed))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    with Server(tmp_path / "data", cluster_file(1)) as server:
+        jobs = Jobs(server.client)
+        job = jobs.submit("echo $$; sleep 60")
+        jobs.state(job, "running")
+        until(lambda: jobs.output(job), "it says its number")
+        pid, agent = int(jobs.output(job)), agent_pid(server.data, "n1")
+        server.hang_up()
+        server.process.kill()
+        server.process.wait()
+        spoken.write_text(now)
+        server.start()
+        until(lambda: [n for n in server.client.nodes() if n.connected], "the agent is back")
+        os.kill(pid, 0)
+        assert (server.client.job(job).state, server.client.job(job).attempt) == ("running", 1)
+        assert agent_pid(server.data, "n1") != agent
+        after = Jobs(server.client)
+        assert after.ended(after.submit("true")).state == "succeeded"
+        after.client.cancel(job)

@@ -91,6 +91,19 @@ def test_the_problem_names_the_file_and_both_sizes(open_directory: Open, folder:
         directory.verify(7)
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "0000-raw.bin"])
+def test_a_pipe_in_the_place_of_a_file_is_damage_and_nobody_waits_for_it(
+    open_directory: Open, folder: Path, name: str
+) -> None:
+    directory = open_directory()
+    directory.write(7, {"raw": b"12345"})
+    path = folder / folder_name(7) / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DamagedCheckpoint):
+        directory.verify(7)
+
+
 def test_a_manifest_of_another_step_is_refused(open_directory: Open, folder: Path) -> None:
     directory = open_directory()
     directory.write(7, STATE)

@@ -38,6 +38,9 @@ class NewSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    turn = asyncio.Lock()
+    """From sealing to logging, so that no key is thrown away in between."""
+
     @app.put("/api/v1/secrets/{name}", **returns(api.SecretView, body=NewSecret, example=EXAMPLE))
     async def set_secret(request: Request, who: caller, name: NamePath) -> Response:
         """Set a secret, or give it another value: jobs that start from then on get that."""
@@ -47,8 +50,9 @@ def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         if problems:
             raise invalid(problems)
         secret = Secret(name, TenantName(wanted.tenant), UserName("" if wanted.tenant else who.user), by=who.user)
-        sealed = await _in_vault(_vault(backend).seal, secret, wanted.value)
-        await _asked(backend, SetSecret(sealed))
+        async with turn:
+            sealed = await _in_vault(_vault(backend).seal, secret, wanted.value)
+            await _asked(backend, SetSecret(sealed))
         found = backend.state.secrets.by_holder.get(secret.holder, secret)
         return answer(_shown(found))
 
@@ -79,13 +83,15 @@ def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """Seal all secrets with a new key, and throw the former ones away: removed values are lost for good."""
         allow(who.administers, "replace the key of all secrets")
         vault = _vault(backend)
-        await _in_vault(vault.add_key)
-        former = tuple(backend.state.secrets.by_holder.values())
-        sealed = await _in_vault(_sealed_anew, vault, former)
-        by = tuple(replace(one, by=who.user) for one in sealed)
-        await _asked(backend, ResealSecrets(former, by))
-        used = {one.key_id for one in backend.state.secrets.by_holder.values()}
-        return answer(api.KeyRotated(len(sealed), await _in_vault(vault.keep, used)))
+        async with turn:
+            await _in_vault(vault.add_key)
+            former = tuple(backend.state.secrets.by_holder.values())
+            sealed = await _in_vault(_sealed_anew, vault, former)
+            by = tuple(replace(one, by=who.user) for one in sealed)
+            await _asked(backend, ResealSecrets(former, by))
+            used = {one.key_id for one in backend.state.secrets.by_holder.values()}
+            dropped = await _in_vault(vault.keep, used)
+        return answer(api.KeyRotated(len(sealed), dropped))
 
 
 def _allowed(scope: Scope, tenant: str, backend: Backend) -> None:

@@ -81,7 +81,7 @@ class Folder:
 
     def opened(self, blob: Blob) -> Any:
         try:
-            file = (self.path / blob.name).open("rb", buffering=0)
+            file = open(self.path / blob.name, "rb", buffering=0, opener=durable.at_once)  # noqa: SIM115 - the caller's
         except FileNotFoundError:
             raise ManifestProblem(f"{blob.name} is missing") from None
         size_bytes = os.fstat(file.fileno()).st_size

@@ -187,7 +187,7 @@ class CheckpointDirectory(Checkpoints):
         return Folder(self.path(step))
 
     def _raw_manifest(self, step: int) -> bytes:
-        with (self.path(step) / MANIFEST_NAME).open("rb") as file:
+        with open(self.path(step) / MANIFEST_NAME, "rb", opener=durable.at_once) as file:
             return file.read(MAX_MANIFEST_BYTES + 1)
 
     def _sized(self, step: int, blobs: Iterable[Blob]) -> bool:

@@ -140,6 +140,11 @@ class SummedFile(io.BufferedWriter):
         return Written(self._size_bytes, f"{CHECKSUM}:{self._digest.hexdigest()}")
 
 
+def at_once(path: str, flags: int) -> int:
+    """Open a file for `open(opener=...)` without waiting: a pipe in its place would keep whoever looks for ever."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def in_parallel(tasks: Sequence[Callable[[], Result]], threads: int = WRITERS) -> list[Result]:
     """Return the results of all tasks in order; the first failure ends those that have not begun, and is raised."""
     if len(tasks) < 2:

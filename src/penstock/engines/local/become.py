@@ -36,10 +36,10 @@ def main(words: list[str]) -> None:
         os._exit(NEVER_RAN_CODE)
     os.close(GO)
     environment = _environment()
+    _leave_keyring()
     os.initgroups(name, int(gid))
     os.setgid(int(gid))
     os.setuid(int(uid))
-    _leave_keyring()
     try:
         os.chdir(workdir)
         os.listdir(checkpoints)
@@ -54,7 +54,10 @@ def main(words: list[str]) -> None:
 
 
 def _leave_keyring() -> None:
-    """Have a keyring of its own: whoever inherits root's may use the keys in it. A kernel without keys has none."""
+    """Have a keyring of its own: whoever inherits root's may use the keys in it. A kernel without keys has none.
+
+    Called as root, which may have many: accounts may have 200 keys.
+    """
     number = KEYCTL.get(os.uname().machine, 219)
     ctypes.CDLL(None).syscall(ctypes.c_long(number), ctypes.c_long(JOIN_SESSION_KEYRING), None)
 

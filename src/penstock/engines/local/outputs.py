@@ -15,6 +15,9 @@ log = logging.getLogger(__name__)
 FALLOC_FL_KEEP_SIZE = 0x01
 FALLOC_FL_PUNCH_HOLE = 0x02
 _BLOCK = 4096
+_AT_ONCE = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+"""The account of a job owns its outputs, and may hold a lease on one: whoever opens it would wait (fcntl(2))."""
+READING = os.O_RDONLY | _AT_ONCE
 ERROR_TAIL_BYTES = 16_384
 ERROR_MAX_CHARS = 200
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Interrupt|Timeout|Failure)\b(: .*)?$")
@@ -39,7 +42,7 @@ class LocalOutputs:
         the beginning of what was written since, on a file system without gaps.
         """
         try:
-            descriptor = os.open(self._data.output(ReplicaKey(job_id, attempt, rank)), os.O_RDONLY)
+            descriptor = os.open(self._data.output(ReplicaKey(job_id, attempt, rank)), READING)
         except OSError:
             return None
         try:
@@ -68,7 +71,10 @@ def bound_output(path: Path, most_bytes: int) -> bool:
     if known.st_blocks * 512 <= most_bytes:
         return False
     length = (known.st_size - most_bytes // 2) // _BLOCK * _BLOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDWR | _AT_ONCE)
+    except OSError:
+        return False
     try:
         mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
         libc = ctypes.CDLL(None, use_errno=True)
@@ -83,7 +89,7 @@ def bound_output(path: Path, most_bytes: int) -> bool:
 def last_error(path: Path) -> str:
     """Return the last line of a program's output that names a Python error, shortened; or ''."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, READING), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - ERROR_TAIL_BYTES))
             text = file.read().decode("utf-8", errors="replace")
     except OSError:

@@ -15,7 +15,7 @@ from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
 from penstock.core.model.progress import Gauges
 
 READ_MAX_BYTES = 1 << 20
-TURN_MAX_BYTES = 4 << 20
+TURN_MAX_BYTES = 1 << 20
 """In one go: whoever writes faster, or has made the file huge, must not keep the agent from everything else."""
 LINE_MAX_BYTES = 65_536
 WHY_MAX_CHARS = 200

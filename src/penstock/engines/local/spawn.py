@@ -67,7 +67,8 @@ def spawn(
     private(data.job(key.job_id), PASSED if account else 0o700)
     data.checkpoints(key.job_id).mkdir(exist_ok=True)
     environment = replica_environment(order, devices, data, os.environ, account) | {REPLICA_MARK: mark}
-    output = os.open(data.output(key), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    output = os.open(data.output(key), flags, 0o640)
     memory = None
     read_end, write_end = os.pipe()
     try:
@@ -75,6 +76,7 @@ def spawn(
             words, given = _shell_gate(order, data, gates, environment)
         else:
             hand_over(data, key, account)
+            os.fchown(output, account.uid, account.gid)  # so that /dev/stderr can be opened
             memory = _in_memory(environment)
             words, given = _account_gate(order, data, gates, account)
         environ = [(os.POSIX_SPAWN_DUP2, memory, 4)] if memory is not None else []

@@ -116,7 +116,8 @@ class Money:
         """The books as a server wrote them down last."""
         self.asked: dict[str, MoneyRequest] = {}
         self.answers: dict[str, msg.Reply] = {}
-        self._server_since_ms = 0
+        self._calm_since_ms = 0
+        """Since when one server has been there; in the end, since it was also left alone."""
         self._unit = 1
 
     def declare(self, config: ClusterConfig) -> ClusterConfig:
@@ -160,7 +161,7 @@ class Money:
         return (Budget("day", self.rng.choice((1, 5, 40)) * unit, "day", hard=self.rng.random() < 0.8),)
 
     def server_began(self, server: "SimServer") -> None:
-        self._server_since_ms = self._world.agenda.now_ms
+        self._calm_since_ms = self._world.agenda.now_ms
         Treasurer(self._world, self, server)
 
     # People.
@@ -180,14 +181,15 @@ class Money:
             agenda.after(rng.randint(over_ms // 3, over_ms), self._reverse_one)
 
     def rescue(self) -> None:
-        """Give everybody enough to go on for ever."""
+        """Give everybody enough to go on for ever; from here on nothing is in the way of what is due."""
+        self._calm_since_ms = self._world.agenda.now_ms
         for tenant in self._world.tenants:
             self._ask(f"rescue-{tenant}", AddCredit(TenantName(tenant), "rescue", RESCUE, "grant", BY))
 
     def settled(self) -> bool:
         """Return whether all requests are answered, and all that was due had time to be written."""
         answered = len(self.answers) == len(self.asked)
-        return answered and self._world.agenda.now_ms - self._server_since_ms >= QUIET_MS
+        return answered and self._world.agenda.now_ms - self._calm_since_ms >= QUIET_MS
 
     def _add_credit(self, tenant: TenantName) -> None:
         rng, key = self.rng, f"credit-{len(self.asked)}"
