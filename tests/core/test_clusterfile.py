@@ -342,8 +342,11 @@ def examples(name):
 
 
 def test_the_examples_of_cluster_files_in_the_documents_are_read_as_they_stand():
+    blocks = examples("policies.md")
+    around = {"tenants": ["vision"], "pools": ["a100", "h100"]}
+    assert [len(read(around | block).config.queues) for block in blocks if "queues" in block] == [4, 1, 1]
     whole = {"tenants": ["vision"]}
-    for block in examples("policies.md"):
+    for block in reversed(blocks):
         whole |= block
     found = read(whole).config
     assert [q.name for q in found.queues] == ["research", "vision", "speech", "production"]

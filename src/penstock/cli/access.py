@@ -32,7 +32,7 @@ def quota(data: DataOption = None, json: JsonOption = False) -> None:
     else:
         typer.echo("no quotas are declared: max and guaranteed of queues, max of tenants")
     held = [
-        (one.tenant, one.user, one.queue, one.resource, format_resource(one.resource, one.used), str(one.jobs))
+        (one.tenant, one.user or "-", one.queue, one.resource, format_resource(one.resource, one.used), str(one.jobs))
         for one in found.holders
     ]
     if held:

@@ -318,6 +318,8 @@ def _settings(reader: Reader, raw: object) -> c.Settings:
             values[name] = reader.flag(name, value, default=False)
         elif hints.get(name) is str:
             values[name] = reader.text(name, value)
+        elif words := get_args(hints.get(name)):
+            values[name] = reader.word(name, value, words, words[0])
         elif name in hints:
             values[name] = reader.integer(name, value, low=0, high=2**53, default=0)
     settings = c.Settings(**values)

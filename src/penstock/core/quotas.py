@@ -1,11 +1,12 @@
 """How much of each quota is used: by queue and tenant, what is promised, borrowed and lent, and who holds it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.core.counting import charge_of, whole_total
+from penstock.core.model.cluster import ShownHolders
 from penstock.core.model.ids import QueueName, TenantName, UserName
 from penstock.core.order.tree import TENANT_PREFIX, Branch, QueueTree
 from penstock.core.quota_notes import PERIOD_MS, Key, QuotaSaid
@@ -100,6 +101,29 @@ def _taken_beside(branch: Branch, column: int) -> int:
     """Return what siblings use beyond what they are guaranteed themselves."""
     beside = [at for at in branch.parent.children if at is not branch] if branch.parent is not None else []
     return sum(max(0, at.used[column] - (at.guaranteed[column] if at.guaranteed else 0)) for at in beside)
+
+
+def seen_holders(found: Sequence[Holder], sees: Callable[[TenantName], bool], others: ShownHolders) -> list[Holder]:
+    """Return who holds what as somebody may see it, the largest first within each tenant.
+
+    Args:
+        sees: whether a tenant is theirs.
+        others: what they see of all other tenants; names of users that they do not see are empty.
+    """
+    if others == "users":
+        return list(found)
+    own = [one for one in found if sees(one.tenant)]
+    if others == "own":
+        return own
+    sums: dict[tuple[TenantName, QueueName, str], list[int]] = {}
+    for one in found:
+        if not sees(one.tenant):
+            had = sums.setdefault((one.tenant, one.queue, one.resource), [0, 0])
+            had[0] += one.used
+            had[1] += one.jobs
+    hidden = UserName("")
+    own += [Holder(tenant, hidden, queue, resource, *had) for (tenant, queue, resource), had in sums.items()]
+    return sorted(own, key=lambda one: (one.tenant, one.resource, -one.used, one.user, one.queue))
 
 
 def holders(snapshot: Snapshot) -> list[Holder]:

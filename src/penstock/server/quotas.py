@@ -9,7 +9,7 @@ from starlette.responses import Response
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.core.access import Scope
 from penstock.core.pools import pool_stats
-from penstock.core.quotas import QuotaRow, holders, quota_rows
+from penstock.core.quotas import QuotaRow, holders, quota_rows, seen_holders
 from penstock.core.snapshot import snapshot_beside
 from penstock.server.answers import answer
 from penstock.server.backend import Backend
@@ -19,13 +19,13 @@ from penstock.server.openapi import returns
 def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/quotas", **returns(QuotaList))
     async def show_quotas(who: caller) -> Response:
-        """Say how much of each quota is used, borrowed and lent, and who of the caller's tenants holds what."""
+        """Say how much of each quota is used, borrowed and lent, and who holds what, as far as names are shown."""
         snapshot, now_ms = snapshot_beside(backend.state), backend.clock.unix_ms()
         said = backend.state.quota_notes.last
 
         def compute() -> QuotaList:
             rows = [row for row in quota_rows(snapshot, now_ms, said) if _is_seen(row, who)]
-            return QuotaList(rows, [one for one in holders(snapshot) if who.sees(one.tenant)])
+            return QuotaList(rows, seen_holders(holders(snapshot), who.sees, snapshot.config.settings.holders_shown))
 
         return answer(await asyncio.to_thread(compute))
 

@@ -28,6 +28,8 @@ QUOTA_ALERTS = (80, 95, 100)
 """Percentages of a maximum that are said, unless others are declared."""
 NodeState = Literal["joining", "ready", "lost"]
 ReclaimRule = Literal["never", "when_wanted"]
+ShownHolders = Literal["own", "tenants", "users"]
+"""Of what other tenants hold, people see: nothing, which tenant holds it, or also which of its users."""
 
 ROOT_QUEUE = QueueName("root")
 DEFAULT_QUEUE = QueueName("default")
@@ -249,6 +251,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     objective_fairness_milli: int = 200
     objective_energy_milli: int = 150
     objective_cost_milli: int = 100
+    holders_shown: ShownHolders = "own"
+    """What people see of who holds what in tenants that are not theirs."""
     job_account: str = ""
     """Of the machines, as which jobs run whose user has no account of their own, where the server is root."""
     allow_waiting_for_nodes: bool = False
