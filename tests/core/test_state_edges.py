@@ -7,6 +7,7 @@ from penstock.core.errors import BrokenInvariant
 from penstock.core.ledger.sessions import sessions
 from penstock.core.lifecycle import orders, requests
 from penstock.core.model import events as ev
+from penstock.core.model.access import User
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Tenant
 from penstock.core.model.jobs import CheckpointSpec, Dependency, ExitInfo, ReplicaPlace
 from penstock.core.model.prices import Billing, Price, Tariff
@@ -126,13 +127,14 @@ def test_answers_about_what_never_fits_are_forgotten_when_there_are_too_many():
 
 def test_what_live_jobs_still_need_may_not_be_taken_away():
     pools, tenants = (Pool("default"), Pool("p")), (Tenant("default"), Tenant("t"))
-    w = World(node("a", 1, pool="p"), queues=queues("default", "q"), pools=pools, tenants=tenants)
+    w = World(node("a", 1, pool="p"), queues=queues("default", "q"), pools=pools, tenants=tenants, users=(User("ann"),))
     w.submit(1, queue="q", pool="p", tenant="t")
     found = requests.config_problems(w.state, ClusterConfig(), w.now)
     assert [(p.code, p.field, p.value) for p in found] == [
         ("still_used", "queues", "q"),
         ("still_used", "tenants", "t"),
         ("still_used", "pools", "p"),
+        ("still_used", "users", "ann"),
     ]
     assert requests.config_problems(w.state, w.state.config, w.now) == []
     assert requests.config_problems(cluster(1, 1).state, ClusterConfig(queues=()), 0) == []

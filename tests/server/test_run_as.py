@@ -101,12 +101,14 @@ def test_an_account_that_the_machine_lacks_cannot_be_declared(own_server):
     assert "no account 'nobodi': did you mean 'nobody'?" in problem["message"]
 
 
-def test_a_job_that_waits_keeps_its_account_when_its_user_is_gone(own_server, jobs_of):
+def test_a_job_that_waits_keeps_its_account_and_its_user(own_server, jobs_of):
     ann = jobs_of("ann")
     first = ann.submit("sleep 60", devices=4)
     ann.state(first, "running")
     second = ann.submit("id -un", devices=4)
-    own_server.client.configure({"remove": ["user.ann"]})
+    with pytest.raises(ApiProblem, match="users: 'ann' is missing, and live jobs belong to it"):
+        own_server.client.configure({"remove": ["user.ann"]})
+    own_server.client.configure({"set": ["user.ann.account=daemon", "user.ann.disabled=true"]})
     jobs = Jobs(own_server.client)
     own_server.client.cancel(first)
     assert jobs.ended(second).state == "succeeded"

@@ -260,6 +260,7 @@ def config_problems(state: State, config: ClusterConfig, now_ms: int) -> list[Pr
         ("queues", {q.name for q in config.queues}, {j.spec.queue for j in live}),
         ("tenants", {t.name for t in config.tenants}, {j.spec.tenant for j in live}),
         ("pools", {p.name for p in config.pools}, {j.spec.ask.pool for j in live}),
+        ("users", {*config.user_by_name}, {j.user for j in live if j.user in state.config.user_by_name}),
     ):
         for name in sorted(used - kept):
             text = f"{field}: '{name}' is missing, and live jobs belong to it"
