@@ -18,6 +18,7 @@ UNITS = {"us": 1e-3, "ms": 1.0, "s": 1000.0, "m": 60_000.0}
 CLUSTER = {
     "tenants": ["default", "vision"],
     "users": [{"name": "ann", "tenants": {"vision": "member"}}],
+    "settings": {"job_account": "root"},
     "nodes": [{"name": "bench", "cpus": 64, "memory": "16GiB"}],
 }
 POST = 'wrk.method = "POST"\nwrk.body = \'{"command": ["true"], "name": "n", "tenant": "vision"}\'\n'
