@@ -11,16 +11,22 @@ from penstock.engines.local.launch import agent_pid
 from tests.server.harness import Jobs, Server, cluster_file, until
 
 
+def running_alone(server: Server) -> tuple[int, int, int | None]:
+    """Start a job and kill the server; return the numbers of the job, of its process and of the agent's."""
+    jobs = Jobs(server.client)
+    job = jobs.submit("echo $$; sleep 60")
+    jobs.state(job, "running")
+    until(lambda: jobs.output(job), "it says its number")
+    pid, agent = int(jobs.output(job)), agent_pid(server.data, "n1")
+    server.hang_up()
+    server.process.kill()
+    server.process.wait()
+    return job, pid, agent
+
+
 def test_an_old_folder_gets_certificates_and_its_jobs_run_on(tmp_path):
     with Server(tmp_path / "data", cluster_file(1)) as server:
-        jobs = Jobs(server.client)
-        job = jobs.submit("echo $$; sleep 60")
-        jobs.state(job, "running")
-        until(lambda: jobs.output(job), "it says its number")
-        pid, agent = int(jobs.output(job)), agent_pid(server.data, "n1")
-        server.hang_up()
-        server.process.kill()
-        server.process.wait()
+        job, pid, agent = running_alone(server)
         for path in (*server.data.certificates.iterdir(), server.data.node_certificate("n1")):
             path.unlink()
         server.start()
@@ -41,14 +47,7 @@ def test_an_agent_that_would_misunderstand_its_orders_is_replaced_and_its_jobs_r
     monkeypatch.setattr("tests.server.harness.SOURCES", str(installed))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     with Server(tmp_path / "data", cluster_file(1)) as server:
-        jobs = Jobs(server.client)
-        job = jobs.submit("echo $$; sleep 60")
-        jobs.state(job, "running")
-        until(lambda: jobs.output(job), "it says its number")
-        pid, agent = int(jobs.output(job)), agent_pid(server.data, "n1")
-        server.hang_up()
-        server.process.kill()
-        server.process.wait()
+        job, pid, agent = running_alone(server)
         spoken.write_text(now)
         server.start()
         until(lambda: [n for n in server.client.nodes() if n.connected], "the agent is back")

@@ -84,6 +84,8 @@ def account_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller:
         assert isinstance(reply, MoneyDone)
         return answer(api.MoneyAnswer("", reply.repeated), 200 if reply.repeated else 201)
 
+
+def ledger_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
     @app.post(
         "/api/v1/ledger/{record}/reversal",
         status_code=201,

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from penstock import __version__
 from penstock.core.access import Scope
 from penstock.core.errors import Problem, StoreError
-from penstock.server.accounts import account_routes
+from penstock.server.accounts import account_routes, ledger_routes
 from penstock.server.answers import ApiError, problem
 from penstock.server.auth import refused_title, scope_for
 from penstock.server.backend import Backend
@@ -65,6 +65,7 @@ def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> 
     event_routes(app, backend, caller)
     bill_routes(app, backend, treasurer, caller)
     account_routes(app, backend, treasurer, caller)
+    ledger_routes(app, backend, treasurer, caller)
     invoice_routes(app, backend, treasurer, caller)
     payment_routes(app, backend, caller)
     token_routes(app, backend, caller)
