@@ -102,6 +102,7 @@ CORRUPTIONS = [
     ("no_queue_beyond_its_maximum", lambda w: limit(w, 1_999)),
     ("loads_match_jobs", lambda w: w.state.derived.loads["a"].devices.pop(0)),
     ("loads_match_jobs", lambda w: w.state.derived.loads["a"].devices.update({5: [1]})),
+    ("live_jobs_are_indexed", lambda w: dict.pop(w.state.jobs, 3)),
     ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending.clear()),
     ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(w.job(4))),
     ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(w.job(3))),

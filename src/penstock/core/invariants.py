@@ -11,6 +11,7 @@ from penstock.core.counting import charge_of, expected_end_ms
 from penstock.core.errors import BrokenInvariant
 from penstock.core.idleness import is_marked
 from penstock.core.lifecycle.suspending import TOO_LONG
+from penstock.core.livejobs import LiveJobs
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import FINAL_STATES, Attempt, Job, Replica
 from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI, Resources
@@ -159,6 +160,15 @@ def no_queue_beyond_its_maximum(state: State) -> Iterable[str]:
         for column, limit in branch.limits:
             if branch.used[column] > limit:
                 yield f"{holder_text(name)} uses {branch.used[column]} of {tree.resources[column]}, maximum {limit}"
+
+
+def live_jobs_are_indexed(state: State) -> Iterable[str]:
+    """Pages of live jobs by tenant and state, and the numbers of each queue, are what the jobs say."""
+    recounted = LiveJobs()
+    for job in state.jobs.values():
+        recounted[job.id] = job
+    if state.jobs.indexes() != recounted.indexes():
+        yield f"indexes of live jobs {state.jobs.indexes()} differ from {recounted.indexes()}"
 
 
 def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
@@ -321,6 +331,7 @@ INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (
     loads_match_jobs,
     use_matches_jobs,
     no_queue_beyond_its_maximum,
+    live_jobs_are_indexed,
     waiting_jobs_are_indexed,
     dependencies_are_alive,
     attempts_fit_states,

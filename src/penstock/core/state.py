@@ -19,6 +19,7 @@ from penstock.core.failures import next_failure
 from penstock.core.idempotency import IdempotencyEntry, remember
 from penstock.core.ledger.accounts import Accounts, MoneyEvent, MoneyImage
 from penstock.core.lifecycle import tables
+from penstock.core.livejobs import LiveJobs
 from penstock.core.model import events as ev
 from penstock.core.model.access import Token
 from penstock.core.model.cluster import ClusterConfig, Node
@@ -67,7 +68,7 @@ class State:
         self.next_port = 0
         self.config = ClusterConfig()
         self.nodes: dict[NodeName, Node] = {}
-        self.jobs: dict[JobId, Job] = {}
+        self.jobs = LiveJobs()
         self.idempotency: dict[str, IdempotencyEntry] = {}
         self.finished_ok = 0
         self.finished_bad = 0

@@ -1,0 +1,180 @@
+"""Live jobs by number, and their numbers by tenant and state: a page of them costs what is on it.
+
+One thread writes, and others read pages meanwhile. A list that changed before its end while it was read is read again.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Iterable
+from heapq import merge
+from itertools import islice, product
+from typing import Literal, NamedTuple, TypeVar
+
+from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
+from penstock.core.model.jobs import Job, JobState
+
+K = TypeVar("K")
+LIVE_STATES: tuple[JobState, ...] = ("waiting", "starting", "running", "suspended", "stopping")
+READ_TRIES = 8
+
+Phase = Literal["waiting", "blocked", "active"]
+"""Of a live job: it waits for capacity, it waits for a dependency, or it is past waiting."""
+
+
+class _Key(NamedTuple):
+    tenant: TenantName
+    state: JobState
+    queue: QueueName
+    phase: Phase
+    user: UserName
+
+
+class _Numbers:
+    """Job numbers, ascending."""
+
+    __slots__ = ("numbers", "shifts")
+
+    def __init__(self) -> None:
+        self.numbers: list[JobId] = []
+        self.shifts = 0
+        """Changes before the end so far: a position that was looked up before one is not good after it."""
+
+    def add(self, job_id: JobId) -> None:
+        if self.numbers and self.numbers[-1] > job_id:
+            self.shifts += 1
+            insort(self.numbers, job_id)
+            self.shifts += 1
+        else:
+            self.numbers.append(job_id)
+
+    def remove(self, job_id: JobId) -> None:
+        self.shifts += 1
+        del self.numbers[bisect_left(self.numbers, job_id)]
+        self.shifts += 1
+
+    def page(self, after: int, limit: int) -> list[JobId]:
+        """Return up to `limit` numbers above `after`, ascending. Any thread."""
+        for _ in range(READ_TRIES):
+            before = self.shifts
+            at = bisect_right(self.numbers, after)
+            found = self.numbers[at : at + limit]
+            if self.shifts == before and not before % 2:
+                return found
+        numbers = self.numbers.copy()
+        at = bisect_right(numbers, after)
+        return numbers[at : at + limit]
+
+
+class LiveJobs(dict[JobId, Job]):
+    """A dictionary of live jobs that keeps its own indexes; only `[]=` and `del` change it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_tenant: dict[tuple[TenantName, JobState], _Numbers] = {}
+        self._by_state: dict[JobState, _Numbers] = {}
+        self._phases: Counter[tuple[QueueName, Phase]] = Counter()
+        self._queued: Counter[tuple[QueueName, TenantName, UserName]] = Counter()
+        """Waiting jobs, blocked ones too; tenant or user is empty in the sums over all of them."""
+
+    def __setitem__(self, job_id: JobId, job: Job) -> None:
+        old = self.get(job_id)
+        super().__setitem__(job_id, job)
+        if old is not None and old.state == job.state and old.spec is job.spec and bool(old.unmet) == bool(job.unmet):
+            return
+        key = _key(job)
+        if old is None:
+            self._add(job_id, key)
+            return
+        former = _key(old)
+        if former != key:
+            self._add(job_id, key, former)  # first: a reader finds it twice rather than not at all
+            self._remove(job_id, former, key)
+
+    def __delitem__(self, job_id: JobId) -> None:
+        old = self[job_id]
+        super().__delitem__(job_id)
+        self._remove(job_id, _key(old))
+
+    def page(
+        self,
+        after: int,
+        limit: int,
+        tenants: Iterable[TenantName] | None = None,
+        states: Iterable[JobState] = LIVE_STATES,
+    ) -> list[Job]:
+        """Return up to `limit` jobs with numbers above `after`, ascending, as they stand. Any thread.
+
+        Args:
+            tenants: only theirs; None: everybody's.
+        """
+        if tenants is None:
+            lists: Iterable[_Numbers | None] = map(self._by_state.get, states)
+        else:
+            lists = map(self._by_tenant.get, product(tenants, states))
+        pages = [numbers.page(after, limit) for numbers in lists if numbers is not None]
+        found = (self.get(job_id) for job_id in islice(_once(merge(*pages)), limit))
+        return [job for job in found if job is not None]
+
+    def count(self, tenants: Iterable[TenantName] | None, state: JobState) -> int:
+        """Return how many jobs are in a state, of some tenants or (None) of all."""
+        if tenants is None:
+            return len(self._by_state[state].numbers) if state in self._by_state else 0
+        lists = (self._by_tenant.get((tenant, state)) for tenant in tenants)
+        return sum(len(one.numbers) for one in lists if one is not None)
+
+    def in_queue(self, queue: QueueName, phase: Phase) -> int:
+        """Return how many jobs of a queue are in a phase."""
+        return self._phases[queue, phase]
+
+    def queued(self, queue: QueueName, tenant: str = "", user: str = "") -> int:
+        """Return how many jobs wait in a queue: all, those of a tenant, or those of a user."""
+        return self._queued[queue, TenantName(tenant), UserName(user)]
+
+    def indexes(self) -> tuple[object, ...]:
+        """Return all that is kept beside the jobs, for a comparison with a recount."""
+        by_tenant = {key: one.numbers for key, one in self._by_tenant.items() if one.numbers}
+        by_state = {state: one.numbers for state, one in self._by_state.items() if one.numbers}
+        return by_tenant, by_state, +self._phases, dict(self._queued)
+
+    def _add(self, job_id: JobId, key: _Key, former: _Key | None = None) -> None:
+        if former is None or former[:2] != key[:2]:
+            _of(self._by_tenant, key[:2]).add(job_id)
+            if former is None or former.state != key.state:
+                _of(self._by_state, key.state).add(job_id)
+        self._count(key, 1)
+
+    def _remove(self, job_id: JobId, key: _Key, following: _Key | None = None) -> None:
+        if following is None or following[:2] != key[:2]:
+            self._by_tenant[key[:2]].remove(job_id)
+            if following is None or following.state != key.state:
+                self._by_state[key.state].remove(job_id)
+        self._count(key, -1)
+
+    def _count(self, key: _Key, sign: int) -> None:
+        self._phases[key.queue, key.phase] += sign
+        if key.state == "waiting":
+            nobody, no_tenant = UserName(""), TenantName("")
+            for at in ((no_tenant, nobody), (key.tenant, nobody), (no_tenant, key.user)):
+                self._queued[key.queue, *at] += sign
+                if not self._queued[key.queue, *at]:
+                    del self._queued[key.queue, *at]
+
+
+def _key(job: Job) -> _Key:
+    phase: Phase = "active" if job.state != "waiting" else "blocked" if job.unmet else "waiting"
+    return _Key(job.spec.tenant, job.state, job.spec.queue, phase, job.user)
+
+
+def _of(lists: dict[K, _Numbers], key: K) -> _Numbers:
+    found = lists.get(key)
+    if found is None:
+        found = lists[key] = _Numbers()
+    return found
+
+
+def _once(numbers: Iterable[JobId]) -> Iterable[JobId]:
+    last = None
+    for number in numbers:
+        if number != last:
+            yield number
+        last = number
