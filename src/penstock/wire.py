@@ -22,8 +22,9 @@ from penstock.control import collector
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.control.declared import read_cluster_file
+from penstock.control.inbox import InboxFull, OnReply
 from penstock.control.secrecy import Censor, unsealed
-from penstock.control.service import ControlService, InboxFull, OnReply
+from penstock.control.service import ControlService
 from penstock.core.clusterfile import ClusterFile
 from penstock.core.errors import PenstockError, StaleEpoch
 from penstock.core.lifecycle.reports import NodeReport
@@ -37,6 +38,7 @@ from penstock.engines.local.outputs import LocalOutputs, bound_output
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.presence import alone, hold_server_lock, waiting
 from penstock.extensions import installed_policies
+from penstock.loopthread import LoopThread
 from penstock.opening import RealClock, ServeOptions, node_specs, opened_store, options_of, read_once
 from penstock.server.app import create_app
 from penstock.server.auth import LocalTokens, write_private
@@ -45,6 +47,7 @@ from penstock.server.foresight import Foresight
 from penstock.server.limits import Limits, read_limits
 from penstock.server.listener import Listener
 from penstock.server.outputs import CensoredOutputs
+from penstock.server.pools import ASIDE
 from penstock.server.quotawatch import QuotaWatch
 from penstock.server.scaler import Scaler
 from penstock.server.security import Security
@@ -62,8 +65,8 @@ LOG_MAX_BYTES = 64 * 2**20
 """Of the server's own log: the newest part is kept."""
 END_WAIT_S = 2.0
 """How long a server that ends waits for threads that work something out: a bill over years, a provider's answer."""
-ASIDE = "penstock-aside"
-"""How the names of those threads begin."""
+SWITCH_S = 0.001
+"""A thread that computes gives way to the loops after this long: each wait of theirs would cost five times as much."""
 FAULT_EXIT_CODE = 70
 GC_THRESHOLDS = (50_000, 20, 100)
 """The state is many long-lived frozen values and no cycles: looking through all of them often finds nothing."""
@@ -85,6 +88,7 @@ def serve(options: ServeOptions) -> None:
     lock = hold_server_lock(data, shared=bool(address.url))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_S)
     try:
         with alone(data):
             running = _Running(options, data, declared, limits, address)
@@ -135,6 +139,7 @@ class _Running:
             lambda order: unsealed(order, self._vault),
             self._replace_other,
         )
+        self._agents = LoopThread("penstock-agents")
         self._replaced: set[NodeName] = set()
         self._security.on_change = self._engine.hang_up
         self._tokens = LocalTokens(data.root / "tokens.json")
@@ -148,6 +153,7 @@ class _Running:
 
     async def run(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._agents.start()
         self._aside = ThreadPoolExecutor(thread_name_prefix=ASIDE)
         self._loop.set_default_executor(self._aside)
         self._service = ControlService(
@@ -156,6 +162,7 @@ class _Running:
             self._engine,
             self._clock,
             deliver=deliver_on(self._loop),
+            deliver_reports=deliver_on(self._agents.loop),
             on_records=self._publish,
             on_fault=self._on_fault,
             policies=installed_policies(),
@@ -209,8 +216,10 @@ class _Running:
         for keeper in self._keepers:
             keeper.cancel()
         self._foresight.close()
+        self._backend.pools.close()
         self._engine.stop()
         await asyncio.to_thread(self._service.stop)
+        await asyncio.to_thread(self._agents.stop)
         if self._is_announced():
             self._data.server_info.unlink(missing_ok=True)
         if self._seat is not None:
@@ -232,7 +241,7 @@ class _Running:
 
     async def _lead(self) -> None:
         """Do what only the server does that leads: hear the agents, say where it is, keep what has to be kept."""
-        agent_port = await self._engine.start("127.0.0.1")
+        agent_port = await asyncio.wrap_future(self._agents.run(self._engine.start("127.0.0.1")))
         self._announce(self._port, agent_port)
         self._no_longer_waits()
         for keeper in (
@@ -326,7 +335,7 @@ class _Running:
         try:
             self._service.ask(request, on_reply)
         except InboxFull:
-            session.close()
+            session.close()  # it says hello again
 
     def _on_fault(self, error: BaseException) -> None:
         """End the process; one that only leads no more starts anew, beside whoever does."""

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from penstock.control import inbox
 from penstock.control import messages as msg
 from penstock.control import service as service_module
-from penstock.control.service import ControlService, InboxFull
+from penstock.control.inbox import InboxFull
+from penstock.control.service import ControlService
 from penstock.core.errors import BrokenInvariant, StoreError
 from penstock.core.lifecycle.requests import Submitted
+from penstock.core.turns import Share
 from tests.control.rig import Rig, submit
 from tests.core.builders import config
 from tests.server.harness import until
@@ -116,7 +119,7 @@ def test_what_waits_together_is_committed_together(live):
 
 
 def test_a_group_has_a_bound(live, monkeypatch):
-    monkeypatch.setattr(service_module, "GROUP_MAX", 20)
+    monkeypatch.setattr(inbox, "GROUP_MAX", 20)
     asked = [live.ask(submit()) for _ in range(50)]
     live.start()
     assert all(isinstance(wait(), Submitted) for wait in asked)
@@ -146,7 +149,7 @@ def test_only_one_cycle_is_planned_at_a_time(live, slow_planner):
 
 
 def test_more_than_the_inbox_holds_is_refused_at_once(live, monkeypatch):
-    monkeypatch.setattr(service_module, "INBOX_MAX", 2)
+    monkeypatch.setattr(live.service._inbox._requests, "_share", Share(9, 9, 2))
     asked = [live.ask(submit()), live.ask(submit())]
     with pytest.raises(InboxFull) as refused:
         live.ask(submit())
@@ -170,7 +173,7 @@ def test_stop_answers_what_was_asked_just_before_it(live):
     asked = [live.ask(submit()) for _ in range(3)]
     ending = threading.Thread(target=live.stop)
     ending.start()
-    until(lambda: live.service._inbox.qsize() == 4, "the end is asked for")
+    until(lambda: live.service._inbox.ending, "the end is asked for")
     may_go_on.set()
     ending.join(WAIT_S)
     assert [wait().job_ids[0] for wait in asked] == [2, 3, 4]

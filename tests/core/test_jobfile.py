@@ -1,10 +1,15 @@
 """Job files: everything wrong is said at once, with the field, the value and the next step."""
 
+from typing import Any
+
 import pytest
 
 from penstock.core.askfields import ALTERNATIVES_MAX, DEVICES_PER_REPLICA_MAX, GROUPS_MAX, REPLICAS_MAX
+from penstock.core.errors import PROBLEMS_MAX, nearest
 from penstock.core.jobfields import ARRAY_MAX
 from penstock.core.jobfile import parse_request
+from penstock.core.lifecycle.requests import JOBS_PER_REQUEST_MAX
+from penstock.core.reader import shown
 
 
 def problems(raw):
@@ -303,12 +308,58 @@ def test_an_empty_job_misses_its_command():
 def test_bad_defaults_are_named():
     assert problems({"jobs": [job()], "defaults": 5}) == [("bad_value", "defaults")]
     assert problems({"jobs": [job()], "default": {}}) == [("unknown_field", "default")]
-    assert problems({"jobs": [job()], "defaults": {"nam": "x"}}) == [("unknown_field", "jobs[0].nam")]
+    assert problems({"jobs": [job()], "defaults": {"nam": "x"}}) == [("unknown_field", "defaults.nam")]
 
 
 def test_the_list_of_problems_is_bounded():
     _, found = parse_request([job(replicas=0, devices=i - 10_000, colour=1) for i in range(5_000)])
-    assert 200 < len(found) < 210
+    assert (len(found), found[-1].code) == (PROBLEMS_MAX + 1, "too_many_problems")
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "field"),
+    [
+        ([job()] * (JOBS_PER_REQUEST_MAX + 1), "too_many_jobs", "jobs"),
+        ({"jobs": [job(name=f"j{i}") for i in range(400)], "defaults": {"env": {"A": "x" * 2**18}}}, "too_large", None),
+        (job(name="n" * 257), "bad_value", "name"),
+        (job(env={f"v{i}": "1" for i in range(1_001)}), "bad_value", "env"),
+        (job(env={"v" * 257: "1"}), "bad_value", "env"),
+        (job(labels={f"v{i}": "1" for i in range(101)}), "bad_value", "labels"),
+        (job(secrets=[f"S{i}" for i in range(101)]), "bad_value", "secrets"),
+        (job(after_any=list(range(1, 1_002))), "bad_value", "after_any"),
+        (job(after_any=["n" * 257]), "bad_value", "after_any"),
+        (job(command=[""] * 4_097), "bad_value", "command"),
+        (job(devices={"model": ["m"] * 33}), "bad_value", "devices.model"),
+        (job(time_limit="1" * 65), "bad_value", "time_limit"),
+        (job(workdir="/" * 4_097), "bad_value", "workdir"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_one_request_may_hold_is_bounded_before_it_is_read(request_, code, field):
+    entries, (found, *more) = parse_request(request_)
+    assert (entries, found.code, more) == ((), code, [])
+    assert field in (None, found.field)
+    assert len(found.message) < 300
+
+
+def test_defaults_are_read_once_and_not_for_each_job():
+    """20,000 unknown defaults merged into each of 10,000 jobs took gigabytes."""
+    _, found = parse_request({"jobs": [job()] * 10_000, "defaults": {f"x{i}": 1 for i in range(20_000)}})
+    assert {problem.field[:9] for problem in found[:-1]} == {"defaults."}
+
+
+def test_a_value_is_shown_in_part_whatever_it_is():
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    for value in ("x" * 10**6, list(range(10**6)), {str(i): "y" * 1_000 for i in range(1_000)}, deep, 10**4_000):
+        assert len(shown(value)) <= 80
+
+
+def test_no_hint_is_looked_for_among_too_many_words():
+    names = [f"name-{i}" for i in range(501)]
+    assert nearest("name-7x", names[:500]) == "did you mean 'name-7'?"
+    assert (nearest("name-7x", names), nearest("n" * 65, names[:20])) == ("", "")
 
 
 def names(*pairs):

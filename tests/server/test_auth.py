@@ -11,7 +11,7 @@ from penstock.core.model.access import Token, User
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.state import State
 from penstock.server.auth import LocalTokens, digest_of, refused_title, scope_for
-from penstock.server.events import scope_now
+from penstock.server.door import scope_of_token
 
 API = "/api/v1"
 
@@ -118,5 +118,5 @@ def test_a_stream_goes_on_for_as_long_as_its_token_is_good(tmp_path):
     local, state = known(tmp_path, Token("t", digest_of(SECRET), "ann", expires_ms=NOW))
     times = [NOW - 1, NOW]
     backend = SimpleNamespace(tokens=local, state=state, clock=SimpleNamespace(unix_ms=lambda: times.pop(0)))
-    assert scope_now(backend, SECRET) is not None
-    assert scope_now(backend, SECRET) is None
+    assert scope_of_token(backend, SECRET) is not None
+    assert scope_of_token(backend, SECRET) is None

@@ -1,26 +1,76 @@
-"""Bodies: a large list of jobs is never read on the event loop."""
+"""Bodies: bounded before they are read, against the caller's own share."""
 
 import asyncio
 import json
-import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from starlette.requests import Request
 
+from penstock.core.thresholds import Room
 from penstock.server import intake
 from penstock.server.answers import ApiError
+from penstock.server.intake import FREE_BYTES, jobs_of, large_body_of
 
 
-@pytest.mark.parametrize(("jobs", "aside"), [(1, False), (5_000, True)])
-def test_many_jobs_are_read_beside_the_event_loop(jobs, aside, monkeypatch):
-    seen, parse = [], intake.parse_request
-    monkeypatch.setattr(intake, "parse_request", lambda raw: (seen.append(threading.current_thread()), parse(raw))[1])
-    found = asyncio.run(intake.jobs_of(json.dumps([{"command": "true"}] * jobs).encode()))
-    assert len(found) == jobs
-    assert [thread is not threading.main_thread() for thread in seen] == [aside]
+def request_of(*chunks: bytes, length: int | None = None) -> Request:
+    """Return a request whose body comes in these pieces."""
+    left: Iterator[bytes] = iter(chunks)
+
+    async def receive() -> dict[str, Any]:
+        chunk = next(left, None)
+        return {"type": "http.request", "body": chunk or b"", "more_body": chunk is not None}
+
+    headers = [] if length is None else [(b"content-length", str(length).encode())]
+    return Request({"type": "http", "method": "POST", "headers": headers}, receive)
+
+
+async def refusal_of(request: Request, room: Room) -> str:
+    with pytest.raises(ApiError) as refused:
+        async with large_body_of(request, room, 10 * FREE_BYTES):
+            raise AssertionError("it was read")
+    return refused.value.details.code
 
 
 @pytest.mark.parametrize("jobs", [1, 5_000])
-def test_what_is_wrong_with_jobs_is_said_wherever_they_are_read(jobs):
+def test_what_is_wrong_with_jobs_is_said(jobs):
     with pytest.raises(ApiError) as refused:
-        asyncio.run(intake.jobs_of(json.dumps([{"comand": "true"}] * jobs).encode()))
+        jobs_of(json.dumps([{"comand": "true"}] * jobs).encode())
     assert refused.value.details.status == 422
+
+
+def test_a_body_of_more_values_than_any_request_needs_is_not_decoded(monkeypatch):
+    monkeypatch.setattr(intake, "json_of", lambda body: pytest.fail("it was decoded"))
+    with pytest.raises(ApiError) as refused:
+        jobs_of(b"[" + b"{}," * (intake.VALUES_MAX // 2) + b"{}]")
+    assert refused.value.details.code == "too_large"
+
+
+def test_a_body_counts_against_the_share_of_its_sender_until_it_was_read():
+    async def read() -> None:
+        room = Room(4 * FREE_BYTES)
+        async with large_body_of(request_of(b"x" * FREE_BYTES, b"y" * FREE_BYTES), room) as body:
+            assert (len(body), room.used) == (2 * FREE_BYTES, FREE_BYTES)
+            assert await refusal_of(request_of(*[b"z" * FREE_BYTES] * 3), room) == "too_many_requests"
+        assert room.used == 0
+
+    asyncio.run(read())
+
+
+def test_a_body_over_the_limit_is_refused_as_soon_as_that_is_known():
+    async def read() -> None:
+        room = Room(2**30)
+        assert await refusal_of(request_of(length=10 * FREE_BYTES + 1), room) == "too_large"
+        assert await refusal_of(request_of(*[b"x" * FREE_BYTES] * 11), room) == "too_large"
+        assert room.used == 0
+
+    asyncio.run(read())
+
+
+def test_small_bodies_are_always_read():
+    async def read() -> bytes:
+        async with large_body_of(request_of(b"{}"), Room(0)) as body:
+            return body
+
+    assert asyncio.run(read()) == b"{}"

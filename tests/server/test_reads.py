@@ -1,6 +1,5 @@
 """Reading over HTTP: what is there is shown exactly, what is not is a 404, and pages neither skip nor repeat."""
 
-import asyncio
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -8,10 +7,9 @@ import pytest
 
 from penstock.client import Client
 from penstock.core.access import Scope, local_scope
+from penstock.core.livejobs import LiveJobs
 from penstock.core.model import events as ev
 from penstock.core.state import fold
-from penstock.server import jobs as routes
-from penstock.server.answers import ApiError
 from penstock.server.reads import Reads
 from tests.server.harness import until
 from tests.store.builders import records
@@ -116,11 +114,12 @@ def test_what_can_never_start_is_an_alert(jobs):
 def test_a_job_that_ends_while_jobs_are_listed_is_among_them(moment):
     """The control thread moves it from the state to those that are ending: it is in one of them, or in both."""
     job = fold(records(1, 1)).jobs[1]
-    state, ending = SimpleNamespace(jobs={job.id: job}), []
+    state, ending = SimpleNamespace(jobs=LiveJobs()), []
+    state.jobs[job.id] = job
 
     def ends():
         ending.append((job, None))
-        state.jobs.clear()
+        del state.jobs[job.id]
 
     class Controller:
         @property
@@ -136,15 +135,7 @@ def test_a_job_that_ends_while_jobs_are_listed_is_among_them(moment):
             return ending
 
     reads = Reads(SimpleNamespace(controller=Controller()), None, lambda: 10**9)
-    assert [one.id for one in reads.live_jobs(local_scope("ann"))] == [job.id]
-
-
-def test_too_many_explanations_at_once_are_refused(monkeypatch):
-    gate = routes._Explanations(SimpleNamespace(service=SimpleNamespace(policies=None)), SimpleNamespace())
-    monkeypatch.setattr(routes, "EXPLANATIONS_WAITING_MAX", 0)
-    with pytest.raises(ApiError) as refused:
-        asyncio.run(gate.of(None))
-    assert refused.value.details.code == "overloaded"
+    assert [one.id for one in reads.live_page(local_scope("ann"), 0, 10)] == [job.id]
 
 
 def test_a_finished_job_is_explained_by_its_end(jobs):

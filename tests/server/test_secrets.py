@@ -18,6 +18,7 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import SecretSet
 from penstock.core.model.secrets import Secret
 from penstock.core.secretstore import Secrets
+from penstock.server.pools import Pools
 from penstock.server.secrets import secret_routes
 from penstock.vault import Vault
 from tests.server.harness import Jobs, Server, until
@@ -165,7 +166,7 @@ def test_what_is_set_while_the_key_is_replaced_can_be_opened(tmp_path):
             return SecretDone()
 
         app, state = FastAPI(), SimpleNamespace(secrets=known, config=ClusterConfig())
-        secret_routes(app, SimpleNamespace(vault=vault, state=state, ask=ask), Any)
+        secret_routes(app, SimpleNamespace(vault=vault, state=state, ask=ask, pools=Pools()), Any)
         routes = {route.name: route.endpoint for route in app.routes if isinstance(route, APIRoute)}
         body = json.dumps({"value": OTHER}).encode()
 

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from penstock.client import ApiProblem
+from penstock.server.intake import BODY_MAX_BYTES
 
 JOBS = "/api/v1/jobs"
 WAITS = {"command": "true", "devices": 4, "replicas": 2}
@@ -100,7 +101,7 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     connection.putrequest("POST", JOBS)
     connection.putheader("Authorization", f"Bearer {server.token}")
-    connection.putheader("Content-Length", str(64 * 2**20 + 1))
+    connection.putheader("Content-Length", str(BODY_MAX_BYTES + 1))
     connection.endheaders()
     answer = connection.getresponse()
     found = json.loads(answer.read())
@@ -111,7 +112,7 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read(server):
 @pytest.mark.usefixtures("nothing_was_done")
 def test_a_body_of_unknown_length_has_the_same_limit(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-    pieces = (b" " * 2**20 for _ in range(66))
+    pieces = (b" " * 2**20 for _ in range(BODY_MAX_BYTES // 2**20 + 2))
     connection.request("POST", JOBS, pieces, {"Authorization": f"Bearer {server.token}"}, encode_chunked=True)
     answer = connection.getresponse()
     assert (answer.status, json.loads(answer.read())["code"]) == (413, "too_large")

@@ -36,7 +36,7 @@ def test_a_device_that_is_just_given_back_is_free():
     w.submit(1)
     w.run(1)
     w.state.derived.loads[name].devices[0] = []
-    assert [d.job for d in node_view(w.state, name, connected=True).devices] == [None] * 4
+    assert [d.job for d in node_view(w.state, name, connected=True, scope=local_scope("ann")).devices] == [None] * 4
 
 
 def test_a_job_that_has_just_left_is_in_no_snapshot():

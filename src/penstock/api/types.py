@@ -391,6 +391,8 @@ class TokenView(msgspec.Struct, frozen=True):
     expires_ms: int
     by: str
     note: str
+    delegated: bool = False
+    """Made for the user by somebody else: it reaches neither their own secrets nor their account."""
 
 
 class TokenList(msgspec.Struct, frozen=True):

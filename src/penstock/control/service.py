@@ -11,30 +11,24 @@ from collections.abc import Callable, Sequence
 
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
+from penstock.control.inbox import SERVER, Inbox, Item, OnReply
 from penstock.control.standby import Standby
 from penstock.core.choose.candidates import Chooser
-from penstock.core.errors import PenstockError, StaleEpoch, StoreError
+from penstock.core.errors import StaleEpoch, StoreError
 from penstock.core.extension import Policies
+from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.events import Record
 from penstock.core.snapshot import Snapshot
+from penstock.core.turns import Caller
 from penstock.ports import Clock, Engine, EventStore, Seat
 
 log = logging.getLogger(__name__)
 
-GROUP_MAX = 512
-"""Requests decided and committed together."""
-INBOX_MAX = 20_000
-"""Requests that may wait; beyond it callers are told to come back."""
 TICK_MS = 250
 
-OnReply = Callable[[msg.Reply], None]
 Deliver = Callable[[list[tuple[OnReply, msg.Reply]]], None]
 OnRecords = Callable[[tuple[Record, ...]], None]
 OnFault = Callable[[BaseException], None]
-
-
-class InboxFull(PenstockError):
-    code = "overloaded"
 
 
 def deliver_here(pairs: list[tuple[OnReply, msg.Reply]]) -> None:
@@ -44,7 +38,11 @@ def deliver_here(pairs: list[tuple[OnReply, msg.Reply]]) -> None:
 
 
 class ControlService:
-    """Runs a controller until `stop`. `ask` may be called from any thread."""
+    """Runs a controller until `stop`. `ask` may be called from any thread.
+
+    Args:
+        deliver: gives replies to requests; `deliver_reports`: those to agents, on a loop that nothing else delays.
+    """
 
     def __init__(
         self,
@@ -54,6 +52,7 @@ class ControlService:
         clock: Clock,
         *,
         deliver: Deliver = deliver_here,
+        deliver_reports: Deliver | None = None,
         on_records: OnRecords | None = None,
         on_fault: OnFault,
         policies: Policies | None = None,
@@ -65,7 +64,8 @@ class ControlService:
         self._seat, self._on_lead = seat, on_lead
         self._store, self._engine, self._clock = store, engine, clock
         self._deliver, self._on_records, self._on_fault = deliver, on_records, on_fault
-        self._inbox: queue.SimpleQueue[tuple[msg.Request, OnReply | None] | None] = queue.SimpleQueue()
+        self._deliver_reports = deliver_reports or deliver
+        self._inbox = Inbox()
         self._to_plan: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
         self._planning = False
         self._next_cycle_ms = 0
@@ -87,20 +87,18 @@ class ControlService:
 
     def stop(self) -> None:
         """Answer what has been asked, keep a snapshot, and end."""
-        self._inbox.put(None)
+        self._inbox.end()
         self._threads[0].join()
         self._to_plan.put(None)
         if self._saver is not None:
             self._saver.join()
 
-    def ask(self, request: msg.Request, on_reply: OnReply | None = None) -> None:
+    def ask(self, request: msg.Request, on_reply: OnReply | None = None, caller: Caller = SERVER) -> None:
         """Queue a request; `on_reply` is called after its commit is on disk.
 
-        Raises: InboxFull when too many requests wait.
+        Raises: InboxFull when too many requests wait; TooManyWaiting when too many of the caller's do.
         """
-        if self._inbox.qsize() >= INBOX_MAX:
-            raise InboxFull("too many requests wait to be committed", hint="come back in a moment")
-        self._inbox.put((request, on_reply))
+        self._inbox.put(request, on_reply, caller)
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:
@@ -121,9 +119,10 @@ class ControlService:
         while True:
             wake_ms = min(next_tick_ms, self._next_cycle_ms) if self._may_gather() else next_tick_ms
             wait_ms = max(1, wake_ms - self._clock.monotonic_ms())
-            group, ending = self._collect(wait_ms / 1000)
+            group, ending = self._inbox.collect(wait_ms / 1000)
             if self._clock.monotonic_ms() >= next_tick_ms:
-                group.append((msg.TimePassed(), None))
+                reports = sum(isinstance(request, msg.Hello | NodeReport) for request, _ in group)
+                group.insert(reports, (msg.TimePassed(), None))  # no lease is over by what the others cost
                 next_tick_ms = self._clock.monotonic_ms() + TICK_MS
             if group:
                 self._run(group)
@@ -134,27 +133,11 @@ class ControlService:
             if self.controller.snapshot_due():
                 self._save_snapshot()
 
-    def _collect(self, wait_s: float) -> tuple[list[tuple[msg.Request, OnReply | None]], bool]:
-        """Return what has been asked by now, waiting for the first of it."""
-        group: list[tuple[msg.Request, OnReply | None]] = []
-        try:
-            item = self._inbox.get(timeout=wait_s)
-            while item is not None:
-                group.append(item)
-                if len(group) >= GROUP_MAX:
-                    return group, False
-                item = self._inbox.get_nowait()
-        except queue.Empty:
-            return group, False
-        return group, True
-
     def _stand_by(self, standby: Standby) -> bool:
         """Follow whoever leads; return True once this server does, False when it is to end before."""
         while True:
-            group, ending = self._collect(max(1, standby.wait_ms()) / 1000)
-            pairs = [(on, standby.answer(request)) for request, on in group if on is not None]
-            if pairs:
-                self._deliver(pairs)
+            group, ending = self._inbox.collect(max(1, standby.wait_ms()) / 1000)
+            self._give(group, [standby.answer(request) for request, _ in group])
             if ending:
                 return False
             records = standby.look()
@@ -163,7 +146,7 @@ class ControlService:
             if self.controller.leads and not self.controller.behind:
                 return True
 
-    def _run(self, group: Sequence[tuple[msg.Request, OnReply | None]]) -> None:
+    def _run(self, group: Sequence[Item]) -> None:
         was_behind = self.controller.behind
         handled = self.controller.handle([request for request, _ in group])
         if self.controller.behind != was_behind:
@@ -178,9 +161,17 @@ class ControlService:
             self._engine.send(handled.orders)
         if handled.records and self._on_records is not None:
             self._on_records(handled.records)
-        pairs = [(on, reply) for (_, on), reply in zip(group, handled.replies, strict=True) if on is not None]
-        if pairs:
-            self._deliver(pairs)
+        self._give(group, handled.replies)
+
+    def _give(self, group: Sequence[Item], replies: Sequence[msg.Reply]) -> None:
+        to_agents: list[tuple[OnReply, msg.Reply]] = []
+        to_callers: list[tuple[OnReply, msg.Reply]] = []
+        for (request, on_reply), reply in zip(group, replies, strict=True):
+            if on_reply is not None:
+                (to_agents if isinstance(request, msg.Hello | NodeReport) else to_callers).append((on_reply, reply))
+        for pairs, deliver in ((to_agents, self._deliver_reports), (to_callers, self._deliver)):
+            if pairs:
+                deliver(pairs)
 
     def _may_gather(self) -> bool:
         return self._clock.monotonic_ms() < self._next_cycle_ms
@@ -194,7 +185,7 @@ class ControlService:
         planner = Chooser(self.policies)
         while (snapshot := self._to_plan.get()) is not None:
             decided = planner.plan(snapshot, self._clock.unix_ms())
-            self._inbox.put((msg.CommitPlan(decided), None))
+            self._inbox.put(msg.CommitPlan(decided), None)
 
     def _save_snapshot(self) -> None:
         if self.controller.behind or (self._saver is not None and self._saver.is_alive()):

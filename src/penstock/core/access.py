@@ -22,12 +22,21 @@ class Scope(msgspec.Struct, frozen=True):
     expires_ms: int = 0
     """When the token that speaks expires; 0: never."""
     local: bool = False
-    """Whoever can read the server's own folder: who runs the server."""
+    """Who runs the server: the token was read from its own folder."""
+    delegated: bool = False
+    """The token was made for the user by somebody else: own secrets and the own account are out of its reach."""
 
     @property
     def sees_all(self) -> bool:
         """Whether everything is seen, and what belongs to no tenant."""
         return bool(self.role) and not self.only
+
+    @property
+    def sight(self) -> frozenset[TenantName] | None:
+        """The tenants of which anything is seen; None: all of them. Equal for callers who see the same."""
+        if self.role:
+            return self.only or None
+        return frozenset(self.tenants) & self.only if self.only else frozenset(self.tenants)
 
     def sees(self, tenant: str) -> bool:
         """Return whether what belongs to a tenant is seen at all."""
@@ -40,9 +49,17 @@ class Scope(msgspec.Struct, frozen=True):
         rights = self.role == "admin" or self.tenants.get(name) in ("member", "tenant_admin")
         return rights and self._inside(name) and self._may("write")
 
+    @property
+    def submits_anywhere(self) -> bool:
+        """Whether jobs may be submitted in any tenant at all: what is asked before a request is read."""
+        return self._may("write") and (
+            self.role == "admin"
+            or any(role != "viewer" and self._inside(tenant) for tenant, role in self.tenants.items())
+        )
+
     def keeps_secrets(self, tenants: Iterable[TenantName]) -> bool:
         """Return whether own secrets may be set: by whoever submits in one of all `tenants`, with an uncut token."""
-        return not self.only and any(self.submits(tenant) for tenant in tenants)
+        return not self.only and not self.delegated and any(self.submits(tenant) for tenant in tenants)
 
     def acts_on(self, tenant: str, owner: str) -> bool:
         """Return whether a job of this owner may be ended, or asked to save."""
@@ -86,7 +103,8 @@ class Scope(msgspec.Struct, frozen=True):
 def scope_of(user: User, token: Token) -> Scope:
     """Return what a token of a user may be used for."""
     tenants = MappingProxyType(dict(user.tenants))
-    return Scope(user.name, user.role, tenants, token.level, frozenset(token.tenants), token.expires_ms)
+    only = frozenset(token.tenants)
+    return Scope(user.name, user.role, tenants, token.level, only, token.expires_ms, delegated=token.delegated)
 
 
 def local_scope(user: UserName) -> Scope:
@@ -98,7 +116,11 @@ class Tokens:
     """A fold of the tokens in the log. What has expired is kept until it is revoked: it says so when it is used."""
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
-        self.by_hash: dict[str, Token] = {token.sha256: token for token in tokens}
+        self.by_hash: dict[str, Token] = {}
+        self._by_id: dict[str, Token] = {}
+        self._by_user: dict[UserName, dict[str, Token]] = {}
+        for token in tokens:
+            self.issued(token)
 
     def apply(self, event: TokenIssued | TokenRevoked) -> None:
         if isinstance(event, TokenIssued):
@@ -108,13 +130,21 @@ class Tokens:
 
     def issued(self, token: Token) -> None:
         self.by_hash[token.sha256] = token
+        self._by_id[token.id] = token
+        self._by_user.setdefault(token.user, {})[token.id] = token
 
     def revoked(self, token_id: str) -> None:
-        self.by_hash = {digest: token for digest, token in self.by_hash.items() if token.id != token_id}
+        token = self._by_id.pop(token_id, None)
+        if token is not None:
+            del self.by_hash[token.sha256], self._by_user[token.user][token_id]
+
+    def of_user(self, user: UserName) -> list[Token]:
+        """Return a user's tokens. Any thread."""
+        return list(self._by_user.get(user, {}).values())
 
     def of_nobody(self, users: Container[UserName]) -> list[Token]:
         """Return the tokens of all who are not among these users."""
-        return [token for token in self.by_hash.values() if token.user not in users]
+        return [token for user, own in self._by_user.items() if user not in users for token in own.values()]
 
     def find(self, token_id: str) -> Token | None:
-        return next((token for token in list(self.by_hash.values()) if token.id == token_id), None)
+        return self._by_id.get(token_id)

@@ -16,7 +16,7 @@ from penstock.core.model import jobs as m
 from penstock.core.model.ids import PoolName
 from penstock.core.model.resources import LINK_KINDS, DeviceAsk, LinkKind, ReplicaAsk, Resources
 from penstock.core.place.mig import GEOMETRIES
-from penstock.core.reader import Reader
+from penstock.core.reader import NAME_MAX, Reader
 from penstock.core.units import parse_rate_bps, parse_size_bytes
 
 Json = dict[str, Any]
@@ -28,6 +28,8 @@ REPLICAS_MAX = 10_000
 DEVICES_PER_REPLICA_MAX = 1_024
 GROUPS_MAX = 64
 ALTERNATIVES_MAX = 8
+MODELS_MAX = 32
+NODE_LABELS_MAX = 32
 TOPOLOGY_WORDS: dict[str, m.TopologyScope] = {
     "same_node": "node",
     "same_switch": "switch",
@@ -146,8 +148,12 @@ def _devices(reader: Reader, field: str, value: Any) -> DeviceAsk | None:
     models = value.get("model", [])
     if isinstance(models, str):
         models = [models]
-    if not isinstance(models, list) or not all(isinstance(w, str) and w for w in models):
-        inner.wrong("model", models, "a model name or a list of them")
+    if (
+        not isinstance(models, list)
+        or len(models) > MODELS_MAX
+        or not all(isinstance(w, str) and 0 < len(w) <= NAME_MAX for w in models)
+    ):
+        inner.wrong("model", models, f"a model name or a list of at most {MODELS_MAX} of them")
         models = []
     link: LinkKind | None = None
     if "link" in value:
@@ -156,7 +162,7 @@ def _devices(reader: Reader, field: str, value: Any) -> DeviceAsk | None:
     share_milli, limit_bytes = _share(inner, value, count)
     ask = DeviceAsk(
         count=count,
-        vendor=inner.text("vendor", value["vendor"]) if "vendor" in value else "",
+        vendor=inner.name("vendor", value["vendor"]) if "vendor" in value else "",
         models=tuple(models),
         memory_min_bytes=inner.quantity("memory", value.get("memory", 0), parse_size_bytes, "40GiB"),
         capability_min=_capability(inner, value.get("capability", "0.0")),
@@ -253,7 +259,8 @@ def _node_labels(
         reader.wrong(field, value, "a mapping with wanted and shunned")
         return (), ()
     inner.unknown(value, ("wanted", "shunned"))
-    return inner.pairs("wanted", value.get("wanted", {})), inner.pairs("shunned", value.get("shunned", {}))
+    wanted, shunned = (inner.pairs(name, value.get(name, {}), NODE_LABELS_MAX) for name in ("wanted", "shunned"))
+    return wanted, shunned
 
 
 def _mappings(reader: Reader, field: str, value: Any, most: int) -> list[tuple[Reader, Mapping[str, Any]]]:

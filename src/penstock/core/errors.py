@@ -6,6 +6,7 @@ and stops the process.
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
@@ -62,12 +63,48 @@ class StaleEpoch(StoreError):
     code = "stale_epoch"
 
 
+PROBLEMS_MAX = 100
+NEAREST_WORD_MAX = 64
+"""Characters of a word that others are compared with."""
+NEAREST_KNOWN_MAX = 500
+"""Known words that it is compared with; among more nobody looks, for a comparison takes some 10 us."""
+LISTED_MAX = 12
+
+
+class TooManyProblems(Exception):
+    """So much is wrong with an input that nobody reads on."""
+
+
+class Problems(list[Problem]):
+    """Everything wrong with one input; what is more than `PROBLEMS_MAX` ends its reading (`TooManyProblems`)."""
+
+    def append(self, problem: Problem) -> None:
+        if len(self) >= PROBLEMS_MAX:
+            raise TooManyProblems
+        super().append(problem)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            self.append(problem)
+
+    def __iadd__(self, problems: Iterable[Problem]) -> "Problems":  # type: ignore[override,misc]
+        self.extend(problems)
+        return self
+
+    def and_more(self) -> "list[Problem]":
+        """Return the problems, and that there are more."""
+        return [*self, Problem("too_many_problems", "", f"only the first {PROBLEMS_MAX} problems are named")]
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `did you mean 'x'?` for the closest known word, or the list of known ones when short, or ''."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    names = list(islice(known, NEAREST_KNOWN_MAX + 1))
+    if len(names) > NEAREST_KNOWN_MAX:
+        return ""
+    names.sort()
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6) if len(word) <= NEAREST_WORD_MAX else []
     if close:
         return f"did you mean '{close[0]}'?"
-    if names and len(names) <= 12:
+    if names and len(names) <= LISTED_MAX:
         return "known: " + ", ".join(names)
     return ""

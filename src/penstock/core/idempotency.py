@@ -1,5 +1,8 @@
 """Requests that came before under the same key: kept for a while, so that asking again does nothing twice."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
 from penstock.core.model.events import JobSubmitted
@@ -18,12 +21,43 @@ class IdempotencyEntry(msgspec.Struct, frozen=True):
     time_ms: int
 
 
-def remember(entries: dict[str, IdempotencyEntry], event: JobSubmitted, time_ms: int) -> None:
-    """Keep what a request made, and forget the oldest beyond the time or the number that are kept."""
+class Remembered(dict[str, IdempotencyEntry]):
+    """What requests made, by `USER/KEY`, oldest first; only `[]=` and `del` change it."""
+
+    def __init__(self, entries: Mapping[str, IdempotencyEntry] = MappingProxyType({})) -> None:
+        super().__init__()
+        self._of_user: dict[str, dict[str, None]] = {}
+        for key, entry in entries.items():
+            self[key] = entry
+
+    def __setitem__(self, key: str, entry: IdempotencyEntry) -> None:
+        super().__setitem__(key, entry)
+        self._of_user.setdefault(_user(key), {})[key] = None
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        own = self._of_user[_user(key)]
+        del own[key]
+        if not own:
+            del self._of_user[_user(key)]
+
+    def oldest_of_most(self) -> str:
+        """Return the oldest key of the user who has most: nobody makes others' keys be forgotten."""
+        most = max(self._of_user, key=lambda user: len(self._of_user[user]))
+        return next(iter(self._of_user[most]))
+
+
+def remember(entries: Remembered, event: JobSubmitted, time_ms: int) -> None:
+    """Keep what a request made, and forget what is beyond the time or the number that are kept."""
     entries[event.idempotency_key] = IdempotencyEntry(event.job_id, event.batch, event.digest, time_ms)
     while entries:
         oldest = next(iter(entries))
-        fresh = time_ms - entries[oldest].time_ms < IDEMPOTENCY_KEPT_MS
-        if fresh and len(entries) <= IDEMPOTENCY_KEPT_MAX:
+        if time_ms - entries[oldest].time_ms < IDEMPOTENCY_KEPT_MS:
             break
         del entries[oldest]
+    while len(entries) > IDEMPOTENCY_KEPT_MAX:
+        del entries[entries.oldest_of_most()]
+
+
+def _user(key: str) -> str:
+    return key.partition("/")[0]

@@ -19,19 +19,26 @@ from penstock.core.askfields import (
 from penstock.core.errors import nearest
 from penstock.core.model import jobs as m
 from penstock.core.model import secrets
-from penstock.core.reader import TEXT_MAX, Reader
+from penstock.core.reader import NAME_MAX, TEXT_MAX, Reader, short, shown
 from penstock.core.units import parse_duration_ms
 
 ARRAY_MAX = 100_000
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = "PENSTOCK_"
+WORDS_MAX = 4_096
+"""Words of a command."""
+PATH_MAX = 4_096
+SECRETS_MAX = 100
+LABELS_MAX = 100
+DEPENDENCIES_MAX = 1_000
+"""Numbers or names that one field of a job names."""
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP")
 
 
 def _command(reader: Reader, field: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) and value.strip() and len(value) <= TEXT_MAX and "\0" not in value:
         return ("/bin/sh", "-c", value)
-    if isinstance(value, list) and value and all(isinstance(v, str | int | float) for v in value):
+    if isinstance(value, list) and 0 < len(value) <= WORDS_MAX and all(isinstance(v, str | int | float) for v in value):
         words = tuple(str(v) for v in value)
         if words[0] and all("\0" not in w for w in words) and sum(map(len, words)) <= TEXT_MAX:
             return words
@@ -53,10 +60,20 @@ def _priority(reader: Reader, field: str, value: Any) -> int:
 def _dependencies(reader: Reader, field: str, value: Any) -> list[int | str]:
     items = value if isinstance(value, list) else [value]
     found: list[int | str] = []
+    if len(items) > DEPENDENCIES_MAX:
+        hint = "give these jobs one name, and name that"
+        reader.wrong(field, f"a list of {len(items)}", f"at most {DEPENDENCIES_MAX} jobs", hint=hint)
+        return found
     for item in items:
         if isinstance(item, str) and item.isdecimal() and len(item) < 17:
             item = int(item)
-        if isinstance(item, bool) or not isinstance(item, int | str) or item == "" or (item != item):
+        if (
+            isinstance(item, bool)
+            or not isinstance(item, int | str)
+            or item == ""
+            or (item != item)
+            or (isinstance(item, str) and len(item) > NAME_MAX)
+        ):
             reader.wrong(field, item, "job numbers, or names of jobs in the same file")
         elif isinstance(item, int) and not 0 < item < 2**53:
             reader.wrong(field, item, "a job number from 1")
@@ -91,8 +108,12 @@ def _on_preempt(reader: Reader, field: str, value: Any) -> str:
     return reader.word(field, value, ("stop", "suspend"), "stop")
 
 
-def _text(reader: Reader, field: str, value: Any) -> str:
-    return reader.text(field, value)
+def _name(reader: Reader, field: str, value: Any) -> str:
+    return reader.name(field, value)
+
+
+def _path(reader: Reader, field: str, value: Any) -> str:
+    return reader.text(field, value, most=PATH_MAX)
 
 
 def _flag(default: bool) -> Callable[[Reader, str, Any], bool]:
@@ -103,21 +124,28 @@ def _pairs(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], ...
     return reader.pairs(field, value)
 
 
+def _labels(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], ...]:
+    return reader.pairs(field, value, LABELS_MAX)
+
+
 def _secrets(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], ...]:
     """Read variables and the secrets that they get; in a list a variable is called like its secret."""
+    if isinstance(value, list | Mapping) and len(value) > SECRETS_MAX:
+        reader.wrong(field, f"{len(value)} secrets", f"at most {SECRETS_MAX}")
+        return ()
     if isinstance(value, list):
-        value = {str(name): name for name in value}
+        value = {name if isinstance(name, str) else shown(name): name for name in value}
     if not isinstance(value, Mapping):
         reader.wrong(field, value, "a list of secrets, or a mapping of variables to secrets")
         return ()
     found = []
     for variable, name in value.items():
-        if not VARIABLE.fullmatch(str(variable)) or str(variable).startswith(RESERVED):
+        if len(str(variable)) > NAME_MAX or not VARIABLE.fullmatch(str(variable)) or str(variable).startswith(RESERVED):
             reader.wrong(field, variable, f"names of variables such as HF_TOKEN, not beginning with {RESERVED}")
-        elif not secrets.NAME.fullmatch(str(name)):
-            reader.wrong(f"{field}.{variable}", name, f"the name of a secret: {secrets.NAME_EXPECTED}")
+        elif not isinstance(name, str) or not secrets.NAME.fullmatch(name):
+            reader.wrong(f"{field}.{short(str(variable))}", name, f"the name of a secret: {secrets.NAME_EXPECTED}")
         else:
-            found.append((str(variable), str(name)))
+            found.append((str(variable), name))
     return tuple(sorted(found))
 
 
@@ -127,7 +155,7 @@ _JOBS: Json = {"anyOf": [_JOB_REF, {"type": "array", "items": _JOB_REF}]}
 _SIGNAL: Json = {"enum": list(SIGNALS)}
 
 FIELDS: dict[str, Field] = {
-    "name": Field(_text, STRING, "name of the job; by default the program's"),
+    "name": Field(_name, STRING, "name of the job; by default the program's"),
     "command": Field(
         _command,
         {"anyOf": [STRING, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]},
@@ -137,9 +165,9 @@ FIELDS: dict[str, Field] = {
     **SHAPE,
     "alternatives": ALTERNATIVES,
     "shareable": Field(_flag(False), _FLAG, "its devices may be shared while they are little used (false)"),
-    "pool": Field(_text, STRING, "pool to run in"),
-    "queue": Field(_text, STRING, "queue to wait in"),
-    "tenant": Field(_text, STRING, "team that the job belongs to"),
+    "pool": Field(_name, STRING, "pool to run in"),
+    "queue": Field(_name, STRING, "queue to wait in"),
+    "tenant": Field(_name, STRING, "team that the job belongs to"),
     "priority": Field(_priority, {"type": ["string", "integer"]}, "low, medium, high, or a number"),
     "preemptible": Field(_flag(True), _FLAG, "may be asked to make room for others (true)"),
     "on_preempt": Field(
@@ -162,8 +190,8 @@ FIELDS: dict[str, Field] = {
         {"anyOf": [{"type": "array", "items": STRING}, NAMES]},
         "environment variables that get secrets: their names, or variable: secret",
     ),
-    "workdir": Field(_text, STRING, "directory to start in"),
-    "labels": Field(_pairs, NAMES, "labels of the job"),
+    "workdir": Field(_path, STRING, "directory to start in"),
+    "labels": Field(_labels, NAMES, "labels of the job"),
     "checkpoint": Field(
         _checkpoint,
         struct(signal=_SIGNAL, request_signal=_SIGNAL, interval=QUANTITY),

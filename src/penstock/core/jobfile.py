@@ -3,21 +3,24 @@
 One table of fields drives parsing, error messages and the JSON Schema.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import get_args
 
 import msgspec
 
 from penstock.core.askfields import Json, Values, build_alternatives, build_ask, read_fields
-from penstock.core.errors import Problem
+from penstock.core.errors import Problem, Problems, TooManyProblems
 from penstock.core.jobfields import FIELDS
 from penstock.core.jobgraph import sorted_by_dependency
-from penstock.core.lifecycle.requests import NewJob
+from penstock.core.lifecycle.requests import JOBS_PER_REQUEST_MAX, NewJob
 from penstock.core.model import cluster
 from penstock.core.model import jobs as m
 from penstock.core.model.ids import JobId, QueueName, TenantName
 from penstock.core.reader import Raw, Reader, shown
 
+REQUEST_MAX_BYTES = 64 * 2**20
+"""All different jobs of one request as they are read."""
 HOLD = ("sleep", "infinity")
 """What a lease runs."""
 
@@ -29,33 +32,47 @@ def parse_request(raw: object) -> tuple[tuple[NewJob, ...], list[Problem]]:
         raw: one job as a mapping, a list of jobs, or a mapping with `jobs` (a list) and optional `defaults`.
     Returns: entries (usable only when there are no problems) and problems.
     """
-    problems: list[Problem] = []
-    entries = _entries(raw, problems)
+    problems = Problems()
+    try:
+        entries = _entries(raw, problems)
+        jobs = _jobs(entries, problems)
+        return ((), problems) if problems else (sorted_by_dependency(jobs, problems), problems)
+    except TooManyProblems:
+        return (), problems.and_more()
+
+
+def _jobs(entries: "list[tuple[str, Raw]]", problems: list[Problem]) -> list[NewJob]:
+    """Return the jobs of entries; those that are alike are read once."""
     jobs: list[NewJob] = []
     seen: dict[bytes, NewJob] = {}
+    size = 0
     for where, entry in entries:
-        marker = _marker(entry) if len(entries) > 1 else b""
+        if len(entries) == 1:
+            return [parse_job(entry, where, problems)]
+        marker, length = _marker(entry)
         known = seen.get(marker) if marker else None
         if known is None:
+            size += length
+            if size > REQUEST_MAX_BYTES:
+                text = f"the jobs of a request, its defaults in each of them, may have {REQUEST_MAX_BYTES} bytes"
+                problems.append(Problem("too_large", where, text, str(size), "put large things into files"))
+                return []
             known = parse_job(entry, where, problems)
             if marker:
                 seen[marker] = known
         jobs.append(known)
-        if len(problems) > 200:
-            break
-    if problems:
-        return (), problems
-    return sorted_by_dependency(jobs, problems), problems
+    return jobs
 
 
-def _marker(entry: Raw) -> bytes:
-    """Return bytes by which entries that are alike can be told, or b'' for one that is read by itself."""
-    if "after_ok" in entry or "after_any" in entry or "after_failed" in entry:
-        return b""
+def _marker(entry: Raw) -> tuple[bytes, int]:
+    """Return what tells entries that are alike, b'' for one that is read by itself; and its size in bytes."""
     try:
-        return msgspec.msgpack.encode(entry)
+        encoded = msgspec.msgpack.encode(entry)
     except (OverflowError, TypeError, ValueError):
-        return b""  # whatever is wrong with it is said when it is read
+        return b"", 0  # whatever is wrong with it is said when it is read
+    if "after_ok" in entry or "after_any" in entry or "after_failed" in entry:
+        return b"", len(encoded)
+    return hashlib.blake2b(encoded, digest_size=16).digest(), len(encoded)
 
 
 def _entries(raw: object, problems: list[Problem]) -> list[tuple[str, Raw]]:
@@ -65,7 +82,9 @@ def _entries(raw: object, problems: list[Problem]) -> list[tuple[str, Raw]]:
         top.unknown(raw, ("jobs", "defaults"))
         given = raw.get("defaults", {})
         if isinstance(given, Mapping):
-            defaults = given
+            top_defaults = Reader("defaults", problems)
+            top_defaults.unknown(given, tuple(FIELDS))
+            defaults = {name: value for name, value in given.items() if name in FIELDS}
         else:
             top.wrong("defaults", given, "a mapping of job fields")
         raw = raw["jobs"]
@@ -73,6 +92,10 @@ def _entries(raw: object, problems: list[Problem]) -> list[tuple[str, Raw]]:
             top.wrong("jobs", raw, "a list of at least one job")
             return []
     if isinstance(raw, list):
+        if len(raw) > JOBS_PER_REQUEST_MAX:
+            text = f"one request may create {JOBS_PER_REQUEST_MAX} jobs, this one asks for {len(raw)}"
+            problems.append(Problem("too_many_jobs", "jobs", text, str(len(raw))))
+            return []
         if not raw:
             problems.append(Problem("bad_value", "", "the list of jobs is empty", "[]", "give at least one job"))
         found = []

@@ -11,8 +11,10 @@ from itertools import islice, product
 from typing import Literal, NamedTuple, TypeVar
 
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
-from penstock.core.model.jobs import Job, JobState
+from penstock.core.model.jobs import Job, JobSpec, JobState
 
+SPEC_BYTES, TEXT_BYTES, VALUE_BYTES = 1_024, 56, 256
+"""Of a request, of each of its texts, and of each dependency and group, beside the characters."""
 K = TypeVar("K")
 LIVE_STATES: tuple[JobState, ...] = ("waiting", "starting", "running", "suspended", "stopping")
 READ_TRIES = 8
@@ -75,6 +77,11 @@ class LiveJobs(dict[JobId, Job]):
         self._phases: Counter[tuple[QueueName, Phase]] = Counter()
         self._queued: Counter[tuple[QueueName, TenantName, UserName]] = Counter()
         """Waiting jobs, blocked ones too; tenant or user is empty in the sums over all of them."""
+        self._secrets: dict[tuple[TenantName | UserName, str], dict[JobId, None]] = {}
+        """Jobs that name a secret, by tenant and by user."""
+        self._specs: dict[int, tuple[int, int]] = {}
+        """How many jobs share a spec (by identity), and its bytes."""
+        self._spec_bytes: Counter[TenantName] = Counter()
 
     def __setitem__(self, job_id: JobId, job: Job) -> None:
         old = self.get(job_id)
@@ -84,6 +91,7 @@ class LiveJobs(dict[JobId, Job]):
         key = _key(job)
         if old is None:
             self._add(job_id, key)
+            self._note_spec(job)
             return
         former = _key(old)
         if former != key:
@@ -94,6 +102,7 @@ class LiveJobs(dict[JobId, Job]):
         old = self[job_id]
         super().__delitem__(job_id)
         self._remove(job_id, _key(old))
+        self._forget_spec(old)
 
     def page(
         self,
@@ -130,11 +139,48 @@ class LiveJobs(dict[JobId, Job]):
         """Return how many jobs wait in a queue: all, those of a tenant, or those of a user."""
         return self._queued[queue, TenantName(tenant), UserName(user)]
 
+    def naming_secret(self, name: str, *, tenant: TenantName | None = None, user: UserName | None = None) -> list[Job]:
+        """Return the jobs of a tenant, or of a user, that name a secret, by number."""
+        at = tenant if tenant is not None else user
+        assert at is not None, "whose it is"
+        key = (TenantName(f"tenant {at}") if tenant is not None else UserName(f"user {at}"), name)
+        return [self[job_id] for job_id in self._secrets.get(key, ())]
+
+    def spec_bytes(self, tenant: TenantName | None = None) -> int:
+        """Return about how many bytes the requests of live jobs take, each counted once for all that share it."""
+        return self._spec_bytes.total() if tenant is None else self._spec_bytes[tenant]
+
+    def _note_spec(self, job: Job) -> None:
+        spec = job.spec
+        for key in _secret_keys(job):
+            self._secrets.setdefault(key, {})[job.id] = None
+        sharing, size = self._specs.get(id(spec), (0, 0))
+        if not sharing:
+            size = spec_size(spec)
+            self._spec_bytes[spec.tenant] += size
+        self._specs[id(spec)] = (sharing + 1, size)
+
+    def _forget_spec(self, job: Job) -> None:
+        spec = job.spec
+        for key in _secret_keys(job):
+            del self._secrets[key][job.id]
+            if not self._secrets[key]:
+                del self._secrets[key]
+        sharing, size = self._specs[id(spec)]
+        if sharing > 1:
+            self._specs[id(spec)] = (sharing - 1, size)
+            return
+        del self._specs[id(spec)]
+        self._spec_bytes[spec.tenant] -= size
+        if not self._spec_bytes[spec.tenant]:
+            del self._spec_bytes[spec.tenant]
+
     def indexes(self) -> tuple[object, ...]:
         """Return all that is kept beside the jobs, for a comparison with a recount."""
         by_tenant = {key: one.numbers for key, one in self._by_tenant.items() if one.numbers}
         by_state = {state: one.numbers for state, one in self._by_state.items() if one.numbers}
-        return by_tenant, by_state, +self._phases, dict(self._queued)
+        secrets = {key: sorted(jobs) for key, jobs in self._secrets.items()}
+        return by_tenant, by_state, +self._phases, dict(self._queued), secrets, dict(self._spec_bytes)
 
     def _add(self, job_id: JobId, key: _Key, former: _Key | None = None) -> None:
         if former is None or former[:2] != key[:2]:
@@ -163,6 +209,26 @@ class LiveJobs(dict[JobId, Job]):
 def _key(job: Job) -> _Key:
     phase: Phase = "active" if job.state != "waiting" else "blocked" if job.unmet else "waiting"
     return _Key(job.spec.tenant, job.state, job.spec.queue, phase, job.user)
+
+
+def _secret_keys(job: Job) -> Iterable[tuple[TenantName | UserName, str]]:
+    for name in {name for _, name in job.spec.secrets}:
+        yield TenantName(f"tenant {job.spec.tenant}"), name
+        yield UserName(f"user {job.user}"), name
+
+
+def spec_size(spec: JobSpec) -> int:
+    """Return about how many bytes a request takes: the texts that it is made of, and something for the rest."""
+    texts = [*spec.command, spec.name, spec.workdir]
+    for pairs in (spec.env, spec.labels, spec.secrets):
+        texts += (text for pair in pairs for text in pair)
+    return SPEC_BYTES + sum(map(len, texts)) + TEXT_BYTES * len(texts) + VALUE_BYTES * (len(spec.after) + _parts(spec))
+
+
+def _parts(spec: JobSpec) -> int:
+    return sum(
+        1 + len(ask.others) + len(ask.labels_wanted) + len(ask.labels_shunned) for ask in (spec.ask, *spec.alternatives)
+    )
 
 
 def _of(lists: dict[K, _Numbers], key: K) -> _Numbers:

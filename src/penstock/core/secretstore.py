@@ -7,18 +7,38 @@ from penstock.core.model.events import SecretRemoved, SecretSet
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.model.secrets import Secret
 
+Holder = tuple[TenantName, UserName, str]
+
 
 class Secrets:
     """A fold of the secrets in the log."""
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
-        self.by_holder = {secret.holder: secret for secret in secrets}
+        self.by_holder: dict[Holder, Secret] = {}
+        self._by_owner: dict[tuple[TenantName, UserName], dict[str, Secret]] = {}
+        for secret in secrets:
+            self._set(secret)
 
     def apply(self, event: SecretSet | SecretRemoved) -> None:
         if isinstance(event, SecretSet):
-            self.by_holder[event.secret.holder] = event.secret
-        else:
-            self.by_holder.pop((event.tenant, event.owner, event.name), None)
+            self._set(event.secret)
+        elif self.by_holder.pop((event.tenant, event.owner, event.name), None) is not None:
+            own = self._by_owner[event.tenant, event.owner]
+            del own[event.name]
+            if not own:
+                del self._by_owner[event.tenant, event.owner]
+
+    def _set(self, secret: Secret) -> None:
+        self.by_holder[secret.holder] = secret
+        self._by_owner.setdefault((secret.tenant, secret.owner), {})[secret.name] = secret
+
+    def of_tenant(self, tenant: TenantName) -> list[Secret]:
+        """Return what a tenant shares. Any thread."""
+        return list(self._by_owner.get((tenant, UserName("")), {}).values())
+
+    def of_user(self, user: UserName) -> list[Secret]:
+        """Return a user's own. Any thread."""
+        return list(self._by_owner.get((TenantName(""), user), {}).values())
 
     def of_the_gone(self, before: ClusterConfig, after: ClusterConfig) -> list[Secret]:
         """Return what belongs to users and tenants that were declared before, and are not after."""
@@ -30,7 +50,3 @@ class Secrets:
         """Return what a job of this user and tenant gets by a name: the user's own, else what the tenant shares."""
         own = self.by_holder.get((TenantName(""), user, name))
         return own or self.by_holder.get((tenant, UserName(""), name))
-
-    def names(self, tenant: TenantName, user: UserName) -> list[str]:
-        """Return the names that jobs of this user and tenant may use."""
-        return sorted({one.name for one in list(self.by_holder.values()) if one.tenant == tenant or one.owner == user})

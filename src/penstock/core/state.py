@@ -16,7 +16,7 @@ from penstock.core.counting import whole_total
 from penstock.core.derived import Derived, PastUse
 from penstock.core.errors import BrokenInvariant
 from penstock.core.failures import next_failure
-from penstock.core.idempotency import IdempotencyEntry, remember
+from penstock.core.idempotency import IdempotencyEntry, Remembered, remember
 from penstock.core.ledger.accounts import Accounts, MoneyEvent, MoneyImage
 from penstock.core.lifecycle import tables
 from penstock.core.livejobs import LiveJobs
@@ -69,7 +69,7 @@ class State:
         self.config = ClusterConfig()
         self.nodes: dict[NodeName, Node] = {}
         self.jobs = LiveJobs()
-        self.idempotency: dict[str, IdempotencyEntry] = {}
+        self.idempotency = Remembered()
         self.finished_ok = 0
         self.finished_bad = 0
         self.money = Accounts()
@@ -108,7 +108,7 @@ class State:
         state.seq, state.time_ms, state.epoch = image.seq, image.time_ms, image.epoch
         state.next_job, state.next_port, state.config = image.next_job, image.next_port, image.config
         state.nodes = {node.spec.name: node for node in image.nodes}
-        state.idempotency = dict(image.idempotency)
+        state.idempotency = Remembered(image.idempotency)
         state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
         state.money, state.tokens, state.secrets = Accounts(image.money), Tokens(image.tokens), Secrets(image.secrets)
         state.quota_notes = QuotaNotes(image.quota_notes)
@@ -232,6 +232,7 @@ class State:
             array_id=event.array_id,
             array_index=event.array_index,
             account=event.account,
+            delegated=event.delegated,
         )
         job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
         self.jobs[job.id] = job

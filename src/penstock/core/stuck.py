@@ -3,7 +3,8 @@
 What is busy does not count here, only what is there: a job that fits an empty cluster is merely waiting.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -27,6 +28,8 @@ from penstock.core.units import format_duration
 ALERTS_MAX = 1_000
 ALERT_JOBS_MAX = 20
 """Jobs that an alert names; `count` says how many there are."""
+CLASSES_MAX = 2_000
+"""Kinds of waiting jobs that are tried on the idle cluster."""
 NAMES_MAX = 4
 NEXT_TO_NEVER_MS = 365 * 86_400_000
 
@@ -51,16 +54,16 @@ class Never(msgspec.Struct, frozen=True):
 
 
 def alerts(
-    state: State, now_ms: int, last: Plan | None = None, seen: Callable[[Job], bool] = lambda _: True
+    state: State, now_ms: int, last: Plan | None = None, tenants: Collection[TenantName] | None = None
 ) -> tuple[Alert, ...]:
     """Return all that goes wrong in `state`, the dearest to overlook first; `last` is the last cycle's plan.
 
     May be called while another thread folds: what changes meanwhile may be seen or not.
 
     Args:
-        seen: says of which jobs alerts are wanted.
+        tenants: about whose jobs; None: about everybody's.
     """
-    jobs = {job_id: job for job_id, job in state.jobs.copy().items() if seen(job)}
+    jobs = {job.id: job for job in state.jobs.page(0, len(state.jobs), tenants)}
     found = [*_cycles(jobs), *_gangs_in_part(state, jobs)]
     stuck: set[JobId] = set()
     idle = Idle(state.config, state.derived.nodes, dict(state.derived.free), now_ms)
@@ -211,7 +214,7 @@ def _never_start(jobs: Mapping[JobId, Job], config: ClusterConfig, idle: Idle) -
                 key = keys[job.class_id] = class_of(job, config)
             classes.setdefault(key, []).append(job.id)
     found: dict[Never, list[JobId]] = {}
-    for key, job_ids in classes.items():
+    for key, job_ids in islice(classes.items(), CLASSES_MAX):  # the first submitted
         for never in idle.never(key):
             found.setdefault(never, []).extend(job_ids)
     for never, job_ids in sorted(found.items(), key=lambda item: min(item[1])):

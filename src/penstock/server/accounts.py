@@ -1,6 +1,5 @@
 """Routes about tenants' money: how it stands, credits, the ledger."""
 
-import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +10,7 @@ from penstock.api import types as api
 from penstock.core.amounts import parse_time_ms
 from penstock.core.billingfile import read_amount
 from penstock.core.errors import Problem, nearest
+from penstock.core.ledger.accounts import JournalEntry
 from penstock.core.ledger.budgets import policy_of
 from penstock.core.lifecycle.money import AddCredit, MoneyDone, ReverseEntry
 from penstock.core.lifecycle.requests import Refusal
@@ -56,13 +56,17 @@ def account_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller:
         who: caller, tenant: Annotated[str | None, Query(max_length=63, description="only this one")] = None
     ) -> Response:
         """Say how the money of each tenant stands: credit, what is owed, budgets and where they end at this rate."""
-        names = [name for name in await asyncio.to_thread(treasurer.tenants) if who.sees(name)]
-        if tenant is not None and tenant not in names:
-            raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
-        wanted = names if tenant is None else [TenantName(tenant)]
-        found = await asyncio.to_thread(lambda: [_view(backend, treasurer, name) for name in wanted])
-        billing = backend.state.config.billing
-        return answer(api.AccountList(billing.currency, billing.digits, bool(billing.tariff.prices), found))
+
+        def compute() -> Response:
+            names = [name for name in treasurer.tenants() if who.sees(name)]
+            if tenant is not None and tenant not in names:
+                raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
+            found = [_view(backend, treasurer, name) for name in (names if tenant is None else [TenantName(tenant)])]
+            billing = backend.state.config.billing
+            return answer(api.AccountList(billing.currency, billing.digits, bool(billing.tariff.prices), found))
+
+        question = ("accounts", who.sight, backend.durable_seq, tenant)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
     @app.post(
         "/api/v1/accounts/{tenant}/credits",
@@ -102,7 +106,7 @@ def ledger_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: 
         """
         allow(who.administers, "reverse credits and payments")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewReversal)
-        found = await asyncio.to_thread(backend.log.records, record - 1, 1)
+        found = await backend.pools.reads.run(backend.log.records, record - 1, 1)
         if not found or not isinstance(found[0].event, CreditAdded | InvoicePaid):
             raise ApiError("not_found", f"record {record} is no credit and no payment")
         asked = ReverseEntry(record, found[0].time_ms, found[0].event, wanted.reason, who.user)
@@ -120,12 +124,20 @@ def ledger_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: 
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
     ) -> Response:
         """Return the double-entry journal: each entry adds up to zero. Debits are positive."""
-        entries = await asyncio.to_thread(treasurer.journal)
-        mine = [one for one in entries if one.seq > after and tenant in (None, one.tenant) and who.sees(one.tenant)]
-        ledger = backend.state.money.ledger.copy()
-        shown = {name: amount for name, amount in sorted(ledger.items()) if _is_theirs(name, who, tenant)}
-        billing = backend.state.config.billing
-        return answer(api.Journal(billing.currency, billing.digits, mine[:limit], shown))
+
+        def compute() -> Response:
+            page: list[JournalEntry] = []
+            for one in treasurer.journal():
+                if one.seq > after and tenant in (None, one.tenant) and who.sees(one.tenant):
+                    page.append(one)
+                    if len(page) == limit:
+                        break
+            ledger = backend.state.money.ledger.copy()
+            shown = {name: amount for name, amount in sorted(ledger.items()) if _is_theirs(name, who, tenant)}
+            billing = backend.state.config.billing
+            return answer(api.Journal(billing.currency, billing.digits, page, shown))
+
+        return await backend.pools.heavy.run(compute)
 
 
 def _is_theirs(account: str, scope: Any, tenant: str | None) -> bool:

@@ -16,16 +16,17 @@ from penstock.core.access import Scope
 from penstock.core.errors import Problem, StoreError
 from penstock.server.accounts import account_routes, ledger_routes
 from penstock.server.answers import ApiError, problem
-from penstock.server.auth import refused_title, scope_for
+from penstock.server.auth import refused_title
 from penstock.server.backend import Backend
 from penstock.server.bill import bill_routes
 from penstock.server.cluster import cluster_routes, foresight_routes, scheduling_routes
 from penstock.server.declaring import declaring_routes
+from penstock.server.door import TOKEN_MAX, Door, scope_at_door
 from penstock.server.events import event_routes
 from penstock.server.foresight import Foresight
 from penstock.server.invoices import invoice_routes, payment_routes
 from penstock.server.jobs import job_routes
-from penstock.server.openapi import describe
+from penstock.server.openapi import describe, document_route
 from penstock.server.quotas import quota_routes
 from penstock.server.secrets import secret_routes
 from penstock.server.tokens import token_routes
@@ -38,22 +39,19 @@ _bearer = HTTPBearer(auto_error=False)
 
 def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> FastAPI:
     """Return the application; it owns nothing and ends nothing."""
-    app = FastAPI(
-        title="Penstock", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json"
-    )
+    app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Door, backend=backend)
     _errors(app, backend)
 
     async def scope(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
     ) -> Scope:
-        found, now_ms = None, backend.clock.unix_ms()
-        if credentials is not None:
-            found = scope_for(credentials.credentials, backend.tokens, backend.state, now_ms)
+        found = scope_at_door(request.scope)
         backend.gate.check(found.user if found else None, request.client.host if request.client else "")
         if found is None:
             title = "a token is needed"
             if credentials is not None:
-                title = refused_title(credentials.credentials, backend.state, now_ms)
+                title = refused_title(credentials.credentials[:TOKEN_MAX], backend.state, backend.clock.unix_ms())
             raise ApiError("unauthenticated", title, hint="send 'Authorization: Bearer TOKEN'")
         return found
 
@@ -75,6 +73,7 @@ def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> 
     declaring_routes(app, backend, caller)
     quota_routes(app, backend, caller)
     describe(app)
+    document_route(app)
     return app
 
 

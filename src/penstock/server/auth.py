@@ -8,6 +8,7 @@ import secrets
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.access import Scope, local_scope, scope_of
 from penstock.core.amounts import format_time
@@ -67,7 +68,12 @@ def scope_for(token: str, local: LocalTokens, state: State, now_ms: int) -> Scop
     user = state.config.user_by_name.get(found.user) if found is not None else None
     if found is None or user is None or user.disabled:
         return None
-    return None if 0 < found.expires_ms <= now_ms else scope_of(user, found)
+    if 0 < found.expires_ms <= now_ms:
+        return None
+    maker = state.config.user_by_name.get(found.by) if found.by != found.user else None
+    if maker is not None and maker.role != "admin" and not found.delegated:  # made before tokens told
+        found = replace(found, delegated=True)
+    return scope_of(user, found)
 
 
 def refused_title(token: str, state: State, now_ms: int) -> str:

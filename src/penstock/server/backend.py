@@ -5,23 +5,32 @@ import logging
 from collections.abc import Callable
 
 from penstock.control import messages as msg
-from penstock.control.service import ControlService, InboxFull, OnReply
-from penstock.core.lifecycle.requests import Submit
+from penstock.control.inbox import InboxFull, OnReply
+from penstock.control.service import ControlService
 from penstock.core.model.events import Record
 from penstock.core.model.ids import NodeName
 from penstock.core.state import State
+from penstock.core.thresholds import Room
+from penstock.core.turns import TooManyWaiting
 from penstock.ports import Clock, EventReader
 from penstock.server.answers import ApiError
 from penstock.server.auth import LocalTokens
+from penstock.server.kept import KeptAnswers
 from penstock.server.limits import Gate, Limits
 from penstock.server.outputs import Outputs
+from penstock.server.pools import Pools
 from penstock.server.reads import Reads
+from penstock.server.turns import calling, overloaded
 from penstock.vault import Vault
 
 log = logging.getLogger(__name__)
 
 LOOKED_MS = 2_000
 """So long an answer may take that was begun while the server followed."""
+
+DOCUMENT_MS = 600_000
+BODIES_MAX_BYTES = 256 * 2**20
+"""Of all bodies that are being received or read; nobody may have more of it than is left for others."""
 
 
 class Backend:
@@ -46,6 +55,10 @@ class Backend:
         self.outputs, self.connected, self.name = outputs, connected, name
         self.vault = vault
         self.gate = Gate(limits or Limits(), clock)
+        self.pools, self.kept = Pools(), KeptAnswers(clock)
+        self.bodies = Room(BODIES_MAX_BYTES)
+        self.documents = KeptAnswers(clock, DOCUMENT_MS)
+        """Of invoices, which never change."""
         self.durable_seq = 0
         self._changed = asyncio.Event()
         self.closing = asyncio.Event()
@@ -69,10 +82,8 @@ class Backend:
     async def ask(self, request: msg.Request) -> msg.Reply:
         """Return the reply once its commit is on disk.
 
-        Raises: ApiError when the server is overloaded, the request is over a limit, or the commit failed.
+        Raises: ApiError when the server is overloaded, or the commit failed.
         """
-        if isinstance(request, Submit):
-            self.gate.admit(request.jobs, len(self.state.jobs))
         future: asyncio.Future[msg.Reply] = asyncio.get_running_loop().create_future()
 
         def settle(reply: msg.Reply) -> None:
@@ -80,9 +91,11 @@ class Backend:
                 future.set_result(reply)
 
         try:
-            self.service.ask(request, settle)
+            self.service.ask(request, settle, calling.get())
         except InboxFull as error:
             raise ApiError(error.code, error.message, hint=error.hint) from error
+        except TooManyWaiting as error:
+            raise overloaded(error) from error
         reply = await future
         if isinstance(reply, msg.Failed):
             raise ApiError(reply.code, reply.message, hint=reply.hint, leader=reply.leader)

@@ -1,7 +1,5 @@
 """What tenants owe: worked out from the log, whenever it is asked."""
 
-import asyncio
-import contextlib
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
@@ -18,8 +16,6 @@ from penstock.server.treasurer import Treasurer
 
 
 def bill_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
-    turn = asyncio.Lock()
-
     @app.get("/api/v1/bill", **returns(api.BillList))
     async def show_bills(
         who: caller,
@@ -36,13 +32,14 @@ def bill_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: An
             from_ms = months(billing.time_zone, now_ms, now_ms)[0]
         until_ms = min(end_ms, now_ms) if month else now_ms
         priced = bool(billing.tariff.prices)
-        names = [name for name in await asyncio.to_thread(treasurer.tenants) if who.sees(name)] if priced else []
-        if tenant is not None and priced and tenant not in names:  # one that is gone has its bills still
-            raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
-        wanted = names if tenant is None else [name for name in names if name == tenant]
-        if until_ms <= from_ms:
-            return answer(api.BillList(from_ms, until_ms, [], priced))
-        over = end_ms and end_ms <= now_ms  # it may be that the whole log is read for it: one after the other
-        async with turn if over else contextlib.nullcontext():
-            bills = await asyncio.to_thread(treasurer.bills, wanted, from_ms, until_ms)
-        return answer(api.BillList(from_ms, until_ms, [bill for bill in bills if bill.lines], priced))
+
+        def compute() -> Response:
+            names = [name for name in treasurer.tenants() if who.sees(name)] if priced else []
+            if tenant is not None and priced and tenant not in names:  # one that is gone has its bills still
+                raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
+            wanted = names if tenant is None else [name for name in names if name == tenant]
+            bills = treasurer.bills(wanted, from_ms, until_ms) if until_ms > from_ms else []
+            return answer(api.BillList(from_ms, until_ms, [bill for bill in bills if bill.lines], priced))
+
+        question = ("bill", who.sight, backend.durable_seq, tenant, month)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))

@@ -1,6 +1,5 @@
 """Routes about what is declared: shown, planned, applied. A change is one event in the log, or nothing."""
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -48,35 +47,43 @@ def declaring_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """Show what is declared, in the words of a cluster file."""
         allow(who.sees_all, "see what is declared: it is about all tenants")
         config = backend.state.config
-        return answer(api.ConfigView(digest(config), declaration(config)))
+        return await backend.pools.heavy.run(lambda: answer(api.ConfigView(digest(config), declaration(config))))
 
     @app.post("/api/v1/config", **returns(api.ConfigPlan, body=NewConfig, example=EXAMPLE))
     async def change_config(request: Request, who: caller) -> Response:
         """Plan a change of what is declared, and apply it unless it is a dry run; the same again changes nothing."""
         allow(who.administers, "change what is declared")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewConfig)
-        before = backend.state.config
-        base = digest(before)
-        if wanted.base not in ("", base):
-            hint = "look at what holds now, and plan it again"
-            raise ApiError("conflict", "what is declared has changed since this was planned", hint=hint)
-        try:
-            after = await asyncio.to_thread(_config, before, wanted)
-        except InvalidInput as error:
-            raise invalid(list(error.problems)) from error
-        wrong = account_problems(before, after)
-        if wrong:
-            raise invalid(wrong)
-        problems = config_problems(backend.state, after, backend.clock.unix_ms())
-        if problems:
-            raise ApiError("conflict", problems[0].message, problems=problems)
-        changes = [api.ConfigChange(one.path, one.old, one.new, one.text()) for one in diff(before, after)]
+        after, base, changes = await backend.pools.heavy.run(_planned, backend, wanted)
         apply = not wanted.dry_run and bool(changes)
         if apply:
             reply = await backend.ask(msg.Configure(after, who.user, base))
             if isinstance(reply, Refusal):
                 raise refused(reply)
         return answer(api.ConfigPlan(base, digest(after), changes, apply))
+
+
+def _planned(backend: Backend, wanted: NewConfig) -> tuple[ClusterConfig, str, list[api.ConfigChange]]:
+    """Return what would be declared, the digest of what is now, and the changes.
+
+    Raises: ApiError with all that is wrong.
+    """
+    before = backend.state.config
+    base = digest(before)
+    if wanted.base not in ("", base):
+        hint = "look at what holds now, and plan it again"
+        raise ApiError("conflict", "what is declared has changed since this was planned", hint=hint)
+    try:
+        after = _config(before, wanted)
+    except InvalidInput as error:
+        raise invalid(list(error.problems)) from error
+    wrong = account_problems(before, after)
+    if wrong:
+        raise invalid(wrong)
+    problems = config_problems(backend.state, after, backend.clock.unix_ms())
+    if problems:
+        raise ApiError("conflict", problems[0].message, problems=problems)
+    return after, base, [api.ConfigChange(one.path, one.old, one.new, one.text()) for one in diff(before, after)]
 
 
 def account_problems(before: ClusterConfig, after: ClusterConfig) -> list[Problem]:

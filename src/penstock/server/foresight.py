@@ -7,8 +7,7 @@ against what comes true.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -22,15 +21,17 @@ from penstock.core.model.jobs import Job, JobState
 from penstock.core.predict.calibration import Calibration, Score
 from penstock.core.predict.forecast import PastRun
 from penstock.core.state import Image
+from penstock.core.turns import Share
 from penstock.server.answers import ApiError
 from penstock.server.backend import Backend
 from penstock.server.seer import Seer
+from penstock.server.turns import Turn
 from penstock.sim.replay.foresee import Planned, Started, WhatIfSubmitted, WhenStart
 
 log = logging.getLogger(__name__)
 
-WAITING_MAX = 8
-"""Questions asked at once; they are worked out one after the other."""
+SHARE = Share(user=2, tenant=4, total=32)
+"""Questions that may wait; they are worked out one after the other."""
 BUDGET_MS = 5_000
 """After this long no further sample is played."""
 HISTORY_KEPT_MS = 60_000
@@ -54,7 +55,7 @@ class Foresight:
 
     def __init__(self, backend: Backend, seer: Seer | None = None) -> None:
         self._backend, self._seer = backend, seer or Seer()
-        self._turn, self._waiting = asyncio.Lock(), 0
+        self._turn = Turn(SHARE, "questions about what is ahead")
         self._history: tuple[PastRun, ...] = ()
         self._learned_ms = -HISTORY_KEPT_MS
         self._calibration = Calibration()
@@ -86,21 +87,12 @@ class Foresight:
     def close(self) -> None:
         self._seer.close()
 
-    @asynccontextmanager
-    async def _in_turn(self) -> AsyncIterator[None]:
-        """Wait until nobody else's question is being worked out. Raises: ApiError when too many wait."""
-        if self._waiting >= WAITING_MAX:
-            raise ApiError("overloaded", "too many questions about what is ahead", hint="come back in a moment")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                yield
-        finally:
-            self._waiting -= 1
-
     async def plan(self, request: Submit) -> api.PlanAnswer | Refusal:
         """Return what `request` would lead to, or why it would be refused. Raises: ApiError when too many ask."""
-        async with self._in_turn():
+        async with self._turn.mine():
+            if len(self._backend.state.jobs) > JOBS_MAX:
+                text = f"more than {JOBS_MAX} jobs are live: nobody can play on so many in time"
+                raise ApiError("unavailable", text, hint="submit it, and ask for its explanation")
             image = await self._image()
             return await asyncio.to_thread(self._plan, image, request)
 
@@ -109,13 +101,19 @@ class Foresight:
 
         Raises: ApiError when too many ask.
         """
-        async with self._in_turn():
+        async with self._turn.mine():
             age_ms = self._backend.clock.unix_ms() - self._last.made_ms
-            waiting = {job.id for job in self._backend.state.jobs.copy().values() if job.state == "waiting"}
-            listed = {job.id for job in self._last.jobs}
-            if age_ms > max_age_ms or (not self._last.untold and not waiting <= listed):
+            if age_ms > max_age_ms or (not self._last.untold and await asyncio.to_thread(self._newcomers)):
                 await self._look_now()
-            return replace(self._last, jobs=[job for job in self._last.jobs if job.id in waiting])
+            jobs = self._backend.state.jobs
+            here = (job for job in self._last.jobs if (known := jobs.get(JobId(job.id))) and known.state == "waiting")
+            return replace(self._last, jobs=list(here))
+
+    def _newcomers(self) -> bool:
+        """Return whether jobs wait that were not there at the last look."""
+        listed = {job.id for job in self._last.jobs}
+        waiting = self._backend.state.jobs.page(0, WANTED_MAX + 1, None, ["waiting"])
+        return any(job.id not in listed for job in waiting)
 
     def known(self, job_id: JobId) -> tuple[int, int] | None:
         """Return from when to when (unix ms) a job starts, as of the last look; None where that did not tell it."""
@@ -126,7 +124,7 @@ class Foresight:
 
     async def score(self) -> Score:
         """Return how right the latest estimates were."""
-        async with self._in_turn():  # what came true is taken in by one at a time
+        async with self._turn.mine():  # what came true is taken in by one at a time
             await asyncio.to_thread(self._catch_up)
             return self._calibration.score()
 

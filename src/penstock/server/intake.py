@@ -1,7 +1,7 @@
 """What routes do with what they are sent and with what comes back: bodies, refusals, and who may do this at all."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,12 +10,17 @@ from starlette.requests import Request
 from penstock.core.errors import Problem
 from penstock.core.jobfile import parse_request
 from penstock.core.lifecycle.requests import NewJob, Refusal
+from penstock.core.thresholds import Room
 from penstock.server.answers import ApiError
+from penstock.server.turns import calling
 
 T = TypeVar("T")
-BODY_MAX_BYTES = 64 * 2**20
-READ_AT_ONCE_BYTES = 65_536
-"""A larger list of jobs is not read on the event loop."""
+FREE_BYTES = 65_536
+"""Of each body, which count against nobody."""
+WAIT = "send them one after the other"
+BODY_MAX_BYTES = 16 * 2**20
+VALUES_MAX = 4_000_000
+"""Values in one body: empty lists and mappings take 30 times the bytes that they are sent as."""
 _decode_json = msgspec.json.Decoder().decode
 
 
@@ -33,6 +38,32 @@ async def body_of(request: Request, most: int = BODY_MAX_BYTES) -> bytes:
     raise ApiError("too_large", f"a request may have {most} bytes")
 
 
+@asynccontextmanager
+async def large_body_of(request: Request, room: Room, most: int = BODY_MAX_BYTES) -> AsyncIterator[bytes]:
+    """Give the body, whose bytes count against the caller's share of the room until the end of the block.
+
+    Raises: ApiError when it is over the limit, or over the caller's share.
+    """
+    caller, taken = calling.get(), 0
+    names = (caller.tenant, f"{caller.tenant}/{caller.user}")
+    body = bytearray()
+    announced = request.headers.get("content-length", "0")
+    if announced.isdigit() and int(announced) > most:
+        raise ApiError("too_large", f"a request may have {most} bytes")
+    try:
+        async for chunk in request.stream():
+            over = room.take(names, len(chunk)) if len(body) + len(chunk) > FREE_BYTES else None
+            if over is not None:
+                raise ApiError("too_many_requests", "your other requests that are being read are too large", hint=WAIT)
+            taken += len(chunk) if len(body) + len(chunk) > FREE_BYTES else 0
+            body += chunk
+            if len(body) > most:
+                raise ApiError("too_large", f"a request may have {most} bytes")
+        yield bytes(body)
+    finally:
+        room.give_back(names, taken)
+
+
 def json_of(body: bytes) -> Any:
     """Return what a body says. Raises: ApiError when it is not JSON."""
     try:
@@ -41,15 +72,11 @@ def json_of(body: bytes) -> Any:
         raise ApiError("not_json", "the body is not JSON", detail=str(error)) from error
 
 
-async def jobs_of(body: bytes) -> Sequence[NewJob]:
-    """Return the jobs that a body asks for; a large one is read in a thread, for that may take seconds.
-
-    Raises: ApiError with all that is wrong.
-    """
-    return _jobs(body) if len(body) <= READ_AT_ONCE_BYTES else await asyncio.to_thread(_jobs, body)
-
-
-def _jobs(body: bytes) -> Sequence[NewJob]:
+def jobs_of(body: bytes) -> Sequence[NewJob]:
+    """Return the jobs that a body asks for; for a thread where it is large. Raises: ApiError with all that is wrong."""
+    values = sum(body.count(sign) for sign in (b",", b"[", b"{"))
+    if values > VALUES_MAX:
+        raise ApiError("too_large", f"a request may have {VALUES_MAX} values, this one has about {values}")
     entries, problems = parse_request(json_of(body))
     if problems:
         raise invalid(problems)

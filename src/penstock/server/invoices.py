@@ -1,6 +1,6 @@
 """Routes about invoices: issued, listed, as documents, paid, corrected."""
 
-import asyncio
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -69,10 +69,14 @@ def invoice_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller:
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 200,
     ) -> Response:
         """List invoices and credit notes, newest first."""
-        heads = reversed(list(backend.state.money.invoices.copy().values()))
-        mine = [head for head in heads if who.sees(head.tenant) and tenant in (None, head.tenant)]
-        billing = backend.state.config.billing
-        return answer(api.InvoiceList(billing.currency, billing.digits, mine[:limit]))
+
+        def compute() -> Response:
+            heads = reversed(list(backend.state.money.invoices.copy().values()))
+            mine = (head for head in heads if who.sees(head.tenant) and tenant in (None, head.tenant))
+            billing = backend.state.config.billing
+            return answer(api.InvoiceList(billing.currency, billing.digits, list(islice(mine, limit))))
+
+        return await backend.pools.reads.run(compute)
 
     @app.post(
         "/api/v1/invoices",
@@ -83,7 +87,7 @@ def invoice_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller:
         """Issue the invoice of a tenant's first month that is over and on none; by default that happens by itself."""
         allow(who.administers, "issue invoices")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewInvoice)
-        names = await asyncio.to_thread(treasurer.tenants)
+        names = await backend.pools.heavy.run(treasurer.tenants)
         if wanted.tenant not in names:
             raise ApiError("not_found", f"there is no tenant '{wanted.tenant}'", hint=nearest(wanted.tenant, names))
         done = await treasurer.issue(TenantName(wanted.tenant))
@@ -99,10 +103,14 @@ def invoice_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller:
         language: Annotated[Literal["en", "zh"], Query()] = "en",
     ) -> Response:
         """Return an invoice or a credit note as it was issued; as JSON, a page, a PDF or a table."""
-        found = await asyncio.to_thread(_invoice, backend, who, number)
+        found = await backend.pools.reads.run(_invoice, backend, who, number)
         if format == "json":
-            return answer(found)
-        return await asyncio.to_thread(_document, found, format, language)
+            return await backend.pools.reads.run(answer, found)
+        run = backend.pools.heavy.run
+        made = await backend.documents.of((number, format, language), lambda: run(_document, found, format, language))
+        name = f'inline; filename="{number.replace("/", "-")}.{format}"'
+        made.headers.update({"Content-Disposition": name, **_SAFE})
+        return made
 
 
 def payment_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
@@ -128,7 +136,7 @@ def payment_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         allow(who.administers, "correct invoices")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewCorrection)
         net = None if wanted.amount is None else amount_of(wanted.amount, backend)
-        found = await asyncio.to_thread(_invoice, backend, who, number)
+        found = await backend.pools.reads.run(_invoice, backend, who, number)
         return _done(await backend.ask(CorrectInvoice(found, wanted.reason, who.user, net)))
 
 
@@ -153,14 +161,12 @@ def _invoice(backend: Backend, scope: Scope, number: str) -> Invoice:
 
 
 def _document(invoice: Invoice, kind: Format, language: Language) -> Response:
-    name = f'inline; filename="{invoice.number.replace("/", "-")}.{kind}"'
-    headers = {"Content-Disposition": name, **_SAFE}
     try:
         if kind == "csv":
-            return Response(render_csv(invoice), headers=headers, media_type="text/csv")
+            return Response(render_csv(invoice), media_type="text/csv")
         if kind == "html":
-            return Response(render_html(invoice, language), headers=headers, media_type="text/html")
-        return Response(render_pdf(invoice, language), headers=headers, media_type="application/pdf")
+            return Response(render_html(invoice, language), media_type="text/html")
+        return Response(render_pdf(invoice, language), media_type="application/pdf")
     except DoesNotAddUp as error:  # nothing issues such a one: the log has it from elsewhere
         raise ApiError("conflict", error.message, hint=error.hint) from error
     except DocumentError as error:

@@ -1,5 +1,6 @@
 """The OpenAPI document: FastAPI's own, with the schemas of our answer types filled in by msgspec."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.responses import Response
 
 from penstock.api.types import ProblemDetails
 from penstock.core.jobfile import request_schema
@@ -89,6 +91,17 @@ def describe(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
+
+
+def document_route(app: FastAPI) -> None:
+    """Serve the document, needing no token; it is made and encoded once, beside the loop."""
+    encoded: list[bytes] = []
+
+    @app.get("/api/v1/openapi.json", include_in_schema=False)
+    async def openapi_document() -> Response:
+        if not encoded:
+            encoded.append(await asyncio.to_thread(lambda: msgspec.json.encode(app.openapi())))
+        return Response(encoded[0], media_type="application/json")
 
 
 def _link(paths: dict[str, dict[str, Any]]) -> None:

@@ -1,6 +1,5 @@
 """The routes about quotas and pools: how much of each is used, and by whom."""
 
-import asyncio
 from typing import Any
 
 from fastapi import FastAPI
@@ -20,20 +19,26 @@ def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/quotas", **returns(QuotaList))
     async def show_quotas(who: caller) -> Response:
         """Say how much of each quota is used, borrowed and lent, and who holds what, as far as names are shown."""
-        snapshot, now_ms = snapshot_beside(backend.state), backend.clock.unix_ms()
-        said = backend.state.quota_notes.last
 
-        def compute() -> QuotaList:
+        def compute() -> Response:
+            snapshot, now_ms = snapshot_beside(backend.state), backend.clock.unix_ms()
+            said = backend.state.quota_notes.last
             rows = [row for row in quota_rows(snapshot, now_ms, said) if _is_seen(row, who)]
-            return QuotaList(rows, seen_holders(holders(snapshot), who.sees, snapshot.config.settings.holders_shown))
+            shown = snapshot.config.settings.holders_shown
+            return answer(QuotaList(rows, seen_holders(holders(snapshot), who.sees, shown)))
 
-        return answer(await asyncio.to_thread(compute))
+        question = ("quotas", who.sight, backend.state.seq)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
     @app.get("/api/v1/pools", **returns(PoolList))
     async def list_pools(who: caller) -> Response:
         """List pools: what they have, how much of it is given out, and the state of their devices."""
-        snapshot, now_ms = snapshot_beside(backend.state), backend.clock.unix_ms()
-        return answer(PoolList(await asyncio.to_thread(pool_stats, snapshot, now_ms)))
+
+        def compute() -> Response:
+            return answer(PoolList(pool_stats(snapshot_beside(backend.state), backend.clock.unix_ms())))
+
+        question = ("pools", backend.state.seq)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
 
 def _is_seen(row: QuotaRow, scope: Scope) -> bool:

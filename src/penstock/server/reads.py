@@ -3,7 +3,7 @@
 Routes have no other way to jobs, records and finished rows, so a new one cannot forget to ask.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -13,23 +13,24 @@ from penstock.control.service import ControlService
 from penstock.core.access import Scope
 from penstock.core.ledger.accounts import MoneyEvent, tenant_of
 from penstock.core.lifecycle.health import LAST_FAILURE
+from penstock.core.livejobs import LIVE_STATES
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import CHECKED_BY
-from penstock.core.model.ids import JobId, UserName
-from penstock.core.model.jobs import Job
+from penstock.core.model.ids import JobId, TenantName, UserName
+from penstock.core.model.jobs import Job, JobState
 from penstock.core.model.secrets import Secret
 from penstock.core.order.tree import TENANT_PREFIX
 from penstock.core.state import State
 from penstock.ports import EventReader, FinishedJob
 
 BATCH = 1_000
-BATCHES_MAX = 50
+BATCHES_MAX = 10
 """Batches of finished jobs that are looked through for those of the caller before a page is given as it is."""
 READ_MAX = 200
 """Records that are read at once."""
 LOOKED_MAX = 20_000
 """Records that are looked through at once for those of the caller."""
-PAGE_MAX_BYTES = 32 * 2**20
+PAGE_MAX_BYTES = 8 * 2**20
 """A page of records ends where it is larger."""
 TENANTS_KEPT = 100_000
 _OF_ALL = (ev.LeaderElected, ev.NodeRegistered, ev.NodeReady, ev.NodeLost, ev.NodeDrainChanged, ev.NodeStruck)
@@ -71,12 +72,31 @@ class Reads:
         """Return a job that is no longer in the state, and whose end is not on disk yet."""
         return next((ended for ended, _ in list(self._service.controller.ending) if ended.id == job_id), None)
 
-    def live_jobs(self, scope: Scope) -> list[Job]:
-        """Return all such jobs, by number."""
-        jobs = list(self._state.jobs.values())  # first: what leaves them is among those that end
-        found = {job.id: job for job, _ in list(self._service.controller.ending)} | {job.id: job for job in jobs}
+    def live_page(
+        self,
+        scope: Scope,
+        after: int,
+        limit: int,
+        *,
+        tenant: str | None = None,
+        states: Iterable[JobState] = LIVE_STATES,
+    ) -> list[Job]:
+        """Return up to `limit` such jobs with numbers above `after`, ascending.
+
+        Args:
+            tenant: only its jobs; None: those of all that the caller sees.
+        """
+        tenants = scope.sight if tenant is None else {TenantName(tenant)} if scope.sees(tenant) else set()
+        wanted = tuple(states)
+        page = self._state.jobs.page(after, limit, tenants, wanted)  # first: what leaves it is among those that end
+        ending = {
+            job.id: job
+            for job, _ in list(self._service.controller.ending)
+            if job.id > after and (tenants is None or job.spec.tenant in tenants) and job.state in wanted
+        }
         durable = self._durable()
-        return [found[i] for i in sorted(found) if found[i].submit_seq <= durable and scope.sees(found[i].spec.tenant)]
+        found = ending | {job.id: job for job in page}
+        return [found[i] for i in sorted(found) if found[i].submit_seq <= durable][:limit]
 
     def finished_job(self, scope: Scope, job_id: JobId) -> FinishedJob | None:
         job = self._reader.finished_job(job_id)
@@ -187,7 +207,7 @@ def sees_secret(scope: Scope, of: "ev.SecretRemoved | ev.SecretSet | Secret") ->
     secret = of.secret if isinstance(of, ev.SecretSet) else of
     if secret.tenant:
         return scope.sees(secret.tenant)
-    return scope.administers or (secret.owner == scope.user and not scope.only)
+    return scope.administers or (secret.owner == scope.user and not scope.only and not scope.delegated)
 
 
 def _unsealed(record: ev.Record) -> ev.Record:

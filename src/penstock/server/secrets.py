@@ -1,6 +1,5 @@
 """Routes about secrets: set, listed, removed, sealed with another key. No route gives a value back."""
 
-import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -16,15 +15,18 @@ from penstock.core.lifecycle.requests import Refusal
 from penstock.core.lifecycle.secrets import RemoveSecret, ResealSecrets, SecretDone, SetSecret
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.model.secrets import NAME, NAME_EXPECTED, Secret
+from penstock.core.turns import Share
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend
 from penstock.server.intake import allow, body_of, invalid, json_of, read_body, refused
 from penstock.server.openapi import returns
 from penstock.server.reads import sees_secret
+from penstock.server.turns import Pool, Turn
 from penstock.vault import Vault, VaultError
 
 VALUE_MAX_BYTES = 32_768
 BODY_MAX_BYTES = 8 * VALUE_MAX_BYTES
+SHARE = Share(user=32, tenant=128, total=1_024)
 EXAMPLE = {"value": "hf_abcdefgh"}
 NamePath = Annotated[str, Path(max_length=200, description="name of the secret", examples=["HF_TOKEN"])]
 
@@ -38,30 +40,40 @@ class NewSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
-    turn = asyncio.Lock()
+    turn = Turn(SHARE, "changes of secrets")
     """From sealing to logging, so that no key is thrown away in between."""
 
     @app.put("/api/v1/secrets/{name}", **returns(api.SecretView, body=NewSecret, example=EXAMPLE))
     async def set_secret(request: Request, who: caller, name: NamePath) -> Response:
         """Set a secret, or give it another value: jobs that start from then on get that."""
+        allow(who.submits_anywhere, "keep secrets")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewSecret)
         _allowed(who, wanted.tenant, backend)
         problems = _problems(name, wanted.value)
         if problems:
             raise invalid(problems)
         secret = Secret(name, TenantName(wanted.tenant), UserName("" if wanted.tenant else who.user), by=who.user)
-        async with turn:
-            sealed = await _in_vault(_vault(backend).seal, secret, wanted.value)
-            await _asked(backend, SetSecret(sealed))
+        async with turn.mine():
+            sealed = await _in_vault(backend.pools.reads, _vault(backend).seal, secret, wanted.value)
+            await _asked(backend, SetSecret(sealed, who.administers))
         found = backend.state.secrets.by_holder.get(secret.holder, secret)
         return answer(_shown(found))
 
     @app.get("/api/v1/secrets", **returns(api.SecretList))
     async def list_secrets(who: caller) -> Response:
         """List the caller's own secrets and those of their tenants, without the values."""
-        known = list(backend.state.secrets.by_holder.values())
-        mine = sorted((one for one in known if sees_secret(who, one)), key=lambda one: one.holder)
-        return answer(api.SecretList([_shown(one) for one in mine]))
+
+        def compute() -> Response:
+            known = backend.state.secrets
+            if who.administers:
+                found = list(known.by_holder.copy().values())
+            else:
+                tenants = who.sight if who.sight is not None else [one.name for one in backend.state.config.tenants]
+                found = [*known.of_user(who.user), *(one for name in tenants for one in known.of_tenant(name))]
+            mine = sorted((one for one in found if sees_secret(who, one)), key=lambda one: one.holder)
+            return answer(api.SecretList([_shown(one) for one in mine]))
+
+        return await backend.pools.reads.run(compute)
 
     @app.delete("/api/v1/secrets/{name}", **returns(api.DoneAnswer))
     async def remove_secret(
@@ -83,14 +95,14 @@ def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """Seal all secrets with a new key, and throw the former ones away: removed values are lost for good."""
         allow(who.administers, "replace the key of all secrets")
         vault = _vault(backend)
-        async with turn:
-            await _in_vault(vault.add_key)
+        async with turn.mine():
+            await _in_vault(backend.pools.reads, vault.add_key)
             former = tuple(backend.state.secrets.by_holder.values())
-            sealed = await _in_vault(_sealed_anew, vault, former)
+            sealed = await _in_vault(backend.pools.reads, _sealed_anew, vault, former)
             by = tuple(replace(one, by=who.user) for one in sealed)
             await _asked(backend, ResealSecrets(former, by))
             used = {one.key_id for one in backend.state.secrets.by_holder.values()}
-            dropped = await _in_vault(vault.keep, used)
+            dropped = await _in_vault(backend.pools.reads, vault.keep, used)
         return answer(api.KeyRotated(len(sealed), dropped))
 
 
@@ -117,10 +129,10 @@ def _vault(backend: Backend) -> Vault:
     return backend.vault
 
 
-async def _in_vault(do: Any, *arguments: Any) -> Any:
+async def _in_vault(pool: Pool, do: Any, *arguments: Any) -> Any:
     """Do something with the file of keys, beside the event loop. Raises: ApiError when it cannot be used."""
     try:
-        return await asyncio.to_thread(do, *arguments)
+        return await pool.run(do, *arguments)
     except VaultError as error:
         raise ApiError(error.code, error.message, hint=error.hint) from error
 

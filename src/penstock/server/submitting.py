@@ -1,18 +1,49 @@
-"""For whom somebody may submit, and what their jobs may wait for."""
+"""From the body of a request to what the control loop is asked: rights, jobs, tenants, dependencies, size.
 
+The right to submit at all is asked before the body is read, whose size is bounded; the rest is for a thread.
+"""
+
+import hashlib
 from collections.abc import Sequence
 
 from msgspec.structs import replace
+from starlette.requests import Request
 
 from penstock.core.access import Scope
 from penstock.core.errors import nearest
-from penstock.core.lifecycle.requests import NewJob, unknown_job
+from penstock.core.lifecycle.requests import NewJob, Submit, unknown_job
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.ids import JobId
 from penstock.engines.local.accounts import may_switch
 from penstock.server.answers import ApiError
-from penstock.server.intake import invalid
+from penstock.server.backend import Backend
+from penstock.server.intake import allow, invalid, jobs_of, large_body_of
 from penstock.server.reads import Reads
+
+READ_BESIDE_BYTES = 262_144
+"""A larger request is read in turn with others of its kind."""
+
+
+async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_key: str = "") -> Submit:
+    """Return what a request asks for, checked as far as that goes without deciding.
+
+    Raises: ApiError with all that is wrong; nothing of a body is read whose sender may not submit.
+    """
+    allow(who.submits_anywhere, "submit jobs")
+    async with large_body_of(request, backend.bodies) as body:
+        pool = backend.pools.reads if len(body) <= READ_BESIDE_BYTES else backend.pools.intake
+        return await pool.run(_submit, backend, body, who, idempotency_key)
+
+
+def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> Submit:
+    config = backend.state.config
+    entries = adopted(jobs_of(body), who, config)
+    check_dependencies(entries, who, backend.reads)
+    key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
+    digest = hashlib.sha256(body).hexdigest() if key else ""
+    account = account_for(who, config)
+    backend.gate.admit(entries, len(backend.state.jobs))
+    return Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin")
 
 
 def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) -> None:
@@ -44,8 +75,13 @@ def account_for(scope: Scope, config: ClusterConfig) -> str:
     """
     if scope.local or not may_switch():
         return ""
-    user = config.user_by_name.get(scope.user)
+    user = config.user_by_name.get(scope.user) if not scope.delegated else None
     name = (user.account if user is not None else "") or config.settings.job_account
+    if not name and scope.delegated:
+        text = f"a token that somebody else made for {scope.user} does not run jobs as their account"
+        raise ApiError(
+            "forbidden", text, hint=f"{scope.user} makes one: penstock token create; or settings.job_account=NAME"
+        )
     if not name:
         hint = f"penstock admin set user.{scope.user}.account=NAME, or settings.job_account=NAME for all without one"
         raise ApiError("forbidden", f"{scope.user} has no account of the machines to run jobs as", hint=hint)

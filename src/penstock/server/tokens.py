@@ -44,6 +44,7 @@ def token_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     )
     async def create_token(request: Request, who: caller) -> Response:
         """Make a token; its secret is in this answer and nowhere else."""
+        allow(who.administers or who.level == "admin", "make tokens with this one")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewToken)
         user = UserName(wanted.user or who.user)
         allow(_manages(who, user, backend), f"make tokens for {user}")
@@ -59,6 +60,7 @@ def token_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             expires_ms=expires_ms,
             by=who.user,
             note=wanted.note,
+            delegated=who.delegated or (user != who.user and not who.administers),
         )
         reply = await backend.ask(IssueToken(token, who))
         if isinstance(reply, Refusal):
@@ -68,9 +70,14 @@ def token_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/tokens", **returns(api.TokenList))
     async def list_tokens(who: caller) -> Response:
         """List the tokens that the caller may revoke; their secrets are known to nobody."""
-        known = list(backend.state.tokens.by_hash.values())
-        mine = [_shown(token) for token in known if _manages(who, token.user, backend)]
-        return answer(api.TokenList(sorted(mine, key=lambda token: token.created_ms)))
+
+        def compute() -> Response:
+            known, users = backend.state.tokens, [user.name for user in backend.state.config.users]
+            managed = users if who.administers else [name for name in users if _manages(who, name, backend)]
+            mine = sorted((token for name in managed for token in known.of_user(name)), key=lambda one: one.created_ms)
+            return answer(api.TokenList(list(map(_shown, mine))))
+
+        return await backend.pools.reads.run(compute)
 
     @app.delete("/api/v1/tokens/{token_id}", **returns(api.DoneAnswer))
     async def revoke_token(who: caller, token_id: str) -> Response:
@@ -129,4 +136,5 @@ def _shown(token: Token) -> api.TokenView:
         token.expires_ms,
         token.by,
         token.note,
+        token.delegated,
     )

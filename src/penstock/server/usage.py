@@ -1,6 +1,5 @@
 """What was held and used, by whom: recomputed from the log, as JSON, CSV or Parquet."""
 
-import asyncio
 import csv
 import io
 from typing import Annotated, Any, Literal
@@ -29,8 +28,6 @@ COLUMNS = (
 
 
 def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
-    turn = asyncio.Lock()
-
     @app.get("/api/v1/usage", **returns(UsageList, documents=DOCUMENTS))
     async def usage(
         who: caller,
@@ -40,20 +37,18 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         format: Annotated[Literal["json", "csv", "parquet"], Query()] = "json",  # noqa: A002 - the API's word
     ) -> Response:
         """Return device, CPU and memory time, recomputed from the log, and how much of it programs used."""
-        from_ms, until_ms = time_of("since", since), time_of("until", until) or backend.clock.unix_ms()
-        wanted = dimensions_of(by)
+        from_ms, end_ms = time_of("since", since), time_of("until", until)
+        until_ms, wanted = end_ms or backend.clock.unix_ms(), dimensions_of(by)
 
-        def compute() -> list[UsageRow]:
+        def compute() -> Response:
             found = Consumption(wanted if "tenant" in wanted else ("tenant", *wanted), from_ms, until_ms)
             while records := backend.log.records(found.seq, BATCH):
                 found.take(records)
-            return _summed([row for row in found.rows() if who.sees(row.tenant)], wanted)
+            rows = _summed([row for row in found.rows() if who.sees(row.tenant)], wanted)
+            return answer(UsageList(from_ms, until_ms, rows)) if format == "json" else _table(rows, wanted, format)
 
-        async with turn:
-            rows = await asyncio.to_thread(compute)
-        if format == "json":
-            return await asyncio.to_thread(answer, UsageList(from_ms, until_ms, rows))
-        return await asyncio.to_thread(_table, rows, wanted, format)
+        question = ("usage", who.sight, backend.durable_seq, from_ms, end_ms, wanted, format)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
 
 def _summed(rows: list[UsageRow], wanted: tuple[Dimension, ...]) -> list[UsageRow]:

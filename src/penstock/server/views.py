@@ -2,7 +2,7 @@
 by one atomic call, each value in it is frozen."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -113,10 +113,8 @@ def finished_job(job: FinishedJob) -> api.JobView:
     )
 
 
-def node_view(
-    state: State, name: NodeName, *, connected: bool, visible: Collection[JobId] | None = None
-) -> api.NodeView:
-    """Return the view of a node; of jobs that are not `visible` (None: all are) only that they hold something."""
+def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) -> api.NodeView:
+    """Return the view of a node; of jobs that the caller does not see only that they hold something."""
     node = state.nodes[name]
     load = state.derived.loads.get(name)
     lists = {index: tuple(holders) for index, holders in list(load.devices.items())} if load else {}
@@ -125,13 +123,14 @@ def node_view(
     capacity = node.spec.capacity
 
     def shown(job_id: JobId | None) -> JobId | None:
-        return job_id if visible is None or job_id in visible else None
+        job = state.jobs.get(job_id) if job_id is not None else None
+        return job_id if scope.sees_all or (job is not None and scope.sees(job.spec.tenant)) else None
 
     return api.NodeView(
         name=name,
         state=node.state,
         draining=node.draining,
-        drain_reason=node.drain_reason if visible is None else public_reason(node.closed_by, node.drain_reason),
+        drain_reason=node.drain_reason if scope.sees_all else public_reason(node.closed_by, node.drain_reason),
         virtual=node.spec.virtual,
         pool=node.spec.pool,
         cpu_milli=capacity.cpu_milli,
@@ -177,8 +176,7 @@ def cluster_view(state: State, server: str) -> api.ClusterView:
 
 def queue_views(state: State, now_ms: int, scope: Scope) -> list[api.QueueView]:
     """Return each queue with its numbers, and those of its next jobs that are seen, in the present order."""
-    jobs = list(state.jobs.values())
-    snapshot = snapshot_beside(state)
+    snapshot, jobs = snapshot_beside(state), state.jobs
     first: dict[str, list[api.JobRef]] = {}
     tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
     order = JobOrder(snapshot.config, tree, snapshot.classes, now_ms, {})
@@ -191,18 +189,15 @@ def queue_views(state: State, now_ms: int, scope: Scope) -> list[api.QueueView]:
         if len(refs) < NEXT_JOBS_SHOWN and scope.sees(head.spec.tenant):
             refs.append(api.JobRef(head.id, head.spec.name))
         order.started(cursor)
-    waiting = Counter(job.spec.queue for job in jobs if job.state == "waiting" and not job.unmet)
-    blocked = Counter(job.spec.queue for job in jobs if job.unmet)
-    active = Counter(job.spec.queue for job in jobs if job.attempt is not None)
     return [
         api.QueueView(
             name=queue.name,
             parent=queue.parent,
             policy=queue.policy,
             preemption=queue.preemption,
-            waiting=waiting[queue.name],
-            blocked=blocked[queue.name],
-            active=active[queue.name],
+            waiting=jobs.in_queue(queue.name, "waiting"),
+            blocked=jobs.in_queue(queue.name, "blocked"),
+            active=jobs.in_queue(queue.name, "active"),
             next_jobs=first.get(queue.name, []),
         )
         for queue in state.config.queues

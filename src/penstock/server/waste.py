@@ -1,6 +1,5 @@
 """What was held and not used, in device time and money: recomputed from the log, as JSON, CSV or Parquet."""
 
-import asyncio
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -29,8 +28,6 @@ Since = Annotated[str, Query(max_length=40, description="a time with its offset;
 
 
 def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
-    turn = asyncio.Lock()
-
     @app.get("/api/v1/waste", **returns(WasteList, documents=DOCUMENTS))
     async def waste(
         who: caller,
@@ -41,16 +38,19 @@ def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     ) -> Response:
         """Return what was used, idle (and why) or not known of what was held, with what each of it cost."""
         now_ms, billing = backend.clock.unix_ms(), backend.state.config.billing
-        until_ms = min(time_of("until", until) or now_ms, now_ms)
-        from_ms = time_of("since", since) or ZoneDates(billing.time_zone).month(until_ms)
-        wanted = dimensions_of(by)
-        async with turn:
-            rows = await asyncio.to_thread(_rows, backend, who.sees, wanted, from_ms, until_ms)
-        if format == "json":
+        begin_ms, end_ms, wanted = time_of("since", since), time_of("until", until), dimensions_of(by)
+        until_ms = min(end_ms or now_ms, now_ms)
+        from_ms = begin_ms or ZoneDates(billing.time_zone).month(until_ms)
+
+        def compute() -> Response:
+            rows = _rows(backend, who.sees, wanted, from_ms, until_ms)
+            if format != "json":
+                return _table(rows, wanted, format, billing.digits)
             priced = bool(billing.tariff.prices)
-            found = WasteList(from_ms, until_ms, billing.currency, billing.digits, priced, rows)
-            return await asyncio.to_thread(answer, found)
-        return await asyncio.to_thread(_table, rows, wanted, format, billing.digits)
+            return answer(WasteList(from_ms, until_ms, billing.currency, billing.digits, priced, rows))
+
+        question = ("waste", who.sight, backend.durable_seq, begin_ms, end_ms, wanted, format)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
 
 def _rows(backend: Backend, sees: Any, by: tuple[Dimension, ...], from_ms: int, until_ms: int) -> list[WasteRow]:

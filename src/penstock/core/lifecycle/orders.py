@@ -15,7 +15,7 @@ from penstock.core.model.events import (
     Record,
     ReplicaExited,
 )
-from penstock.core.model.ids import Incarnation, JobId, NodeName, Rank
+from penstock.core.model.ids import Incarnation, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica, StopReason
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.model.secrets import Secret
@@ -188,7 +188,8 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
     order = list(dict.fromkeys(r.place.node for r in attempt.replicas))
     same_node = [r.rank for r in attempt.replicas if r.place.node == replica.place.node]
     master = state.nodes[attempt.replicas[0].place.node].spec
-    found = {variable: state.secrets.of(spec.tenant, job.user, name) for variable, name in spec.secrets}
+    owner = UserName("") if job.delegated else job.user
+    found = {variable: state.secrets.of(spec.tenant, owner, name) for variable, name in spec.secrets}
     given = {variable: secret for variable, secret in found.items() if secret is not None}
     missing = [name for variable, name in spec.secrets if variable not in given]
     return StartReplica(

@@ -1,17 +1,18 @@
 """Decisions about what people ask for: submit, cancel, drain. A refusal is a value and leaves nothing behind."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.core.amounts import BYTES, resource_text
-from penstock.core.errors import Problem, nearest
+from penstock.core.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.ledger.past import past_problems
 from penstock.core.lifecycle.ending import dependency_met, finish, unmet_text
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.cluster import ClusterConfig, split_resource
+from penstock.core.model.cluster import ClusterConfig, Queue, split_resource
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import (
     AttemptStopRequested,
@@ -19,7 +20,7 @@ from penstock.core.model.events import (
     JobSubmitted,
     StartsEstimated,
 )
-from penstock.core.model.ids import JobId, QueueName, UserName
+from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
 from penstock.core.model.jobs import Dependency, DependencyKind, GangAsk, JobSpec, JobState, RequestClass
 from penstock.core.order.tree import holder_text
 from penstock.core.place.fit import REASON_TEXT
@@ -27,8 +28,11 @@ from penstock.core.place.free import empty
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.index import FreeCluster
 from penstock.core.state import State
+from penstock.core.thresholds import Claim, over_share
 
 JOBS_PER_REQUEST_MAX = 100_000
+SHAPES_MAX = 1_000
+"""Different shapes of jobs in one request: each is tried on the empty cluster."""
 
 
 class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,6 +53,10 @@ class Submit(msgspec.Struct, frozen=True):
     digest: str = ""
     account: str = ""
     """As which the jobs run on the machines; empty: as that of the agents."""
+    delegated: bool = False
+    """By a token that somebody else made for the user: the jobs get none of the user's own secrets."""
+    administrator: bool = False
+    """Shares of what all use are not held against whoever keeps the cluster."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -90,27 +98,59 @@ def submit(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState])
 
 
 def _submit_problems(state: State, request: Submit, finished: Mapping[JobId, JobState]) -> list[Problem]:
-    problems: list[Problem] = []
+    problems = Problems()
+    try:
+        _find_problems(state, request, finished, problems)
+    except TooManyProblems:
+        return problems.and_more()
+    return problems
+
+
+def _find_problems(state: State, request: Submit, finished: Mapping[JobId, JobState], problems: list[Problem]) -> None:
     checked: set[int] = set()
-    coming: dict[QueueName, int] = {}
+    shapes: set[GangAsk] = set()
+    coming: dict[QueueName, Counter[TenantName]] = {}
     total = 0
     for new in request.jobs:
         count = max(1, new.array)
         total += count
-        coming[new.spec.queue] = coming.get(new.spec.queue, 0) + count
+        coming.setdefault(new.spec.queue, Counter())[new.spec.tenant] += count
         if id(new.spec) not in checked:
             checked.add(id(new.spec))
+            shapes.update((new.spec.ask, *new.spec.alternatives))
+            if len(shapes) > SHAPES_MAX:
+                text = f"one request may ask for {SHAPES_MAX} different shapes of jobs"
+                problems.append(
+                    Problem("too_many_shapes", new.field, text, "", "round what they ask for, or submit fewer at once")
+                )
+                return
             problems += spec_problems(state, new.spec, new.field, finished)
-            problems += _unknown_secrets(state, new, request.user)
+            problems += _unknown_secrets(state, new, UserName("") if request.delegated else request.user)
     if total > JOBS_PER_REQUEST_MAX:
         text = f"one request may create {JOBS_PER_REQUEST_MAX} jobs, this one asks for {total}"
         problems.append(Problem("too_many_jobs", "jobs", text, str(total)))
     for queue in state.config.queues:
-        waiting = state.derived.waiting_by_queue.get(queue.name, 0)
-        if queue.name in coming and waiting + coming[queue.name] > queue.max_waiting:
-            text = f"queue '{queue.name}' holds {waiting} of at most {queue.max_waiting} waiting jobs"
-            problems.append(Problem("queue_full", "queue", text, queue.name, "submit again when some have run"))
-    return problems
+        if queue.name in coming:
+            problems += _no_room(state, queue, coming[queue.name], request)
+
+
+def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], request: Submit) -> list[Problem]:
+    """Return why a queue takes no more waiting jobs: it is full, or what is left is for others."""
+    waiting, more = state.jobs.queued(queue.name), sum(coming.values())
+    if waiting + more > queue.max_waiting:
+        text = f"queue '{queue.name}' holds {waiting} of at most {queue.max_waiting} waiting jobs"
+        return [Problem("queue_full", "queue", text, queue.name, "submit again when some have run")]
+    claims = []
+    if len(state.config.tenants) > 1:
+        claims = [Claim(f"tenant '{name}'", state.jobs.queued(queue.name, tenant=name)) for name in sorted(coming)]
+    if len(state.config.users) > 1:
+        claims.append(Claim(request.user, state.jobs.queued(queue.name, user=request.user)))
+    over = None if request.administrator else over_share(claims, used=waiting, most=queue.max_waiting, more=more)
+    if over is None:
+        return []
+    text = f"{over.who} has {over.own} waiting jobs in queue '{queue.name}'; {more} more would leave too few of its "
+    text += f"{over.left} free places to others"
+    return [Problem("share_used_up", "queue", text, queue.name, "submit again when some have run, or fewer at once")]
 
 
 def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[JobId, JobState]) -> list[Problem]:
@@ -143,9 +183,9 @@ def _unknown_secrets(state: State, new: NewJob, user: UserName) -> list[Problem]
     for variable, name in new.spec.secrets:
         if state.secrets.of(new.spec.tenant, user, name) is None:
             text = f"there is no secret '{name}' of {user} or of tenant {new.spec.tenant}"
-            hint = nearest(name, state.secrets.names(new.spec.tenant, user))
-            if not hint.startswith("did you mean"):
-                hint = f"{hint}; " * bool(hint) + f"penstock secret set {name}"
+            if not user:
+                text = f"there is no secret '{name}' of tenant {new.spec.tenant}, and this token reaches no others"
+            hint = f"penstock secret set {name}; penstock secret list shows those that are there"
             problems.append(Problem("unknown_secret", f"{prefix}secrets.{variable}", text, name, hint))
     return problems
 
@@ -240,7 +280,11 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
             key = request.idempotency_key if job_id == first else ""
             digest = request.digest if key else ""
             batch = total if key else 1
-            tx.emit(JobSubmitted(job_id, spec, request.user, array_id, index, key, digest, batch, request.account))
+            tx.emit(
+                JobSubmitted(
+                    job_id, spec, request.user, array_id, index, key, digest, batch, request.account, request.delegated
+                )
+            )
             for dependency in spec.after:
                 ended = finished.get(dependency.job_id)
                 if ended is not None and not dependency_met(dependency.kind, ended):

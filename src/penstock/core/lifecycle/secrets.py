@@ -1,5 +1,8 @@
 """Decisions about secrets: set, removed, sealed with another key. Values come here sealed, and leave sealed."""
 
+from collections.abc import Iterator
+from itertools import islice
+
 import msgspec
 from msgspec.structs import replace
 
@@ -9,8 +12,11 @@ from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import SecretRemoved, SecretSet
 from penstock.core.model.ids import JobId, TenantName, UserName
 from penstock.core.model.secrets import Secret
+from penstock.core.thresholds import Claim, over_share
 
 SECRETS_MAX = 10_000
+RESERVE = 1_000
+"""Beyond that, for administrators."""
 JOBS_NAMED = 3
 
 
@@ -18,6 +24,8 @@ class SetSecret(msgspec.Struct, frozen=True):
     """Sealed by whoever asks."""
 
     secret: Secret
+    administrator: bool = False
+    """Shares are not held against whoever keeps the cluster; a reserve is theirs."""
 
 
 class RemoveSecret(msgspec.Struct, frozen=True):
@@ -47,7 +55,7 @@ def decide(tx: Transaction, request: SecretRequest) -> SecretDone | Refusal:
     """Carry a request out, or say why not."""
     match request:
         case SetSecret():
-            return _set(tx, request.secret)
+            return _set(tx, request.secret, administrator=request.administrator)
         case RemoveSecret():
             return _remove(tx, request)
     for former, sealed in zip(request.former, request.sealed, strict=True):
@@ -56,29 +64,44 @@ def decide(tx: Transaction, request: SecretRequest) -> SecretDone | Refusal:
     return SecretDone()
 
 
-def _set(tx: Transaction, secret: Secret) -> SecretDone | Refusal:
-    known = tx.state.secrets.by_holder
+def _set(tx: Transaction, secret: Secret, *, administrator: bool) -> SecretDone | Refusal:
     tenants = [tenant.name for tenant in tx.state.config.tenants]
     if secret.tenant and secret.tenant not in tenants:
         text = f"there is no tenant '{secret.tenant}'"
         hint = nearest(secret.tenant, tenants)
         return Refusal("invalid_input", (Problem("unknown_tenant", "tenant", text, secret.tenant, hint),))
-    if secret.holder not in known and len(known) >= SECRETS_MAX:
-        text = f"there are {SECRETS_MAX} secrets, and no more may be"
-        problem = Problem("too_many_secrets", "name", text, secret.name, "remove those that nobody uses")
-        return Refusal("invalid_input", (problem,))
+    if secret.holder not in tx.state.secrets.by_holder:
+        problem = _too_many(tx, secret, administrator=administrator)
+        if problem is not None:
+            return Refusal("invalid_input", (problem,))
     tx.emit(SecretSet(replace(secret, set_ms=tx.now_ms)))
     return SecretDone()
+
+
+def _too_many(tx: Transaction, secret: Secret, *, administrator: bool) -> Problem | None:
+    """Return why there may be no further secret of this holder: none at all, or what is left is for others."""
+    known = tx.state.secrets
+    used, most = len(known.by_holder), SECRETS_MAX + (RESERVE if administrator else 0)
+    own = len(known.of_tenant(secret.tenant) if secret.tenant else known.of_user(secret.owner))
+    hint = "remove those that nobody uses"
+    if used >= most:
+        return Problem("too_many_secrets", "name", f"there are {used} secrets, and no more may be", secret.name, hint)
+    who = f"tenant {secret.tenant}" if secret.tenant else f"user {secret.owner}"
+    over = None if administrator else over_share([Claim(who, own)], used=used, most=most)
+    if over is None:
+        return None
+    text = f"{who} has {own} secrets; the {over.left} that there may still be are for others"
+    return Problem("share_used_up", "name", text, secret.name, hint)
 
 
 def _remove(tx: Transaction, request: RemoveSecret) -> SecretDone | Refusal:
     secret = tx.state.secrets.by_holder.get((request.tenant, request.owner, request.name))
     if secret is None:
         return SecretDone(found=False)
-    users = _live_users(tx, secret)
+    users = list(islice(_live_users(tx, secret), JOBS_NAMED + 1))
     if users:
         named = ", ".join(str(job_id) for job_id in users[:JOBS_NAMED])
-        more = f" and {len(users) - JOBS_NAMED} more" if len(users) > JOBS_NAMED else ""
+        more = " and others" if len(users) > JOBS_NAMED else ""
         text = f"{secret.text} is needed by job {named}{more}"
         hint = "wait for them or cancel them, or set another value: what starts from then on gets that"
         return Refusal("conflict", (Problem("still_used", "name", text, secret.name, hint),))
@@ -86,16 +109,16 @@ def _remove(tx: Transaction, request: RemoveSecret) -> SecretDone | Refusal:
     return SecretDone()
 
 
-def _live_users(tx: Transaction, secret: Secret) -> list[JobId]:
-    """Return the live jobs that would have nothing by that name without it, by number."""
-    found = []
-    for job in tx.state.jobs.values():
-        if not any(name == secret.name for _, name in job.spec.secrets):
-            continue
-        tenant, user = job.spec.tenant, job.user
-        if tx.state.secrets.of(tenant, user, secret.name) != secret:
-            continue
-        shared = tx.state.secrets.by_holder.get((tenant, UserName(""), secret.name))
-        if shared is None or shared == secret:
-            found.append(job.id)
-    return sorted(found)
+def _live_users(tx: Transaction, secret: Secret) -> Iterator[JobId]:
+    """Yield the live jobs that would have nothing by that name without it, by number."""
+    known = tx.state.secrets
+    if secret.tenant:
+        jobs = tx.state.jobs.naming_secret(secret.name, tenant=secret.tenant)
+    else:
+        jobs = tx.state.jobs.naming_secret(secret.name, user=secret.owner)
+    for job in jobs:
+        owner = UserName("") if job.delegated else job.user
+        if known.of(job.spec.tenant, owner, secret.name) == secret:
+            shared = known.by_holder.get((job.spec.tenant, UserName(""), secret.name))
+            if shared is None or shared == secret:
+                yield job.id

@@ -10,8 +10,11 @@ from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.access import Token
 from penstock.core.model.events import TokenIssued, TokenRevoked
 from penstock.core.model.ids import UserName
+from penstock.core.thresholds import Claim, over_share
 
 TOKENS_MAX = 10_000
+RESERVE = 1_000
+"""Beyond that, for administrators."""
 NOTE_MAX = 200
 
 
@@ -45,19 +48,19 @@ def decide(tx: Transaction, request: TokenRequest) -> TokenDone | Refusal:
         tx.emit(TokenRevoked(request.token_id, request.by))
         return TokenDone()
     token = msgspec.structs.replace(request.token, created_ms=tx.now_ms, note=request.token.note[:NOTE_MAX])
-    problem = _problem(tx, token) or _beyond(request.maker, token)
+    problem = _problem(tx, token) or _beyond(request.maker, token) or _too_many(tx, request)
     if problem is not None:
         return Refusal("invalid_input", (problem,))
-    if len(tx.state.tokens.by_hash) >= TOKENS_MAX:
-        tx.emit(TokenRevoked(_over(tx)[0].id, token.by))
+    if len(tx.state.tokens.by_hash) >= TOKENS_MAX and (over := _expired(tx)) is not None:
+        tx.emit(TokenRevoked(over.id, token.by))
     tx.emit(TokenIssued(token))
     return TokenDone()
 
 
-def _over(tx: Transaction) -> list[Token]:
-    """Return the tokens whose time is over, the longest first: they make room for new ones."""
+def _expired(tx: Transaction) -> Token | None:
+    """Return the token whose time has been over the longest: it makes room for a new one."""
     known = (token for token in tx.state.tokens.by_hash.values() if 0 < token.expires_ms <= tx.now_ms)
-    return sorted(known, key=lambda token: (token.expires_ms, token.id))
+    return min(known, key=lambda token: (token.expires_ms, token.id), default=None)
 
 
 def _beyond(maker: Scope | None, token: Token) -> Problem | None:
@@ -88,7 +91,19 @@ def _problem(tx: Transaction, token: Token) -> Problem | None:
     if 0 < token.expires_ms <= tx.now_ms:
         text = f"expires is {format_time(token.expires_ms)}, expected a later time than now"
         return Problem("bad_value", "expires", text, str(token.expires_ms))
-    if len(tx.state.tokens.by_hash) >= TOKENS_MAX and not _over(tx):
-        text = f"there are {TOKENS_MAX} tokens, and no more may be"
-        return Problem("too_many_tokens", "user", text, token.user, "revoke those that nobody uses")
     return None
+
+
+def _too_many(tx: Transaction, request: IssueToken) -> Problem | None:
+    """Return why there may be no further token of this user: none at all, or what is left is for others."""
+    user, administrator = request.token.user, request.maker is None or request.maker.administers
+    used, most = len(tx.state.tokens.by_hash), TOKENS_MAX + (RESERVE if administrator else 0)
+    hint = "revoke those that nobody uses"
+    if used >= most and _expired(tx) is None:
+        return Problem("too_many_tokens", "user", f"there are {used} tokens, and no more may be", user, hint)
+    claims = [Claim(f"user {user}", len(tx.state.tokens.of_user(user)))]
+    over = None if administrator else over_share(claims, used=used, most=most)
+    if over is None:
+        return None
+    text = f"{over.who} has {over.own} tokens; the {over.left} that there may still be are for others"
+    return Problem("share_used_up", "user", text, user, hint)

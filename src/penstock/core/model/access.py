@@ -43,3 +43,6 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     """0: never."""
     by: UserName = UserName("")
     note: str = ""
+    delegated: bool = False
+    """Somebody who is no administrator made it for another user, or made it with such a token: it reaches neither the
+    user's own secrets nor their account."""

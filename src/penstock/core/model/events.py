@@ -92,6 +92,8 @@ class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     """How many jobs, from this one on, the request created."""
     account: str = ""
     """Of the machines, as which its programs run; empty: as that of the agents."""
+    delegated: bool = False
+    """Submitted with a token that somebody else made for the user: it gets none of the user's own secrets."""
 
 
 class RunTimesPredicted(Event, tag=True, frozen=True, omit_defaults=True):

@@ -357,6 +357,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: Failure | None = None
     account: str = ""
     """Of the machines, as which its programs run; empty: as that of the agents."""
+    delegated: bool = False
+    """Submitted with a token that somebody else made for the user: it gets none of the user's own secrets."""
 
     @property
     def placed(self) -> GangAsk:

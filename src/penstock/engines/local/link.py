@@ -86,7 +86,7 @@ OnReport = Callable[[NodeReport, Session], None]
 
 
 class LocalEngine:
-    """Keeps one session for each node; `send` may be called from any thread.
+    """Keeps one session for each node. Lives on the loop it was started on; `send` and `hang_up` on any thread.
 
     Args:
         unseal: puts the values of secrets into an order, on its way to the node.
@@ -123,21 +123,31 @@ class LocalEngine:
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        self.hang_up()
+        """Hear nobody any more. Any thread."""
+        self._soon(self._stop_here)
 
     def hang_up(self) -> None:
-        """Close every session; agents come back at once, and show their certificates again."""
+        """Close every session; agents come back at once, and show their certificates again. Any thread."""
+        self._soon(self._hang_up_here)
+
+    def _stop_here(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._hang_up_here()
+
+    def _hang_up_here(self) -> None:
         for session in self._sessions.values():
             session.close()
+
+    def _soon(self, function: Callable[[], None]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
 
     def connected(self) -> set[NodeName]:
         return set(self._sessions)
 
     def send(self, orders: Sequence[Addressed]) -> None:
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._send_here, orders)
+        self._soon(lambda: self._send_here(orders))
 
     def _send_here(self, orders: Sequence[Addressed]) -> None:
         by_node: dict[NodeName, list[Order]] = {}

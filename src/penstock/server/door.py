@@ -1,0 +1,66 @@
+"""The first thing that a request meets: who calls, and whose turn it is."""
+
+from typing import Any
+
+from fastapi.security.utils import get_authorization_scheme_param
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Send
+
+from penstock.core.access import Scope
+from penstock.core.turns import Caller, Share
+from penstock.server.answers import ApiError, problem
+from penstock.server.auth import scope_for
+from penstock.server.backend import Backend
+from penstock.server.limits import network_of
+from penstock.server.turns import STRANGERS, Pace, caller_of, calling
+
+AT_ONCE = 4
+"""Requests that begin in one pass of the event loop."""
+SHARE = Share(user=1_024, tenant=2_048, total=8_192)
+"""Requests that wait for their turn to begin."""
+TOKEN_MAX = 512
+"""Characters of a token; ours have 47."""
+_SCOPE = "penstock.scope"
+
+
+class Door:
+    """ASGI middleware around the application."""
+
+    def __init__(self, app: ASGIApp, backend: Backend) -> None:
+        self._app, self._backend = app, backend
+        self._pace = Pace(AT_ONCE, SHARE)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        found = scope_of_token(self._backend, token_of(Headers(scope=scope)))
+        address = scope["client"][0] if scope.get("client") else ""
+        caller = caller_of(found) if found is not None else Caller(STRANGERS, network_of(address))
+        scope[_SCOPE] = found
+        calling.set(caller)  # in the task of this request
+        try:
+            await self._pace.begin(caller)
+        except ApiError as error:
+            await problem(error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def token_of(headers: Headers) -> str:
+    """Return the bearer token of a request, '' where it has none."""
+    kind, token = get_authorization_scheme_param(headers.get("authorization"))
+    return token if kind.lower() == "bearer" else ""
+
+
+def scope_of_token(backend: Backend, token: str) -> Scope | None:
+    """Return what a token may be used for at this moment; None when it is none, or not any more."""
+    if not token or len(token) > TOKEN_MAX:
+        return None
+    return scope_for(token, backend.tokens, backend.state, backend.clock.unix_ms())
+
+
+def scope_at_door(scope: Any) -> Scope | None:
+    """Return what the door found that a request may do."""
+    found: Scope | None = scope[_SCOPE]
+    return found

@@ -1,0 +1,65 @@
+"""Answers that are kept for a moment: the same question asked again, or by many at once, is worked out once."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from penstock.ports import Clock
+
+KEPT_MS = 200
+COST_TIMES = 4
+"""An answer is kept this many times as long as it took, if that is longer."""
+KEPT_LONGEST_MS = 10_000
+KEPT_MAX = 256
+KEPT_MAX_BYTES = 64 * 2**20
+
+
+class _Answer(NamedTuple):
+    body: bytes
+    media_type: str | None
+    until_ms: int
+
+
+class KeptAnswers:
+    """Lives on the event loop. Only for what depends on nothing but the question."""
+
+    def __init__(self, clock: Clock, for_ms: int = KEPT_MS) -> None:
+        self._clock, self._for_ms = clock, for_ms
+        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
+        self._bytes = 0
+        self._coming: dict[Hashable, asyncio.Future[_Answer]] = {}
+
+    async def of(self, question: Hashable, work_out: Callable[[], Awaitable[Response]]) -> Response:
+        """Return the answer to a question: kept, being worked out for somebody else, or worked out now.
+
+        Raises: what `work_out` raises; nothing is kept then.
+        """
+        known = self._answers.get(question)
+        if known is None or self._clock.monotonic_ms() >= known.until_ms:
+            coming = self._coming.get(question)
+            if coming is None:
+                coming = self._coming[question] = asyncio.ensure_future(self._made(question, work_out))
+                coming.add_done_callback(lambda done: self._came(question, done))
+            known = await asyncio.shield(coming)
+        return Response(known.body, media_type=known.media_type)
+
+    async def _made(self, question: Hashable, work_out: Callable[[], Awaitable[Response]]) -> _Answer:
+        begun_ms = self._clock.monotonic_ms()
+        answer = await work_out()
+        now_ms = self._clock.monotonic_ms()
+        for_ms = max(self._for_ms, min(KEPT_LONGEST_MS, COST_TIMES * (now_ms - begun_ms)))
+        return _Answer(bytes(answer.body), answer.media_type, now_ms + for_ms)
+
+    def _came(self, question: Hashable, done: "asyncio.Future[_Answer]") -> None:
+        del self._coming[question]
+        if done.cancelled() or done.exception() is not None:
+            return
+        former = self._answers.pop(question, None)
+        self._answers[question] = done.result()
+        self._bytes += len(done.result().body) - (len(former.body) if former is not None else 0)
+        while len(self._answers) > KEPT_MAX or self._bytes > KEPT_MAX_BYTES:
+            _, oldest = self._answers.popitem(last=False)
+            self._bytes -= len(oldest.body)

@@ -1,0 +1,29 @@
+"""The server's threads, by the kind of their work. Each kind has its own, so that no kind waits for another."""
+
+from penstock.core.turns import Share
+from penstock.server.turns import Pool
+
+ASIDE = "penstock-aside"
+"""How the names of these threads begin."""
+
+
+class Pools:
+    """Lives on the event loop.
+
+    All threads share one interpreter: two that compute slow each other, and the loops, down. So there are few.
+    """
+
+    def __init__(self) -> None:
+        self.reads = Pool(f"{ASIDE}-reads", 2, Share(user=256, tenant=512, total=4_096))
+        """Work of some milliseconds: pages, rows of the log, pieces of outputs."""
+        self.heavy = Pool(f"{ASIDE}-heavy", 1, Share(user=8, tenant=16, total=128))
+        """Work that may take seconds: folds of the whole log, documents."""
+
+        self.intake = Pool(f"{ASIDE}-intake", 1, Share(user=4, tenant=8, total=64))
+        """Large requests, which take seconds to read."""
+        self.explain = Pool(f"{ASIDE}-explain", 1, Share(user=16, tenant=32, total=256))
+        """Explanations: one thread, for they share an index."""
+
+    def close(self) -> None:
+        for pool in (self.reads, self.heavy, self.intake, self.explain):
+            pool.close()

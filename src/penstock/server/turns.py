@@ -1,0 +1,177 @@
+"""Whose request is served next: at the door, and in each pool of threads, callers take turns.
+
+The caller is known from the door on (`calling`), so that no route has to name it and none can forget to.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from penstock.control.inbox import SERVER
+from penstock.core.access import Scope
+from penstock.core.turns import Caller, FairQueue, Share, TooManyWaiting
+from penstock.server.answers import ApiError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+STRANGERS = "\0strangers"
+"""Tenant of requests without a valid token; each network counts as a user."""
+CLUSTER = "\0cluster"
+"""Tenant of users with a role in the cluster."""
+RETRY_S = 1
+
+calling: ContextVar[Caller] = ContextVar("calling", default=SERVER)
+"""Whose request is being served; outside of requests it is the server itself."""
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Return as whom a token counts. A user of several tenants counts as one of the first."""
+    return Caller(CLUSTER if scope.role else min(scope.tenants, default=""), scope.user)
+
+
+def overloaded(error: TooManyWaiting) -> ApiError:
+    """Return the answer to a caller whose turn cannot be waited for."""
+    if error.own:
+        headers = {"Retry-After": str(RETRY_S)}
+        return ApiError("too_many_requests", f"too many requests: {error.message}", hint=error.hint, headers=headers)
+    return ApiError("overloaded", error.message, hint=error.hint)
+
+
+class Pace:
+    """Lets a few requests begin in each pass of the event loop, callers in turn.
+
+    What a request costs on the loop is bounded; so what another caller has to wait for is bounded, too.
+    """
+
+    def __init__(self, at_once: int, share: Share) -> None:
+        self._at_once = at_once
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(share)
+        self._begun = 0
+        self._expected = False
+
+    async def begin(self, caller: Caller) -> None:
+        """Return when it is the caller's turn. Raises: ApiError when too many requests wait."""
+        if self._begun < self._at_once and not self._queue:
+            self._begun += 1
+            self._expect_pass()
+            return
+        turn = asyncio.get_running_loop().create_future()
+        try:
+            self._queue.put(caller, turn)
+        except TooManyWaiting as error:
+            raise overloaded(error) from error
+        self._expect_pass()
+        await turn
+
+    def _expect_pass(self) -> None:
+        if not self._expected:
+            self._expected = True
+            asyncio.get_running_loop().call_soon(self._passed)
+
+    def _passed(self) -> None:
+        self._expected, self._begun = False, 0
+        while self._queue and self._begun < self._at_once:
+            turn = self._queue.take()
+            if not turn.done():
+                turn.set_result(None)
+                self._begun += 1
+        if self._queue or self._begun:
+            self._expect_pass()
+
+
+class Turn:
+    """One after the other, callers in turn: `async with turn.mine(): ...`. Lives on the event loop."""
+
+    def __init__(self, share: Share, what: str) -> None:
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue(share, what)
+        self._taken = False
+
+    @asynccontextmanager
+    async def mine(self) -> AsyncIterator[None]:
+        """Wait for the caller's turn, and have it until the end of the block. Raises: ApiError when too many wait."""
+        await self._begin()
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _begin(self) -> None:
+        if not self._taken:
+            self._taken = True
+            return
+        turn = asyncio.get_running_loop().create_future()
+        try:
+            self._queue.put(calling.get(), turn)
+        except TooManyWaiting as error:
+            raise overloaded(error) from error
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        while self._queue:
+            turn = self._queue.take()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken = False
+
+
+class _Work(NamedTuple):
+    answered: asyncio.Future[Any]
+    function: Callable[[], Any]
+
+
+class Pool:
+    """Threads for work of one kind; callers take turns. Lives on the event loop."""
+
+    def __init__(self, name: str, threads: int, share: Share) -> None:
+        self._threads = threads
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._queue: FairQueue[_Work] = FairQueue(share)
+        self._busy = 0
+
+    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what a function returns, called in a thread when it is the caller's turn.
+
+        Raises: ApiError when too much waits; what the function raises.
+        """
+        answered: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        try:
+            self._queue.put(calling.get(), _Work(answered, partial(function, *args, **kwargs)))
+        except TooManyWaiting as error:
+            raise overloaded(error) from error
+        self._fill()
+        return await answered
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _fill(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._queue and self._busy < self._threads:
+            work = self._queue.take()
+            if not work.answered.done():  # else whoever asked has gone
+                self._busy += 1
+                done = loop.run_in_executor(self._executor, work.function)
+                done.add_done_callback(partial(self._done, work.answered))
+
+    def _done(self, answered: "asyncio.Future[Any]", done: "asyncio.Future[Any]") -> None:
+        self._busy -= 1
+        self._fill()
+        if done.cancelled():
+            answered.cancel()
+        elif (error := done.exception()) is not None:
+            if not answered.done():
+                answered.set_exception(error)
+        elif not answered.done():
+            answered.set_result(done.result())

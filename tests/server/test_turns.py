@@ -1,0 +1,192 @@
+"""Whose request is served next: at the door, in pools of threads, one after the other; and answers that are kept."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from starlette.responses import Response
+
+from penstock.core.access import Scope, local_scope
+from penstock.core.model.ids import TenantName, UserName
+from penstock.core.turns import Caller, Share
+from penstock.server.answers import ApiError
+from penstock.server.kept import COST_TIMES, KeptAnswers
+from penstock.server.turns import CLUSTER, Pace, Pool, Turn, caller_of, calling
+
+PLENTY = Share(1_000, 1_000, 1_000)
+ANN, EVE = Caller("red", "ann"), Caller("blue", "eve")
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+async def as_caller(caller: Caller, work: Coroutine[Any, Any, Any]) -> Any:
+    calling.set(caller)
+    return await work
+
+
+def asked(caller: Caller, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    return asyncio.create_task(as_caller(caller, work))
+
+
+def test_requests_begin_in_turn_a_few_in_each_pass_of_the_loop():
+    async def work() -> None:
+        pace, order = Pace(1, PLENTY), []
+
+        async def serve(caller: Caller) -> None:
+            await pace.begin(caller)
+            order.append(caller)
+
+        await asyncio.gather(*(serve(caller) for caller in [*[ANN] * 50, EVE]))
+        assert order.index(EVE) <= 3
+
+    run(work())
+
+
+def test_more_than_a_callers_share_is_refused_at_the_door():
+    async def work() -> None:
+        pace = Pace(1, Share(1, 9, 9))
+        found = await asyncio.gather(*(pace.begin(ANN) for _ in range(3)), pace.begin(EVE), return_exceptions=True)
+        assert [isinstance(one, ApiError) for one in found] == [False, False, True, False]
+
+    run(work())
+
+
+def test_a_pool_serves_callers_in_turn():
+    async def work() -> None:
+        pool, order, may_go_on = Pool("test", 1, PLENTY), [], threading.Event()
+        first = asked(ANN, pool.run(may_go_on.wait))
+        await asyncio.sleep(0)
+        rest = [asked(ANN, pool.run(order.append, "ann")) for _ in range(20)]
+        await asyncio.sleep(0)
+        rest.append(asked(EVE, pool.run(order.append, "eve")))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await asyncio.gather(first, *rest)
+        assert order.index("eve") <= 1
+        pool.close()
+
+    run(work())
+
+
+def test_a_pool_gives_back_what_is_raised_and_goes_on():
+    async def work() -> None:
+        pool = Pool("test", 1, PLENTY)
+        with pytest.raises(ZeroDivisionError):
+            await pool.run(divmod, 1, 0)
+        assert await pool.run(divmod, 7, 2) == (3, 1)
+        pool.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize(("share", "code"), [(Share(1, 9, 9), "too_many_requests"), (Share(9, 9, 1), "overloaded")])
+def test_a_pool_that_is_full_says_whose_share_is_used_up(share, code):
+    async def work() -> None:
+        pool, may_go_on = Pool("test", 1, share), threading.Event()
+        busy = asyncio.create_task(pool.run(may_go_on.wait))
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(pool.run(int))
+        await asyncio.sleep(0)
+        with pytest.raises(ApiError) as refused:
+            await pool.run(int)
+        assert refused.value.details.code == code
+        may_go_on.set()
+        await asyncio.gather(busy, waiting)
+        pool.close()
+
+    run(work())
+
+
+def test_one_has_the_turn_at_a_time_and_who_gave_up_is_passed_over():
+    async def work() -> None:
+        turn, order = Turn(PLENTY, "questions"), []
+
+        async def hold(name: str) -> None:
+            async with turn.mine():
+                order.append(name)
+                await asyncio.sleep(0.01)
+                order.append(name)
+
+        asking = [asyncio.create_task(hold(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        asking[1].cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        assert order == ["a", "a", "c", "c"]
+
+    run(work())
+
+
+def test_a_question_that_many_ask_at_once_is_worked_out_once():
+    async def work() -> None:
+        kept, times = KeptAnswers(Clock()), []
+
+        async def make() -> Response:
+            times.append(1)
+            await asyncio.sleep(0)
+            return Response(b"42", media_type="text/plain")
+
+        found = await asyncio.gather(*(kept.of("question", make) for _ in range(10)))
+        assert ({one.body for one in found}, len(times)) == ({b"42"}, 1)
+
+    run(work())
+
+
+class Clock:
+    """Goes on by itself whenever it is read, so that each answer costs that much."""
+
+    def __init__(self, step_ms: int = 0) -> None:
+        self.now_ms, self.step_ms = 0, step_ms
+
+    def monotonic_ms(self) -> int:
+        self.now_ms += self.step_ms
+        return self.now_ms
+
+    unix_ms = monotonic_ms
+
+
+def test_an_answer_is_kept_for_a_moment_and_longer_where_it_was_dear():
+    async def work() -> None:
+        clock = Clock(step_ms=1_000)
+        kept, times = KeptAnswers(clock), []
+
+        async def make() -> Response:
+            times.append(1)
+            return Response(b"")
+
+        await kept.of("dear", make)  # it took 1,000 ms
+        clock.step_ms = 0
+        clock.now_ms += COST_TIMES * 1_000 - 1
+        await kept.of("dear", make)
+        assert len(times) == 1
+        clock.now_ms += 1
+        await kept.of("dear", make)
+        assert len(times) == 2
+
+    run(work())
+
+
+def test_what_failed_is_not_kept():
+    async def work() -> None:
+        kept, answers = KeptAnswers(Clock()), [ZeroDivisionError(), Response(b"42")]
+
+        async def make() -> Response:
+            found = answers.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        with pytest.raises(ZeroDivisionError):
+            await kept.of("question", make)
+        assert (await kept.of("question", make)).body == b"42"
+
+    run(work())
+
+
+def test_callers_count_as_users_of_their_tenant_and_those_of_the_cluster_apart():
+    member = Scope(UserName("ann"), tenants={TenantName("red"): "member", TenantName("blue"): "viewer"})
+    assert caller_of(member) == Caller("blue", "ann")
+    assert caller_of(local_scope(UserName("root"))) == Caller(CLUSTER, "root")
