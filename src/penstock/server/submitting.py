@@ -20,6 +20,8 @@ from penstock.server.backend import Backend
 from penstock.server.intake import allow, invalid, jobs_of, large_body_of
 from penstock.server.reads import Reads
 
+READ_AT_ONCE_BYTES = 1_024
+"""A request of this size is read on the event loop, in some milliseconds at worst."""
 READ_BESIDE_BYTES = 262_144
 """A larger request is read in turn with others of its kind."""
 
@@ -31,6 +33,8 @@ async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_
     """
     allow(who.submits_anywhere, "submit jobs")
     async with large_body_of(request, backend.bodies) as body:
+        if len(body) <= READ_AT_ONCE_BYTES and b"after_" not in body:  # dependencies are looked up on the disk
+            return _submit(backend, body, who, idempotency_key)
         pool = backend.pools.reads if len(body) <= READ_BESIDE_BYTES else backend.pools.intake
         return await pool.run(_submit, backend, body, who, idempotency_key)
 
