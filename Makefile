@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
 	@echo "make test     all tests"
-	@echo "make lint     ruff, mypy --strict, import contracts, sizes"
+	@echo "make lint     ruff, mypy --strict, import contracts, sizes, starts"
 	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network"
 	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
 	@echo "make bench    the benchmarks, one JSON object a line"
@@ -50,6 +50,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_size.py
+	$(BIN)/python scripts/check_starts.py
 	$(BIN)/python scripts/generate_docs.py --check
 
 audit: $(BIN)/python

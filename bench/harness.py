@@ -62,7 +62,7 @@ def server(
         given["limits_file"] = str(root / "limits.yaml")
     options = json.dumps(given)
     with (root / "log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "penstock.wire", options], stdout=log, stderr=log)
+        process = subprocess.Popen([sys.executable, "-P", "-m", "penstock.wire", options], stdout=log, stderr=log)
     try:
         _wait_ready(data, process, len((declared or one)["nodes"]))
         yield Server(data, process.pid)

@@ -316,7 +316,7 @@ class Demo:
         self.console.print(table)
 
     def _penstock(self, *arguments: str, quiet: bool = False) -> None:
-        command = [sys.executable, "-m", "penstock.cli.main", *arguments, "--data", str(self.data)]
+        command = [sys.executable, "-P", "-m", "penstock.cli.main", *arguments, "--data", str(self.data)]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode and not quiet:
             raise SystemExit(f"demo: penstock {arguments[0]} failed:\n{done.stderr}")

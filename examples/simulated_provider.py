@@ -3,7 +3,7 @@
 Declared in the cluster file; what is missing comes as JSON on standard input:
 
     settings:
-      scale_command: "python examples/simulated_provider.py --data ~/.local/share/penstock --most 4"
+      scale_command: "/usr/bin/python3 /opt/penstock/simulated_provider.py --data ~/.local/share/penstock --most 4"
       scale_after: 10s
       allow_waiting_for_nodes: true
 """

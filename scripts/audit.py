@@ -39,7 +39,16 @@ def main() -> int:
     tool = HOME / "bin" / "pip-audit"
     if not tool.exists():
         venv.create(HOME, with_pip=True)
-        pip = [str(HOME / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", TOOL]
+        pip = [
+            str(HOME / "bin" / "python"),
+            "-P",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            TOOL,
+        ]
         made = subprocess.run(pip, capture_output=True, text=True, timeout=WAIT_S, check=False)
         if made.returncode:
             return not_asked(made.stderr)

@@ -16,6 +16,7 @@ from penstock.devices import discovery
 from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.local.paths import DataFolder
 from penstock.server.transport import Transport, transport_of
+from penstock.starts import whole
 from penstock.store.address import Address, Store, open_store
 
 log = logging.getLogger(__name__)
@@ -47,18 +48,21 @@ class ServeOptions(msgspec.Struct, frozen=True):
 
 
 def options_of(raw: Mapping[str, Any]) -> ServeOptions:
-    """Return the options as the command line hands them to the process of the server."""
-    cluster = Path(raw["cluster_file"]) if raw.get("cluster_file") else None
+    """Return the options as the command line hands them to the server; paths are absolute from here on."""
     return ServeOptions(
-        data=Path(raw["data"]),
+        data=whole(raw["data"]),
         transport=transport_of(raw),
-        cluster_file=cluster,
-        limits_file=Path(raw["limits_file"]) if raw.get("limits_file") else None,
-        store_file=Path(raw["store_file"]) if raw.get("store_file") else None,
+        cluster_file=_place(raw, "cluster_file"),
+        limits_file=_place(raw, "limits_file"),
+        store_file=_place(raw, "store_file"),
         store_wait_s=raw.get("store_wait_s", 0.0),
         respawn_agents=raw.get("respawn_agents", True),
         check_invariants=raw.get("check_invariants", False),
     )
+
+
+def _place(raw: Mapping[str, Any], name: str) -> Path | None:
+    return whole(raw[name]) if raw.get(name) else None
 
 
 def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]:

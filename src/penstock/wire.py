@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 import uvloop
 
+from penstock import starts
 from penstock.control import collector
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
@@ -345,8 +346,7 @@ class _Running:
         again = msgspec.json.decode(sys.argv[1]) | {"port": self._port, "store_wait_s": RETURN_WAIT_S}
         for once in ("cluster_file", "limits_file", "store_file"):  # what they said is kept in the folder
             again.pop(once, None)
-        words = [sys.executable, "-m", "penstock.wire", msgspec.json.encode(again).decode()]
-        os.execv(sys.executable, words)  # noqa: S606 - this program itself
+        starts.become("penstock.wire", msgspec.json.encode(again).decode())
 
 
 def _say_why(keeper: asyncio.Task[None]) -> None:
@@ -367,7 +367,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
     raw = msgspec.json.decode(given[0])
     try:
-        serve(options_of(raw))
+        options = options_of(raw)
+        starts.settle()
+        serve(options)
     except PenstockError as error:
         for problem in error.problems:
             print(f"  {problem.message} {problem.hint}", file=sys.stderr)

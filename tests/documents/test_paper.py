@@ -109,14 +109,14 @@ def test_without_any_font_nothing_is_printed(tmp_path, monkeypatch):
 
 
 def test_a_crash_of_the_printing_library_is_an_error_and_no_more(monkeypatch):
-    monkeypatch.setattr(paper, "PRINTER", ("-c", "import os; os.abort()"))
+    monkeypatch.setattr(paper, "PRINTER", (sys.executable, "-c", "import os; os.abort()"))
     with pytest.raises(NotPrinted, match=r"R-2026-0042: .* ended with -6") as caught:
         render_pdf(invoice(), "en")
     assert "browser" in caught.value.hint
 
 
 def test_printing_has_an_end(monkeypatch):
-    monkeypatch.setattr(paper, "PRINTER", ("-c", "import signal; signal.pause()"))
+    monkeypatch.setattr(paper, "PRINTER", (sys.executable, "-c", "import signal; signal.pause()"))
     monkeypatch.setattr(paper, "PRINT_MAX_S", 0.2)
     with pytest.raises(NotPrinted, match=r"more than 0\.2 s"):
         render_pdf(invoice(), "en")
@@ -127,7 +127,7 @@ def test_nothing_is_fetched_while_printing(tmp_path):
     sheet.write_text("p{display:none}", encoding="utf-8")
     html = f'<link rel="stylesheet" href="{sheet.as_uri()}"><style>@import "{sheet.as_uri()}";</style><p>still here</p>'
     order = json.dumps({"html": html, "author": "", "issued": "2026-12-01T08:00:00Z", "fonts": []})
-    done = subprocess.run([sys.executable, *paper.PRINTER], input=order.encode(), capture_output=True, timeout=60)
+    done = subprocess.run(paper.PRINTER, input=order.encode(), capture_output=True, timeout=60)
     assert read(done.stdout.split(b"\n", 1)[1]) == ["still here"]
 
 

@@ -3,8 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import msgspec
 import typer
 
+from penstock import starts
 from penstock.cli.options import client_of, data_folder, remote, remote_client
 from penstock.cli.output import print_json
 from penstock.cli.secrets import hide
@@ -23,6 +22,7 @@ from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.presence import waiting_servers
 from penstock.store.address import address_of, write_secret
 
+SERVER = "penstock.wire"
 START_WAIT_S = 30.0
 STOP_WAIT_S = 40.0
 
@@ -40,8 +40,7 @@ def up(
     folder = data_folder(data)
     options = {"data": str(folder), **options, **_store_options(folder, store, standby=standby)}
     if foreground:
-        words = [sys.executable, "-m", "penstock.wire", msgspec.json.encode(options).decode()]
-        os.execve(sys.executable, words, _environment())  # noqa: S606 - this program itself
+        starts.become(SERVER, msgspec.json.encode(options).decode(), variables=_environment())
     if not standby and running_client(folder) is not None:
         hint = "penstock down ends it; with --store, --standby starts another beside it"
         raise PenstockError(f"a server runs on {folder} already", hint=hint)
@@ -74,7 +73,7 @@ def _store_options(folder: Path, store: str | None, *, standby: bool) -> dict[st
         return {}
     folder.mkdir(parents=True, exist_ok=True)
     given = folder / f"store.given-{os.getpid()}"
-    write_secret(given, store)
+    write_secret(given, address.url or store)
     return {"store_file": str(given)}
 
 
@@ -115,14 +114,8 @@ def _started(folder: Path, options: dict[str, object]) -> tuple[Client, dict[str
     path = folder / "server.log"
     begin = path.stat().st_size if path.exists() else 0
     with open(path, "ab", opener=_for_owner) as log:
-        process = subprocess.Popen(  # noqa: S603 - this program itself
-            [sys.executable, "-m", "penstock.wire", msgspec.json.encode(options).decode()],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env=_environment(),
-        )
+        words = msgspec.json.encode(options).decode()
+        process = starts.begin(SERVER, words, output=log, variables=_environment())
     deadline = time.monotonic() + START_WAIT_S
     while time.monotonic() < deadline:
         if process.poll() is not None:

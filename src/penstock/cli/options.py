@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from penstock.core.errors import InvalidInput
+from penstock.starts import whole
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -74,11 +75,9 @@ class JobShape(NamedTuple):
 
 
 def data_folder(given: Path | None) -> Path:
-    """Return the data folder: the option, else PENSTOCK_HOME, else the user's own."""
-    if given is not None:
-        return given
-    home = os.environ.get("PENSTOCK_HOME")
-    return Path(home) if home else Path.home() / ".local" / "share" / "penstock"
+    """Return the data folder as an absolute path: the option, else PENSTOCK_HOME, else the user's own."""
+    home = given or os.environ.get("PENSTOCK_HOME")
+    return whole(home or Path.home() / ".local" / "share" / "penstock")
 
 
 def client_of(data: Path | None) -> "Client":

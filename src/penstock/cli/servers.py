@@ -7,6 +7,7 @@ import typer
 
 from penstock.cli.options import DataOption, JsonOption
 from penstock.cli.storing import StoreOption
+from penstock.starts import whole
 
 
 def up(
@@ -49,7 +50,7 @@ def up(
 
 
 def _whole(path: Path | None) -> str | None:
-    return str(path.resolve()) if path is not None else None
+    return str(whole(path)) if path is not None else None
 
 
 def down(data: DataOption = None, json: JsonOption = False) -> None:

@@ -7,15 +7,15 @@ WeasyPrint needs for tables of thousands of rows.
 import json
 import logging
 import subprocess
-import sys
 
+from penstock import starts
 from penstock.core.amounts import format_time
 from penstock.core.model.invoices import Invoice
 from penstock.documents.errors import NotPrinted
 from penstock.documents.page import page
 from penstock.documents.words import MADE_IN_ENGLISH, WORDS, Language
 
-PRINTER = ("-P", "-m", "penstock.documents.printer")
+PRINTER = tuple(starts.python("penstock.documents.printer"))
 PRINT_MAX_S = 120
 FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts", "~/Library/Fonts")
 """Where fonts are looked for; what is found otherwise (by fontconfig) stands in for what is not there."""
@@ -44,8 +44,9 @@ def _printed(html: str, invoice: Invoice) -> tuple[bytes, set[str]]:
     order = {"html": html, "author": invoice.issuer.name, "issued": issued, "fonts": FOLDERS}
     try:
         sent = json.dumps(order).encode()
-        command = [sys.executable, *PRINTER]
-        done = subprocess.run(command, input=sent, capture_output=True, timeout=PRINT_MAX_S, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603 - this program itself
+            PRINTER, input=sent, capture_output=True, timeout=PRINT_MAX_S, check=False, cwd=starts.HOME
+        )
     except subprocess.TimeoutExpired:
         raise _not_printed(invoice, f"it took more than {PRINT_MAX_S} s") from None
     if done.returncode:

@@ -1,4 +1,4 @@
-"""python -m penstock.documents.printer: a page on stdin, a PDF on stdout; alone in a process, see `paper`.
+"""python -P -m penstock.documents.printer: a page on stdin, a PDF on stdout; alone in a process, see `paper`.
 
 In: JSON with `html`, `author`, `issued` (ISO 8601), `fonts` (folders). Out: a JSON text of the characters that no font
 has, a newline, and the PDF. Nothing is fetched, whatever the page asks for.

@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from penstock import starts
 from penstock.control import messages as msg
 from penstock.core.model.cluster import Settings
 from penstock.core.scaleout import Missing, missing, request_of
@@ -81,6 +82,7 @@ def _run(command: str, body: bytes) -> tuple[bool, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        cwd=starts.HOME,
     )
     try:
         told, _ = process.communicate(body, HOOK_WAIT_S)

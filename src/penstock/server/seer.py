@@ -2,18 +2,17 @@
 
 import contextlib
 import subprocess
-import sys
 import threading
 
 import msgspec
 
+from penstock import starts
 from penstock.server.answers import ApiError
 from penstock.sim.replay.foresee import Answer, Failed, Planned, Question, Started, read_frame, write_frame
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Answer).decode
-COMMAND = (sys.executable, "-P", "-m", "penstock.sim.replay.foresee")
-"""Without the working directory on its path: what a user keeps there is not ours to run."""
+COMMAND = tuple(starts.python("penstock.sim.replay.foresee"))
 PATIENCE_S = 30.0
 """A process that has not answered this long after its time was up is ended."""
 
@@ -49,7 +48,11 @@ class Seer:
             raise EOFError
         if self._process is None:
             self._process = subprocess.Popen(  # noqa: S603 - this program itself
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                cwd=starts.HOME,
             )
         process = self._process
         if self._closed:  # while it was being started

@@ -12,6 +12,7 @@ import msgspec
 import psutil
 
 from penstock.core.errors import InvalidInput
+from penstock.starts import whole
 
 LOOPBACK = ("127.0.0.1", "::1")
 BACKLOG = 1024
@@ -45,8 +46,8 @@ def transport_of(raw: Mapping[str, Any]) -> Transport:
         port=raw.get("port", 0),
         tls=raw.get("tls", False),
         insecure=raw.get("insecure", False),
-        certificate=Path(raw["certificate"]) if raw.get("certificate") else None,
-        key=Path(raw["key"]) if raw.get("key") else None,
+        certificate=whole(raw["certificate"]) if raw.get("certificate") else None,
+        key=whole(raw["key"]) if raw.get("key") else None,
         names=tuple(raw.get("names", ())),
     )
 

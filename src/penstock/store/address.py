@@ -9,17 +9,22 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote, unquote
 
 import msgspec
 
 from penstock.core.errors import InvalidInput
 from penstock.ports import EventReader, EventStore, ProjectionStore, Seat
+from penstock.starts import whole
 from penstock.store.copying import LogCopy, Restoring, sqlite_copy, sqlite_restoring
 from penstock.store.sqlite import SqliteStore
 
 SQLITE = "sqlite"
 """What is said instead of an address, for a log in the data folder."""
 SCHEMES = ("postgresql://", "postgres://")
+FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "passfile")
+"""Of an address's parameters: those that name files or folders."""
+SYSTEM_AUTHORITIES = "system"
 
 
 class Store(EventStore, EventReader, ProjectionStore, Protocol):
@@ -52,7 +57,7 @@ def address_of(folder: Path, given: str | None, remembered: Path) -> Address:
 
     Raises: InvalidInput when what was given is no address, or what it needs is not installed.
     """
-    text = given
+    text = anchored(given) if given else None
     if not text:
         with contextlib.suppress(FileNotFoundError):
             text = remembered.read_text(encoding="utf-8").strip()
@@ -69,6 +74,19 @@ def address_of(folder: Path, given: str | None, remembered: Path) -> Address:
     found = Address(folder, text)
     assert found.shown  # refused here, before anything is made
     return found
+
+
+def anchored(url: str) -> str:
+    """Return an address whose files (certificates, passwords) are named by absolute paths: servers work in `/`."""
+    head, mark, query = url.partition("?")
+    return head + mark + "&".join(map(_anchored, query.split("&")))
+
+
+def _anchored(pair: str) -> str:
+    name, _, value = pair.partition("=")
+    if name not in FILES or value in ("", SYSTEM_AUTHORITIES):
+        return pair
+    return f"{name}={quote(str(whole(unquote(value))))}"
 
 
 def write_secret(path: Path, text: str) -> None:

@@ -5,7 +5,7 @@ children become the guardian's, which notes their exits exactly and starts a new
 the worker turns into a guardian itself (exec keeps process number and children). It also ends the node's processes
 when the lease is over and the worker cannot, because it is stopped or stuck.
 
-Started as `python -m penstock.engines.local.agent CONFIG`.
+Started as `python -P -m penstock.engines.local.agent CONFIG`, with an absolute path.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock import starts
 from penstock.core.model.ids import Incarnation
 from penstock.engines.local import procfs
 from penstock.engines.local.containment import Box, Containment, choose, kill_inside
@@ -43,7 +44,9 @@ _LOCK_VARIABLE = "PENSTOCK_AGENT_LOCK_FD"
 
 def main() -> None:
     """Run as guardian until SIGTERM; returns when worker and processes are gone."""
+    sys.argv[1] = str(starts.whole(sys.argv[1]))
     config = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=AgentConfig)
+    starts.settle()
     data = DataFolder(Path(config.data))
     folder = data.node(config.spec.name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +135,7 @@ class Guardian:
             if os.getppid() != guardian:
                 os.set_inheritable(self._lock, True)
                 os.environ[_LOCK_VARIABLE] = str(self._lock)
-                os.execv(sys.executable, [sys.executable, "-m", "penstock.engines.local.agent", sys.argv[1]])  # noqa: S606
+                starts.become("penstock.engines.local.agent", sys.argv[1])
         except BaseException:
             log.exception("worker failed")
         finally:

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from penstock import starts
 from penstock.core.hang.types import FRAMES_MAX, Frame, Sight
 from penstock.core.lifecycle.reports import NodeCheck, ReplicaInspected, ReplicaKey
 from penstock.engines.local import procfs
@@ -73,11 +73,16 @@ class Inspector:
                 self._pool.submit(self._finish, look, native=native)
 
     def _check(self, command: str, folder: Path) -> None:
-        own = [sys.executable, "-m", "penstock.engines.local.selfcheck", str(folder)]
+        own = starts.python("penstock.engines.local.selfcheck", str(folder))
         words = ["/bin/sh", "-c", command] if command else own
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own check of a node
-                words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+                words,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+                cwd=starts.HOME,
             )
         except OSError as error:
             self._seen.put(NodeCheck(False, str(error)))
@@ -191,12 +196,14 @@ def _main_thread(text: str, pid: int) -> dict[str, Any] | None:
 def _py_spy(pid: int, wait_s: float, *options: str) -> tuple[str, str]:
     """Return what py-spy prints, or why it does not."""
     beside = Path(sys.executable).with_name("py-spy")
-    tool = str(beside) if beside.exists() else shutil.which("py-spy")
+    tool = str(beside) if beside.exists() else starts.tool("py-spy")
     if tool is None:
         return "", NO_TOOL
     command = [tool, "dump", "--json", "--nonblocking", "--pid", str(pid), *options]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=wait_s, check=False)  # noqa: S603 - no shell
+        done = subprocess.run(  # noqa: S603 - no shell
+            command, capture_output=True, text=True, timeout=wait_s, check=False, cwd=starts.HOME
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"py-spy: {error}"
     lines = done.stderr.strip().splitlines()

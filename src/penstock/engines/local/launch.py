@@ -5,11 +5,11 @@ import fcntl
 import hashlib
 import os
 import signal
-import sys
 from pathlib import Path
 
 import msgspec
 
+from penstock import starts
 from penstock.core.model.cluster import NodeSpec
 from penstock.engines.local.accounts import private
 from penstock.engines.local.paths import DataFolder
@@ -29,17 +29,8 @@ def start_agent(data: DataFolder, spec: NodeSpec) -> None:
         return
     log = os.open(folder / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
     try:
-        os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-m", "penstock.engines.local.agent", str(path)],
-            os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, log, 1),
-                (os.POSIX_SPAWN_DUP2, log, 2),
-            ],
-            setsid=True,
-        )
+        agent = starts.begin("penstock.engines.local.agent", str(path), output=log)
+        agent.returncode = 0  # it outlives this process on purpose
     finally:
         os.close(log)
 

@@ -1,15 +1,16 @@
 """Checks whether a node can be trusted with work: its disk, its memory, and that its devices compute.
 
-Started as `python -m penstock.engines.local.selfcheck FOLDER`; leaves with 0, or says on its last line what is wrong.
+Started as `python -P -m penstock.engines.local.selfcheck FOLDER`; leaves with 0, or its last line says what is wrong.
 """
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from penstock import starts
 
 DISK_BYTES = 16 * 2**20
 MEMORY_BYTES = 64 * 2**20
@@ -52,12 +53,14 @@ def memory(_: Path) -> str:
 
 def devices(_: Path) -> str:
     """Ask NVIDIA's tool, where it is installed, whether all devices answer; return what is wrong, or ''."""
-    tool = shutil.which("nvidia-smi")
+    tool = starts.tool("nvidia-smi")
     if tool is None:
         return ""
     query = [tool, "--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=DEVICE_WAIT_S, check=False)  # noqa: S603
+        told = subprocess.run(  # noqa: S603
+            query, capture_output=True, text=True, timeout=DEVICE_WAIT_S, check=False, cwd=starts.HOME
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"devices: {error}"
     if told.returncode:

@@ -7,12 +7,12 @@ its control groups first; no Python process is ever forked for a job.
 """
 
 import os
-import shutil
 import signal
 import socket
 import sys
 from collections.abc import Mapping
 
+from penstock import starts
 from penstock.core.lifecycle.orders import StartReplica
 from penstock.core.model.resources import Device
 from penstock.core.visibility import visibility
@@ -35,7 +35,7 @@ exec "$@"
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SHELL", "TMPDIR", "LD_LIBRARY_PATH")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _DEFAULTED = [signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1]
-_SHELL = shutil.which("sh") or "/bin/sh"
+_SHELL = starts.tool("sh") or "/bin/sh"
 
 
 class Gate:
