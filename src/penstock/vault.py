@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from penstock.core.errors import PenstockError
 from penstock.core.model.secrets import Secret
+from penstock.privatefiles import NotPrivate, check, open_own, write_whole
 
 NONCE_BYTES = 12
 KEY_BITS = 256
@@ -92,31 +93,22 @@ class Vault:
 
     def _read(self) -> tuple[Key, ...]:
         try:
+            check(self._path)
             return msgspec.json.decode(self._path.read_bytes(), type=tuple[Key, ...])
         except FileNotFoundError:
             return ()
+        except NotPrivate as error:
+            raise VaultError(error.message, hint=error.hint) from error
         except (OSError, msgspec.DecodeError) as error:
             raise VaultError(f"the keys in {self._path} cannot be read", hint="take the file from a backup") from error
 
     def _written(self, keys: tuple[Key, ...]) -> tuple[Key, ...]:
-        place = self._path.resolve()
-        temporary = place.with_name(place.name + ".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(keys))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(place)
-        folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)  # before anything is sealed with it
-        finally:
-            os.close(folder)
+        write_whole(self._path.resolve(), msgspec.json.encode(keys))  # synced before anything is sealed with it
         return keys
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        descriptor = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_own(self._path.with_name(f"{self._path.name}.lock"), os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

@@ -38,11 +38,13 @@ from penstock.engines.local.link import LocalEngine, Session
 from penstock.engines.local.outputs import LocalOutputs, bound_output
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.presence import alone, hold_server_lock, waiting
+from penstock.engines.local.trust import check_data, close_secrets
 from penstock.extensions import installed_policies
 from penstock.loopthread import LoopThread
 from penstock.opening import RealClock, ServeOptions, node_specs, opened_store, options_of, read_once
+from penstock.privatefiles import make_folder, passed_by_accounts, write_whole
 from penstock.server.app import create_app
-from penstock.server.auth import LocalTokens, write_private
+from penstock.server.auth import LocalTokens
 from penstock.server.backend import Backend, deliver_on
 from penstock.server.foresight import Foresight
 from penstock.server.limits import Limits, read_limits
@@ -76,11 +78,13 @@ GC_THRESHOLDS = (50_000, 20, 100)
 def serve(options: ServeOptions) -> None:
     """Run a server until SIGTERM or SIGINT.
 
-    Raises: AlreadyRunning, InvalidInput or StoreError before anything is served.
+    Raises: AlreadyRunning, InvalidInput, NotPrivate or StoreError before anything is served.
     """
     checked(options.transport)
-    options.data.mkdir(parents=True, exist_ok=True)
+    make_folder(options.data, passed_by_accounts())
     data = DataFolder(options.data.resolve())
+    check_data(data)
+    close_secrets(data)
     kept, kept_limits = data.root / "cluster.yaml", data.root / "limits.yaml"
     declared = read_cluster_file(options.cluster_file or kept) if options.cluster_file or kept.exists() else None
     limits_file = options.limits_file or kept_limits
@@ -96,7 +100,7 @@ def serve(options: ServeOptions) -> None:
             remember(address, data.store_address)
         for given, place in ((options.cluster_file, kept), (options.limits_file, kept_limits)):
             if given:  # it was taken over: a restart without it means the same
-                write_private(place, given.read_text(encoding="utf-8"))
+                write_whole(place, given.read_bytes())
         uvloop.run(running.run())
     finally:
         os.close(lock)
@@ -278,7 +282,7 @@ class _Running:
             "pid": os.getpid(),
             "nodes": [spec.name for spec in self._nodes],
         }
-        write_private(self._data.server_info, msgspec.json.encode(info).decode("ascii"))
+        write_whole(self._data.server_info, msgspec.json.encode(info))
 
     def _is_announced(self) -> bool:
         """Return whether the folder names this server as the one that leads."""

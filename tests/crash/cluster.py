@@ -23,7 +23,7 @@ from penstock.core.errors import PenstockError
 from penstock.engines.local.launch import agent_pid, stop_agent
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.procfs import REPLICA_MARK, all_pids
-from penstock.store.address import write_secret
+from penstock.privatefiles import write_whole
 
 T = TypeVar("T")
 POLL_S = 0.01
@@ -76,7 +76,7 @@ class Cluster:
         self.root, self.nodes = root.resolve(), nodes
         self.data = DataFolder(self.root)
         if store:  # as a former `up --store` has left it
-            write_secret(self.data.store_address, store)
+            write_whole(self.data.store_address, store)
         declared = {
             "settings": {"lease_ttl": lease_ttl, "lease_margin": lease_margin, "heartbeat": heartbeat},
             "nodes": [{"name": n, "cpus": 64, "memory": "8GiB", "simulated_devices": {"count": 4}} for n in nodes],

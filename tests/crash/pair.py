@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from penstock.client import Client
 from penstock.core.errors import PenstockError
-from penstock.store.address import write_secret
+from penstock.privatefiles import write_whole
 from tests.crash.cluster import Cluster, is_stopped, kill, until
 from tests.postgres import Postgres
 
@@ -46,7 +46,7 @@ class Pair(Cluster):
     def add_server(self) -> "subprocess.Popen[bytes]":
         """Start a server, without waiting for anything."""
         given = self.root / f"store.given-{len(self.servers)}-{time.monotonic_ns()}"
-        write_secret(given, self.url)
+        write_whole(given, self.url)
         words = json.dumps({**self._options, "store_file": str(given)})
         with (self.root / "server.log").open("ab") as log:
             made = subprocess.Popen(

@@ -1,5 +1,7 @@
 """The agent's notes: what a killed worker wrote, the next one knows, half a line notwithstanding."""
 
+import resource
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,7 +136,12 @@ def test_a_book_that_cannot_be_written_anew_stays_as_it_is(tmp_path):
     book = ExitBook(tmp_path / "exits")
     book.keep(set())
     book.add(11, 22, 3, None)
-    (tmp_path / "exits.tmp").mkdir()
-    book.keep(set())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        book.keep({(11, 22)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     book.refresh()
     assert book.exits == {(11, 22): (3, None)}
+    assert [path.name for path in tmp_path.iterdir()] == ["exits"]

@@ -20,6 +20,7 @@ from penstock.certificates import authority as ca
 from penstock.certificates.authority import CertificateError
 from penstock.core.model.identities import SERVER_IDENTITY, node_identity
 from penstock.core.model.ids import NodeName
+from penstock.privatefiles import PASSED, make_folder, open_own, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +110,8 @@ class Keeper:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        make_folder(self._folder, PASSED)
+        descriptor = open_own(self._folder / "lock", os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -183,23 +184,10 @@ class Keeper:
             signed = _read_signed(path)
             fits = signed is not None and not _outdated(signed, authority, now)
             if signed is None or not fits or ca.names_of(signed.certificate) != [node_identity(node)]:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent)
                 write_whole(path, ca.sign_node(authority, node, now).pem(), 0o600)
                 changed = True
         return changed
-
-
-def write_whole(path: Path, text: bytes, mode: int) -> None:
-    """Write a file whole or not at all, with exactly this mode from the first moment on."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
 
 
 def _read_signed(path: Path) -> ca.Signed | None:

@@ -17,10 +17,12 @@ from penstock.cli.output import print_json
 from penstock.cli.secrets import hide
 from penstock.client import Client, ServerNotRunning
 from penstock.core.errors import InvalidInput, PenstockError
+from penstock.engines.local import procfs
 from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.presence import waiting_servers
-from penstock.store.address import address_of, write_secret
+from penstock.privatefiles import make_folder, open_own, passed_by_accounts, write_whole
+from penstock.store.address import address_of
 
 SERVER = "penstock.wire"
 START_WAIT_S = 30.0
@@ -71,9 +73,9 @@ def _store_options(folder: Path, store: str | None, *, standby: bool) -> dict[st
         )
     if not store:
         return {}
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, passed_by_accounts())
     given = folder / f"store.given-{os.getpid()}"
-    write_secret(given, address.url or store)
+    write_whole(given, address.url or store)
     return {"store_file": str(given)}
 
 
@@ -104,16 +106,12 @@ def start(folder: Path, options: dict[str, object]) -> Client:
     return _started(folder, options)[0]
 
 
-def _for_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _started(folder: Path, options: dict[str, object]) -> tuple[Client, dict[str, Any]]:
     """Start a server; return a client and what it says of itself, once its nodes are ready or it waits for its turn."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, passed_by_accounts())
     path = folder / "server.log"
-    begin = path.stat().st_size if path.exists() else 0
-    with open(path, "ab", opener=_for_owner) as log:
+    with os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND), "ab") as log:
+        begin = os.fstat(log.fileno()).st_size
         words = msgspec.json.encode(options).decode()
         process = starts.begin(SERVER, words, output=log, variables=_environment())
     deadline = time.monotonic() + START_WAIT_S
@@ -164,14 +162,14 @@ def down(data: Path | None, *, as_json: bool) -> None:
     folder = DataFolder(data_folder(data))
     waiting = waiting_servers(folder)
     for each in waiting:  # before the leader: none of them is to take over
-        os.kill(each, signal.SIGTERM)
+        procfs.signal_holder(each, folder.standby_info(each), signal.SIGTERM)
     _wait(lambda: not waiting_servers(folder), "the servers that wait did not end")
     pid = _server_pid(folder)
     nodes = [name for name in known_nodes(folder) if agent_pid(folder, name) is not None]
     if pid is None and not nodes and not waiting:
         raise ServerNotRunning(f"no server runs on {folder.root}", hint="nothing to end")
     if pid is not None:
-        os.kill(pid, signal.SIGTERM)
+        procfs.signal_holder(pid, folder.server_lock, signal.SIGTERM)
         _wait(lambda: _server_pid(folder) is None, f"the server (process {pid}) did not end")
     for name in nodes:
         stop_agent(folder, name)
@@ -184,12 +182,12 @@ def down(data: Path | None, *, as_json: bool) -> None:
 
 
 def _server_pid(folder: DataFolder) -> int | None:
+    """Return the process of the server: it has the lock open. One that was killed has left its number behind."""
     try:
         pid = int(msgspec.json.decode(folder.server_info.read_bytes())["pid"])
-        os.kill(pid, 0)
-    except (OSError, ValueError, KeyError, msgspec.DecodeError):
+    except (OSError, ValueError, TypeError, KeyError, msgspec.DecodeError):
         return None
-    return pid
+    return pid if procfs.has_open(pid, folder.server_lock) else None
 
 
 def _wait(done: Callable[[], bool], failure: str) -> None:

@@ -75,9 +75,17 @@ class JobShape(NamedTuple):
 
 
 def data_folder(given: Path | None) -> Path:
-    """Return the data folder as an absolute path: the option, else PENSTOCK_HOME, else the user's own."""
+    """Return the data folder as an absolute path: the option, else PENSTOCK_HOME, else the user's own.
+
+    Raises: NotPrivate when somebody else could have filled it: it says where tokens are sent, and which programs run.
+    """
+    from penstock.engines.local.paths import DataFolder
+    from penstock.engines.local.trust import check_data
+
     home = given or os.environ.get("PENSTOCK_HOME")
-    return whole(home or Path.home() / ".local" / "share" / "penstock")
+    folder = whole(home or Path.home() / ".local" / "share" / "penstock")
+    check_data(DataFolder(folder))
+    return folder
 
 
 def client_of(data: Path | None) -> "Client":

@@ -14,23 +14,13 @@ from penstock.core.access import Scope, local_scope, scope_of
 from penstock.core.amounts import format_time
 from penstock.core.model.ids import UserName
 from penstock.core.state import State
+from penstock.privatefiles import write_whole
 
 
 class StoredToken(msgspec.Struct, frozen=True):
     sha256: str
     user: UserName
     role: str = "admin"
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
 
 
 class LocalTokens:
@@ -51,8 +41,8 @@ class LocalTokens:
         token = new_secret()
         self._by_hash[digest_of(token)] = UserName(_local_user())
         stored = [StoredToken(digest, user) for digest, user in sorted(self._by_hash.items())]
-        write_private(self._path, msgspec.json.encode(stored).decode("ascii"))
-        write_private(plain_path, token + "\n")
+        write_whole(self._path, msgspec.json.encode(stored))
+        write_whole(plain_path, token + "\n")
 
     def user_of(self, token: str) -> UserName | None:
         """Return whose token this is, or None. Looked up by hash, so timing tells nothing of a token."""

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.certificates.authority import CertificateError, Given, given_chain
-from penstock.certificates.keeper import Keeper, write_whole
+from penstock.certificates.keeper import Keeper
 from penstock.certificates.live import Live
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.model.ids import NodeName
 from penstock.ports import Clock
+from penstock.privatefiles import check, write_whole
 from penstock.server.transport import Transport, api_context, local_host, names_of_server, stamps
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ class Security:
         folder: where the authority and the server's certificate are kept.
         nodes: tells where each node's certificate belongs; asked again and again, for nodes may come.
         agents: makes the settings for connections of agents from the files as they are.
-    Raises: CertificateError when the authority's file is spoilt; InvalidInput when a given certificate cannot be used.
+    Raises: CertificateError when the authority's file is spoilt; InvalidInput when a given certificate cannot be
+        used, NotPrivate when others could have changed it.
     """
 
     def __init__(
@@ -95,6 +97,9 @@ class Security:
         if given is None:
             self._keeper.given_file.unlink(missing_ok=True)
             return api_context(self._keeper.server_file)
+        for path in (given, self._transport.key):
+            if path is not None:
+                check(path)
         try:
             context = api_context(given, self._transport.key)
             write_whole(self._keeper.given_file, self._read_given().pem, 0o644)

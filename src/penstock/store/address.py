@@ -5,7 +5,6 @@ to process in that file only, and is never part of a message.
 """
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +14,7 @@ import msgspec
 
 from penstock.core.errors import InvalidInput
 from penstock.ports import EventReader, EventStore, ProjectionStore, Seat
+from penstock.privatefiles import write_whole
 from penstock.starts import whole
 from penstock.store.copying import LogCopy, Restoring, sqlite_copy, sqlite_restoring
 from penstock.store.sqlite import SqliteStore
@@ -89,21 +89,10 @@ def _anchored(pair: str) -> str:
     return f"{name}={quote(str(whole(unquote(value))))}"
 
 
-def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
-
-
 def remember(address: Address, remembered: Path) -> None:
     """Let a later start without an address find the same log."""
     if address.url:
-        write_secret(remembered, address.url + "\n")
+        write_whole(remembered, address.url + "\n")
     else:
         remembered.unlink(missing_ok=True)
 

@@ -15,9 +15,10 @@ from typing import Protocol, TypeVar
 from penstock.core.errors import InvalidInput, StoreError
 from penstock.core.model.ids import Epoch
 from penstock.core.state import Image
+from penstock.privatefiles import make_folder, passed_by_accounts, sync_folder
 from penstock.store.encoding import EventRow, FinishedRow
 from penstock.store.migrations import refuse_newer
-from penstock.store.sqlite import SqliteStore, newest_snapshot, sync_folder
+from penstock.store.sqlite import SqliteStore, newest_snapshot
 
 T = TypeVar("T")
 BATCH = 10_000
@@ -143,7 +144,7 @@ def sqlite_restoring(folder: Path) -> Iterator[SqliteRestoring]:
     """
     if folder.exists() and any(folder.iterdir()):
         raise NotEmpty(f"{folder} is not empty", hint="restore into another data folder, or move this one away")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent, passed_by_accounts())
     for left in folder.parent.glob(f"{folder.name}.restoring-*"):
         if not Path(f"/proc/{left.suffix.rpartition('-')[2]}").exists():  # whoever made it was killed
             shutil.rmtree(left, ignore_errors=True)

@@ -19,6 +19,7 @@ from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import JobState
 from penstock.core.state import Image
 from penstock.ports import FinishedJob
+from penstock.privatefiles import make_folder, sync_folder
 from penstock.store.encoding import (
     EventRow,
     decode_finished,
@@ -39,7 +40,7 @@ class SqliteStore:
     """`EventStore`, `EventReader` and `ProjectionStore` in one folder: `log.sqlite` and `snapshots/`."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         folder.chmod(0o700)
         sync_folder(folder.parent)
         self._folder = folder
@@ -222,7 +223,7 @@ class SqliteStore:
         path = folder / f"{image.seq:020d}"
         temporary = path.with_suffix(".tmp")
         try:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(0o700, exist_ok=True)
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
@@ -249,15 +250,6 @@ def newest_snapshot(folder: Path, last: int) -> Image | None:
             if image is not None and image.seq <= last:
                 return image
     return None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _translated(error: sqlite3.Error) -> StoreError:

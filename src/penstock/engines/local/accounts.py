@@ -9,9 +9,7 @@ import msgspec
 from penstock.core.errors import nearest
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.engines.local.paths import DataFolder
-
-PASSED = 0o711
-"""To be passed through, not to be looked into."""
+from penstock.privatefiles import PASSED
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -60,8 +58,7 @@ def hand_over(data: DataFolder, key: ReplicaKey, account: Account) -> None:
     """
     data.job(key.job_id).chmod(PASSED)
     for folder in (data.checkpoints(key.job_id), data.work(key.job_id)):
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o700)
+        private(folder)
         os.chown(folder, account.uid, account.gid, follow_symlinks=False)
     report = os.open(data.report(key), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

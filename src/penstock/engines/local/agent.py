@@ -17,7 +17,9 @@ import signal
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -28,9 +30,12 @@ from penstock.engines.local.containment import Box, Containment, choose, kill_in
 from penstock.engines.local.journal import ExitBook, Known, replay
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.procfs import Process
+from penstock.engines.local.trust import check_data
 from penstock.engines.local.worker import AgentConfig, LeaseCell, Worker, boot_ms, server_is_gone
+from penstock.privatefiles import NotPrivate, check, open_own, write_whole
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 PR_SET_CHILD_SUBREAPER = 36
 WATCH_S = 0.25
@@ -44,17 +49,31 @@ _LOCK_VARIABLE = "PENSTOCK_AGENT_LOCK_FD"
 
 def main() -> None:
     """Run as guardian until SIGTERM; returns when worker and processes are gone."""
-    sys.argv[1] = str(starts.whole(sys.argv[1]))
-    config = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=AgentConfig)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
+    path = starts.whole(sys.argv[1])
+    sys.argv[1] = str(path)
+    follows = _LOCK_VARIABLE in os.environ
+    if not follows:  # else its jobs run: they need a guardian, and it was looked at when they began
+        _believe(check, path)
+    config = msgspec.json.decode(path.read_bytes(), type=AgentConfig)
     starts.settle()
     data = DataFolder(Path(config.data))
+    if not follows:
+        _believe(check_data, data)
     folder = data.node(config.spec.name)
-    folder.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
     lock = _lock(folder)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    (folder / "agent.pid").write_text(str(os.getpid()), encoding="ascii")
+    write_whole(folder / "agent.pid", str(os.getpid()))
     Guardian(config, data, _incarnation(folder), lock).run()
+
+
+def _believe(checked: Callable[[T], None], what: T) -> None:
+    """Leave when what was given is not ours."""
+    try:
+        checked(what)
+    except NotPrivate as error:
+        log.error("refused: %s (%s)", error.message, error.hint)
+        sys.exit(1)
 
 
 def _lock(folder: Path) -> int:
@@ -63,7 +82,7 @@ def _lock(folder: Path) -> int:
     if given:
         os.set_inheritable(int(given), True)
         return int(given)
-    descriptor = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = open_own(folder / "agent.lock", os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -84,9 +103,7 @@ def _incarnation(folder: Path) -> Incarnation:
     for stale in ("journal", "exits", "lease"):
         (folder / stale).unlink(missing_ok=True)
     fresh = uuid.uuid4().hex
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(f"{boot} {fresh}", encoding="ascii")
-    temporary.rename(path)
+    write_whole(path, f"{boot} {fresh}")
     return Incarnation(fresh)
 
 

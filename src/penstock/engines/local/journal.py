@@ -15,6 +15,7 @@ import msgspec
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import Resources
+from penstock.privatefiles import write_whole
 
 What = Literal["spawning", "started", "stopping", "exited", "forgotten"]
 
@@ -67,18 +68,17 @@ class Journal:
         os.close(self._file)
 
     def _compact(self) -> None:
-        temporary = self._path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            for known in self.known.values():
-                base = Line(known.key, "spawning", checkpoint=known.checkpoint, limits=known.limits)
-                file.write(_encode(base) + b"\n")
-                if known.pid:
-                    file.write(_encode(Line(known.key, "started", known.pid, known.ticks)) + b"\n")
-                if known.stopping:
-                    file.write(_encode(Line(known.key, "stopping", kill_at_ms=known.kill_at_ms)) + b"\n")
-                if known.exit is not None:
-                    file.write(_encode(Line(known.key, "exited", exit=known.exit)) + b"\n")
-        temporary.rename(self._path)
+        lines = []
+        for known in self.known.values():
+            base = Line(known.key, "spawning", checkpoint=known.checkpoint, limits=known.limits)
+            lines.append(_encode(base) + b"\n")
+            if known.pid:
+                lines.append(_encode(Line(known.key, "started", known.pid, known.ticks)) + b"\n")
+            if known.stopping:
+                lines.append(_encode(Line(known.key, "stopping", kill_at_ms=known.kill_at_ms)) + b"\n")
+            if known.exit is not None:
+                lines.append(_encode(Line(known.key, "exited", exit=known.exit)) + b"\n")
+        write_whole(self._path, b"".join(lines), synced=False)
 
 
 def replay(path: Path) -> dict[ReplicaKey, Known]:
@@ -143,12 +143,10 @@ class ExitBook:
 
         Every new worker reads the whole book, and is late by that much. A disk that is full leaves it as it is.
         """
-        temporary = self._path.with_suffix(".tmp")
         with contextlib.suppress(OSError):
             lines = [line for line in self._path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
             kept = [line for line in lines if (int(line.split()[0]), int(line.split()[1])) in wanted]
-            temporary.write_bytes(b"".join(kept))
-            temporary.rename(self._path)
+            write_whole(self._path, b"".join(kept), synced=False)
 
     def refresh(self) -> None:
         """Take in lines written since the last call."""

@@ -11,23 +11,25 @@ import msgspec
 
 from penstock import starts
 from penstock.core.model.cluster import NodeSpec
+from penstock.engines.local import procfs
 from penstock.engines.local.accounts import private
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.worker import AgentConfig
+from penstock.privatefiles import open_own, write_whole
 
 
 def start_agent(data: DataFolder, spec: NodeSpec) -> None:
     """Start the node's agent unless it runs already; it goes into a session of its own."""
     folder = data.node(spec.name)
     private(folder.parent)
-    folder.mkdir(exist_ok=True)
+    private(folder)
     mark = hashlib.sha256(str(data.root.resolve()).encode()).hexdigest()[:8]
     config = AgentConfig(str(data.root.resolve()), spec, f"penstock-{mark}-{spec.name}")
     path = folder / "agent.json"
-    path.write_bytes(msgspec.json.encode(config))
+    write_whole(path, msgspec.json.encode(config))
     if agent_pid(data, spec.name) is not None:
         return
-    log = os.open(folder / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    log = open_own(folder / "agent.log", os.O_WRONLY | os.O_APPEND)
     try:
         agent = starts.begin("penstock.engines.local.agent", str(path), output=log)
         agent.returncode = 0  # it outlives this process on purpose
@@ -39,7 +41,7 @@ def agent_pid(data: DataFolder, node: str) -> int | None:
     """Return the process number of the node's agent when one lives: it holds the node's lock."""
     folder = data.node(node)
     try:
-        descriptor = os.open(folder / "agent.lock", os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(folder / "agent.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -58,8 +60,7 @@ def stop_agent(data: DataFolder, node: str) -> None:
     """Ask the node's agent to end its replicas and leave."""
     pid = agent_pid(data, node)
     if pid is not None and pid > 0:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+        procfs.signal_holder(pid, data.node(node) / "agent.lock", signal.SIGTERM)
 
 
 def replace_agent(data: DataFolder, node: str) -> None:
@@ -70,8 +71,7 @@ def replace_agent(data: DataFolder, node: str) -> None:
     """
     pid = agent_pid(data, node)
     if pid is not None and pid > 0:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        procfs.signal_holder(pid, data.node(node) / "agent.lock", signal.SIGKILL)
 
 
 def known_nodes(data: DataFolder) -> list[str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.core.errors import PenstockError
 from penstock.engines.local.paths import DataFolder
+from penstock.privatefiles import new_beside, open_own
 
 LOCK_WAIT_S = 3.0
 
@@ -29,7 +30,7 @@ def hold_server_lock(data: DataFolder, *, shared: bool = False) -> int:
         shared: others may hold it too: servers whose log is in a database, where only one of them leads.
     Raises: AlreadyRunning when another server holds it.
     """
-    descriptor = os.open(data.server_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_own(data.server_lock, os.O_RDWR)
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
@@ -45,7 +46,7 @@ def hold_server_lock(data: DataFolder, *, shared: bool = False) -> int:
 @contextlib.contextmanager
 def alone(data: DataFolder) -> Iterator[None]:
     """Let one server after the other make what the folder needs."""
-    descriptor = os.open(data.setup_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_own(data.setup_lock, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -67,8 +68,7 @@ def waiting(data: DataFolder, info: Mapping[str, object]) -> Iterator[Callable[[
 
 def _write_locked(path: Path, data: bytes) -> int:
     """Write a file that only its owner can read, whole or not at all; return it open and locked."""
-    temporary = path.with_suffix(".tmp")
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor, temporary = new_beside(path)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.write(descriptor, data)
     temporary.rename(path)

@@ -4,7 +4,9 @@ A process whose first thread has ended looks like a zombie there, has no environ
 other threads: only when they have ended too is it over.
 """
 
+import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +60,39 @@ def session_of(pid: int) -> int | None:
 def parent_of(pid: int) -> int | None:
     fields = _stat(str(pid))
     return int(fields[1]) if fields else None
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Return whether a process has a file open: who holds a lock has, whatever a file says about who that is."""
+    try:
+        wanted = path.stat()
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), wanted):
+                    return True
+    except OSError:
+        return False
+    return False
+
+
+def signal_holder(pid: int, path: Path, number: signal.Signals) -> bool:
+    """Send a signal to a process if it has a file open; return whether it was sent.
+
+    The number of a process that has ended may be another one's by now: that one is not touched.
+    """
+    try:
+        process = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not has_open(pid, path):
+            return False
+        signal.pidfd_send_signal(process, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(process)
+    return True
 
 
 def catches(pid: int, number: int) -> bool:

@@ -17,9 +17,10 @@ from penstock.core.lifecycle.orders import StartReplica
 from penstock.core.model.resources import Device
 from penstock.core.visibility import visibility
 from penstock.engines.local import become
-from penstock.engines.local.accounts import PASSED, Account, account_of, hand_over, private
+from penstock.engines.local.accounts import Account, account_of, hand_over, private
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.procfs import REPLICA_MARK
+from penstock.privatefiles import PASSED
 
 NEVER_RAN_CODE = 126
 
@@ -65,7 +66,7 @@ def spawn(
     account = account_of(order.account) if order.account else None
     private(data.job(key.job_id).parent, PASSED)
     private(data.job(key.job_id), PASSED if account else 0o700)
-    data.checkpoints(key.job_id).mkdir(exist_ok=True)
+    private(data.checkpoints(key.job_id))
     environment = replica_environment(order, devices, data, os.environ, account) | {REPLICA_MARK: mark}
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     output = os.open(data.output(key), flags, 0o640)

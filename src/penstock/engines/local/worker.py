@@ -33,6 +33,7 @@ from penstock.engines.local.outputs import bound_output, last_error
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.progress import ReportFile
 from penstock.engines.local.replicas import Replicas
+from penstock.privatefiles import open_own
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class LeaseCell:
     """The lease's end in a small shared file, so that the guardian can act on it while the worker cannot."""
 
     def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_own(path, os.O_RDWR)
         try:
             os.ftruncate(descriptor, 8)
             self._map = mmap.mmap(descriptor, 8)

@@ -1,0 +1,252 @@
+"""Whose files are trusted, and how files that only their owner may touch are made.
+
+Theory. What a file says is its owner's word, and the word of everybody who may write it, or who may put another one in
+its place: who may write a folder on the way to it, unless its sticky bit keeps them from moving what is not theirs. So
+a file is ours when all of these are root or the user of this process. The same rule as that of ssh for its own files.
+"""
+
+import contextlib
+import errno
+import glob
+import grp
+import os
+import pwd
+import secrets
+import shlex
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.errors import PenstockError, Problem
+
+LINKS_MAX = 40
+"""Links on the way to a file, as the kernel has it."""
+PASSED = 0o711
+"""Of folders: to be passed through, not to be looked into."""
+LEFT_AFTER_S = 3600.0
+"""Nobody takes so long to write one file."""
+_WRITABLE_BY_OTHERS = 0o022
+_NAMED_MAX = 5
+
+
+class NotPrivate(PenstockError):
+    """Somebody else owns a file that would be believed, or may write it."""
+
+    code = "not_private"
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """Something on the way to a file: a folder, a link, or the file itself at the end."""
+
+    path: Path
+    about: os.stat_result
+    last: bool
+
+
+def way_to(path: Path) -> Iterator[Passed]:
+    """Yield what the kernel passes on its way to `path`, links followed one by one.
+
+    Raises: FileNotFoundError where there is nothing; OSError for too many links.
+    """
+    here, links = Path("/"), 0
+    left = list(reversed(path.absolute().parts[1:]))
+    yield Passed(here, here.lstat(), not left)
+    while left:
+        part = left.pop()
+        if part == "..":
+            here = here.parent
+            continue
+        found = here / part
+        about = found.lstat()
+        linked = stat.S_ISLNK(about.st_mode)
+        yield Passed(found, about, not left and not linked)
+        if not linked:
+            here = found
+            continue
+        links += 1
+        if links > LINKS_MAX:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = Path(os.readlink(found))
+        here = Path("/") if target.is_absolute() else here
+        left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+
+
+def problem_of(path: Path) -> Problem | None:
+    """Return why what lies at `path` cannot be trusted, or None; None too where nothing lies there."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return next(filter(None, map(_problem, way_to(path))), None)
+    return None
+
+
+def check(path: Path) -> None:
+    """Refuse a file or folder that somebody else could have made or changed. Raises: NotPrivate; OSError."""
+    refuse([problem_of(path)])
+
+
+def refuse(found: Iterable[Problem | None]) -> None:
+    """Raises: NotPrivate when there is a problem: the first, and what to do about all of them."""
+    problems = list({problem.field: problem for problem in found if problem is not None}.values())
+    if problems:
+        more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+        hint = "; ".join(dict.fromkeys(problem.hint for problem in problems[:_NAMED_MAX]))
+        raise NotPrivate(problems[0].message + more, hint=hint, problems=problems)
+
+
+def _problem(passed: Passed) -> Problem | None:
+    path, about = passed.path, passed.about
+    mode = stat.S_IMODE(about.st_mode)
+    shown = f"{path} (owner {_name(about.st_uid)}, mode {mode:04o})"
+    if about.st_uid not in _trusted(last=passed.last):
+        text = f"{shown} belongs to somebody else, and what it says would be done as {_name(os.geteuid())}"
+        hint = f"look at what is there, then: chown {_name(os.geteuid())} {shlex.quote(str(path))}"
+        return Problem("not_private", str(path), text, hint=f"{hint}; or work as {_name(about.st_uid)}")
+    if stat.S_ISLNK(about.st_mode) or not mode & _WRITABLE_BY_OTHERS:
+        return None
+    if not passed.last and (mode & stat.S_ISVTX or _only_by_trusted(about)):
+        return None
+    who = "everybody" if mode & stat.S_IWOTH else f"the group {_group(about.st_gid)}"
+    text = f"{shown} can be written by {who}, and what it says would be done as {_name(os.geteuid())}"
+    return Problem("not_private", str(path), text, hint=f"chmod go-w {shlex.quote(str(path))}")
+
+
+def _trusted(*, last: bool) -> set[int]:
+    """Return whose word counts. On the way there, that of who owns `/`, too: nothing is safe from them.
+
+    That is root, but in a user namespace that does not know the machine's root.
+    """
+    return {0, os.geteuid()} if last else {0, os.geteuid(), Path("/").stat().st_uid}
+
+
+def _only_by_trusted(about: os.stat_result) -> bool:
+    """Return whether a folder can be written by its group only, and nobody else is in that: a user's own group."""
+    if about.st_mode & stat.S_IWOTH:
+        return False
+    trusted = _trusted(last=False)
+    try:
+        members = {pwd.getpwnam(name).pw_uid for name in grp.getgrgid(about.st_gid).gr_mem}
+    except KeyError:
+        return False
+    return members | {each.pw_uid for each in pwd.getpwall() if each.pw_gid == about.st_gid} <= trusted
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+# Making them.
+
+
+def make_folder(folder: Path, mode: int = 0o700) -> None:
+    """Make a folder where there is none, and what is missing on the way to it; refuse one that is not ours.
+
+    Args:
+        mode: whatever the umask. Root's may be passed through on the way: programs of accounts work below it.
+    Raises: NotPrivate; OSError.
+    """
+    missing = []
+    for each in (folder, *folder.parents):
+        if os.path.lexists(each):
+            break
+        missing.append(each)
+    if missing:
+        refuse(map(_problem, (_above(passed) for passed in way_to(missing[-1].parent))))
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            each.mkdir(0o700)
+            each.chmod(mode if each == folder else passed_by_accounts())
+    check(folder)
+
+
+def _above(passed: Passed) -> Passed:
+    """Return a folder as one on the way to something below it: others may write it if they cannot move that."""
+    return Passed(passed.path, passed.about, last=False)
+
+
+def passed_by_accounts() -> int:
+    """Return the mode of folders above those of jobs: root's jobs are programs of other accounts."""
+    return PASSED if os.geteuid() == 0 else 0o700
+
+
+def write_whole(path: Path, data: bytes | str, mode: int = 0o600, *, synced: bool = True) -> None:
+    """Write a file whole or not at all, with exactly this mode from the first moment on.
+
+    Args:
+        synced: on disk, with its name, when this returns.
+    Raises: OSError; nothing is left then.
+    """
+    drop_left(path)
+    descriptor, temporary = new_beside(path, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            if synced:
+                os.fsync(file.fileno())
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if synced:
+        sync_folder(path.parent)
+
+
+def new_beside(path: Path, mode: int = 0o600) -> tuple[int, Path]:
+    """Open a new file beside `path`, to be renamed: nobody has made it before, or knows its name.
+
+    Raises: OSError.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, mode)
+    os.fchmod(descriptor, mode)
+    return descriptor, temporary
+
+
+def drop_left(path: Path) -> None:
+    """Remove what processes that were killed have left beside `path`; what may still be written stays."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.lstat().st_mtime > LEFT_AFTER_S:
+                left.unlink()
+
+
+def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open a file that stays, such as a log or a lock; it is made where it is missing.
+
+    Raises: NotPrivate when it is a link, no plain file, or somebody else's; OSError.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise NotPrivate(f"{path} is a link or a pipe, a plain file is expected", hint="remove it") from error
+        raise
+    about = os.fstat(descriptor)
+    problem = _problem(Passed(path, about, last=True))
+    if problem is None and stat.S_ISREG(about.st_mode):
+        return descriptor
+    os.close(descriptor)
+    refuse([problem])
+    raise NotPrivate(f"{path} is no plain file", hint="remove it")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
