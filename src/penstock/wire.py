@@ -54,7 +54,7 @@ from penstock.server.pools import ASIDE
 from penstock.server.quotawatch import QuotaWatch
 from penstock.server.scaler import Scaler
 from penstock.server.security import Security
-from penstock.server.transport import advertised, checked, listen
+from penstock.server.transport import advertised, checked, listen, listen_in
 from penstock.server.treasurer import Treasurer
 from penstock.store.address import Address, address_of, open_seat, remember
 from penstock.vault import Vault
@@ -116,6 +116,7 @@ class _Running:
         self._clock = RealClock()
         self._listener = listen(options.transport)
         self._port = int(self._listener.getsockname()[1])
+        self._unix = listen_in(data.root)
         self._store = opened_store(address, data, options.store_wait_s)
         self._nodes = node_specs(declared, data)
         name = f"{socket.gethostname()}:{os.getpid()}"
@@ -196,12 +197,12 @@ class _Running:
             if leads := self._controller.leads:
                 self._no_longer_waits = lambda: None
             else:
-                self._no_longer_waits = said.enter_context(waiting(self._data, self._security.announced(self._port)))
+                self._no_longer_waits = said.enter_context(waiting(self._data, self._said()))
             self._service.start()
             if leads:
                 await self._lead()
             try:
-                await self._http(self._listener)
+                await self._http([self._listener, *([self._unix[0]] if self._unix else [])])
             finally:
                 await self._end()
         await self._leave()
@@ -227,6 +228,8 @@ class _Running:
         await asyncio.to_thread(self._agents.stop)
         if self._is_announced():
             self._data.server_info.unlink(missing_ok=True)
+        if self._unix is not None:
+            self._unix[1].unlink(missing_ok=True)
         if self._seat is not None:
             await asyncio.to_thread(self._seat.leave)
         self._store.close()
@@ -247,7 +250,7 @@ class _Running:
     async def _lead(self) -> None:
         """Do what only the server does that leads: hear the agents, say where it is, keep what has to be kept."""
         agent_port = await asyncio.wrap_future(self._agents.run(self._engine.start("127.0.0.1")))
-        self._announce(self._port, agent_port)
+        self._announce(agent_port)
         self._no_longer_waits()
         for keeper in (
             self._keep_agents(),
@@ -258,13 +261,13 @@ class _Running:
         ):
             self._keep(keeper)
 
-    async def _http(self, listener: socket.socket) -> None:
+    async def _http(self, listeners: list[socket.socket]) -> None:
         security = self._security.api.context if self._security.api else None
         server = Listener(create_app(self._backend, self._foresight, self._treasurer), security, self._limits.bounds())
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, server.ask_to_end)
         ending = asyncio.create_task(self._watch_end(server))
-        await server.serve(sockets=[listener])
+        await server.serve(sockets=listeners)
         ending.cancel()
 
     async def _watch_end(self, server: Listener) -> None:
@@ -274,9 +277,14 @@ class _Running:
         self._backend.closing.set()
         self._backend.committed(())
 
-    def _announce(self, port: int, agent_port: int) -> None:
+    def _said(self) -> dict[str, object]:
+        """Return what clients on this machine have to know."""
+        told = self._security.announced(self._port)
+        return told | {"socket": self._unix[1].name} if self._unix else told
+
+    def _announce(self, agent_port: int) -> None:
         info = {
-            **self._security.announced(port),
+            **self._said(),
             "agent_host": "127.0.0.1",
             "agent_port": agent_port,
             "pid": os.getpid(),

@@ -17,6 +17,7 @@ import psycopg
 
 from penstock.api.types import SubmitAnswer
 from penstock.client import Client
+from penstock.client.endpoints import endpoint_of
 from penstock.core.errors import PenstockError
 from penstock.core.model import events as ev
 from tests.crash.audit import Audit
@@ -185,7 +186,8 @@ def asked_of_standby(pair: Pair) -> str:
 
     (pid,) = pair.waiting()
     info = json.loads(pair.data.standby_info(pid).read_bytes())
-    client = Client(info["host"], info["port"], pair.data.user_token.read_text().strip())
+    client = Client.of(pair.root)
+    client._at = endpoint_of(info, pair.root)
     client._go_elsewhere = lambda *_: False  # type: ignore[method-assign]
     with contextlib.closing(client):
         try:

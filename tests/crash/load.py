@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.api.types import SubmitAnswer
-from penstock.client import Client, ServerNotRunning
-from penstock.client.http import ApiProblem
+from penstock.client import ApiProblem, Client, ServerNotRunning
 from penstock.core.errors import PenstockError
 from tests.crash.cluster import Cluster
 

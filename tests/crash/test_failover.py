@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.output import error_code
-from penstock.client import Client
-from penstock.client.http import ApiProblem
+from penstock.client import ApiProblem, Client
+from penstock.client.endpoints import endpoint_of
 from penstock.core.errors import PenstockError
 from penstock.core.model import events as ev
 from tests import postgres
@@ -58,7 +58,8 @@ def client_of_standby(pair: Pair, *, alone: bool = False) -> Client:
     """Return a client of the server that waits; `alone`: it knows of no other."""
     (pid,) = pair.waiting()
     info = json.loads(pair.data.standby_info(pid).read_bytes())
-    client = Client(info["host"], info["port"], pair.data.user_token.read_text().strip())
+    client = Client.of(pair.root)
+    client._at = endpoint_of(info, pair.root)
     if alone:
         client._go_elsewhere = lambda *_: False  # type: ignore[method-assign]
     return client

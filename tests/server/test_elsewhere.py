@@ -1,71 +1,47 @@
 """A client that knows of several servers of one cluster goes to the one that can answer, and nowhere it should not."""
 
-import http.server
+import datetime as dt
 import json
-import threading
+import os
+import socket
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from penstock.certificates.keeper import Keeper
 from penstock.client import ApiProblem, Client, ServerNotRunning
 from penstock.client.endpoints import Endpoint
-
-
-class Server:
-    """Answers as a server of a cluster does; `leader` is what it says where it does not lead itself."""
-
-    def __init__(self, *, leads: bool = True, leader: str = "", silent: bool = False) -> None:
-        self.leads, self.leader, self.asked = leads, leader, []
-        self._over = threading.Event()
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def answer(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                outer.asked.append((self.command, self.headers["Authorization"]))
-                if silent:
-                    outer._over.wait(20)
-                    return
-                writes = self.command == "POST" and not outer.leads
-                body = outer.problem() if writes else json.dumps({"status": "ok", "version": "1", "ok": True}).encode()
-                self.send_response(503 if writes else 200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            do_GET = do_POST = answer  # noqa: N815 - the names that the library looks for
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def problem(self) -> bytes:
-        return json.dumps({"title": "no", "status": 503, "code": "not_leader", "leader": self.leader}).encode()
-
-    def close(self) -> None:
-        self._over.set()
-        self._server.shutdown()
-        self._server.server_close()
+from penstock.client.errors import NotProved, NotTrusted
+from tests.server.fakes import FakeServer
 
 
 @pytest.fixture
-def serve() -> Iterator[type[Server]]:
-    made: list[Server] = []
+def serve() -> Iterator[type[FakeServer]]:
+    made: list[FakeServer] = []
 
-    def make(**how: object) -> Server:
-        made.append(Server(**how))
+    def make(**how: object) -> FakeServer:
+        made.append(FakeServer(**how))
         return made[-1]
 
     yield make
     for server in made:
         server.close()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A data folder with a token, whose path is short enough for the sockets of fakes."""
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / "token").write_text("t\n")
+        yield Path(made)
+
+
+def says(folder: Path, file: str, **what: object) -> None:
+    """Let a server say something of itself, as one does that listens on a Unix socket."""
+    told = {"host": "127.0.0.1", "port": 1, "tls": False, "socket": "leader.sock", **what}
+    (folder / file).write_text(json.dumps(told))
 
 
 @pytest.fixture
@@ -77,13 +53,40 @@ def nobody(serve) -> str:
     return server.url
 
 
-def test_it_goes_where_the_answer_says_that_the_leader_is(serve):
+@pytest.fixture
+def authorities(tmp_path: Path) -> Path:
+    """A file with one authority."""
+    Keeper(tmp_path).ensure(["127.0.0.1"], {}, dt.datetime.now(dt.UTC))
+    return tmp_path / "trusted.pem"
+
+
+def test_of_several_addresses_it_goes_to_the_one_that_is_said_to_lead(serve):
+    leader, other = serve(), serve()
+    standby = serve(leads=False, leader=leader.url)
+    client = Client.at(f"{standby.url},{other.url},{leader.url}", token="t")
+    client.cancel(1)
+    client.cancel(2)
+    assert (len(standby.asked), len(other.asked), len(leader.asked)) == (1, 0, 2)
+    client.close()
+
+
+def test_no_token_goes_in_the_clear_to_where_a_server_says_that_the_leader_is(serve):
     leader = serve()
     standby = serve(leads=False, leader=leader.url)
     client = Client.at(standby.url, token="t")
-    client.cancel(1)
-    client.cancel(2)
-    assert (len(standby.asked), len(leader.asked)) == (1, 2)
+    with pytest.raises(ApiProblem) as refused:
+        client.cancel(1)
+    client.close()
+    assert leader.asked == []
+    assert "name it in PENSTOCK_URL" in refused.value.hint
+
+
+@pytest.mark.parametrize("leader", ["http://127.0.0.1:x", "http://[", "https://127.0.0.1", "unix:/tmp/x", "//x:1"])
+def test_a_leader_with_no_address_is_nowhere(serve, leader):
+    standby = serve(leads=False, leader=leader)
+    client = Client.at(standby.url, token="t")
+    with pytest.raises(ApiProblem, match="no"):
+        client.cancel(1)
     client.close()
 
 
@@ -139,27 +142,76 @@ def test_what_may_be_repeated_is_asked_of_another_when_one_is_silent(serve):
     client.close()
 
 
-def test_a_folder_tells_of_all_servers_on_it(serve, nobody, tmp_path):
-    standby = serve()
-    said = {"host": "127.0.0.1", "tls": False}
-    (tmp_path / "token").write_text("t\n")
-    (tmp_path / "server.json").write_text(json.dumps(said | {"port": int(nobody.rpartition(":")[2])}))
-    (tmp_path / "standby-7.json").write_text(json.dumps(said | {"port": standby.port}))
-    (tmp_path / "standby-8.json").write_text("{")
-    client = Client.of(tmp_path)
-    assert client.healthy()
+def test_a_folder_tells_of_all_servers_on_it(serve, folder):
+    left_by_a_killed_one = socket.socket(socket.AF_UNIX)
+    left_by_a_killed_one.bind(str(folder / "leader.sock"))
+    left_by_a_killed_one.close()
+    standby = serve(unix=folder / "standby.sock")
+    says(folder, "server.json")
+    says(folder, "standby-7.json", socket="standby.sock")
+    (folder / "standby-8.json").write_text("{")
+    client = Client.of(folder)
+    client.cancel(1)
+    assert standby.asked == [("POST", "Bearer t")]
     client.close()
 
 
-def test_a_new_leader_is_found_in_the_folder_without_a_new_client(serve, tmp_path):
-    first, second = serve(), serve()
-    said = {"host": "127.0.0.1", "tls": False}
-    (tmp_path / "token").write_text("t\n")
-    (tmp_path / "server.json").write_text(json.dumps(said | {"port": first.port}))
-    client = Client.of(tmp_path)
+def test_a_new_leader_is_found_in_the_folder_without_a_new_client(serve, folder):
+    first, second = serve(unix=folder / "leader.sock"), serve(unix=folder / "next.sock")
+    says(folder, "server.json")
+    client = Client.of(folder)
     client.cancel(1)
     first.leads = False
-    (tmp_path / "server.json").write_text(json.dumps(said | {"port": second.port}))
+    says(folder, "server.json", socket="next.sock")
     client.cancel(2)
     assert [method for method, _ in second.asked] == ["POST"]
     client.close()
+
+
+def test_a_server_of_the_folder_that_leads_elsewhere_is_asked_only_by_tls_and_the_folders_authorities(
+    serve, folder, authorities
+):
+    leader = serve()
+    serve(unix=folder / "leader.sock", leads=False, leader=leader.url)
+    says(folder, "server.json", tls=True, ca=str(authorities), server_name="127.0.0.1")
+    client = Client.of(folder)
+    with pytest.raises(ApiProblem, match="no"):
+        client.cancel(1)
+    client.close()
+    (found,) = client._leading(leader.url.replace("http:", "https:"))
+    assert (leader.asked, len(found.security.get_ca_certs())) == ([], 1)
+
+
+def test_a_server_of_the_folder_that_has_no_certificate_vouches_for_none(serve, folder):
+    says(folder, "server.json")
+    assert Client.of(folder)._leading("https://127.0.0.1:1") == []
+
+
+@pytest.mark.parametrize("name", ["../other.sock", "/tmp/other.sock", "sub/other.sock", "..", 7])
+def test_a_socket_outside_of_the_folder_is_none_of_its_server(folder, name):
+    says(folder, "server.json", socket=name)
+    with pytest.raises(NotProved, match="nothing was sent"):
+        Client.of(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be somebody else")
+def test_what_others_have_written_is_not_the_word_of_a_server(serve, folder):
+    stranger = serve(unix=folder / "standby.sock")
+    says(folder, "server.json", socket="gone.sock")
+    says(folder, "standby-7.json", socket="standby.sock")
+    os.chown(folder / "standby-7.json", 65534, 65534)
+    client = Client.of(folder)
+    with pytest.raises(ServerNotRunning, match=r"nobody listens on gone\.sock"):
+        client.cancel(1)
+    assert stranger.asked == []
+    os.chown(folder / "server.json", 65534, 65534)
+    with pytest.raises(NotTrusted, match="user 65534 has written it"):
+        Client.of(folder)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_that_others_may_write_to_says_nothing(folder, mode):
+    says(folder, "server.json")
+    folder.chmod(mode)
+    with pytest.raises(NotTrusted, match="others than its owner may write"):
+        Client.of(folder)

@@ -1,5 +1,6 @@
 """The API over TLS: who is trusted, what is refused, and certificates that change under a running server."""
 
+import contextlib
 import datetime as dt
 import json
 import os
@@ -13,7 +14,8 @@ import pytest
 from penstock.certificates import authority as ca
 from penstock.certificates.keeper import Keeper
 from penstock.client import Client
-from penstock.client.http import NotTrusted
+from penstock.client.endpoints import endpoint_of
+from penstock.client.errors import NotTrusted
 from penstock.core.errors import InvalidInput
 from penstock.server import security, transport
 from penstock.server.security import Security
@@ -114,6 +116,16 @@ def test_half_a_handshake_does_not_hold_up_others(server):
     with socket.create_connection(("127.0.0.1", server.port)) as half:
         half.sendall(b"\x16\x03\x01\x02\x00\x01")
         assert server.client.healthy()
+
+
+def test_clients_of_the_folder_use_its_socket_and_without_one_the_folders_authorities(server):
+    info = json.loads(server.data.server_info.read_bytes())
+    assert server.client._at.unix == server.data.root / info.pop("socket")
+    server.client.jobs()
+    by_tls = Client._to(endpoint_of(info, server.data.root), server.token)
+    with contextlib.closing(by_tls):
+        assert by_tls._at.security is not None
+        by_tls.jobs()
 
 
 def test_the_commands_reach_a_server_elsewhere(server, tmp_path):

@@ -1,5 +1,6 @@
 """The Python client of the HTTP API."""
 
-from penstock.client.http import ApiProblem, Client, ServerNotRunning
+from penstock.client.errors import ApiProblem, ServerNotRunning
+from penstock.client.http import Client
 
 __all__ = ["ApiProblem", "Client", "ServerNotRunning"]

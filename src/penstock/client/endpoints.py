@@ -1,33 +1,66 @@
 """Where servers answer, and whom to trust there: told by a data folder, or by an address that somebody gave."""
 
+import contextlib
+import http.client
 import ipaddress
 import json
 import os
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.core.errors import InvalidInput, PenstockError
-
-
-class NotTrusted(PenstockError):
-    """The server shows a certificate that nobody who is trusted has signed, or one for another name."""
-
-    code = "not_trusted"
+from penstock.client import proof
+from penstock.client.errors import NotProved, NotTrusted
+from penstock.core.errors import InvalidInput
 
 
 class Endpoint(NamedTuple):
-    """Where a server answers, and how to be sure that it is the one."""
+    """Where a server answers, and how to be sure that it is the one: by one of `security`, `unix` and `prove`."""
 
     host: str
     port: int
     security: ssl.SSLContext | None = None
     server_name: str = ""
+    unix: Path | None = None
+    """The socket of a server on this machine, in its data folder: it is asked there, and not at host and port."""
+    prove: Callable[[socket.socket], None] | None = None
+    """Called with a connection in the clear before anything is sent on it; raises when another answers."""
+
+    @property
+    def place(self) -> tuple[str, int, Path | None]:
+        """What tells one server from another."""
+        return self.host, self.port, self.unix
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return str(self.unix or f"{self.host}:{self.port}")
+
+
+class Link(http.client.HTTPConnection):
+    """A connection on which nothing is sent before the server has proved to be the one that is meant."""
+
+    def __init__(self, to: Endpoint, timeout_s: float) -> None:
+        super().__init__(to.host, to.port, timeout=timeout_s)
+        self._to = to
+
+    def connect(self) -> None:
+        """Connect. Raises: OSError; ServerNotRunning; NotProved."""
+        to = self._to
+        if to.unix is not None:
+            self.sock = proof.opened(to.unix, self.timeout)
+            return
+        super().connect()
+        try:
+            if to.security is not None:
+                self.sock = to.security.wrap_socket(self.sock, server_hostname=to.server_name or to.host)
+            elif to.prove is not None:
+                to.prove(self.sock)
+        except BaseException:
+            self.close()  # the next request would take it as it is
+            raise
 
 
 def parsed(url: str, ca: Path | None, *, insecure: bool) -> Endpoint:
@@ -41,31 +74,72 @@ def parsed(url: str, ca: Path | None, *, insecure: bool) -> Endpoint:
         raise InvalidInput(f"'{url}' is no address of a server", hint="such as https://penstock.example.org:8443")
     if parts.scheme == "https":
         return Endpoint(host, port or 443, trusting(ca))
-    if not insecure and not _is_loopback(host):
+    return in_the_clear(host, port or 80, insecure=insecure)
+
+
+def in_the_clear(host: str, port: int, *, insecure: bool) -> Endpoint:
+    """Return a server that speaks plain HTTP: one on this machine, of the caller's or of root, unless `insecure`.
+
+    Raises: InvalidInput for a server on another machine.
+    """
+    if insecure:
+        return Endpoint(host, port)
+    if not _is_loopback(host):
         hint = "use https, or PENSTOCK_INSECURE=1 where something else encrypts"
-        raise InvalidInput(f"{url} would send the token for everybody to read", hint=hint)
-    return Endpoint(host, port or 80)
+        raise InvalidInput(f"http://{host}:{port} would send the token for everybody to read", hint=hint)
+    return Endpoint(host, port, prove=proof.of_own_user)
 
 
 def running_on(data: Path) -> list[dict[str, Any]]:
-    """Return what the servers on a data folder say of themselves, the one that leads first."""
-    found = []
-    for path in (data / "server.json", *sorted(data.glob("standby-*.json"))):
-        try:
-            info = json.loads(path.read_bytes())
-            if isinstance(info["host"], str) and isinstance(info["port"], int):
+    """Return what the servers on a data folder say of themselves, the one that leads first.
+
+    Raises: NotTrusted when others may write to the folder, or have written what its leader is to have said.
+    """
+    try:
+        owner = proof.owner_of(data)
+    except OSError:
+        return []
+    leader = _said(data / "server.json", owner)
+    found = [leader] if leader else []
+    for path in sorted(data.glob("standby-*.json")):
+        with contextlib.suppress(NotTrusted):
+            if info := _said(path, owner):
                 found.append(info)
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
     return found
 
 
-def endpoint_of(info: Mapping[str, Any]) -> Endpoint:
-    """Return where the server is that says this of itself. Raises: NotTrusted."""
-    if not info.get("tls"):
-        return Endpoint(info["host"], info["port"])
-    security = trusting(Path(os.environ.get("PENSTOCK_CA") or info["ca"]))
-    return Endpoint(info["host"], info["port"], security, info["server_name"])
+def _said(path: Path, owner: int) -> dict[str, Any] | None:
+    try:
+        info = json.loads(proof.read_own(path, owner))
+        known = isinstance(info["host"], str) and isinstance(info["port"], int)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return info if known else None
+
+
+def endpoint_of(info: Mapping[str, Any], data: Path) -> Endpoint:
+    """Return where the server on the folder `data` is that says this of itself.
+
+    A server that listens on no Unix socket (of a former version, or on a file system that knows none) has to show a
+    certificate, or is proved by its process.
+
+    Raises: NotTrusted.
+    """
+    host, port, name = info["host"], info["port"], info.get("socket")
+    if name:
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".sock"):
+            raise NotProved(f"the socket '{name}' is not in {data}: nothing was sent there")
+        return Endpoint(host, port, unix=data / name)
+    if info.get("tls"):
+        return Endpoint(host, port, trusting(trusted_by(info)), info["server_name"])
+    pid = info.get("pid")
+    return Endpoint(host, port, prove=partial(proof.of_process, folder=data, pid=pid if isinstance(pid, int) else 0))
+
+
+def trusted_by(info: Mapping[str, Any]) -> Path | None:
+    """Return the file of the authorities to trust with a server that says this of itself; None where it has none."""
+    found = os.environ.get("PENSTOCK_CA") or (info.get("ca") if info.get("tls") else None)
+    return Path(found) if found else None
 
 
 def trusting(ca: Path | None) -> ssl.SSLContext:

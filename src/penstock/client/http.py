@@ -1,19 +1,19 @@
 """A synchronous client: one kept-alive connection, answers as typed values, errors as exceptions."""
 
-import http.client
-import ssl
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from penstock.api import types as api
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.api.usage import UsageList, WasteList
-from penstock.client.endpoints import Endpoint, NotTrusted, endpoint_of, parsed, running_on
+from penstock.client.calling import Caller
+from penstock.client.endpoints import Endpoint, endpoint_of, parsed, running_on, trusted_by
+from penstock.client.errors import ServerNotRunning
 from penstock.core.errors import PenstockError
 from penstock.core.explain import Explanation
 from penstock.core.model.events import Record
@@ -21,61 +21,18 @@ from penstock.core.pools import PoolStats
 from penstock.core.predict.calibration import Score
 from penstock.core.stuck import Alert
 
-T = TypeVar("T")
-TIMEOUT_S = 60.0
 
-
-class ServerNotRunning(PenstockError):
-    code = "server_not_running"
-
-
-class ApiProblem(PenstockError):
-    """The server refused; `details` is its answer."""
-
-    code = "api_problem"
-
-    def __init__(self, details: api.ProblemDetails) -> None:
-        super().__init__(details.title, hint=details.hint, problems=details.problems)
-        self.details = details
-
-
-class Client:
-    """Talks to one server, or to another of the same cluster that it knows of. Not for several threads at once.
-
-    It goes elsewhere when a server refuses the connection, or says that another leads: of a data folder it knows all
-    servers that run on it, of an address those that were named with it.
-
-    Args:
-        host, port: where the server listens.
-        token: sent as bearer token.
-        security: speak TLS with these settings; None speaks plain HTTP.
-        server_name: what the certificate has to be for, where that is not `host`.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        token: str,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        security: ssl.SSLContext | None = None,
-        server_name: str = "",
-    ) -> None:
-        self._token, self._timeout_s = token, timeout_s
-        self._at = Endpoint(host, port, security, server_name)
-        self._others: list[Endpoint] = []
-        self._data: Path | None = None
-        self._connection: http.client.HTTPConnection | None = None
-        self._log_offset = 0
+class Client(Caller):
+    """Talks to one server, or to another of the same cluster that it knows of. Not for several threads at once."""
 
     @classmethod
     def of(cls, data: Path, *, token: str | None = None) -> "Client":
-        """Return a client of the server that runs on the data folder `data`.
+        """Return a client of the server that runs on the data folder `data`: by its Unix socket there.
 
-        Over TLS it trusts the authorities of that folder, or those in the file that PENSTOCK_CA names.
+        A server without one is asked by TCP, where it proves to be that server. Servers elsewhere that it says lead are
+        asked by TLS, trusting the authorities of that folder, or those in the file that PENSTOCK_CA names.
 
-        Raises: ServerNotRunning; NotTrusted when the authorities' file cannot be read.
+        Raises: ServerNotRunning; NotTrusted when the authorities' file cannot be read, or others may write the folder.
         """
         found = running_on(data)
         if not found:
@@ -85,9 +42,8 @@ class Client:
                 token = (data / "token").read_text(encoding="ascii").strip()
             except OSError as error:
                 raise PenstockError(f"the token {data / 'token'} cannot be read: {error.strerror}") from error
-        host, port, security, name = endpoint_of(found[0])
-        client = cls(host, port, token, security=security, server_name=name)
-        client._data = data
+        client = cls._to(endpoint_of(found[0], data), token)
+        client._data, client._authorities = data, trusted_by(found[0])
         return client
 
     @classmethod
@@ -97,12 +53,18 @@ class Client:
         Args:
             url: several addresses, separated by commas, are servers of one cluster: whichever leads is asked.
             ca: file of the authorities to trust; by default those that the system trusts.
-            insecure: send the token over plain HTTP, too, where others can read it.
+            insecure: send the token over plain HTTP, too, where others can read it, or run what answers.
         Raises: InvalidInput for an address that cannot be used; NotTrusted when `ca` cannot be read.
         """
         first, *others = [parsed(each.strip(), ca, insecure=insecure) for each in url.split(",")]
-        client = cls(first.host, first.port, token, security=first.security)
+        client = cls._to(first, token)
         client._others = [first, *others]
+        return client
+
+    @classmethod
+    def _to(cls, at: Endpoint, token: str) -> "Client":
+        client = cls(at.host, at.port, token, insecure=True)
+        client._at = at
         return client
 
     # Jobs.
@@ -301,139 +263,6 @@ class Client:
 
     def healthy(self) -> bool:
         try:
-            return self._call("GET", "/health", api.Health).status == "ok"
+            return msgspec.json.decode(self._request("GET", "/health", token=""), type=api.Health).status == "ok"
         except PenstockError:
             return False
-
-    # The wire.
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        kind: type[T],
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> T:
-        data = self._request(method, path, query=query, body=body, headers=headers)
-        return msgspec.json.decode(data, type=kind)
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> bytes:
-        url = "/api/v1" + path + ("?" + urlencode(query) if query else "")
-        sent = {"Authorization": f"Bearer {self._token}", **(headers or {})}
-        payload = None
-        if body is not None:
-            payload = msgspec.json.encode(body)
-            sent["Content-Type"] = "application/json"
-        repeatable = method == "GET" or "Idempotency-Key" in sent
-        status, data = self._anywhere(method, url, payload, sent, tries=2 if repeatable else 1)
-        if status >= 400:
-            raise _problem(status, data)
-        return data
-
-    def _anywhere(
-        self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, tries: int
-    ) -> tuple[int, bytes]:
-        """Return status and answer of this server, or of another where this one has surely done nothing."""
-        tried: set[tuple[str, int]] = set()
-        while True:
-            tried.add(self._at[:2])
-            try:
-                status, data = self._exchange(method, url, payload, headers, tries=tries)
-            except ServerNotRunning as error:
-                silent = tries > 1 and isinstance(error.__cause__, TimeoutError)  # it may have done it: repeated only
-                if not (silent or isinstance(error.__cause__, ConnectionRefusedError)) or not self._go_elsewhere(tried):
-                    raise
-                continue
-            if status == 503:
-                details = _problem(status, data).details
-                if details.code == "not_leader" and self._go_elsewhere(tried, details.leader):
-                    continue
-            return status, data
-
-    def _go_elsewhere(self, tried: set[tuple[str, int]], leader: str = "") -> bool:
-        """Turn to a server that has not been tried, the one that leads first; return whether there is one."""
-        known = [endpoint_of(info) for info in running_on(self._data)] if self._data else []
-        known += [*self._leading(leader), *self._others]
-        found = next((endpoint for endpoint in known if endpoint[:2] not in tried), None)
-        if found is None:
-            return False
-        self.close()
-        self._at = found
-        return True
-
-    def _leading(self, url: str) -> list[Endpoint]:
-        """Return where a server says that the leader is; never in the clear when this one speaks TLS."""
-        parts = urlsplit(url)
-        if not parts.hostname or not parts.port or (parts.scheme == "https") != (self._at.security is not None):
-            return []
-        return [Endpoint(parts.hostname, parts.port, self._at.security)]
-
-    def _exchange(
-        self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, tries: int
-    ) -> tuple[int, bytes]:
-        for left in reversed(range(tries)):
-            if self._connection is None:
-                self._connection = self._connected()
-            try:
-                self._connection.request(method, url, payload, dict(headers))
-                response = self._connection.getresponse()
-                self._log_offset = int(response.headers.get("X-Penstock-Offset", "0"))
-                return response.status, response.read()
-            except ssl.SSLCertVerificationError as error:
-                self.close()
-                where = str(self._at)
-                hint = "PENSTOCK_CA names the file of the authorities to trust: certificates/trusted.pem of the server"
-                raise NotTrusted(
-                    f"the server at {where} cannot be trusted: {error.verify_message}", hint=hint
-                ) from error
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
-                if not left or isinstance(error, TimeoutError):
-                    where, why = str(self._at), str(error) or type(error).__name__
-                    text = f"the server at {where} does not answer: {why}"
-                    raise ServerNotRunning(text, hint="penstock up starts one") from error
-            except BaseException:
-                self.close()  # its answer may still come: the next request must not get it
-                raise
-        raise AssertionError("a last try returns or raises")
-
-    def _connected(self) -> http.client.HTTPConnection:
-        host, port, security, name = self._at
-        if security is None:
-            return http.client.HTTPConnection(host, port, timeout=self._timeout_s)
-        return _Secure(host, port, timeout_s=self._timeout_s, security=security, name=name or host)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-class _Secure(http.client.HTTPConnection):
-    """A connection by TLS, whose certificate may be for another name than that of the address."""
-
-    def __init__(self, host: str, port: int, *, timeout_s: float, security: ssl.SSLContext, name: str) -> None:
-        super().__init__(host, port, timeout=timeout_s)
-        self._security, self._name = security, name
-
-    def connect(self) -> None:
-        super().connect()
-        self.sock = self._security.wrap_socket(self.sock, server_hostname=self._name)
-
-
-def _problem(status: int, data: bytes) -> ApiProblem:
-    try:
-        return ApiProblem(msgspec.json.decode(data, type=api.ProblemDetails))
-    except msgspec.MsgspecError:
-        return ApiProblem(api.ProblemDetails(f"the server answered {status}", status, "unknown"))

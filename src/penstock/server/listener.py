@@ -41,6 +41,10 @@ CONNECTIONS_MAX = 4_096
 """Fewer where the process may open fewer files."""
 PER_ADDRESS_SHARE = 4
 """One address may have one of so many connections, and this machine itself all of them."""
+OWNER = "unix"
+"""Instead of the address of a client of the data folder's socket, which only the folder's owner and root can use."""
+OWNER_CONNECTIONS = 64
+"""So many more are for the owner, however many others have: nobody shuts the administrator out."""
 FILES_RESERVED = 256
 """Files that the server needs for itself."""
 
@@ -73,7 +77,9 @@ class Doors:
         """Count a connection and return whether it may stay."""
         self.open.add(connection)
         self._by_address[address] += 1
-        own = address.startswith("127.") or address == "::1"
+        if address == OWNER and self._by_address[address] <= OWNER_CONNECTIONS:
+            return True
+        own = address.startswith("127.") or address in ("::1", OWNER)
         most = self.most if own else max(1, self.most // PER_ADDRESS_SHARE)
         return len(self.open) <= self.most and self._by_address[address] <= most
 
@@ -111,7 +117,9 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._address = self.client[0] if self.client else ""
+        if self.client is None:
+            self.client = (OWNER, 0)
+        self._address = self.client[0]
         if not self.doors.enter(self, self._address):
             self._refuse(503)
         self._expect_headers()
@@ -250,9 +258,12 @@ class Listener(uvicorn.Server):
             made = self.config.http_protocol_class
             return made(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)  # type: ignore[call-arg]
 
-        self.servers = [
-            await loop.create_server(connection, sock=each, ssl=self._security, **times) for each in sockets or ()
-        ]
+        self.servers = []
+        for each in sockets or ():
+            if each.family == socket.AF_UNIX:  # nothing leaves the machine: no TLS
+                self.servers.append(await loop.create_unix_server(connection, sock=each))
+            else:
+                self.servers.append(await loop.create_server(connection, sock=each, ssl=self._security, **times))
         self._sweeper = asyncio.create_task(self._sweep())
         self.started = True
 

@@ -1,9 +1,14 @@
 """Where the API listens, and by which certificate: options checked, addresses named, sockets and TLS settings made."""
 
+import contextlib
+import errno
 import ipaddress
+import logging
 import os
+import secrets
 import socket
 import ssl
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,8 @@ import psutil
 
 from penstock.core.errors import InvalidInput
 from penstock.starts import whole
+
+log = logging.getLogger(__name__)
 
 LOOPBACK = ("127.0.0.1", "::1")
 BACKLOG = 1024
@@ -118,6 +125,52 @@ def listen(transport: Transport) -> socket.socket:
         raise InvalidInput(f"cannot listen on {where}: {error.strerror}", hint="--port 0 takes a free one") from error
     listener.listen(BACKLOG)
     return listener
+
+
+def listen_in(folder: Path) -> tuple[socket.socket, Path] | None:
+    """Return a listening Unix socket in a data folder that only its owner can use, and where it is.
+
+    What killed servers have left there is removed: call it while no other server starts.
+
+    Returns: None on a file system that knows no sockets, or no modes.
+    """
+    held = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    name = f"api-{os.getpid()}-{secrets.token_hex(4)}.sock"
+    short = _short(held, name)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(folder, held)
+        listener.bind(short)
+        os.chmod(short, 0o600)  # nobody connects before it listens
+        if stat.S_IMODE(os.stat(short).st_mode) != 0o600:
+            raise OSError(errno.EPERM, "anybody could connect")
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        with contextlib.suppress(OSError):
+            os.unlink(short)
+        log.warning("no Unix socket in %s (%s): clients of the folder use TCP", folder, error.strerror)
+        return None
+    finally:
+        os.close(held)
+    return listener, folder / name
+
+
+def _remove_stale(folder: Path, held: int) -> None:
+    for path in folder.glob("api-*.sock"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.setblocking(False)
+            try:
+                link.connect(_short(held, path.name))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError:  # it lives, and is busy
+                continue
+
+
+def _short(held: int, name: str) -> str:
+    """Return a path in an open folder: that of the folder itself may be too long for a socket (108 bytes)."""
+    return f"/proc/self/fd/{held}/{name}"
 
 
 def api_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:

@@ -1,0 +1,201 @@
+"""Requests over one kept-alive connection, and which server of a cluster they go to."""
+
+import contextlib
+import http.client
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from penstock.api import types as api
+from penstock.client.endpoints import Endpoint, Link, endpoint_of, in_the_clear, running_on, trusting
+from penstock.client.errors import ApiProblem, NotProved, NotTrusted, ServerNotRunning
+
+T = TypeVar("T")
+TIMEOUT_S = 60.0
+NOBODY_THERE = (ConnectionRefusedError, FileNotFoundError, ProcessLookupError)
+"""Why a request has surely not been heard by any server."""
+NAME_IT = "no token is sent there on a server's word: name it in PENSTOCK_URL, or start the servers with --tls"
+
+
+class Caller:
+    """Sends requests to one server, and to another when that refuses the connection, or says that another leads.
+
+    Of a data folder it knows all servers that run on it, of an address those that were named with it. A token is sent
+    to these, and by TLS to who shows the right certificate; never in the clear to where a server says that another is.
+
+    Args:
+        host, port: where the server listens.
+        token: sent as bearer token.
+        security: speak TLS with these settings; None speaks plain HTTP, to a server on this machine that runs as the
+            caller or as root.
+        server_name: what the certificate has to be for, where that is not `host`.
+        insecure: speak plain HTTP whoever answers there.
+    Raises: InvalidInput for plain HTTP with another machine.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        token: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        security: ssl.SSLContext | None = None,
+        server_name: str = "",
+        insecure: bool = False,
+    ) -> None:
+        self._token, self._timeout_s = token, timeout_s
+        self._at = Endpoint(host, port, security, server_name)
+        if security is None:
+            self._at = in_the_clear(host, port, insecure=insecure)
+        self._others: list[Endpoint] = []
+        self._data: Path | None = None
+        self._authorities: Path | None = None
+        self._connection: http.client.HTTPConnection | None = None
+        self._log_offset = 0
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T:
+        data = self._request(method, path, query=query, body=body, headers=headers)
+        return msgspec.json.decode(data, type=kind)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+    ) -> bytes:
+        """Return the body of an answer. Without a `token` the client's own is sent; `""` sends none."""
+        url = "/api/v1" + path + ("?" + urlencode(query) if query else "")
+        token = self._token if token is None else token
+        sent = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
+        payload = None
+        if body is not None:
+            payload = msgspec.json.encode(body)
+            sent["Content-Type"] = "application/json"
+        repeatable = method == "GET" or "Idempotency-Key" in sent
+        status, data = self._anywhere(method, url, payload, sent, tries=2 if repeatable else 1)
+        if status >= 400:
+            raise _problem(status, data)
+        return data
+
+    def _anywhere(
+        self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, tries: int
+    ) -> tuple[int, bytes]:
+        """Return status and answer of this server, or of another where this one has surely done nothing."""
+        tried: set[tuple[str, int, Path | None]] = set()
+        while True:
+            tried.add(self._at.place)
+            try:
+                status, data = self._exchange(method, url, payload, headers, tries=tries)
+            except (ServerNotRunning, NotProved) as error:
+                silent = tries > 1 and isinstance(error.__cause__, TimeoutError)  # it may have done it: repeated only
+                unheard = isinstance(error, NotProved) or isinstance(error.__cause__, NOBODY_THERE)
+                if not (silent or unheard) or not self._go_elsewhere(tried):
+                    raise
+                continue
+            if status == 503:
+                details = _problem(status, data).details
+                if details.code == "not_leader":
+                    if self._go_elsewhere(tried, details.leader):
+                        continue
+                    if details.leader and not self._leading(details.leader):
+                        raise ApiProblem(msgspec.structs.replace(details, hint=f"{details.hint}; {NAME_IT}"))
+            return status, data
+
+    def _go_elsewhere(self, tried: set[tuple[str, int, Path | None]], leader: str = "") -> bool:
+        """Turn to a server that has not been tried, the one that leads first; return whether there is one."""
+        known = [*self._on_folder(), *self._leading(leader), *self._others]
+        found = next((endpoint for endpoint in known if endpoint.place not in tried), None)
+        if found is None:
+            return False
+        self.close()
+        self._at = found
+        return True
+
+    def _on_folder(self) -> Iterator[Endpoint]:
+        """Yield where the servers on the data folder are, the one that leads first; none that cannot be trusted."""
+        if self._data is None:
+            return
+        with contextlib.suppress(NotTrusted):
+            for info in running_on(self._data):
+                with contextlib.suppress(NotTrusted):
+                    yield endpoint_of(info, self._data)
+
+    def _leading(self, url: str) -> list[Endpoint]:
+        """Return where a server says that the leader is, if a token may be sent there.
+
+        That is where a certificate proves who answers, by authorities that are trusted with this server, too. In the
+        clear it is only where the data folder or the user names that server as well.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            return []
+        if not host or not port:
+            return []
+        if parts.scheme == "https":
+            security = self._at.security
+            if security is None and self._at.unix is not None and self._authorities is not None:
+                security = trusting(self._authorities)
+            return [Endpoint(host, port, security)] if security is not None else []
+        known = (*self._on_folder(), *self._others)
+        return [each for each in known if (each.host, each.port) == (host, port) and each.security is None]
+
+    def _exchange(
+        self, method: str, url: str, payload: bytes | None, headers: Mapping[str, str], *, tries: int
+    ) -> tuple[int, bytes]:
+        for left in reversed(range(tries)):
+            if self._connection is None:
+                self._connection = Link(self._at, self._timeout_s)
+            try:
+                self._connection.request(method, url, payload, dict(headers))
+                response = self._connection.getresponse()
+                self._log_offset = int(response.headers.get("X-Penstock-Offset", "0"))
+                return response.status, response.read()
+            except ssl.SSLCertVerificationError as error:
+                self.close()
+                where = str(self._at)
+                hint = "PENSTOCK_CA names the file of the authorities to trust: certificates/trusted.pem of the server"
+                raise NotTrusted(
+                    f"the server at {where} cannot be trusted: {error.verify_message}", hint=hint
+                ) from error
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                if not left or isinstance(error, TimeoutError):
+                    where, why = str(self._at), str(error) or type(error).__name__
+                    text = f"the server at {where} does not answer: {why}"
+                    raise ServerNotRunning(text, hint="penstock up starts one") from error
+            except BaseException:
+                self.close()  # its answer may still come: the next request must not get it
+                raise
+        raise AssertionError("a last try returns or raises")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _problem(status: int, data: bytes) -> ApiProblem:
+    try:
+        return ApiProblem(msgspec.json.decode(data, type=api.ProblemDetails))
+    except msgspec.MsgspecError:
+        return ApiProblem(api.ProblemDetails(f"the server answered {status}", status, "unknown"))

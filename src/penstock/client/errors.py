@@ -1,0 +1,28 @@
+"""Why no server was asked, or what it refused."""
+
+from penstock.api.types import ProblemDetails
+from penstock.core.errors import PenstockError
+
+
+class ServerNotRunning(PenstockError):
+    code = "server_not_running"
+
+
+class NotTrusted(PenstockError):
+    """Who answers does not show to be the server: nobody who is trusted has signed its certificate, or otherwise."""
+
+    code = "not_trusted"
+
+
+class NotProved(NotTrusted):
+    """What answers in the clear is not the server's own process, or cannot be told to be; nothing was sent to it."""
+
+
+class ApiProblem(PenstockError):
+    """The server refused; `details` is its answer."""
+
+    code = "api_problem"
+
+    def __init__(self, details: ProblemDetails) -> None:
+        super().__init__(details.title, hint=details.hint, problems=details.problems)
+        self.details = details

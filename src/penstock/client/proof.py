@@ -1,0 +1,244 @@
+"""Proofs that who answers is the server that is meant: asked for on a connection, before anything is sent on it.
+
+A server that was killed leaves its address behind, and whoever takes that address next would be sent a token. What
+cannot be left behind is a live process: the kernel says whose a socket is, and which process holds the server's lock.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.client.errors import NotProved, NotTrusted, ServerNotRunning
+
+LOCK = "server.lock"
+"""Of a data folder: held (flock) by each server on it for as long as the server lives."""
+OTHERS_MAY_WRITE = 0o022
+_PAUSES_S = (0.0, 0.001, 0.01, 0.1)
+_LISTENING = "0A"
+_PEER = struct.Struct("3i")
+_TIME = struct.Struct("ll")
+
+Address = IPv4Address | IPv6Address
+
+
+def owner_of(folder: Path) -> int:
+    """Return whose a data folder is.
+
+    Raises: NotTrusted when others may write to it: what it says of its server would be anybody's word.
+    """
+    known = os.stat(folder)
+    if known.st_mode & OTHERS_MAY_WRITE:
+        raise NotTrusted(
+            f"others than its owner may write to {folder}: what it says of its server could be theirs",
+            hint=f"chmod go-w {folder}",
+        )
+    return known.st_uid
+
+
+def read_own(path: Path, owner: int) -> bytes:
+    """Return what a file of a data folder says. Raises: OSError; NotTrusted when somebody else wrote it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        known = os.fstat(descriptor)
+        if known.st_uid not in (owner, 0) or known.st_mode & OTHERS_MAY_WRITE:
+            raise NotTrusted(
+                f"{path} is not the word of the folder's owner: user {known.st_uid} has written it, or anybody may",
+                hint=f"remove {path}, then start the server again: penstock down; penstock up",
+            )
+        return file.read()
+
+
+def opened(path: Path, timeout_s: float | None) -> socket.socket:
+    """Return a connection to the server that listens on a Unix socket in its data folder.
+
+    Raises: ServerNotRunning when nobody listens there; NotProved when it is not a process of the folder's owner, or of
+    root; OSError.
+    """
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _connect(link, f"/proc/self/fd/{folder}/{path.name}", timeout_s)  # the path itself may be too long for a socket
+        _, peer, _ = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if peer not in (os.fstat(folder).st_uid, 0):
+            raise NotProved(
+                f"a process of user {peer} listens on {path}, not the server of that folder: it was sent nothing",
+                hint="find out who may write to the folder; penstock down and penstock up make a new socket",
+            )
+    except (ConnectionRefusedError, FileNotFoundError) as error:
+        link.close()
+        hint = "penstock up starts one"
+        raise ServerNotRunning(f"no server runs on {path.parent}: nobody listens on {path.name}", hint=hint) from error
+    except BaseException:
+        link.close()
+        raise
+    finally:
+        os.close(folder)
+    return link
+
+
+def _connect(link: socket.socket, path: str, timeout_s: float | None) -> None:
+    """Connect, waiting for a place in the server's queue for no longer than told."""
+    if timeout_s is not None:
+        whole = int(timeout_s)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(whole, int((timeout_s - whole) * 1e6)))
+    try:
+        link.connect(path)
+    except BlockingIOError as error:
+        raise TimeoutError("timed out") from error
+    link.settimeout(timeout_s)
+
+
+def of_process(link: socket.socket, folder: Path, pid: int) -> None:
+    """Prove that a TCP connection leads to the server on a data folder, which says to be process `pid`.
+
+    Raises: ServerNotRunning when that process is no server of the folder (any more); NotProved when another listens at
+    the address, or nobody can tell.
+    """
+    where = _shown(link)
+    if pid <= 0 or not holds_lock(pid, folder / LOCK):
+        text = f"no server runs on {folder}: what answers at {where} is another program, and was sent nothing"
+        raise ServerNotRunning(text, hint="penstock up starts one") from ProcessLookupError(pid)
+    try:
+        owned = _user_of(pid) in (owner_of(folder), 0)
+        proved = owned and any(_leads_to(link, pid, pause_s) for pause_s in _PAUSES_S)
+    except OSError as error:
+        hint = "ask as the user who runs the server, or start it again: penstock down; penstock up"
+        raise NotProved(f"whether process {pid} answers at {where} cannot be told: {error}", hint=hint) from error
+    if not proved:
+        text = f"not the server of {folder} (process {pid}) answers at {where}: it was sent nothing"
+        raise NotProved(text, hint="start the server again: penstock down; penstock up")
+
+
+def _user_of(pid: int) -> int:
+    """Return as whom a process runs: its folder in /proc may be root's all the same."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    return int(next(line for line in lines if line.startswith("Uid:")).split()[2])
+
+
+def _leads_to(link: socket.socket, pid: int, pause_s: float) -> bool:
+    """Return whether all that is at the other end of a connection is a process's own, after a pause.
+
+    A process that accepts a connection at this very moment has it a little later than the kernel's table.
+    """
+    time.sleep(pause_s)
+    ends = _ends(link)  # before the process's own, which may only have grown since
+    return bool(ends) and {end.inode for end in ends} <= _sockets_of(pid)
+
+
+def of_own_user(link: socket.socket) -> None:
+    """Prove that a TCP connection on this machine leads to a process of the caller's, or of root.
+
+    Raises: NotProved when it is somebody else's, or nobody can tell whose.
+    """
+    ends, allowed = _ends(link), (os.geteuid(), 0)
+    strangers = [end.uid for end in ends if end.uid not in allowed]
+    if strangers or not ends:
+        whose = f"a process of user {strangers[0]} answers" if strangers else "it cannot be told who answers"
+        raise NotProved(
+            f"{whose} at {_shown(link)}, in the clear: the token was not sent",
+            hint="use https, or PENSTOCK_INSECURE=1 if that is the server that you mean",
+        )
+
+
+def holds_lock(pid: int, lock: Path) -> bool:
+    """Return whether a process lives and holds (flock) this very file."""
+    try:
+        wanted = os.stat(lock)
+        files = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for number in files:
+        with contextlib.suppress(OSError):
+            known = os.stat(f"/proc/{pid}/fd/{number}")
+            if (known.st_dev, known.st_ino) == (wanted.st_dev, wanted.st_ino):
+                told = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
+                if any(line.startswith("lock:") and "FLOCK" in line for line in told.splitlines()):
+                    return True
+    return False
+
+
+class _End(NamedTuple):
+    """One line of the kernel's table of TCP sockets."""
+
+    local: Address
+    port: int
+    remote: Address
+    remote_port: int
+    state: str
+    uid: int
+    inode: int
+
+
+def _ends(link: socket.socket) -> list[_End]:
+    """Return the sockets at the other end of a connection on this machine: who listens there, and who has accepted it.
+
+    Both are looked at: a stranger could close the one once it has the other.
+    """
+    (host, port), (own_host, own_port) = _at(link.getpeername()), _at(link.getsockname())
+    listening: dict[int, list[_End]] = {}
+    found = []
+    for end in _table():
+        if end.port != port:
+            continue
+        if end.state == _LISTENING:
+            listening.setdefault(_nearness(end.local, host), []).append(end)
+        elif (end.local, end.remote, end.remote_port) == (host, own_host, own_port) and end.inode:
+            found.append(end)  # without an inode it was not accepted yet
+    nearest = max(listening, default=0)
+    return listening[nearest] + found if nearest else []
+
+
+def _nearness(listens: Address, asked: Address) -> int:
+    """Return how the kernel ranks a listening address for a connection to `asked`; 0: not at all."""
+    if listens == asked:
+        return 3
+    if not listens.is_unspecified or listens.version < asked.version:
+        return 0
+    return 2 if listens.version == asked.version else 1
+
+
+def _table() -> Iterator[_End]:
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/net/{name}").read_text(encoding="ascii").splitlines()[1:]:
+                cells = line.split()
+                (local, port), (remote, remote_port) = _decoded(cells[1]), _decoded(cells[2])
+                yield _End(local, port, remote, remote_port, cells[3], int(cells[7]), int(cells[9]))
+
+
+def _decoded(cell: str) -> tuple[Address, int]:
+    """Return address and port of such as `0100007F:1F90`: words as they lie in the memory of this machine."""
+    words, _, port = cell.partition(":")
+    packed = b"".join(struct.pack("=I", int(words[i : i + 8], 16)) for i in range(0, len(words), 8))
+    return _plain(ip_address(packed)), int(port, 16)
+
+
+def _at(name: Iterable[object]) -> tuple[Address, int]:
+    host, port, *_ = name
+    return _plain(ip_address(str(host).partition("%")[0])), int(str(port))
+
+
+def _plain(address: Address) -> Address:
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _sockets_of(pid: int) -> set[int]:
+    """Return the sockets (inodes) that a process has open. Raises: OSError when that may not be looked at."""
+    found = set()
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            name = os.readlink(f"/proc/{pid}/fd/{number}")
+            if name.startswith("socket:["):
+                found.add(int(name[len("socket:[") : -1]))
+    return found
+
+
+def _shown(link: socket.socket) -> str:
+    host, port = _at(link.getpeername())
+    return f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
