@@ -16,8 +16,9 @@ from penstock.cli.options import client_of, data_folder, remote, remote_client
 from penstock.cli.output import print_json
 from penstock.cli.secrets import hide
 from penstock.client import Client, ServerNotRunning
+from penstock.client.errors import NotTrusted
+from penstock.client.proof import holds_lock
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.engines.local import procfs
 from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.presence import waiting_servers
@@ -90,9 +91,11 @@ def _url(info: dict[str, Any]) -> str:
 
 
 def running_client(folder: Path) -> Client | None:
-    """Return a client of the server on `folder` if one answers."""
+    """Return a client of the server on `folder` if one answers. Raises: NotTrusted when others may write there."""
     try:
         client = Client.of(folder)
+    except NotTrusted:
+        raise
     except PenstockError:
         return None
     return client if client.healthy() else None
@@ -182,12 +185,12 @@ def down(data: Path | None, *, as_json: bool) -> None:
 
 
 def _server_pid(folder: DataFolder) -> int | None:
-    """Return the process of the server: it has the lock open. One that was killed has left its number behind."""
+    """Return the process of the server that leads; a killed one has left its number, which may be anybody's by now."""
     try:
         pid = int(msgspec.json.decode(folder.server_info.read_bytes())["pid"])
     except (OSError, ValueError, TypeError, KeyError, msgspec.DecodeError):
         return None
-    return pid if procfs.has_open(pid, folder.server_lock) else None
+    return pid if holds_lock(pid, folder.server_lock) else None
 
 
 def _wait(done: Callable[[], bool], failure: str) -> None:
