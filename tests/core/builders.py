@@ -127,13 +127,14 @@ class World:
         return self.job(key.job_id).attempt.replicas[key.rank]
 
     def submit(self, devices: int = 1, replicas: int = 1, **fields: Any) -> int:
-        answer = self.request(job_spec(devices, replicas, **fields))
+        user = fields.pop("user", "ann")
+        answer = self.request(job_spec(devices, replicas, **fields), user=user)
         assert isinstance(answer, requests.Submitted), answer
         return answer.job_ids[0]
 
-    def request(self, *specs: JobSpec, key: str = "", digest: str = "", array: int = 0) -> Any:
+    def request(self, *specs: JobSpec, key: str = "", digest: str = "", array: int = 0, user: str = "ann") -> Any:
         jobs = tuple(requests.NewJob(s, array) for s in specs)
-        wanted = requests.Submit(jobs, "ann", key, digest)
+        wanted = requests.Submit(jobs, user, key, digest)
         return self.commit(lambda tx: requests.submit(tx, wanted, self.ended))
 
     def job(self, job_id: int) -> Job:

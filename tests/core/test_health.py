@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.lifecycle.health import CHECK_FIRST_MS, SHUT_DOWN, check_due_ms, fault_of
+from penstock.core.lifecycle.health import CHECK_FIRST_MS, SHUT_DOWN, Fault, check_due_ms, fault_of
 from penstock.core.lifecycle.orders import CheckNode, check_orders
 from penstock.core.lifecycle.reports import NodeCheck
 from penstock.core.model.jobs import ExitInfo
@@ -28,19 +28,21 @@ def check(w, *, passed, name="n0"):
 @pytest.mark.parametrize(
     ("info", "expected"),
     [
-        (ExitInfo(problem="could not be started"), "could not be started"),
+        (ExitInfo(problem="could not be started"), Fault("could not be started", own=True)),
         (
             ExitInfo(1, note="RuntimeError: CUDA error: uncorrectable ECC error"),
-            "RuntimeError: CUDA error: uncorrectable ECC error",
+            Fault("RuntimeError: CUDA error: uncorrectable ECC error", own=False),
         ),
-        (ExitInfo(1, note="OSError: [Errno 5] Input/output error"), "OSError: [Errno 5] Input/output error"),
-        (ExitInfo(1, note="ValueError: bad row"), ""),
-        (ExitInfo(1), ""),
-        (ExitInfo(problem="could not be started on n0: [Errno 7] Argument list too long"), ""),
-        (ExitInfo(problem="rendezvous port 20001 of n0 is in use"), ""),
-        (ExitInfo(signal=9), ""),
-        (ExitInfo(problem=SHUT_DOWN), ""),
-        (ExitInfo(problem="lost", stop_sent=True), ""),
+        (ExitInfo(1, note="NVRM: Xid 79", observed=True), Fault("NVRM: Xid 79", own=True)),
+        (ExitInfo(1, note="ValueError: bad row"), None),
+        (ExitInfo(1, note="out of memory", observed=True), None),
+        (ExitInfo(1), None),
+        (ExitInfo(problem="could not be started on n0: [Errno 7] Argument list too long"), None),
+        (ExitInfo(problem="could not be started on n0: [Errno 17] File exists: 'checkpoints'"), None),
+        (ExitInfo(problem="rendezvous port 20001 of n0 is in use"), None),
+        (ExitInfo(signal=9), None),
+        (ExitInfo(problem=SHUT_DOWN), None),
+        (ExitInfo(problem="lost", stop_sent=True), None),
     ],
     ids=str,
 )

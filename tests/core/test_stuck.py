@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from penstock.core import stuck
 from penstock.core.explain.reasons import ALERTS
 from penstock.core.model.cluster import CHECKED_BY, Pool, Queue, Reservation, Tenant
-from penstock.core.model.events import ConfigChanged, HangFound, NodeDrainChanged, ProgressNoted
+from penstock.core.model.events import ConfigChanged, HangFound, NodeDrainChanged, NodeShut, ProgressNoted
 from penstock.core.model.jobs import Dependency
 from penstock.core.model.progress import Gauges
 from penstock.core.planner import plan
@@ -278,3 +278,12 @@ def test_a_node_that_was_closed_for_its_failures_is_told():
     w.drain("n0")
     w.commit(lambda tx: tx.emit(NodeDrainChanged("n1", True, CHECKED_BY, "3 failures")))
     assert [(a.code, a.text) for a in alerts(w.state, w.now)] == [("node_closed", "node n1 takes no work: 3 failures")]
+
+
+def test_a_job_that_fits_only_on_a_node_shut_to_its_tenant_is_told_so():
+    w = cluster(1, 1, tenants=(Tenant("a"), Tenant("b")))
+    w.emit(NodeShut("n0", "a", "claims"))
+    shut, other = w.submit(tenant="a"), w.submit(tenant="b")
+    text = "fits only on nodes that take no work now: n0 (shut to its tenant)"
+    assert [(a.code, a.job_ids, a.text) for a in alerts(w.state, w.now)] == [("nodes_away", (shut,), text)]
+    assert other

@@ -76,3 +76,8 @@ def test_the_first_end_that_is_told_wakes_while_somebody_waits():
     assert not wakes(event, w.state, None)
     w.exit_replica(job)
     assert not wakes(event, w.state, somebody)
+
+
+def test_a_node_that_is_open_to_a_tenant_again_wakes():
+    w = cluster(1, 1)
+    assert wakes(ev.NodeChecked("n0", passed=True), w.state, None)

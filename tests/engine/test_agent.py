@@ -10,15 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.core.lifecycle.health import fault_of
+from penstock.core.lifecycle.health import Fault, fault_of
 from penstock.core.lifecycle.orders import SaveReplica, StopReplica
 from penstock.core.lifecycle.reports import ProgressSeen
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
+from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.local.brain import LEASE_OVER
 from penstock.engines.local.launch import agent_pid, node_config, start_agent
 from tests.core.builders import node
 from tests.engine.fakeserver import FakeServer
 from tests.engine.processes import HEADLESS, escaped, escaping
+from tests.engine.test_containment import needs_groups
 from tests.server.harness import started_for, until
 
 
@@ -68,7 +70,22 @@ def test_a_started_program_is_reported_with_its_process(server):
 def test_what_is_the_jobs_own_fault_ends_it_and_speaks_against_no_node(server, fields, note):
     ended = server.ended(server.start("true", **fields))
     assert ended == ExitInfo(126, note=note)
-    assert fault_of(ended) == ""
+    assert fault_of(ended) is None
+
+
+def test_what_a_program_prints_is_never_the_nodes_own_word(server):
+    ended = server.ended(server.start("sh", "-c", "echo 'RuntimeError: NVRM: Xid 79'; exit 1"))
+    assert ended == ExitInfo(1, note="RuntimeError: NVRM: Xid 79", observed=False)
+    assert fault_of(ended) == Fault("RuntimeError: NVRM: Xid 79", own=False)
+
+
+@needs_groups
+@pytest.mark.root
+def test_what_the_node_saw_by_itself_is_told_as_that(server):
+    code = "print('RuntimeError: Xid 79', flush=True)\nx = bytearray(1)\nwhile True: x += bytes(1 << 20)"
+    limited = ReplicaAsk(Resources(memory_bytes=48 << 20))
+    ended = server.ended(server.start(sys.executable, "-S", "-c", code, ask=limited))
+    assert ended == ExitInfo(signal=9, note="out of host memory: the limit is 48 MiB", observed=True)
 
 
 @pytest.mark.parametrize("code", [0, 3, 126, 255])

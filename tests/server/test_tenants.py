@@ -64,6 +64,7 @@ SECRETS = {
     "description": "nembrothul",
     "reservation": "kwistelmar",
     "failure of a node": "thrakkovine",
+    "claim of a job": "dravonquist",
     "name of a secret": "mulvanderskip",
     "value of a secret": "corvexitrun",
 }
@@ -432,7 +433,9 @@ def former_months(data: Path) -> None:
         token("of amy", "amy"),
         token("of b", SECRETS["member"], note=SECRETS["note of a token"]),
         ev.NodeRegistered(NodeSpec("n9", Resources(1_000, 2**30)), "old"),
-        ev.NodeStruck("n9", SECRETS["failure of a node"], UNKNOWN_JOB),
+        ev.NodeStruck("n9", SECRETS["failure of a node"], UNKNOWN_JOB, tenant=TENANT_B, user=SECRETS["member"]),
+        ev.NodeShut("n9", TENANT_B, f"3 failures within 5m, the last: {SECRETS['claim of a job']}"),
+        ev.NodeChecked("n9", passed=False, text="disk: no space"),
         ev.NodeDrainChanged("n9", True, CHECKED_BY, f"3 failures within 5m, the last: {SECRETS['failure of a node']}"),
     ]
     customers = {"alpha": Party("Alpha"), TENANT_B: Party(SECRETS["customer"], note=SECRETS["note of an invoice"])}

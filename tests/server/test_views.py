@@ -1,7 +1,10 @@
 """What is shown of a job that runs."""
 
+from penstock.cli.cluster import _node_row
 from penstock.cli.jobs import _job_row
 from penstock.core.access import local_scope
+from penstock.core.model.cluster import Tenant
+from penstock.core.model.events import NodeShut
 from penstock.core.snapshot import take_snapshot
 from penstock.server.views import live_job, node_view, queue_views
 from tests.core.builders import cluster
@@ -52,3 +55,13 @@ def test_a_class_of_which_the_last_job_is_just_leaving_is_in_no_view():
     pending.jobs = []
     (queue,) = queue_views(w.state, 0, local_scope("ann"))
     assert queue.next_jobs == []
+
+
+def test_to_whom_a_node_is_shut_is_shown_to_those_who_see_the_tenant():
+    w = cluster(1, tenants=(Tenant("a"), Tenant("b")))
+    w.emit(NodeShut("n0", "a", "claims"), NodeShut("n0", "b", "claims"))
+    (seen_by_all, seen_by_a) = (
+        node_view(w.state, "n0", connected=True, sees=sees) for sees in (lambda _: True, lambda tenant: tenant == "a")
+    )
+    assert (seen_by_all.shut_to, seen_by_a.shut_to) == (["a", "b"], ["a"])
+    assert _node_row(seen_by_a)[1] == "ready, shut to a"

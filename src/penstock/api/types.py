@@ -170,6 +170,8 @@ class NodeView(msgspec.Struct, frozen=True):
     devices: list[DeviceView]
     jobs: list[int]
     connected: bool
+    shut_to: list[str] = []
+    """Tenants that get no new work there, for what their jobs claimed of it: those that the caller sees."""
 
 
 class NodeList(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ def _head(record: ev.Record) -> None:
 
 def _print(ruling: Ruling, job_id: JobId | None) -> None:
     out = console()
-    whose = f"job {ruling.job_id}: " if ruling.job_id != job_id else ""
+    whose = f"job {ruling.job_id}: " if ruling.job_id not in (job_id, 0) else ""
     out.print(f"[bold]{moment(ruling.time_ms)}  {plain(whose + ruling.text)}[/]")
     if ruling.planned:
         _print_plan(ruling)

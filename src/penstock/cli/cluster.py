@@ -11,6 +11,7 @@ from penstock.cli.options import client_of
 from penstock.cli.output import console, plain, print_json, shown, table
 from penstock.core.errors import InvalidInput, Problem
 from penstock.core.explain.reasons import OF_RUNNING
+from penstock.core.stuck import listed
 from penstock.core.units import format_duration, format_size, parse_duration_ms
 
 
@@ -30,6 +31,8 @@ def _node_row(node: api.NodeView) -> tuple[str, ...]:
     state = node.state if node.connected or node.state == "lost" else f"{node.state}, not connected"
     if node.draining:
         state += f", draining{': ' + node.drain_reason if node.drain_reason else ''}"
+    if node.shut_to:
+        state += f", shut to {listed(node.shut_to)}"
     return (
         plain(node.name) + (" (virtual)" if node.virtual else ""),
         plain(state),

@@ -422,7 +422,7 @@ class Derived:
         self.nodes = nodes if known else dict(sorted(nodes.items()))
         shape = shape_of(node, self.virtualization)
         shape = self._shapes.setdefault(shape, shape)
-        free = empty(shape, closed_reason(node))
+        free = empty(shape, closed_reason(node), node.shut_to)
         for job_id, rank in sorted(self.loads[name].replicas) if name in self.loads else ():
             job = jobs[job_id]
             assert job.attempt is not None

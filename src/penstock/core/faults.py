@@ -17,6 +17,7 @@ PLANTED_BUGS: dict[str, str] = {
     "held_tenant_goes_on": "what runs of a tenant that is to leave is not asked to",
     "account_posted_blindly": "what was worked out is written though the account has changed since",
     "numbers_with_gaps": "invoices and credit notes are counted together",
+    "claims_close_for_all": "what programs of one tenant print about a node closes it for all tenants",
     "running_use_forgotten": "books that are kept over a restart do not know what runs",
 }
 

@@ -92,7 +92,8 @@ def loads_match_jobs(state: State) -> Iterable[str]:
     devices: dict[NodeName, dict[int, list[JobId]]] = {}
     pools = state.config.virtualization
     free: dict[NodeName, NodeFree] = {
-        name: empty(shape_of(node, pools), closed_reason(node)) for name, node in sorted(state.nodes.items())
+        name: empty(shape_of(node, pools), closed_reason(node), node.shut_to)
+        for name, node in sorted(state.nodes.items())
     }
     for job, replica in _held(state):
         place = replica.place

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.core.choose.pareto import Front
 from penstock.core.faults import planted
-from penstock.core.model.ids import AttemptNumber, ClassId, JobId, NodeName
+from penstock.core.model.ids import AttemptNumber, ClassId, JobId, NodeName, TenantName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.order.tree import QueueTree, QuotaBlock
 from penstock.core.place.fit import devices_free
@@ -118,7 +118,7 @@ def verify(proposed: Plan, state: State) -> Plan:
     kept = len(starts) + len(resumes) == len(proposed.starts) + len(proposed.resumes)
     if kept and not proposed.preemptions and not proposed.dropped:
         return proposed
-    closed = {job_id for job_id, places in proposed.held.items() if not all(_open(p, state) for p in places)}
+    closed = {job_id for job_id, places in proposed.held.items() if not all(_open(p, job_id, state) for p in places)}
     broken = closed | {p.beneficiary for p in proposed.preemptions if not _preemption_holds(p, state)}
     preemptions = tuple(p for p in proposed.preemptions if p.beneficiary not in broken)
     decided = len(proposed.starts) + len(proposed.resumes) + len(proposed.preemptions)
@@ -149,7 +149,7 @@ class _Check:
             return True
         if not self._within_quota(start, job):
             return False
-        return self._take(start)
+        return self._take(start, job.spec.tenant)
 
     def resume_holds(self, resume: Resume) -> bool:
         """Return whether the attempt is still suspended and the CPUs that it had are free at its places."""
@@ -197,12 +197,14 @@ class _Check:
         self._tree.charge(part, demand)
         return True
 
-    def _take(self, start: Start) -> bool:
+    def _take(self, start: Start, tenant: TenantName) -> bool:
         """Take every place of a start, or none of them."""
         ask, after = start.ask, dict[NodeName, NodeFree]()
         for each, place in zip(map(ask.each_of, range(ask.replica_total)), start.places, strict=True):
             free = after.get(place.node) or self._free.get(place.node) or self._state.derived.free.get(place.node)
             if free is None or free.closed or self._state.nodes[place.node].incarnation != place.incarnation:
+                return False
+            if free.shut_to and tenant in free.shut_to:
                 return False
             if each.host.shortage(free.host) or not devices_free(each.devices, free, (place.devices, place.slots)):
                 return False
@@ -215,9 +217,12 @@ class _Check:
         return True
 
 
-def _open(place: ReplicaPlace, state: State) -> bool:
-    node = state.nodes.get(place.node)
-    return node is not None and node.incarnation == place.incarnation and node.state == "ready" and not node.draining
+def _open(place: ReplicaPlace, job_id: JobId, state: State) -> bool:
+    """Return whether the node of a place takes work of the job."""
+    node, job = state.nodes.get(place.node), state.jobs.get(job_id)
+    if node is None or node.incarnation != place.incarnation or node.state != "ready" or node.draining:
+        return False
+    return job is None or job.spec.tenant not in node.shut_to
 
 
 def _preemption_holds(preemption: Preemption, state: State) -> bool:

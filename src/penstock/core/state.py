@@ -168,7 +168,7 @@ class State:
                 self._put(replace(self.jobs[event.job_id], cancel_requested=True))
             case ev.NodeRegistered():
                 self._put_node(registered(self.nodes.get(event.spec.name), event, record.time_ms))
-            case ev.NodeReady() | ev.NodeDrainChanged() | ev.NodeStruck():
+            case ev.NodeReady() | ev.NodeDrainChanged() | ev.NodeStruck() | ev.NodeShut() | ev.NodeChecked():
                 self._put_node(changed(self.nodes[event.node], event, record.time_ms))
             case ev.NodeLost():
                 self._node_lost(event, record)

@@ -149,6 +149,7 @@ class Idle:
             yield self._reserved(key)
         elif self._fit(asks, "known", key.tenant):
             closed = {n: f.closed.removeprefix("node_") for n, f in self._free.items() if f.closed}
+            closed |= {n: "shut to its tenant" for n, f in self._free.items() if key.tenant in f.shut_to}
             names = listed(f"{name} ({why})" for name, why in closed.items())
             text = f"fits only on nodes that take no work now: {names}"
             yield Never("nodes_away", text, "bring these nodes back, or ask for less")
@@ -180,7 +181,8 @@ class Idle:
         """Return all nodes, empty: as known, the open ones, or the open ones with reservations in force."""
         found = self._clusters.get(which)
         if found is None:
-            free = {n: empty(f.shape, "" if which == "known" else f.closed) for n, f in self._free.items()}
+            known = which == "known"
+            free = {n: empty(f.shape) if known else empty(f.shape, f.closed, f.shut_to) for n, f in self._free.items()}
             for window in self._windows() if which == "unreserved" else ():
                 kept = {n: free[n]._replace(kept_for=window.tenant) for n in window.nodes if n in free}
                 free.update(kept)

@@ -13,6 +13,7 @@ _WAKES = (
     ev.NodeReady,
     ev.NodeLost,
     ev.NodeDrainChanged,
+    ev.NodeChecked,
     ev.JobRequeued,
     ev.JobFinished,
     ev.ConfigChanged,

@@ -33,7 +33,8 @@ LOOKED_MAX = 20_000
 PAGE_MAX_BYTES = 8 * 2**20
 """A page of records ends where it is larger."""
 TENANTS_KEPT = 100_000
-_OF_ALL = (ev.LeaderElected, ev.NodeRegistered, ev.NodeReady, ev.NodeLost, ev.NodeDrainChanged, ev.NodeStruck)
+_OF_ALL = (ev.LeaderElected, ev.NodeRegistered, ev.NodeReady, ev.NodeLost, ev.NodeDrainChanged, ev.NodeStruck,
+           ev.NodeChecked)  # fmt: skip
 """What happens to the machines that all share."""
 _OF_NOBODY = (ev.ConfigChanged, ev.RunTimesPredicted, ev.StartsEstimated, ev.CapacityRequested)
 """What is about many tenants at once."""
@@ -158,6 +159,8 @@ class Reads:
             return record
         if isinstance(event, _OF_ALL):
             return self._without_jobs(scope, record)
+        if isinstance(event, ev.NodeShut):
+            return record if scope.sees(event.tenant) else None
         if isinstance(event, _OF_NOBODY):
             return None
         if isinstance(event, ev.QuotaNoted):
@@ -171,7 +174,8 @@ class Reads:
         event = record.event
         if isinstance(event, ev.NodeStruck) and event.job_id is not None:
             seen = scope.sees(self._tenant_of(event.job_id))
-            return record if seen else ev.Record(record.seq, record.time_ms, replace(event, text="", job_id=None))
+            bare = ev.NodeStruck(event.node, "", own=event.own)
+            return record if seen else ev.Record(record.seq, record.time_ms, bare)
         if isinstance(event, ev.NodeDrainChanged):
             reason = public_reason(event.by, event.reason)
             return ev.Record(record.seq, record.time_ms, replace(event, reason=reason))

@@ -151,6 +151,7 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
         ],
         jobs=sorted({job_id for job_id, _ in (list(load.replicas) if load else []) if shown(job_id) is not None}),
         connected=connected,
+        shut_to=[str(tenant) for tenant in node.shut_to if scope.sees(tenant)],
     )
 
 

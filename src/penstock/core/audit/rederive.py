@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.core.audit.causes import cause
 from penstock.core.audit.claims import claim_checks
+from penstock.core.audit.closing import closing
 from penstock.core.audit.places import place_checks, scores_of
 from penstock.core.audit.types import Ruling
 from penstock.core.choose.candidates import Chooser
@@ -60,7 +61,7 @@ def audit(
     Args:
         records: the log from its first record on.
         job_id: only decisions about this job, and those by which others left for it; they come with digest and
-            scores. None: all decisions.
+            scores. None: all decisions, and what closed nodes for their failures.
         policies: those of third parties that the cluster uses.
         on_record: called after each record with its place.
 
@@ -107,6 +108,8 @@ class _Auditor:
         if self._wanted(record.event):
             ruled = self._ruled.pop(record.seq, None)
             yield ruled if ruled is not None else self._not_derived(record)
+        elif self._job_id is None and isinstance(record.event, ev.NodeDrainChanged | ev.NodeShut):
+            yield from closing(record, self._state, self._version)
         if isinstance(record.event, ev.LeaderElected):
             self._version = record.event.version
         self._state.apply(record)

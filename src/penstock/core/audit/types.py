@@ -32,8 +32,10 @@ class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
     seq: int
     """Of the record that tells it."""
     time_ms: int
-    kind: Literal["start", "resume", "stop"]
+    kind: Literal["start", "resume", "stop", "close", "shut"]
+    """The last two are of nodes: closed for its failures, or shut to a tenant for what its jobs claim."""
     job_id: JobId
+    """0 where it is about a node."""
     attempt: AttemptNumber
     text: str
     rule: str = ""

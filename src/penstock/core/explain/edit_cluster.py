@@ -100,18 +100,21 @@ def _has_room(search: Search, window: Reservation) -> bool:
 
 
 def open_node(search: Search) -> Edits:
-    """A node that is being drained opened again."""
+    """A node that is being drained, or that is shut to the tenant, opened again."""
     scene = search.scene
     need, most = scene.needs[0]
-    draining = [n for n in scene.snapshot.nodes.values() if n.draining and n.state == "ready"]
+    nodes = scene.snapshot.nodes.values()
+    shut = [n for n in nodes if n.state == "ready" and (n.draining or scene.tenant in n.shut_to)]
     tried = 0
-    for node in draining:
-        free = scene.snapshot.free[node.spec.name]._replace(closed="")
+    for node in shut:
+        free = scene.snapshot.free[node.spec.name]._replace(closed="", shut_to=())
         if tried < NODES_TRIED_MAX and capacity(need, free, most) and _fits_with(search, node, free):
             tried += 1
-            if search.trials.with_node(replace(node, draining=False), free).started:
-                name = node.spec.name
-                yield cluster(f"nodes.{name}.draining", True, False, f"open node {name} again: it is being drained")
+            if search.trials.with_node(replace(node, draining=False, shut_to=()), free).started:
+                name, field = node.spec.name, "draining" if node.draining else "shut_to"
+                old, new = (True, False) if node.draining else (scene.tenant, None)
+                why = "it is being drained" if node.draining else f"it is shut to tenant {scene.tenant}"
+                yield cluster(f"nodes.{name}.{field}", old, new, f"open node {name} again: {why}")
                 return
 
 

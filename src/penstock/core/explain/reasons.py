@@ -43,6 +43,10 @@ CONSTRAINTS: dict[str, Reason] = {
     "node_lost": Reason("nodes with room are lost", "bring them back"),
     "node_joining": Reason("nodes with room are joining", "nothing: they report soon"),
     "node_draining": Reason("nodes with room are being drained", "open them again"),
+    "node_shut_to_tenant": Reason(
+        "jobs of its tenant claimed that nodes with room fail; they are to be checked",
+        "nothing: a check that they pass opens them again",
+    ),
     "reserved": Reason("nodes with room are reserved for another tenant", "wait for the end of the window"),
     "kept_back": Reason("room is kept for a job that comes first", "a `time_limit` that ends before it starts"),
     "no_fit": Reason("the cycle found no room for it", "see the edits"),

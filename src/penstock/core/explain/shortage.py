@@ -21,8 +21,8 @@ from penstock.core.place.gang import replicas_possible
 from penstock.core.stuck import listed
 
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
-_FILTERS = ("node_lost", "node_joining", "node_draining", "reserved", "label", "vendor", "model", "device_memory",
-            "capability")  # fmt: skip
+_FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "vendor", "model",
+            "device_memory", "capability")  # fmt: skip
 _LIFTED: dict[str, tuple[str, object]] = {
     "vendor": ("vendor", ""),
     "model": ("models", ()),
@@ -291,7 +291,7 @@ def _ruled_out(scene: Scene) -> Iterator[Constraint]:
             continue
         state = cluster.state_of[node]
         if state not in rooms:
-            free = cluster.table.frees[state]._replace(closed="", kept_for=TenantName(""))
+            free = cluster.table.frees[state]._replace(closed="", kept_for=TenantName(""), shut_to=())
             rooms[state] = capacity(lifted(need, reason), free, most)
         if rooms[state]:
             found.setdefault(reason, []).append((str(cluster.names[node]), rooms[state]))

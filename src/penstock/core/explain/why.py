@@ -33,7 +33,7 @@ _SHORTAGES = frozenset(
     {"nowhere", "devices_short", "share_short", "profile_short", "device_links", "cpu_short", "memory_short",
      "storage_short",
      "bandwidth_short", "combination", "topology", "label", "vendor", "model", "device_memory", "capability",
-     "node_lost", "node_joining", "node_draining", "reserved"}
+     "node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved"}
 )  # fmt: skip
 _SETTLED = frozenset({"dependency", "backing_off", "next_cycle", "making_room", "cycle_full", "no_queue"})
 """Codes that no edit is looked for: it starts by itself, or cannot start."""

@@ -15,7 +15,7 @@ def drain(
     known = tx.state.nodes.get(node)
     if known is None:
         return False
-    if known.draining != on or (on and evict_at_ms and evict_at_ms != known.evict_at_ms):
+    if known.draining != on or (known.shut_to and not on) or (on and evict_at_ms and evict_at_ms != known.evict_at_ms):
         tx.emit(NodeDrainChanged(node, on, by, reason, evict_at_ms if on else 0))
     if on and evict:
         clear(tx, node)

@@ -2,15 +2,33 @@
 
 Only what speaks against the node counts: that it was lost, that it could not start a program, that a program met an
 error of its devices or disks. A program that fails by itself says nothing about where it ran.
+
+Theory. There are two kinds of strikes. The node's own word is what its agent or the server saw: it was lost, could not
+start a program, failed a check. A claim is what a program printed, and any program can print anything. So a claim
+closes nothing for those who did not make it. It leads to a check of the node, beside the jobs there, and a check that
+passes clears all claims. Until then
+
+- claims of one tenant shut the node to that tenant: its further work is placed elsewhere;
+- claims of at least two tenants and two users close it for everybody, as the node's own words do;
+- where one tenant is all there is, those of two users close it; where that tenant has a single user, who could only
+  harm themselves, those of two of their jobs.
+
+A check that fails is the node's own word, and closes it. One that does not come to an end only counts as a strike: who
+keeps a disk busy could bring that about. What a tenant can cost is bounded: claims on a node, nodes shut to it, and how
+often it has nodes checked.
 """
 
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from penstock.core.faults import planted
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.cluster import CHECKED_BY, Node
-from penstock.core.model.events import NodeDrainChanged, NodeStruck
-from penstock.core.model.ids import JobId, NodeName
-from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, ClusterConfig, Node, Settings, Strike
+from penstock.core.model.events import NodeChecked, NodeDrainChanged, NodeShut, NodeStruck
+from penstock.core.model.ids import NodeName, TenantName
+from penstock.core.model.jobs import ExitInfo, Job
+from penstock.core.state import State
 from penstock.core.units import format_duration
 
 _NODE_FAULT = re.compile(
@@ -18,8 +36,9 @@ _NODE_FAULT = re.compile(
     r"|Stale file handle",
     re.IGNORECASE,
 )
-_OWN_FAULT = re.compile(r"\[Errno (2|7|8|13|20|36|40)\]|rendezvous port|lost touch with the server|was shut down")
-"""No such file, too long a list, not allowed: what was asked for, not where; or what is counted elsewhere."""
+_OWN_FAULT = re.compile(r"\[Errno (2|7|8|13|17|20|21|36|40)\]|rendezvous port|lost touch with the server|was shut down")
+"""No such file, too long a list, not allowed, something else in the way: what was asked for, or what the job left in
+its folder, not where; or what is counted elsewhere."""
 ONE_INCIDENT_MS = 10_000
 """What happens to a node within this time has one cause."""
 JOBS_LEAST = 2
@@ -28,41 +47,129 @@ CLOSED_SHARE = 2
 """No more than every second node of a pool is closed by itself: what strikes all of them is not theirs."""
 LAST_FAILURE = ", the last: "
 """What follows it, in the reason why a node was closed, may be a line that a job printed."""
+FAILED_CHECK = "it failed its check: "
 SHUT_DOWN = "its node was shut down"
 CHECK_FIRST_MS = 60_000
 CHECK_MOST_MS = 3_600_000
+CLAIM_CHECK_EVERY_MS = 300_000
+"""An open node is checked this often at most, whatever is claimed of it."""
+TENANT_CHECK_EVERY_MS = 60_000
+"""Claims of one tenant have a node checked this often at most, whichever it is."""
+STRIKE_MAX_CHARS = 200
 
 
-def fault_of(info: ExitInfo) -> str:
-    """Return what of an exit speaks against the node, or ''."""
+class Fault(NamedTuple):
+    """What speaks against a node."""
+
+    text: str
+    own: bool = True
+    """The node's own word; else a claim of a program."""
+
+
+def fault_of(info: ExitInfo) -> Fault | None:
+    """Return what of an exit speaks against the node, or None."""
     if info.stop_sent or _OWN_FAULT.search(info.problem):
-        return ""
-    return info.problem or (info.note if _NODE_FAULT.search(info.note) else "")
+        return None
+    if info.problem:
+        return Fault(info.problem)
+    return Fault(info.note, info.observed) if _NODE_FAULT.search(info.note) else None
 
 
-def strike(tx: Transaction, name: NodeName, text: str, job_id: JobId | None = None) -> None:
-    """Count something against a node; close it when that has happened too often."""
+def strike(tx: Transaction, name: NodeName, fault: Fault, job: Job | None = None) -> None:
+    """Count something against a node; close it, or shut it to a tenant, when that has happened too often."""
     settings = tx.state.config.settings
     node = tx.state.nodes.get(name)
-    if not settings.node_strikes_max or node is None:
+    if not settings.node_strikes_max or node is None or _is_known(node, fault, tx.now_ms):
         return
-    if node.strikes and tx.now_ms - node.strikes[-1].time_ms < ONE_INCIDENT_MS:
+    own = fault.own or job is None
+    if not _is_said(node, settings, tx.now_ms, own=own, job=job):
+        text = fault.text[:STRIKE_MAX_CHARS]
+        about = (None, own) if job is None else (job.id, own, job.spec.tenant, job.user)
+        tx.emit(NodeStruck(name, text, *about))
+        node = tx.state.nodes[name]
+    if node.draining:
         return
-    tx.emit(NodeStruck(name, text, job_id))
-    node = tx.state.nodes[name]
-    recent = [one for one in node.strikes if tx.now_ms - one.time_ms <= settings.node_strikes_window_ms]
-    lost = any(one.job_id is None for one in recent)
-    enough = len(recent) >= settings.node_strikes_max and (lost or len({one.job_id for one in recent}) >= JOBS_LEAST)
-    if enough and not node.draining and _may_close(tx, node):
-        within = format_duration(max(1_000, recent[-1].time_ms - recent[0].time_ms))
-        reason = f"{len(recent)} failures within {within}{LAST_FAILURE}{text}"
-        tx.emit(NodeDrainChanged(name, True, CHECKED_BY, reason))
+    recent = recent_strikes(node, settings, tx.now_ms)
+    found = for_everybody(tx.state.config, recent)
+    if enough(found, settings):
+        if _may_close(tx.state, node):
+            tx.emit(NodeDrainChanged(name, True, CHECKED_BY, _reason(found, fault.text)))
+    elif job is not None and not own:
+        _shut(tx, node, job.spec.tenant, [s for s in recent if _is_claim_of(s, job.spec.tenant)], fault.text)
 
 
-def _may_close(tx: Transaction, node: Node) -> bool:
-    pool = [one for one in tx.state.nodes.values() if one.spec.pool == node.spec.pool]
-    closed = sum(one.draining and one.closed_by == CHECKED_BY for one in pool)
+def _is_known(node: Node, fault: Fault, now_ms: int) -> bool:
+    """Return whether this is of an incident that was counted. No claim hides the node's own word."""
+    others = (s for s in reversed(node.strikes) if s.own or not fault.own)
+    last = next(others, None)
+    return last is not None and now_ms - last.time_ms < ONE_INCIDENT_MS
+
+
+def _is_said(node: Node, settings: Settings, now_ms: int, *, own: bool, job: Job | None) -> bool:
+    """Return whether so much of this kind is in the log that more of it would say nothing new."""
+    recent = recent_strikes(node, settings, now_ms)
+    if own or job is None:
+        return sum(s.own for s in recent) >= STRIKES_KEPT
+    jobs = {s.job_id for s in recent if _is_claim_of(s, job.spec.tenant)}
+    count = sum(_is_claim_of(s, job.spec.tenant) for s in recent)
+    return count >= settings.node_strikes_max and (job.id in jobs or len(jobs) >= JOBS_LEAST)
+
+
+def _is_claim_of(one: Strike, tenant: TenantName) -> bool:
+    return not one.own and one.tenant == tenant
+
+
+def recent_strikes(node: Node, settings: Settings, now_ms: int) -> list[Strike]:
+    """Return what speaks against a node by now; older strikes have expired."""
+    return [one for one in node.strikes if now_ms - one.time_ms <= settings.node_strikes_window_ms]
+
+
+def for_everybody(config: ClusterConfig, strikes: Sequence[Strike]) -> list[Strike]:
+    """Return the strikes that may close a node for all: the node's own words, and claims where several agree."""
+    claims = [one for one in strikes if not one.own]
+    if _agree(config, claims) or planted("claims_close_for_all"):
+        return list(strikes)
+    return [one for one in strikes if one.own]
+
+
+def _agree(config: ClusterConfig, claims: Sequence[Strike]) -> bool:
+    """Return whether claims come from so many that nobody closes a node for others by what they print."""
+    tenants, users = {one.tenant for one in claims}, {one.user for one in claims}
+    if TenantName("") in tenants:
+        return False  # of a log that does not say whose they are
+    if len(config.tenants) > 1:
+        return len(tenants) > 1 and len(users) > 1
+    people = {user.name for user in config.users} | users
+    return len(people) == 1 or len(users) > 1
+
+
+def enough(strikes: Sequence[Strike], settings: Settings) -> bool:
+    """Return whether these strikes close a node: so many, and of several jobs or of the node as a whole."""
+    jobs = {one.job_id for one in strikes}
+    return len(strikes) >= settings.node_strikes_max and (None in jobs or len(jobs) >= JOBS_LEAST)
+
+
+def _reason(strikes: Sequence[Strike], text: str) -> str:
+    within = format_duration(max(1_000, strikes[-1].time_ms - strikes[0].time_ms))
+    return f"{len(strikes)} failures within {within}{LAST_FAILURE}{text[:STRIKE_MAX_CHARS]}"
+
+
+def _may_close(state: State, node: Node, tenant: TenantName | None = None) -> bool:
+    """Return whether so many nodes of the pool stay open; with `tenant`, to its work."""
+    pool = [one for one in state.nodes.values() if one.spec.pool == node.spec.pool]
+    closed = sum((one.draining and one.closed_by == CHECKED_BY) or tenant in one.shut_to for one in pool)
     return closed + 1 <= max(1, len(pool) // CLOSED_SHARE)
+
+
+def _shut(tx: Transaction, node: Node, tenant: TenantName, claims: Sequence[Strike], text: str) -> None:
+    """Shut a node to the one tenant whose claims are many enough, where there are others."""
+    if len(tx.state.config.tenants) < 2 or tenant in node.shut_to or len(node.shut_to) >= SHUT_TO_MAX:
+        return
+    if enough(claims, tx.state.config.settings) and _may_close(tx.state, node, tenant):
+        tx.emit(NodeShut(node.spec.name, tenant, _reason(claims, text)))
+
+
+# Checks.
 
 
 def check_due_ms(node: Node) -> int | None:
@@ -77,12 +184,57 @@ def check_due_ms(node: Node) -> int | None:
     return node.closed_ms + wait_ms
 
 
-def checked(tx: Transaction, name: NodeName, text: str, *, passed: bool) -> None:
-    """Open a node again that passed its check; a failed one is noted, and it stays closed."""
+def claim_check_due_ms(node: Node) -> int | None:
+    """Return when an open node may be checked for what is claimed of it (unix ms); None where nothing is."""
+    if node.draining or node.state != "ready":
+        return None
+    first_ms = next((one.time_ms for one in node.strikes if not one.own), None)
+    if first_ms is None:
+        return None
+    return max(first_ms, node.checked_ms + CLAIM_CHECK_EVERY_MS) if node.checked_ms else first_ms
+
+
+def nodes_to_check(state: State, now_ms: int) -> list[NodeName]:
+    """Return the nodes that are to be checked now; of open ones at most one for the claims of each tenant."""
+    found, claimed = [], []
+    last_ms: dict[TenantName, int] = {}
+    for name, node in state.nodes.items():
+        for tenant in node.checked_for:
+            last_ms[tenant] = max(last_ms.get(tenant, 0), node.checked_ms)
+        closed_due_ms = check_due_ms(node) if node.draining else None
+        if closed_due_ms is not None and closed_due_ms <= now_ms:
+            found.append(name)
+        due_ms = claim_check_due_ms(node) if node.strikes else None
+        if due_ms is not None and due_ms <= now_ms:
+            claimed += [(one.time_ms, name, one.tenant) for one in node.strikes if not one.own]
+    chosen: dict[TenantName, NodeName] = {}
+    for _, name, tenant in sorted(claimed):
+        if tenant not in last_ms or now_ms - last_ms[tenant] >= TENANT_CHECK_EVERY_MS:
+            chosen.setdefault(tenant, name)
+    return [*found, *sorted(set(chosen.values()))]
+
+
+def checked(tx: Transaction, name: NodeName, text: str, *, passed: bool, ended: bool = True) -> None:
+    """Take over what a check of a node came to: it opens, or is cleared of claims; or it is closed, or stays so.
+
+    Args:
+        ended: whether the check came to an end: one that did not says little of a node that is open.
+    """
     node = tx.state.nodes.get(name)
-    if node is None or check_due_ms(node) is None:
+    if node is None:
         return
+    if check_due_ms(node) is not None:
+        why = "it passed its check" if passed else FAILED_CHECK + text
+        tx.emit(NodeDrainChanged(name, not passed, CHECKED_BY, why))
+        return
+    due_ms = claim_check_due_ms(node)
+    if due_ms is None or tx.now_ms < due_ms:
+        return  # nobody asked
+    tx.emit(NodeChecked(name, passed, "" if passed else text))
     if passed:
-        tx.emit(NodeDrainChanged(name, False, CHECKED_BY, "it passed its check"))
-    else:
-        tx.emit(NodeDrainChanged(name, True, CHECKED_BY, f"it failed its check: {text}"))
+        return
+    why = FAILED_CHECK + text
+    strike(tx, name, Fault(why))
+    node = tx.state.nodes[name]
+    if ended and not node.draining and _may_close(tx.state, node):
+        tx.emit(NodeDrainChanged(name, True, CHECKED_BY, why))

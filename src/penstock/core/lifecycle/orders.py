@@ -4,7 +4,7 @@ import msgspec
 
 from penstock.core.faults import planted
 from penstock.core.lifecycle.ending import after_replica_gone
-from penstock.core.lifecycle.health import check_due_ms
+from penstock.core.lifecycle.health import nodes_to_check
 from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen, current, foreign
 from penstock.core.lifecycle.suspending import on_frozen
 from penstock.core.lifecycle.transaction import Transaction
@@ -152,13 +152,8 @@ def _change_order(job: Job, key: ReplicaKey) -> Order:
 
 
 def check_orders(state: State, now_ms: int) -> list[Addressed]:
-    """Return the orders to check nodes that were closed for their failures."""
-    found: list[Addressed] = []
-    for name, node in state.nodes.items():
-        due_ms = check_due_ms(node) if node.draining else None
-        if due_ms is not None and due_ms <= now_ms:
-            found.append((name, CheckNode(state.config.settings.node_check)))
-    return found
+    """Return the orders to check nodes that were closed for their failures, or that programs claim to fail."""
+    return [(name, CheckNode(state.config.settings.node_check)) for name in nodes_to_check(state, now_ms)]
 
 
 def _grace(job: Job, rank: Rank) -> int:

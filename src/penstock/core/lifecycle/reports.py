@@ -12,7 +12,7 @@ from penstock.core.faults import planted
 from penstock.core.hang.types import Sight
 from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
-from penstock.core.lifecycle.health import checked, fault_of, strike
+from penstock.core.lifecycle.health import Fault, checked, fault_of, strike
 from penstock.core.lifecycle.idling import note_idle
 from penstock.core.lifecycle.suspending import end_long_suspensions, on_frozen, stop_instead
 from penstock.core.lifecycle.transaction import Transaction
@@ -40,6 +40,8 @@ class NodeCheck(msgspec.Struct, frozen=True):
 
     passed: bool
     text: str = ""
+    ended: bool = True
+    """Whether it came to an end by itself in time."""
 
 
 class ReplicaKey(msgspec.Struct, frozen=True, order=True):
@@ -125,7 +127,7 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
     if node is None or node.incarnation != report.incarnation or node.state == "lost":
         return
     if report.check is not None:
-        checked(tx, report.node, report.check.text, passed=report.check.passed)
+        checked(tx, report.node, report.check.text, passed=report.check.passed, ended=report.check.ended)
     for progress in report.progress:
         _on_progress(tx, progress)
     for seen in report.replicas:
@@ -183,8 +185,8 @@ def _on_seen(tx: Transaction, node: NodeName, seen: ReplicaSeen) -> None:
             tx.emit(ReplicaStarted(job.id, number, seen.key.rank, seen.pid))
         tx.emit(ReplicaExited(job.id, number, seen.key.rank, info))
         fault = fault_of(info)
-        if fault:
-            strike(tx, node, fault, job.id)
+        if fault is not None:
+            strike(tx, node, fault, job)
         after_replica_gone(tx, job.id)
 
 
@@ -219,7 +221,7 @@ def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
     affected = sorted({job_id for job_id, _ in tx.state.derived.load(node).replicas})
     tx.emit(NodeLost(node, reason))
     if reason != STOPPED_IN_ORDER:
-        strike(tx, node, reason)
+        strike(tx, node, Fault(reason))
     for job_id in affected:
         after_replica_gone(tx, job_id)
 

@@ -38,6 +38,9 @@ DEFAULT_TENANT = TenantName("default")
 CHECKED_BY = UserName("penstock")
 """Closes nodes for their failures, and opens them again."""
 STRIKES_KEPT = 32
+"""Of one node: claims of programs make way for the node's own words."""
+SHUT_TO_MAX = 32
+"""Tenants to which one node is shut at once."""
 
 
 def split_resource(name: str) -> tuple[PoolName, str]:
@@ -70,6 +73,11 @@ class Strike(msgspec.Struct, frozen=True):
 
     time_ms: int
     job_id: JobId | None
+    own: bool = False
+    """The node's own word; else a claim: what a program printed, which proves nothing."""
+    tenant: TenantName = TenantName("")
+    """Whose job it was, and of which user; empty where the log does not say so."""
+    user: UserName = UserName("")
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,6 +101,12 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since it was closed."""
     evict_at_ms: int = 0
     """While it is closed: work that still runs there then is asked to move; 0: never."""
+    shut_to: tuple[TenantName, ...] = ()
+    """Tenants that get no new work here, for what their own jobs claimed of it; ascending."""
+    checked_ms: int = 0
+    """When it was checked last while it was open, because of claims."""
+    checked_for: tuple[TenantName, ...] = ()
+    """Whose claims led to that check."""
 
 
 class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -202,10 +216,12 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Sets of victims tried in order of cost before the search falls back to greedy."""
     infrastructure_retries_max: int = 50
     node_strikes_max: int = 3
-    """A node that fails this often within `node_strikes_window` gets no new work until it passes a check; 0: never."""
+    """A node that fails this often within `node_strikes_window` gets no new work until it passes a check; 0: never.
+    What programs of one tenant alone say of it keeps only that tenant's work away."""
     node_strikes_window_ms: int = 3_600_000
     node_check: str = ""
-    """A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices."""
+    """A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices.
+    It runs beside jobs: what a program claims of an open node leads to a check, too."""
     scale_command: str = ""
     """A command for /bin/sh that gets nodes: what is missing comes as JSON on its standard input."""
     scale_url: str = ""

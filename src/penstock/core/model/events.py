@@ -14,7 +14,7 @@ from penstock.core.model.accessevents import TokenRevoked as TokenRevoked
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.event import Event as Event
-from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, UserName
+from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, TenantName, UserName
 from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
 from penstock.core.model.moneyevents import CreditAdded as CreditAdded
 from penstock.core.model.moneyevents import CreditExpired as CreditExpired
@@ -77,6 +77,28 @@ class NodeStruck(Event, tag=True, frozen=True, omit_defaults=True):
     node: NodeName
     text: str
     job_id: JobId | None = None
+    own: bool = False
+    """The node's own word; else a claim: what a program printed. Without a job it is always the node's."""
+    tenant: TenantName = TenantName("")
+    """Whose job it was, and of which user."""
+    user: UserName = UserName("")
+
+
+class NodeShut(Event, tag=True, frozen=True, omit_defaults=True):
+    """A node takes no new work of a tenant, whose jobs claimed too often that it fails."""
+
+    node: NodeName
+    tenant: TenantName
+    reason: str
+
+
+class NodeChecked(Event, tag=True, frozen=True, omit_defaults=True):
+    """An open node was checked because of claims; one that passes is cleared of them, and shut to nobody."""
+
+    node: NodeName
+    passed: bool
+    text: str = ""
+    """What is wrong with it."""
 
 
 class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -295,6 +317,8 @@ AnyEvent = (
     | NodeLost
     | NodeDrainChanged
     | NodeStruck
+    | NodeShut
+    | NodeChecked
     | JobSubmitted
     | RunTimesPredicted
     | StartsEstimated

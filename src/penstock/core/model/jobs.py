@@ -218,7 +218,9 @@ class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The program declared its work complete."""
     problem: str = ""
     note: str = ""
-    """What else the node saw, such as a host memory limit that was hit."""
+    """What else is known, such as a host memory limit that was hit, or the program's last error."""
+    observed: bool = False
+    """The node itself saw what `note` says; else these are words of the program, which may say anything."""
 
     @property
     def ok(self) -> bool:

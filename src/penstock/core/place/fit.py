@@ -26,6 +26,7 @@ REASON_TEXT: dict[str, str] = {
     "node_joining": "are joining",
     "node_draining": "are being drained",
     "reserved": "are reserved for another tenant",
+    "node_shut_to_tenant": "take no work of this tenant, whose jobs claimed that they fail, until they pass a check",
     "label": "do not have the labels wanted",
     "virtualization": "do not give out such parts of their devices",
     "vendor": "have devices of another vendor",
@@ -61,7 +62,7 @@ class Need(msgspec.Struct, frozen=True):
     labels_wanted: tuple[tuple[str, str], ...] = ()
     labels_shunned: tuple[tuple[str, str], ...] = ()
     tenant: TenantName = TenantName("")
-    """Whose job it is; matters on nodes that are reserved."""
+    """Whose job it is; matters on nodes that are reserved, or shut to some tenants."""
 
 
 def needs_of(gang: GangAsk, tenant: TenantName = NOBODY) -> tuple[tuple[Need, int], ...]:
@@ -92,9 +93,11 @@ def shape_refusal(need: Need, shape: NodeShape) -> str:
 def closed_refusal(need: Need, free: NodeFree) -> str:
     """Return why the node is out of the question whatever is free on it, or ''."""
     found = shape_refusal(need, free.shape) or free.closed
-    if not found and free.kept_for and free.kept_for != need.tenant:
+    if found:
+        return found
+    if free.kept_for and free.kept_for != need.tenant:
         return "reserved"
-    return found
+    return "node_shut_to_tenant" if free.shut_to and need.tenant in free.shut_to else ""
 
 
 def capacity(need: Need, free: NodeFree, most: int) -> int:

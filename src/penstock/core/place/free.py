@@ -109,6 +109,8 @@ class NodeFree(NamedTuple):
     devices: tuple[int, ...]
     shared: tuple[tuple[int, int], ...] = ()
     mig: tuple[tuple[int, Instances], ...] = ()
+    shut_to: tuple[TenantName, ...] = ()
+    """Tenants whose work it does not take, ascending."""
 
     @property
     def host(self) -> Resources:
@@ -163,6 +165,7 @@ class NodeFree(NamedTuple):
             milli,
             shared,
             mig,
+            self.shut_to,
         )
 
     def _fraction(
@@ -202,12 +205,12 @@ def shape_of(node: Node, pools: Mapping[PoolName, Virtualization] = MappingProxy
     return NodeShape(spec.pool, spec.labels, spec.capacity, spec.devices, pools.get(spec.pool, "any"))
 
 
-def empty(shape: NodeShape, closed: str = "") -> NodeFree:
+def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = ()) -> NodeFree:
     """Return a node of this shape that holds nothing."""
     has = shape.capacity
     devices = tuple(WHOLE_DEVICE_MILLI if d.healthy else 0 for d in shape.devices)
     host = (has.cpu_milli, has.memory_bytes, has.storage_bytes, has.bandwidth_bps)
-    return NodeFree(shape, closed, TenantName(""), *host, devices)
+    return NodeFree(shape, closed, TenantName(""), *host, devices, shut_to=shut_to)
 
 
 def closed_reason(node: Node) -> str:

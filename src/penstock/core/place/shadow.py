@@ -155,6 +155,7 @@ def lesser(a: NodeFree, b: NodeFree) -> NodeFree:
     return a._replace(
         closed=a.closed or b.closed or apart,
         kept_for=a.kept_for or b.kept_for,
+        shut_to=a.shut_to if a.shut_to == b.shut_to else tuple(sorted({*a.shut_to, *b.shut_to})),
         cpu_milli=min(a.cpu_milli, b.cpu_milli),
         memory_bytes=min(a.memory_bytes, b.memory_bytes),
         storage_bytes=min(a.storage_bytes, b.storage_bytes),

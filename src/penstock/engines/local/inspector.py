@@ -85,7 +85,7 @@ class Inspector:
                 cwd=starts.HOME,
             )
         except OSError as error:
-            self._seen.put(NodeCheck(False, str(error)))
+            self._seen.put(NodeCheck(False, str(error), ended=False))
             return
         try:
             told, _ = process.communicate(timeout=CHECK_WAIT_S)
@@ -93,7 +93,7 @@ class Inspector:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            self._seen.put(NodeCheck(False, f"it did not end within {CHECK_WAIT_S:.0f} s"))
+            self._seen.put(NodeCheck(False, f"it did not end within {CHECK_WAIT_S:.0f} s", ended=False))
             return
         lines = told.strip().splitlines()
         self._seen.put(NodeCheck(process.returncode == 0, lines[-1][:500] if lines else f"exit {process.returncode}"))

@@ -258,7 +258,7 @@ class Replicas:
         elif number == signal.SIGKILL and self._ended_by_lease(running):
             info = ExitInfo(signal=number, problem=LEASE_OVER)
         elif number == signal.SIGKILL and (note := running.box.note()):
-            info = ExitInfo(signal=number, note=note)
+            info = ExitInfo(signal=number, note=note, observed=True)
         running.exit = info
         if running.stopping and number == signal.Signals[running.checkpoint.stop_signal] and running.box.pids():
             # A shell around the program: it does not catch the signal, the program does, and is saving now.

@@ -301,8 +301,8 @@ class Worker:
                 self._brain.on_progress(seen)
             if report.done:
                 info = msgspec.structs.replace(info, done=True)
-        if info.code and not info.note:
-            info = msgspec.structs.replace(info, note=last_error(self._data.output(key)))
+        if info.code and not info.note:  # the program's own words: a claim, not what the node saw
+            info = msgspec.structs.replace(info, note=last_error(self._data.output(key)), observed=False)
         self._brain.on_gone(key, info)
 
     def _read_progress(self, key: ReplicaKey) -> None:

@@ -40,7 +40,7 @@ class Clients:
             parsed, problems = parse_request(raw)
             assert not problems, problems
             self.asked[key] = parsed
-            self._world.agenda.after(self._rng.randint(0, over_ms), lambda k=key: self._submit(k))  # type: ignore[misc]
+            self._world.agenda.after(self._rng.randint(0, over_ms), lambda k=key: self.submit(k))  # type: ignore[misc]
         for _ in range(self._rng.randint(0, 4)):
             self._world.agenda.after(self._rng.randint(1, over_ms), self._cancel_one)
         for _ in range(self._rng.randint(0, 1)):
@@ -104,7 +104,8 @@ class Clients:
         )
         return rng.choice(shapes)
 
-    def _submit(self, key: str) -> None:
+    def submit(self, key: str) -> None:
+        """Ask for what `asked` has under the key, again and again until it is answered."""
         if key in self.accepted or key in self.refused:
             return
 
@@ -119,7 +120,7 @@ class Clients:
         server = self._world.server
         if server is not None:
             server.ask(Submit(self.asked[key], UserName("u"), key, key), on_reply)
-        self._world.agenda.after(self._rng.randint(500, RETRY_MS), lambda: self._submit(key))
+        self._world.agenda.after(self._rng.randint(500, RETRY_MS), lambda: self.submit(key))
 
     def _take(self, key: str, job_ids: tuple[JobId, ...]) -> None:
         known = self.accepted.get(key)

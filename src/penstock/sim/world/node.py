@@ -248,7 +248,7 @@ class SimNode:
                     elif action.key in brain.entries:
                         brain.on_gone(action.key, ExitInfo(problem="it was never there"))
                 case br.CheckSelf():
-                    brain.on_checked(NodeCheck(True))
+                    brain.on_checked(NodeCheck(True) if self._world.claims is None else self._world.claims.check())
                 case br.Forget() | br.AskToSave() | br.Inspect():
                     pass
         self._journal()
@@ -295,7 +295,9 @@ class SimNode:
             return
         done = steps_done(process, self.agenda)
         if done >= process.behaviour.steps:
-            self._end(process.key, ExitInfo(code=process.behaviour.exit_code, done=process.behaviour.exit_code == 0))
+            code = process.behaviour.exit_code
+            note = self._world.claims.note(process.key.job_id) if code and self._world.claims is not None else ""
+            self._end(process.key, ExitInfo(code=code, done=code == 0, note=note))
             return
         if process.behaviour.saves_every and done % process.behaviour.saves_every == 0:
             self._save(process, "interval")

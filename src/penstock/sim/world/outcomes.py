@@ -45,6 +45,8 @@ def final_violations(world: "World") -> Iterator[str]:
     yield from _jobs(world)
     if world.money is not None:
         yield from money_violations(world, world.money)
+    if world.claims is not None:
+        yield from world.claims.violations(world.disk.records)
     _count(world)
 
 

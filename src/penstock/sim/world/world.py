@@ -18,6 +18,7 @@ from penstock.core.model.resources import Resources
 from penstock.core.state import State, fold
 from penstock.devices.discovery import simulated
 from penstock.engines.local import protocol
+from penstock.sim.world.claims import Claims, has_claims
 from penstock.sim.world.clients import Clients
 from penstock.sim.world.clockwork import Agenda
 from penstock.sim.world.disk import PowerCut, SimDisk
@@ -72,6 +73,10 @@ class World:
         self.money = Money(self, random.Random(f"{seed} money")) if has_money(seed) else None
         if self.money is not None:
             self.config = self.money.declare(self.config)
+        self.faults_until_ms = SAFETY_MS
+        self.claims = Claims(self, random.Random(f"{seed} who claims")) if has_claims(seed) else None
+        if self.claims is not None:
+            self.config = self.claims.declare(self.config)
         self.telling = telling(seed)
         if self.telling is not None:
             self.config = self.telling.declare(self.config)
@@ -92,6 +97,8 @@ class World:
         self.clients = Clients(self, random.Random(rng.random()), random.Random(f"{seed} clients"))
         jobs = rng.randint(10, 25) if rng.random() < 0.8 else rng.randint(25, 60)
         self.agenda.after(3_000, lambda: self.clients.plan_requests(jobs, SAFETY_MS - 5_000))
+        if self.claims is not None:
+            self.claims.plan_requests(SAFETY_MS - 5_000)
         plan_faults(self, random.Random(rng.random()), SAFETY_MS)
         if self.money is not None:
             self.money.plan_requests(SAFETY_MS - 5_000)

@@ -114,6 +114,8 @@ def gather(records: Iterable[ev.Record]) -> Facts:
                 | ev.RunTimesPredicted()
                 | ev.StartsEstimated()
                 | ev.NodeStruck()
+                | ev.NodeShut()
+                | ev.NodeChecked()
                 | ev.CapacityRequested()
                 | ev.QuotaNoted()
                 | ev.ProgressNoted()
