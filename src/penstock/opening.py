@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,12 @@ def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]
         for n in nodes
     ]
     return specs(nodes, discovery.host_resources(data.root), found.devices, fake)
+
+
+def measured(declared: ClusterFile | None, nodes: Sequence[NodeSpec]) -> list[str]:
+    """Return the names of the nodes whose storage is not declared, but what is free on the disk."""
+    fixed = {node.name for node in declared.nodes if node.storage_bytes} if declared else set()
+    return [spec.name for spec in nodes if spec.name not in fixed]
 
 
 def read_once(path: Path | None) -> str:

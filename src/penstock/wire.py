@@ -33,6 +33,7 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.engines.local import tls
+from penstock.engines.local.admission import Admission
 from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
 from penstock.engines.local.link import LocalEngine, Session
 from penstock.engines.local.outputs import LocalOutputs, bound_output
@@ -41,7 +42,7 @@ from penstock.engines.local.presence import alone, hold_server_lock, waiting
 from penstock.engines.local.trust import check_data, close_secrets
 from penstock.extensions import installed_policies
 from penstock.loopthread import LoopThread
-from penstock.opening import RealClock, ServeOptions, node_specs, opened_store, options_of, read_once
+from penstock.opening import RealClock, ServeOptions, measured, node_specs, opened_store, options_of, read_once
 from penstock.privatefiles import make_folder, passed_by_accounts, write_whole
 from penstock.server.app import create_app
 from penstock.server.auth import LocalTokens
@@ -119,6 +120,7 @@ class _Running:
         self._unix = listen_in(data.root)
         self._store = opened_store(address, data, options.store_wait_s)
         self._nodes = node_specs(declared, data)
+        self._admission = Admission(data, self._nodes, measured(declared, self._nodes))
         name = f"{socket.gethostname()}:{os.getpid()}"
         self._seat = open_seat(address, name=name, at=advertised(options.transport, self._port))
         self._controller = Controller(self._store, self._clock, name=name, check_invariants=options.check_invariants)
@@ -328,14 +330,18 @@ class _Running:
     def _publish(self, records: tuple[Record, ...]) -> None:
         self._loop.call_soon_threadsafe(self._backend.committed, records)
 
-    def _on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: Session) -> None:
+    def _on_hello(self, said: NodeSpec, incarnation: Incarnation, session: Session) -> None:
+        if refusal := self._admission.refusal(said, incarnation):
+            session.refuse(refusal)
+            return
+
         def welcome(reply: msg.Reply) -> None:
             if isinstance(reply, msg.Welcome):
                 session.welcome(reply.epoch, reply.lease_ms, reply.heartbeat_ms)
             else:
                 session.close()
 
-        self._ask(msg.Hello(spec, incarnation), welcome, session)
+        self._ask(msg.Hello(self._admission.registered(said), incarnation), welcome, session)
 
     def _on_report(self, report: NodeReport, session: Session) -> None:
         def taken(reply: msg.Reply) -> None:

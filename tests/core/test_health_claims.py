@@ -272,7 +272,10 @@ def test_a_check_that_nobody_asked_for_is_not_noted():
     checked(w)
     after = len(w.records)
     checked(w, passed=False, text="once more")
-    assert (len(w.records), [type(r.event) for r in w.records[before:]].count(ev.NodeChecked)) == (after, 1)
+    assert len(w.records) == after
+    claims(w, 1)
+    checked(w, passed=False, text="and once more")
+    assert [type(r.event) for r in w.records[before:]].count(ev.NodeChecked) == 1
 
 
 def test_a_person_opens_a_node_to_the_tenant_again():
@@ -295,6 +298,13 @@ def test_what_one_tenant_claims_of_a_node_is_noted_only_so_often():
     assert len(struck(w)) == 4
     claims(w, 1, tenant="b", user="ann")
     assert len(struck(w)) == 5
+
+
+def test_what_the_node_says_is_noted_only_so_often():
+    w = shared(node_strikes_max=100)
+    for _ in range(STRIKES_KEPT + 8):
+        claims(w, 1, observed=True)
+    assert len(struck(w)) == STRIKES_KEPT
 
 
 def test_long_words_are_cut():
@@ -338,8 +348,9 @@ def test_a_strike_of_a_former_log_is_read_and_closes_nothing():
     w = shared(node_strikes_max=1)
     w.emit(former)
     assert [(strike.own, strike.tenant) for strike in node(w).strikes] == [(False, "")]
+    w.now += 11_000
     claims(w, 1)
-    assert not node(w).draining
+    assert (len(node(w).strikes), node(w).draining) == (2, False)
     assert msgspec.msgpack.encode(fold(w.records).image()) == msgspec.msgpack.encode(w.state.image())
 
 

@@ -1,0 +1,89 @@
+"""What of a node's own description is believed: no more than is known of it from elsewhere, and nothing absurd.
+
+An agent says what its node has, and a stolen key of a node can say anything. What was declared, or was found when the
+agent was started, is the most that is registered; a node may have less, for it knows best what has failed.
+"""
+
+from msgspec.structs import replace
+
+from penstock.core.clusterfile import DEVICES_PER_NODE_MAX
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.ids import Incarnation
+from penstock.core.model.resources import RESOURCE_FIELDS, Device, Resources
+
+AMOUNT_MAX = 2**60
+"""Of any one resource: an exbibyte, or a million times a million cores in thousandths."""
+NUMBER_MAX = 2**16
+"""Of versions, NUMA nodes and ports."""
+TEXT_MAX_CHARS = 253
+LABELS_MAX = 256
+_PLACED = ("pool", "labels", "zone", "rack", "switch", "address", "port_first", "port_count", "virtual")
+"""Where a node belongs and how it is reached: not for the node to say where it is known."""
+
+
+def absurd(said: NodeSpec, incarnation: Incarnation) -> str:
+    """Return what in the description is beyond any bound, or ''."""
+    texts = [said.name, said.pool, said.zone, said.rack, said.switch, said.address, incarnation]
+    texts += [text for label in said.labels for text in label]
+    texts += [text for device in said.devices for text in (device.vendor, device.model, device.uuid)]
+    if max(map(len, texts)) > TEXT_MAX_CHARS:
+        return f"a text has more than {TEXT_MAX_CHARS} characters"
+    if len(said.labels) > LABELS_MAX:
+        return f"it has {len(said.labels)} labels, {LABELS_MAX} are allowed"
+    if len(said.devices) > DEVICES_PER_NODE_MAX:
+        return f"it has {len(said.devices)} devices, {DEVICES_PER_NODE_MAX} are allowed"
+    if [device.index for device in said.devices] != list(range(len(said.devices))):
+        return "its devices are not numbered from 0"
+    amounts = [getattr(said.capacity, field) for field in RESOURCE_FIELDS]
+    amounts += [device.memory_bytes for device in said.devices]
+    if not all(0 <= amount <= AMOUNT_MAX for amount in amounts):
+        return f"an amount is not between 0 and {AMOUNT_MAX}"
+    return _absurd_number(said)
+
+
+def _absurd_number(said: NodeSpec) -> str:
+    numbers = [said.port_first, said.port_count, said.port_first + said.port_count - 1]
+    for device in said.devices:
+        numbers += [*device.capability, device.numa_node]
+        if len(device.links) > len(said.devices):
+            return f"device {device.index} has more links than there are devices"
+        if not all(0 <= link.peer < len(said.devices) for link in device.links):
+            return f"a link of device {device.index} leads nowhere"
+    return "" if all(0 <= number < NUMBER_MAX for number in numbers) else f"a number is not between 0 and {NUMBER_MAX}"
+
+
+def believed(said: NodeSpec, known: NodeSpec) -> tuple[NodeSpec, tuple[str, ...]]:
+    """Return what is registered of a node that is known, and the fields in which it said more or something else.
+
+    Args:
+        said: what `absurd` has nothing against.
+        known: of the same node, as declared or as its agent was started.
+    """
+    more = [field for field in _PLACED if getattr(said, field) != getattr(known, field)]
+    amounts: dict[str, int] = {}
+    for field in RESOURCE_FIELDS:
+        has, most = getattr(said.capacity, field), getattr(known.capacity, field)
+        amounts[field] = min(has, most)
+        if has > most:
+            more.append(field)
+    devices = tuple(map(_device, said.devices, known.devices))
+    if len(said.devices) > len(known.devices) or any(
+        _beyond(*two) for two in zip(said.devices, known.devices, strict=False)
+    ):
+        more.append("devices")
+    return replace(known, capacity=Resources(**amounts), devices=devices), tuple(more)
+
+
+def _device(said: Device, known: Device) -> Device:
+    """Return the device as it is known; another one in its place, or one that has failed, is given to nobody."""
+    memory_bytes = min(said.memory_bytes, known.memory_bytes)
+    healthy = known.healthy and said.healthy and not _is_another(said, known)
+    return replace(known, memory_bytes=memory_bytes, healthy=healthy, mig=known.mig and said.mig)
+
+
+def _is_another(said: Device, known: Device) -> bool:
+    return (said.vendor, said.model, said.uuid) != (known.vendor, known.model, known.uuid)
+
+
+def _beyond(said: Device, known: Device) -> bool:
+    return _is_another(said, known) or said.memory_bytes > known.memory_bytes or (said.mig and not known.mig)

@@ -1,0 +1,51 @@
+"""Who speaks for a node with its key gets no more for it than was declared."""
+
+import json
+import socket
+import ssl
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.core.model import events as ev
+from penstock.core.model.identities import SERVER_IDENTITY
+from penstock.core.model.resources import Resources
+from penstock.engines.local import protocol as p
+from penstock.engines.local.launch import node_config
+from tests.server.harness import Server, cluster_file
+
+
+@pytest.fixture
+def server(tmp_path):
+    with Server(tmp_path / "data", cluster_file(1, 2)) as running:
+        yield running
+
+
+def said(server, spec):
+    """Return what the server answers to an agent of the node n1 that describes it so."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(server.data.trusted)
+    context.load_cert_chain(server.data.node_certificate("n1"))
+    port = json.loads(server.data.server_info.read_bytes())["agent_port"]
+    plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+    with context.wrap_socket(plain, server_hostname=SERVER_IDENTITY) as link:
+        link.sendall(p.frame(p.AgentHello(p.PROTOCOL_VERSION, spec, "liar")))
+        return [p.decode_to_agent(body) for body in p.Deframer().feed(link.recv(1 << 16))]
+
+
+def test_a_node_that_says_more_is_registered_as_it_was_declared(server):
+    own = node_config(server.data.node("n1") / "agent.json").spec
+    more = replace(
+        own, capacity=Resources(10**9, 2**50, 2**50), pool="gold", devices=(replace(own.devices[0], links=()),)
+    )
+    assert isinstance(said(server, more)[0], p.ServerWelcome)
+    found = [r.event for r in server.client.all_events() if isinstance(r.event, ev.NodeRegistered)]
+    (lied,) = [event.spec for event in found if event.incarnation == "liar"]
+    assert (lied.capacity.cpu_milli, lied.capacity.memory_bytes, lied.pool) == (32_000, 8 * 2**30, "default")
+    assert lied.devices == own.devices[:1]
+
+
+def test_a_node_that_cannot_be_is_refused(server):
+    own = node_config(server.data.node("n1") / "agent.json").spec
+    (answer,) = said(server, replace(own, capacity=Resources(-1)))
+    assert answer.reason.startswith("what the agent says of its node cannot be: an amount is not between 0 and")
