@@ -1,6 +1,6 @@
 """The small protocols between the core's drivers and the outside world, shaped by their callers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -79,8 +79,8 @@ class EventStore(Protocol):
         """Keep a snapshot; losing it costs time at the next start, nothing else."""
         ...
 
-    def outcome(self, job_id: JobId) -> JobState | None:
-        """Return how a finished job ended, or None when no such job has finished."""
+    def outcomes(self, job_ids: Sequence[JobId]) -> Mapping[JobId, JobState]:
+        """Return how those of the jobs ended that have finished."""
         ...
 
     def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]:
@@ -98,6 +98,8 @@ class EventReader(Protocol):
     def records_of_job(self, job_id: JobId) -> list[Record]: ...
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None: ...
+
+    def outcomes(self, job_ids: Sequence[JobId]) -> Mapping[JobId, JobState]: ...
 
     def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]: ...
 

@@ -66,10 +66,10 @@ class Flaky(SimDisk):
             raise StoreError("the log is away")
         return super().tail(after)
 
-    def outcome(self, job_id: Any) -> Any:
+    def outcomes(self, job_ids: Any) -> Any:
         if self.away:
             raise StoreError("the log is away")
-        return super().outcome(job_id)
+        return super().outcomes(job_ids)
 
 
 @pytest.fixture

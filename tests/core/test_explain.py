@@ -13,7 +13,7 @@ from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import ConfigChanged, RunTimesPredicted
 from penstock.core.model.jobs import Dependency, GroupAsk
 from penstock.core.place.fit import REASON_TEXT
-from tests.core.builders import GIB, World, ask, cluster, config, device, linked, node
+from tests.core.builders import GIB, World, ask, cluster, config, device, job_spec, linked, node
 from tests.core.histories import operations, play, small_world
 from tests.core.worlds import crowded
 
@@ -812,3 +812,27 @@ def test_a_planner_is_made_anew_after_many_explanations():
 def test_every_rule_of_a_stop_and_every_code_has_a_line_in_the_documents():
     said = table()
     assert [code for code in (*CONSTRAINTS, *STOP_RULES, *REASON_TEXT) if f"| `{code}` |" not in said] == []
+
+
+def test_an_array_that_a_job_waits_for_is_counted_and_its_first_jobs_are_named():
+    w = cluster(1, 0, cpus=4)
+    w.request(job_spec(0, time_limit_ms=60_000), array=12)
+    w.run(*range(1, 5))
+    w.exit_replica(2)
+    job = w.submit(0, after=(Dependency(1, "after_ok", 12), Dependency(3, "after_any", 2), Dependency(9, "after_ok")))
+    found = why(w, job)
+    assert found.constraints[0].distance == 11
+    assert found.constraints[0].text == (
+        "waits for 11 job(s) to end first: 1 (after_ok, running), 3 (after_ok, running), 4 (after_ok, running), "
+        "5 (after_ok, waiting), 6 (after_ok, waiting), 7 (after_ok, waiting), 8 (after_ok, waiting), "
+        "9 (after_ok, waiting) and 3 more"
+    )
+    assert found.start_note == "cannot be told: nobody knows when job 5 ends, which it depends on"
+
+
+def test_when_all_jobs_of_an_array_are_expected_to_end_is_when_the_next_may_start():
+    w = cluster(1, 0, cpus=8)
+    w.request(job_spec(0, time_limit_ms=60_000), array=3)
+    w.run(1, 2, 3)
+    job = w.submit(0, after=(Dependency(1, "after_ok", 3),))
+    assert why(w, job).start_by_ms == w.now + 60_000

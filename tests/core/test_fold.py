@@ -34,7 +34,11 @@ def facts(state):
             if x.replicas or x.devices
         },
         "free": list(derived.free.items()),
-        "dependants": {i: sorted(found) for i, found in derived.dependants.items() if found},
+        "dependants": (
+            derived.dependants.each(state.jobs),
+            derived.dependants.runs,
+            {r: x.left for r, x in derived.dependants.awaited.items()},
+        ),
         "stopping": derived.stopping,
         "waiting": {q: n for q, n in derived.waiting_by_queue.items() if n},
         "sets": (derived.ports, derived.wait_limited, derived.time_limited, derived.beneficiaries),

@@ -269,7 +269,7 @@ def test_others_are_planned_for_as_if_the_jobs_of_a_held_tenant_were_not_there(s
     assert not {key.tenant for _, key, _ in snapshot.classes} & {"other"}
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(operations)
 def test_nothing_starts_while_everybody_is_held_whatever_happens(done):
     w = cluster(2, 3, cpus=6, queues=queues("a", "b"), starvation_after_ms=20_000)

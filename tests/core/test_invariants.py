@@ -106,7 +106,7 @@ CORRUPTIONS = [
     ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending.clear()),
     ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(w.job(4))),
     ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(w.job(3))),
-    ("dependencies_are_alive", lambda w: w.state.derived.dependants.clear()),
+    ("dependencies_are_alive", lambda w: w.state.derived.dependants.awaited.clear()),
     ("dependencies_are_alive", lambda w: put(w, 4, unmet=(99,))),
     ("dependencies_are_alive", lambda w: put(w, 4, unmet=(4,))),
     ("attempts_fit_states", lambda w: put(w, 3, state="running")),
@@ -150,7 +150,7 @@ def test_exactly_the_broken_promise_is_named():
     exact = {
         "no_host_beyond_capacity": shrink,
         "waiting_jobs_are_indexed": lambda w: w.state.derived.pending.clear(),
-        "dependencies_are_alive": lambda w: w.state.derived.dependants.clear(),
+        "dependencies_are_alive": lambda w: w.state.derived.dependants.awaited.clear(),
         "holders_live_on_their_node": lambda w: put_place(w, 1, incarnation="i0"),
         "ports_are_unique": lambda w: w.state.derived.ports.clear(),
         "preemptions_are_lawful": stop_for,
@@ -202,9 +202,13 @@ def test_an_attempt_that_holds_nothing_has_to_end():
         lambda w: w.state.derived.waiting_by_queue.update({"default": 77}),
         lambda w: w.state.derived.wait_limited.add(3),
         lambda w: w.state.derived.time_limited.add(1),
-        lambda w: w.state.derived.dependants.setdefault(1, []).append(3),
+        lambda w: w.state.derived.dependants.add(replace(w.job(3), spec=w.job(4).spec), {3: 0}),
+        lambda w: w.state.derived.dependants.ended(3, {}),
+        lambda w: setattr(w.state.derived.dependants.awaited[3, 1], "left", 2),
+        lambda w: w.state.derived.dependants.runs.pop(3),
+        lambda w: put(w, 4, unmet=(1, 3)),
     ],
-    ids=["waiting_by_queue", "wait_limited", "time_limited", "dependants"],
+    ids=["waiting_by_queue", "wait_limited", "time_limited", "dependants", "awaited", "left", "runs", "unmet"],
 )
 def test_every_cache_is_recounted(corrupt):
     w = two_running()

@@ -8,7 +8,7 @@ from penstock.core.askfields import ALTERNATIVES_MAX, DEVICES_PER_REPLICA_MAX, G
 from penstock.core.errors import PROBLEMS_MAX, nearest
 from penstock.core.jobfields import ARRAY_MAX
 from penstock.core.jobfile import parse_request
-from penstock.core.lifecycle.requests import JOBS_PER_REQUEST_MAX
+from penstock.core.lifecycle.size import JOBS_MAX
 from penstock.core.reader import shown
 
 
@@ -319,7 +319,7 @@ def test_the_list_of_problems_is_bounded():
 @pytest.mark.parametrize(
     ("request_", "code", "field"),
     [
-        ([job()] * (JOBS_PER_REQUEST_MAX + 1), "too_many_jobs", "jobs"),
+        ([job()] * (JOBS_MAX + 1), "too_many_jobs", "jobs"),
         ({"jobs": [job(name=f"j{i}") for i in range(400)], "defaults": {"env": {"A": "x" * 2**18}}}, "too_large", None),
         (job(name="n" * 257), "bad_value", "name"),
         (job(env={f"v{i}": "1" for i in range(1_001)}), "bad_value", "env"),

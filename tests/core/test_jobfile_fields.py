@@ -126,7 +126,7 @@ EXAMPLES = {
     ],
     "preemptible": [(False, lambda e: e.spec.preemptible, False)],
     "after_ok": [(5, lambda e: e.spec.after, (Dependency(5, "after_ok"),)), ("6", lambda e: e.spec.after[0].job_id, 6)],
-    "after_any": [([5, "6"], lambda e: e.spec.after, (Dependency(5, "after_any"), Dependency(6, "after_any")))],
+    "after_any": [([5, "6"], lambda e: e.spec.after, (Dependency(5, "after_any", 2),))],
     "after_failed": [([7], lambda e: e.spec.after, (Dependency(7, "after_failed"),))],
     "array": [(4, lambda e: e.array, 4)],
     "time_limit": [("2h", lambda e: e.spec.time_limit_ms, 7_200_000)],

@@ -172,7 +172,8 @@ def forged(w, **jobs):
     """Put values into the state that no event could."""
     for name, fields in jobs.items():
         job_id = int(name[1:])
-        w.state.jobs[job_id] = replace(w.job(job_id), **fields)
+        after = tuple(Dependency(i, "after_any") for i in fields.get("unmet", ()))
+        w.state.jobs[job_id] = replace(w.job(job_id), spec=replace(w.job(job_id).spec, after=after), **fields)
     return [a for a in alerts(w.state, w.now) if a.code in ("dependency_cycle", "gang_in_part")]
 
 
@@ -287,3 +288,13 @@ def test_a_job_that_fits_only_on_a_node_shut_to_its_tenant_is_told_so():
     text = "fits only on nodes that take no work now: n0 (shut to its tenant)"
     assert [(a.code, a.job_ids, a.text) for a in alerts(w.state, w.now)] == [("nodes_away", (shut,), text)]
     assert other
+
+
+def test_whoever_waits_for_an_array_with_a_stuck_job_is_behind_it():
+    w = World(node("a", 2), allow_waiting_for_nodes=True)
+    for devices in (1, 4, 1):
+        w.submit(devices)
+    dependent = w.submit(1, after=(Dependency(1, "after_any", 3),))
+    never, behind = alerts(w.state, w.now)
+    assert (never.job_ids, behind.code, behind.job_ids) == ((2,), "behind_stuck", (dependent,))
+    assert behind.text == "wait for job 2, which can never start"

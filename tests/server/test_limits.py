@@ -144,14 +144,18 @@ def test_a_job_that_is_too_large_for_the_log_is_refused_by_its_name():
     gate.admit((entry(env=env[:10]),), 0)
 
 
-def test_an_array_counts_as_the_jobs_it_stands_for():
+def test_jobs_that_take_too_much_of_the_log_are_refused_as_a_whole():
     gate = Gate(Limits(), Clock())
-    large = (("A", "x" * 60_000),)
     with pytest.raises(ApiError) as refused:
-        gate.admit((entry(100_000, env=large),), 0)
+        gate.admit([entry(env=(("A", "x" * 60_000),)) for _ in range(1_200)], 0)
     assert refused.value.details.status == 413
-    gate.admit((entry(1_000, env=large),), 0)
-    gate.admit((entry(100_000),), 0)
+    gate.admit([entry(env=(("A", "x" * 60_000),)) for _ in range(1_000)], 0)
+
+
+def test_a_spec_that_many_jobs_share_counts_once():
+    gate, one = Gate(Limits(), Clock()), entry(env=(("A", "x" * 60_000),))
+    gate.admit((entry(100_000, env=(("A", "x" * 60_000),)),), 0)
+    gate.admit([one] * 100_000, 0)
 
 
 def test_more_live_jobs_than_there_is_room_for_are_refused():
@@ -262,6 +266,15 @@ def test_limits_are_answered_as_problems_and_kept_over_a_restart(tight):
     over = tight.http("POST", f"{API}/jobs", json.dumps([{"command": "true"}] * 3).encode())
     assert (over.status, over.json()["code"]) == (503, "overloaded")
     assert msgspec.yaml.decode((tight.data.root / "limits.yaml").read_bytes())["requests_burst"] == 1_000
+
+
+@pytest.mark.parametrize("route", ["jobs", "plan"])
+def test_what_names_stand_for_is_refused_before_anything_is_worked_out(tight, route):
+    turns = [{"name": "xy"[i % 2], "command": "true"} for i in range(400)]
+    many = [{"name": "z", "command": "true", "after_any": "x"}] * 501
+    answer = tight.http("POST", f"{API}/{route}", json.dumps([*turns, *many]).encode())
+    (problem,) = answer.json()["problems"]
+    assert (answer.status, problem["code"], problem["value"]) == (422, "too_many_dependencies", "100200")
 
 
 def test_one_stream_too_many_is_refused_and_room_is_made_when_one_ends(tight):

@@ -44,7 +44,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
 
 def test_a_new_log_is_empty(rig):
     assert kept(rig.store) == []
-    assert rig.store.outcome(1) is None
+    assert rig.store.outcomes([1]) == {}
 
 
 def test_records_come_back_as_they_were_and_in_order(rig):
@@ -64,7 +64,7 @@ def test_a_stale_term_is_refused_and_keeps_nothing(rig, log):
     rig.store.acquire_epoch()
     with pytest.raises(StaleEpoch, match=f"term {old} has ended"):
         rig.store.append(log, [finished(1)] if log else [], old)
-    assert (kept(rig.store), rig.store.outcome(1)) == ([], None)
+    assert (kept(rig.store), rig.store.outcomes([1])) == ([], {})
 
 
 def test_a_full_disk_keeps_nothing_of_a_batch(rig):
@@ -74,7 +74,7 @@ def test_a_full_disk_keeps_nothing_of_a_batch(rig):
     big = [record(seq, "x" * 5_000) for seq in range(2, 200)]
     with pytest.raises(StoreFull):
         rig.store.append(big, [finished(1)], term)
-    assert (kept(rig.store), rig.store.outcome(1)) == (records(1, 1), None)
+    assert (kept(rig.store), rig.store.outcomes([1])) == (records(1, 1), {})
 
 
 def test_the_same_batch_is_kept_once_there_is_room_again(rig):
@@ -85,13 +85,13 @@ def test_the_same_batch_is_kept_once_there_is_room_again(rig):
         rig.store.append(big, [finished(7)], term)
     rig.free()
     rig.store.append(big, [finished(7)], term)
-    assert (kept(rig.store), rig.store.outcome(7)) == (big, "succeeded")
+    assert (kept(rig.store), rig.store.outcomes([7])) == (big, {7: "succeeded"})
 
 
 def test_how_a_job_ended_is_kept_with_its_records(rig):
     term = rig.store.acquire_epoch()
     rig.store.append(records(1, 2), [finished(1, "failed"), finished(2, "cancelled")], term)
-    assert [rig.store.outcome(i) for i in (1, 2, 3)] == ["failed", "cancelled", None]
+    assert rig.store.outcomes([1, 2, 3]) == {1: "failed", 2: "cancelled"}
 
 
 def test_the_tail_is_what_follows_a_number(rig):

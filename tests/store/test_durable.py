@@ -22,7 +22,7 @@ def test_a_batch_with_one_bad_record_is_not_kept_at_all(store):
     store.append(records(1, 2), [], term)
     with pytest.raises(StoreError):
         store.append([record(3), record(2)], [finished(3)], term)
-    assert (kept(store), store.outcome(3)) == (records(1, 2), None)
+    assert (kept(store), store.outcomes([3])) == (records(1, 2), {})
 
 
 def test_a_job_cannot_end_twice(store):
@@ -30,14 +30,14 @@ def test_a_job_cannot_end_twice(store):
     store.append(records(1, 1), [finished(1)], term)
     with pytest.raises(StoreError):
         store.append(records(2, 2), [finished(1, "failed")], term)
-    assert (kept(store), store.outcome(1)) == (records(1, 1), "succeeded")
+    assert (kept(store), store.outcomes([1])) == (records(1, 1), {1: "succeeded"})
 
 
 def test_what_was_appended_is_there_for_the_next_process(place):
     first = place.open()
     first.append(records(1, 3), [finished(1)], first.acquire_epoch())
     second = place.open()
-    assert (kept(second), second.outcome(1), second.acquire_epoch()) == (records(1, 3), "succeeded", 2)
+    assert (kept(second), second.outcomes([1]), second.acquire_epoch()) == (records(1, 3), {1: "succeeded"}, 2)
 
 
 @settings(max_examples=15, deadline=None)

@@ -79,7 +79,7 @@ def test_a_commit_whose_answer_was_lost_is_in_the_log_once(store, cutter):
     cutter.cut = "before the answer"
     with pytest.raises(StoreError, match="connection to the database was lost"):
         store.append(records(1, 3), [finished(1)], term)
-    assert (kept(store), store.outcome(1)) == (records(1, 3), "succeeded")
+    assert (kept(store), store.outcomes([1])) == (records(1, 3), {1: "succeeded"})
     store.append(records(4, 4), [], term)
     assert kept(store) == records(1, 4)
 
@@ -249,7 +249,7 @@ def test_a_really_full_disk_of_the_database_is_named_and_nothing_is_half_done(se
         big = [record(seq, random.Random(seq).randbytes(20_000).hex()) for seq in range(2, 400)]
         with pytest.raises(StoreFull, match="full"):
             store.append(big, [finished(1)], term)
-        assert (kept(store), store.outcome(1)) == (records(1, 1), None)
+        assert (kept(store), store.outcomes([1])) == (records(1, 1), {})
         store.append(records(2, 2), [], term)
         store.close()
         server.stop()

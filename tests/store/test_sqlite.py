@@ -44,10 +44,10 @@ def test_a_really_full_disk_is_named_and_nothing_is_half_done(small_disk):
     big = [record(seq, "x" * 5_000) for seq in range(2, 150)]
     with pytest.raises(StoreFull, match="full"):
         store.append(big, [finished(2)], term)
-    assert (kept(store), store.outcome(2)) == (records(1, 1), None)
+    assert (kept(store), store.outcomes([2])) == (records(1, 1), {})
     ballast.unlink()
     store.append(records(2, 9), [finished(2)], term)
-    assert (kept(store), store.outcome(2)) == (records(1, 9), "succeeded")
+    assert (kept(store), store.outcomes([2])) == (records(1, 9), {2: "succeeded"})
     store.close()
 
 
@@ -69,7 +69,7 @@ def test_a_log_that_cannot_be_read_is_an_error_of_the_store(tmp_path):
         store.load,
         lambda: store.records(0, 10),
         lambda: store.records_of_job(1),
-        lambda: store.outcome(1),
+        lambda: store.outcomes([1]),
         lambda: store.finished_jobs(10),
         lambda: store.projection("x"),
     ]

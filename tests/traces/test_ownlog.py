@@ -5,11 +5,12 @@ from hypothesis import strategies as st
 
 from penstock.core.lifecycle.reports import lose_node
 from penstock.core.model.events import CheckpointSaved, ConfigChanged
+from penstock.core.model.jobs import Dependency
 from penstock.sim.replay.agreement import Decisions, agreement
 from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.replay import replay
 from penstock.traces.ownlog import trace_of
-from tests.core.builders import World, cluster, config, node
+from tests.core.builders import World, cluster, config, job_spec, node
 from tests.sim.replay.builders import job, ran, trace
 
 SECOND = 1_000
@@ -121,3 +122,13 @@ def test_the_replay_of_a_replays_log_decides_the_same(jobs):
     said = agreement(found.stories, again, [life.started_ms for life in second.lives], ended_ms)
     assert said.exact
     assert (said.start_off_ms, said.makespan_off) == (0, 0.0)
+
+
+def test_a_dependency_on_an_array_is_one_on_the_places_of_its_jobs():
+    w = cluster(1, 0, cpus=9)
+    w.request(job_spec(0), array=4)
+    w.submit(0, after=(Dependency(2, "after_ok", 3),))
+    (*_, last) = told(w).trace.jobs
+    assert last.spec.after == (Dependency(2, "after_ok", 3),)
+    later = [r for r in w.records if getattr(r.event, "job_id", 9) > 2]
+    assert trace_of(later).trace.jobs[-1].spec.after == (Dependency(1, "after_ok", 2),)

@@ -26,6 +26,7 @@ from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.money import MoneyRequest
 from penstock.core.lifecycle.secrets import SecretRequest
+from penstock.core.lifecycle.size import over_size, size_of
 from penstock.core.lifecycle.tokens import TokenRequest
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
@@ -329,9 +330,10 @@ class Controller:
 
     def _outcomes(self, request: requests.Submit) -> Mapping[JobId, JobState]:
         """Look up how dependencies ended that have left the state."""
-        wanted = {d.job_id for new in request.jobs for d in new.spec.after} - self.state.jobs.keys()
-        found = {job_id: self._store.outcome(job_id) for job_id in sorted(wanted)}
-        return {job_id: state for job_id, state in found.items() if state is not None}
+        if over_size(size_of(request.jobs)) is not None:
+            return {}  # it is refused for that
+        wanted = requests.jobs_named(request) - self.state.jobs.keys()
+        return self._store.outcomes(sorted(wanted)) if wanted else {}
 
     def _hello(self, tx: Transaction, request: msg.Hello) -> msg.Reply:
         name = request.spec.name

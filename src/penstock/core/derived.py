@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.counting import charge_of, expected_end_ms, models_of
+from penstock.core.dependants import Dependants
 from penstock.core.errors import BrokenInvariant
 from penstock.core.idleness import is_marked
 from penstock.core.model.cluster import ClusterConfig, Node
@@ -109,7 +110,7 @@ class Derived:
         self.free: ByNode[NodeFree] = ByNode()
         """In the same order."""
         self.loads: dict[NodeName, Load] = {}
-        self.dependants: dict[JobId, list[JobId]] = {}
+        self.dependants = Dependants()
         self.stopping: dict[JobId, JobId | None] = {}
         self.waiting_by_queue: dict[str, int] = {}
         self.active: ByJob[Job] = ByJob()
@@ -154,15 +155,19 @@ class Derived:
         return found
 
     def rebuild(
-        self, jobs: Iterable[Job], nodes: Iterable[Node], past: Iterable[PastUse] = (), config: ClusterConfig = _PLAIN
+        self,
+        jobs: Mapping[JobId, Job],
+        nodes: Iterable[Node],
+        past: Iterable[PastUse] = (),
+        config: ClusterConfig = _PLAIN,
     ) -> None:
         """Derive everything anew from jobs and nodes; `past` is what only the log could tell."""
         self.bound, self.virtualization = config.quota_pools, config.virtualization
         for node in nodes:
             self.node_changed(node, {})
-        for job in sorted(jobs, key=lambda j: j.id):
+        for job in (jobs[job_id] for job_id in sorted(jobs)):
             if job.state == "waiting":
-                self.job_waits(job)
+                self.job_waits(job, jobs)
                 if job.room_made:
                     self.beneficiaries.add(job.id)
             if job.attempt is not None:
@@ -204,14 +209,13 @@ class Derived:
 
     # Jobs that wait.
 
-    def job_waits(self, job: Job) -> None:
+    def job_waits(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
         queue = job.spec.queue
         self.waiting_by_queue[queue] = self.waiting_by_queue.get(queue, 0) + 1
         if job.spec.max_wait_ms:
             self.wait_limited.add(job.id)
         if job.unmet:
-            for dependency in job.unmet:
-                self.dependants.setdefault(dependency, []).append(job.id)
+            self.dependants.add(job, jobs)
         else:
             self.becomes_ready(job)
 
@@ -243,8 +247,7 @@ class Derived:
         self.wait_limited.discard(job.id)
         self.beneficiaries.discard(job.id)
         if job.unmet:
-            for dependency in job.unmet:
-                self.dependants[dependency].remove(job.id)
+            self.dependants.remove(job)
             return
         self._leave_class(job)
 
@@ -253,10 +256,6 @@ class Derived:
         pending.remove(job.id)
         if not pending.jobs:
             del self.pending[job.class_id]
-
-    def job_gone(self, job: Job) -> list[JobId]:
-        """Forget a finished job; return who was waiting for it, in order."""
-        return sorted(self.dependants.pop(job.id, []))
 
     def classify_anew(self, jobs: dict[JobId, Job], config: ClusterConfig) -> None:
         """Sort every waiting job into the class that a changed configuration gives it, and count pools as it asks."""

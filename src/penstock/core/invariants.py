@@ -12,6 +12,7 @@ from penstock.core.errors import BrokenInvariant
 from penstock.core.idleness import is_marked
 from penstock.core.lifecycle.suspending import TOO_LONG
 from penstock.core.livejobs import LiveJobs
+from penstock.core.model.dependencies import DependencyKind, JobRun
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import FINAL_STATES, Attempt, Job, Replica
 from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI, Resources
@@ -198,20 +199,34 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
 
 
 def dependencies_are_alive(state: State) -> Iterable[str]:
-    """Nobody waits for a job that has ended, or for itself, or for a later one."""
-    for job in state.jobs.values():
-        for dependency in job.unmet:
-            if dependency not in state.jobs:
-                yield f"job {job.id} waits for job {dependency}, which is gone"
-            if dependency >= job.id:
-                yield f"job {job.id} waits for the later job {dependency}"
-            if job.id not in state.derived.dependants.get(dependency, []):
-                yield f"job {dependency} does not know that job {job.id} waits for it"
-    for dependency, dependants in state.derived.dependants.items():
-        for job_id in dependants:
-            dependant = state.jobs.get(job_id)
-            if dependant is None or dependency not in dependant.unmet:
-                yield f"job {dependency} believes that job {job_id} waits for it"
+    """Nobody waits for jobs that have ended, or for itself, or for later ones; and it is known who waits for whom."""
+    left: dict[JobRun, int] = {}
+    waiting: dict[tuple[JobRun, DependencyKind], list[JobId]] = {}
+    for job in sorted(state.jobs.values(), key=lambda j: j.id):
+        for one in job.spec.after:
+            if one.run not in left:
+                left[one.run] = sum(job_id in state.jobs for job_id in one.jobs)
+            if left[one.run] and one.jobs.stop > job.id:
+                yield f"job {job.id} waits for the later job {one.jobs.stop - 1}"
+        found = dict.fromkeys((one.run, one.kind) for one in job.spec.after if left[one.run])
+        firsts = tuple(sorted({run[0] for run, _ in found}))
+        if job.unmet != firsts:
+            yield f"job {job.id} waits for {job.unmet}, and of what it depends on {firsts} have not ended"
+        for key in found:
+            waiting.setdefault(key, []).append(job.id)
+    dependants = state.derived.dependants
+    if dependants.each(state.jobs) != waiting:
+        yield f"dependants {dependants.each(state.jobs)} differ from {waiting}"
+    awaited = {run: left[run] for run, _ in waiting}
+    if {run: one.left for run, one in dependants.awaited.items()} != awaited:
+        yield f"awaited jobs {dependants.awaited} differ from {awaited}"
+    runs: dict[JobId, set[JobRun]] = {}
+    for first, count in awaited:
+        for job_id in map(JobId, range(first, first + count)):
+            if job_id in state.jobs:
+                runs.setdefault(job_id, set()).add((first, count))
+    if dependants.runs != runs:
+        yield f"the runs that jobs belong to {dependants.runs} differ from {runs}"
 
 
 def attempts_fit_states(state: State) -> Iterable[str]:

@@ -13,7 +13,7 @@ from penstock.core.askfields import Json, Values, build_alternatives, build_ask,
 from penstock.core.errors import Problem, Problems, TooManyProblems
 from penstock.core.jobfields import FIELDS
 from penstock.core.jobgraph import sorted_by_dependency
-from penstock.core.lifecycle.requests import JOBS_PER_REQUEST_MAX, NewJob
+from penstock.core.lifecycle.size import JOBS_MAX, NewJob
 from penstock.core.model import cluster
 from penstock.core.model import jobs as m
 from penstock.core.model.ids import JobId, QueueName, TenantName
@@ -92,8 +92,8 @@ def _entries(raw: object, problems: list[Problem]) -> list[tuple[str, Raw]]:
             top.wrong("jobs", raw, "a list of at least one job")
             return []
     if isinstance(raw, list):
-        if len(raw) > JOBS_PER_REQUEST_MAX:
-            text = f"one request may create {JOBS_PER_REQUEST_MAX} jobs, this one asks for {len(raw)}"
+        if len(raw) > JOBS_MAX:
+            text = f"one request may create {JOBS_MAX} jobs, this one asks for {len(raw)}"
             problems.append(Problem("too_many_jobs", "jobs", text, str(len(raw))))
             return []
         if not raw:

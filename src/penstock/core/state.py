@@ -24,7 +24,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.access import Token
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
-from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica, StopOrder
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, Replica, StopOrder
 from penstock.core.model.secrets import Secret
 from penstock.core.nodes import changed, registered
 from penstock.core.order.ranks import class_of
@@ -113,12 +113,31 @@ class State:
         state.money, state.tokens, state.secrets = Accounts(image.money), Tokens(image.tokens), Secrets(image.secrets)
         state.quota_notes = QuotaNotes(image.quota_notes)
         state.config_since_empty = False
-        for job in image.jobs:
-            class_id = state.derived.intern(class_of(job, image.config))
-            state.jobs[job.id] = job if job.class_id == class_id else replace(job, class_id=class_id)
+        state._take_jobs(image.jobs)
         state.derived.requests = Requests(*image.requests)
-        state.derived.rebuild(state.jobs.values(), image.nodes, image.past_use, image.config)
+        state.derived.rebuild(state.jobs, image.nodes, image.past_use, image.config)
         return state
+
+    def _take_jobs(self, jobs: list[Job]) -> None:
+        """Take over the jobs of an image: members of an array with one spec, and what they wait for counted anew.
+
+        Images of former versions have each job of an awaited array in `unmet`.
+        """
+        known = {job.id for job in jobs}
+        specs: dict[JobId, JobSpec] = {}
+        unmet: dict[int, tuple[JobId, ...]] = {}
+        for job in jobs:
+            spec = job.spec if job.array_id is None else specs.setdefault(job.array_id, job.spec)
+            if spec is not job.spec and spec != job.spec:
+                spec = job.spec
+            waits: tuple[JobId, ...] = ()
+            if spec.after and job.state == "waiting":
+                if id(spec) not in unmet:
+                    unmet[id(spec)] = self.derived.dependants.unmet(spec.after, known)
+                waits = unmet[id(spec)]
+            class_id = self.derived.intern(class_of(job, self.config))
+            same = spec is job.spec and waits == job.unmet and class_id == job.class_id
+            self.jobs[job.id] = job if same else replace(job, spec=spec, unmet=waits, class_id=class_id)
 
     def apply(self, record: ev.Record) -> None:
         """Move the state over one record.
@@ -219,10 +238,15 @@ class State:
         if event.job_id != self.next_job:
             raise BrokenInvariant(f"job id {event.job_id} given out, expected {self.next_job}")
         self.next_job += 1
-        unmet = tuple(sorted({d.job_id for d in event.spec.after if d.job_id in self.jobs}))
+        spec = event.spec
+        unmet = self.derived.dependants.unmet(spec.after, self.jobs)
+        before = self.jobs.get(JobId(event.job_id - 1)) if event.array_index else None
+        if before is not None and before.array_id == event.array_id and before.spec == spec:
+            spec = before.spec  # one of each for all members of an array, wherever the event comes from
+            unmet = before.unmet if before.unmet == unmet else unmet
         job = Job(
             id=event.job_id,
-            spec=event.spec,
+            spec=spec,
             user=event.user,
             submitted_ms=record.time_ms,
             submit_seq=record.seq,
@@ -237,7 +261,7 @@ class State:
         job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
         self.jobs[job.id] = job
         self.derived.requests.seen(event.spec.ask)
-        self.derived.job_waits(job)
+        self.derived.job_waits(job, self.jobs)
         if event.idempotency_key:
             remember(self.idempotency, event, record.time_ms)
 
@@ -372,7 +396,7 @@ class State:
         resized = event.reason in ("resized", "moved")
         job = replace(job, class_id=self.derived.intern(class_of(job, self.config)), room_made=resized, goes_on=resized)
         self.jobs[job.id] = job
-        self.derived.job_waits(job)
+        self.derived.job_waits(job, self.jobs)
         if resized:
             self.derived.beneficiaries.add(job.id)
 
@@ -388,9 +412,14 @@ class State:
         else:
             self.finished_bad += 1
         del self.jobs[job.id]
-        for dependant in self.derived.job_gone(job):
+        dependants = self.derived.dependants
+        unmet: dict[int, tuple[JobId, ...]] = {}
+        for dependant in dependants.ended(job.id, self.jobs):
             waiting = self.jobs[dependant]
-            waiting = replace(waiting, unmet=tuple(d for d in waiting.unmet if d != job.id))
+            spec = waiting.spec
+            if id(spec) not in unmet:
+                unmet[id(spec)] = dependants.unmet(spec.after, self.jobs)
+            waiting = replace(waiting, unmet=unmet[id(spec)])
             if not waiting.unmet:  # the configuration may have changed since it was submitted
                 waiting = replace(waiting, class_id=self.derived.intern(class_of(waiting, self.config)))
                 self.derived.becomes_ready(waiting)

@@ -12,6 +12,7 @@ from penstock.core.amounts import format_milli, format_resource, resource_text
 from penstock.core.anomaly import anomalies
 from penstock.core.counting import pool_totals, whole_total
 from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, Node, Reservation
+from penstock.core.model.dependencies import JobRun
 from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
 from penstock.core.order.ranks import class_of
@@ -229,7 +230,7 @@ def _never_start(jobs: Mapping[JobId, Job], config: ClusterConfig, idle: Idle) -
 def _cycles(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
     """Yield circles of dependencies. There are none: a job can only name earlier ones. Looked for all the same."""
     seen: set[JobId] = set()
-    for start in sorted(i for i, job in jobs.items() if any(d >= i for d in job.unmet)):
+    for start in sorted(i for i, job in jobs.items() if any(one.jobs.stop > i for one in job.awaited)):
         path = _way_back(jobs, start)
         if path and not seen.intersection(path):
             seen.update(path)
@@ -240,10 +241,13 @@ def _cycles(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
 def _way_back(jobs: Mapping[JobId, Job], start: JobId) -> list[JobId]:
     """Return a way along dependencies from `start` back to it, or nothing."""
     came_from: dict[JobId, JobId] = {}
+    runs: set[JobRun] = set()
     todo = [start]
     while todo:
         at = todo.pop()
-        for following in jobs[at].unmet:
+        fresh = [one for one in jobs[at].awaited if one.run not in runs]
+        runs.update(one.run for one in fresh)
+        for following in (JobId(job_id) for one in fresh for job_id in one.jobs):
             if following == start:
                 way = [at]
                 while way[-1] != start:
@@ -259,11 +263,16 @@ def _behind(jobs: Mapping[JobId, Job], stuck: set[JobId]) -> Iterator[Alert]:
     """Yield jobs that wait, directly or not, for one that can never start."""
     waits_for: dict[JobId, list[JobId]] = {}
     reached = set(stuck)
+    first: dict[JobRun, JobId | None] = {}
+    """The first stuck job of each run: all of a run come before those that wait for it."""
     for job_id in sorted(jobs):
-        found = [d for d in jobs[job_id].unmet if d in reached]
+        for one in jobs[job_id].awaited:
+            if one.run not in first:
+                first[one.run] = next((JobId(i) for i in one.jobs if i in reached), None)
+        found = [blocker for one in jobs[job_id].awaited if (blocker := first[one.run]) is not None]
         if found:
             reached.add(job_id)
-            waits_for.setdefault(found[0], []).append(job_id)
+            waits_for.setdefault(min(found), []).append(job_id)
     for blocker, job_ids in sorted(waits_for.items()):
         text = f"wait for job {blocker}, which can never start"
         yield _alert("behind_stuck", job_ids, text, f"change or cancel job {blocker}: penstock explain {blocker}")

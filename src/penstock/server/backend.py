@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 
 LOOKED_MS = 2_000
 """So long an answer may take that was begun while the server followed."""
-
 DOCUMENT_MS = 600_000
 BODIES_MAX_BYTES = 256 * 2**20
 """Of all bodies that are being received or read; nobody may have more of it than is left for others."""

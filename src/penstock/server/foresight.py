@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.control.controller import HISTORY_JOBS, past_run
-from penstock.core.lifecycle.requests import Refusal, Submit
+from penstock.core.lifecycle.requests import Refusal, Submit, jobs_named
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState
@@ -194,9 +194,7 @@ class Foresight:
 
     def _outcomes(self, request: Submit, live: Sequence[JobId]) -> dict[JobId, JobState]:
         """Look up how dependencies ended that have left the state."""
-        wanted = {d.job_id for new in request.jobs for d in new.spec.after} - set(live)
-        found = {job_id: self._backend.log.finished_job(job_id) for job_id in sorted(wanted)}
-        return {job_id: job.state for job_id, job in found.items() if job is not None}
+        return dict(self._backend.log.outcomes(sorted(jobs_named(request) - set(live))))
 
 
 def noted_again_ms(noted_ms: int, submitted_ms: int) -> int:

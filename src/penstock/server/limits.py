@@ -6,7 +6,7 @@ bounded, and nobody gets a fresh bucket by making others be forgotten: where all
 
 import ipaddress
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,20 +14,14 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.errors import InvalidInput, Problem
-from penstock.core.lifecycle.requests import NewJob
+from penstock.core.errors import InvalidInput
+from penstock.core.lifecycle.size import NewJob, over_size, over_weight, size_of, weight_of
 from penstock.ports import Clock
 from penstock.server.answers import ApiError, problem
 from penstock.server.listener import ANSWER_S, BODY_S, CONNECTIONS_MAX, HEADERS_S, Bounds
 
-JOB_MAX_BYTES = 2**20
-"""One job as the log keeps it."""
-EXPANDED_MAX_BYTES = 256 * 2**20
-"""All jobs of one submit as the log keeps them, arrays counted as the jobs that they stand for."""
 _SHARED = ""
-_MEASURED_LEAST = 256
 
-_encode = msgspec.msgpack.Encoder().encode
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=10**9)]
 
@@ -147,22 +141,18 @@ class Gate:
         if wait_ms:
             raise too_many(f"more than {what}", wait_ms)
 
-    def admit(self, jobs: tuple[NewJob, ...], live: int) -> None:
-        """Check what a submit would add to the log and to the `live` jobs. Raises: ApiError when it is too much."""
-        count, size = 0, 0
-        for entry in jobs:
-            one = _size(entry)
-            if one > JOB_MAX_BYTES:
-                text = f"{entry.field or 'the job'} has {one} bytes, at most {JOB_MAX_BYTES} are kept of one job"
-                found = Problem("too_large", entry.field, text, str(one), "put large things into files")
-                raise ApiError("invalid_input", text, problems=[found])
-            count += max(1, entry.array)
-            size += one * max(1, entry.array)
-        if size > EXPANDED_MAX_BYTES:
-            text = f"these {count} jobs would take {size} bytes of the log, at most {EXPANDED_MAX_BYTES} at once"
-            raise ApiError("too_large", text, hint="put large things into files, or submit fewer at once")
-        if live + count > self.limits.live_jobs:
-            text = f"{live} jobs are there and {count} more were sent; at most {self.limits.live_jobs} may be"
+    def admit(self, jobs: Sequence[NewJob], live: int) -> None:
+        """Check what a submit stands for, and what it would add to the `live` jobs.
+
+        Raises: ApiError when it is too much.
+        """
+        size = size_of(jobs)
+        over = over_size(size) or over_weight(weight_of(jobs), size.jobs)
+        if over is not None:
+            whole = over.code == "too_large" and over.field == "jobs"
+            raise ApiError("too_large" if whole else "invalid_input", over.message, hint=over.hint, problems=[over])
+        if live + size.jobs > self.limits.live_jobs:
+            text = f"{live} jobs are there and {size.jobs} more were sent; at most {self.limits.live_jobs} may be"
             raise ApiError("overloaded", text, hint="come back when some have ended")
 
 
@@ -226,7 +216,3 @@ def network_of(address: str) -> str:
     if isinstance(found, ipaddress.IPv6Address):
         return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
     return address
-
-
-def _size(entry: NewJob) -> int:
-    return len(_encode(entry.spec)) + _MEASURED_LEAST

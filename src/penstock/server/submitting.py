@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from penstock.core.access import Scope
-from penstock.core.errors import nearest
+from penstock.core.errors import Problems, TooManyProblems, nearest
 from penstock.core.lifecycle.requests import NewJob, Submit, unknown_job
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.ids import JobId
@@ -42,11 +42,11 @@ async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_
 def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> Submit:
     config = backend.state.config
     entries = adopted(jobs_of(body), who, config)
+    backend.gate.admit(entries, len(backend.state.jobs))
     check_dependencies(entries, who, backend.reads)
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
     digest = hashlib.sha256(body).hexdigest() if key else ""
     account = account_for(who, config)
-    backend.gate.admit(entries, len(backend.state.jobs))
     return Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin")
 
 
@@ -58,14 +58,18 @@ def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) ->
     if scope.sees_all:
         return  # whoever decides says which are not there
     known: dict[JobId, bool] = {}
-    problems = []
-    for entry in entries:
-        for one in entry.spec.after:
-            if one.job_id not in known:
-                known[one.job_id] = reads.owner(scope, one.job_id) is not None
-            if not known[one.job_id]:
-                field = f"{entry.field}.{one.kind}" if entry.field else one.kind
-                problems.append(unknown_job(field, one.job_id))
+    problems = Problems()
+    try:
+        for entry in entries:
+            for one in entry.spec.after:
+                for job_id in map(JobId, one.jobs):
+                    if job_id not in known:
+                        known[job_id] = reads.owner(scope, job_id) is not None
+                    if not known[job_id]:
+                        field = f"{entry.field}.{one.kind}" if entry.field else one.kind
+                        problems.append(unknown_job(field, job_id))
+    except TooManyProblems:
+        raise invalid(problems.and_more()) from None
     if problems:
         raise invalid(problems)
 

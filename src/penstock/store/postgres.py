@@ -7,7 +7,7 @@ before it reads: the old session is ended at the database, so that what it had n
 import contextlib
 import datetime
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -144,9 +144,9 @@ class PostgresStore:
             yield from batch
             after = batch[-1].seq
 
-    def outcome(self, job_id: JobId) -> JobState | None:
-        found = self.finished_job(job_id)
-        return found.state if found else None
+    def outcomes(self, job_ids: Sequence[JobId]) -> Mapping[JobId, JobState]:
+        query = "SELECT id, state FROM finished WHERE id = ANY(%s::bigint[])"
+        return {JobId(job_id): state for job_id, state in self._readers.fetch(query, (list(job_ids),))}
 
     # Reads, from any thread.
 

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +160,9 @@ class SqliteStore:
             yield from batch
             after = batch[-1].seq
 
-    def outcome(self, job_id: JobId) -> JobState | None:
-        found = self.finished_job(job_id)
-        return found.state if found else None
+    def outcomes(self, job_ids: Sequence[JobId]) -> Mapping[JobId, JobState]:
+        query = "SELECT id, state FROM finished WHERE id IN (SELECT value FROM json_each(?))"
+        return {JobId(job_id): state for job_id, state in self._fetch(query, (str(list(job_ids)),))}
 
     # Reads, from any thread.
 

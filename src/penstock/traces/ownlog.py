@@ -4,6 +4,7 @@ How long a job would run undisturbed is told by its attempts: of one that can sa
 last. What had not ended is as long as it has run so far, and said.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median_low
@@ -186,9 +187,9 @@ class _Reading:
         return Outage(node, since_ms, 0, self._known.get(node, since_ms))
 
     def told(self, name: str) -> Told:
-        ids = {job_id: JobId(place) for place, job_id in enumerate(self.stories, start=1)}
+        numbers = sorted(self.stories)
         counts: Counter[str] = Counter()
-        jobs = tuple(_job(story, ids, self.last_ms, counts) for story in self.stories.values())
+        jobs = tuple(_job(story, numbers, self.last_ms, counts) for story in self.stories.values())
         outages = [*self.outages, *(self._still_out(node) for node in self.gone)]
         attempts = [attempt for story in self.stories.values() for attempt in story.attempts]
         starts = [a.running_ms - a.allocated_ms for a in attempts if a.running_ms]
@@ -211,10 +212,16 @@ def _middle(lasted_ms: Sequence[int]) -> int:
     return median_low(lasted_ms) if lasted_ms else 0
 
 
-def _job(story: Story, ids: dict[JobId, JobId], last_ms: int, counts: Counter[str]) -> TraceJob:
+def _placed(one: Dependency, numbers: Sequence[JobId]) -> Dependency | None:
+    """Return a dependency by the places that its jobs have among `numbers` (ascending), from 1; None without any."""
+    begin, end = bisect_left(numbers, one.job_id), bisect_left(numbers, one.jobs.stop)
+    return Dependency(JobId(begin + 1), one.kind, end - begin) if end > begin else None
+
+
+def _job(story: Story, numbers: Sequence[JobId], last_ms: int, counts: Counter[str]) -> TraceJob:
     spec = story.spec
     if spec.after:
-        known = tuple(Dependency(ids[d.job_id], d.kind) for d in spec.after if d.job_id in ids)
+        known = tuple(found for one in spec.after if (found := _placed(one, numbers)) is not None)
         spec = replace(spec, after=known)
     started_ms = story.attempts[0].allocated_ms if story.attempts else 0
     seen = Seen(started_ms, story.ended_ms)

@@ -1,17 +1,18 @@
 """What comes before a job: dependencies, its own back-off, jobs ahead in its queue, room that is kept for others."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice
 
 from penstock.core.explain.scene import Scene
-from penstock.core.explain.types import Constraint
+from penstock.core.explain.types import Awaiting, Constraint
 from penstock.core.extension import Policies
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.order.policies import OrderKey, order_key
 from penstock.core.place.fit import capacity
+from penstock.core.state import State
 from penstock.core.stuck import listed
 from penstock.core.units import format_duration
 
@@ -53,11 +54,31 @@ def behind(scene: Scene, count: int, first: tuple[JobId, ...]) -> Constraint:
     return Constraint("behind", text, count, "jobs", scene.spec.queue)
 
 
-def dependency(job: Job, states: Mapping[JobId, str]) -> Constraint:
-    kinds = {d.job_id: d.kind for d in job.spec.after}
-    names = listed((f"{i} ({kinds.get(i, 'after')}, {states.get(i, 'ending')})" for i in job.unmet), BLOCKERS_MAX)
-    text = f"waits for {len(job.unmet)} job(s) to end first: {names}"
-    return Constraint("dependency", text, len(job.unmet), "jobs")
+def awaiting(state: State, job: Job) -> tuple[Awaiting, ...]:
+    """Return what `job` still waits for, jobs named once; by dependency, those of the lowest numbers first."""
+    found: list[Awaiting] = []
+    beyond = 0
+    for one in sorted(job.awaited, key=lambda one: (one.run, one.kind)):
+        if one.jobs.stop <= beyond:
+            continue  # an earlier one has all of them
+        left = state.derived.dependants.left(one, state.jobs)
+        new = range(max(one.job_id, beyond), one.jobs.stop)
+        if new.start > one.job_id:
+            left = sum(job_id in state.jobs for job_id in new)
+        beyond = one.jobs.stop
+        live = (state.jobs.get(JobId(job_id)) for job_id in new)
+        first = tuple((other.id, other.state) for other in islice((o for o in live if o is not None), BLOCKERS_MAX))
+        if left:
+            found.append(Awaiting(one.kind, new.start, new.stop, left, first))
+    return tuple(found)
+
+
+def dependency(found: Sequence[Awaiting]) -> Constraint:
+    count = sum(one.left for one in found)
+    named = [f"{job_id} ({one.kind}, {state})" for one in found for job_id, state in one.first][:BLOCKERS_MAX]
+    more = f" and {count - len(named)} more" if count > len(named) else ""
+    text = f"waits for {count} job(s) to end first: {', '.join(named)}{more}"
+    return Constraint("dependency", text, count, "jobs")
 
 
 def backing_off(job: Job, now_ms: int) -> Constraint:

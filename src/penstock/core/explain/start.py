@@ -4,13 +4,15 @@ A bound holds for what is known now. Whoever knows how wrong expected ends are (
 an `Estimator`, whose interval is shown beside it.
 """
 
-from collections.abc import Collection, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 
 from penstock.core.backfill import Release, earliest, held_places
 from penstock.core.explain.scene import Scene
+from penstock.core.explain.types import Awaiting
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.place.gang import Prepared
@@ -43,16 +45,17 @@ UNTIMED = {
 """Constraints that end at no known time, and how that is said."""
 
 
-def start_bound(scene: Scene, codes: Collection[str]) -> Start:
+def start_bound(scene: Scene, codes: Collection[str], dependencies: Sequence[Awaiting] = ()) -> Start:
     """Return the bound: the last moment at which a condition is met that time alone will meet.
 
     Args:
         codes: of what keeps it from starting now.
+        dependencies: what it waits for of what it depends on.
     """
     job = scene.job
     parts = [_room(scene), _quota(scene)]
     if job.unmet:
-        parts.append(_dependencies(scene))
+        parts.append(_dependencies(scene, dependencies))
     parts += [Start(0, note) for code, note in UNTIMED.items() if code in codes]
     if job.not_before_ms > scene.now_ms:
         parts.append(Start(job.not_before_ms, "when it has backed off"))
@@ -63,13 +66,17 @@ def start_bound(scene: Scene, codes: Collection[str]) -> Start:
     return Start(last.by_ms, f"{last.note}, if nothing else comes ahead")
 
 
-def _dependencies(scene: Scene) -> Start:
+def _dependencies(scene: Scene, dependencies: Sequence[Awaiting]) -> Start:
     ends = {job_id: end_ms for end_ms, job_id in scene.snapshot.ends}
-    missing = [job_id for job_id in scene.job.unmet if job_id not in ends]
-    if missing:
-        return Start(0, f"nobody knows when job {missing[0]} ends, which it depends on")
-    last_ms = max(ends[i] for i in scene.job.unmet)
-    return Start(max(last_ms, scene.now_ms), "when the jobs that it depends on are expected to end")
+    last_ms, ascending = scene.now_ms, sorted(ends)
+    for one in dependencies:
+        known = ascending[bisect_left(ascending, one.begin) : bisect_left(ascending, one.end)]
+        if len(known) < one.left:
+            unknown = next((job_id for job_id, _ in one.first if job_id not in ends), None)
+            which = f"job {unknown}" if unknown is not None else f"one of the jobs {one.begin} to {one.end - 1}"
+            return Start(0, f"nobody knows when {which} ends, which it depends on")
+        last_ms = max(last_ms, *(ends[job_id] for job_id in known))
+    return Start(last_ms, "when the jobs that it depends on are expected to end")
 
 
 def releases(scene: Scene) -> Iterator[Release]:

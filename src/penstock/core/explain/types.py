@@ -24,6 +24,18 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """The queue, node, switch, rack, pool or job that it is about."""
 
 
+class Awaiting(msgspec.Struct, frozen=True):
+    """What a job still waits for of one dependency: jobs with numbers from `begin` to before `end`."""
+
+    kind: str
+    begin: int
+    end: int
+    left: int
+    """How many of them have not ended."""
+    first: tuple[tuple[JobId, str], ...]
+    """The first of these, and their states."""
+
+
 class Edit(msgspec.Struct, frozen=True, omit_defaults=True):
     """One change with which the job would start in a cycle made now: it was planned, not reasoned.
 

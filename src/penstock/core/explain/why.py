@@ -14,7 +14,7 @@ from penstock.core.explain.rights import rights
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.shortage import shortages
 from penstock.core.explain.start import Estimator, start_bound
-from penstock.core.explain.types import Constraint, Explanation, Stop
+from penstock.core.explain.types import Awaiting, Constraint, Explanation, Stop
 from penstock.core.extension import Policies
 from penstock.core.idleness import makes_room, said
 from penstock.core.model.ids import JobId, NodeName
@@ -46,19 +46,19 @@ class Question(msgspec.Struct, frozen=True):
 
     job: Job
     snapshot: Snapshot
-    states: Mapping[JobId, str]
-    """States of the jobs that it depends on."""
+    dependencies: tuple[Awaiting, ...]
+    """What it waits for of what it depends on."""
     awaited: frozenset[JobId]
-    """Jobs that others depend on: their ends let more jobs in."""
+    """Running jobs that others depend on: their ends let more jobs in."""
     now_ms: int
 
 
 def question_of(state: State, job: Job, now_ms: int) -> Question:
     """Return the question why `job` is where it is."""
-    depends_on = (state.jobs.get(i) for i in job.unmet)
-    states = {d.id: d.state for d in depends_on if d is not None}
-    awaited = frozenset(i for i, waiting in list(state.derived.dependants.items()) if waiting)
-    return Question(job, snapshot_beside(state), states, awaited, now_ms)
+    snapshot = snapshot_beside(state)
+    runs = state.derived.dependants.runs
+    awaited = frozenset(job_id for job_id in snapshot.running if job_id in runs)
+    return Question(job, snapshot, line.awaiting(state, job), awaited, now_ms)
 
 
 class Explainer:
@@ -98,7 +98,7 @@ class Explainer:
         if count and found[0].code != "next_cycle":
             found.append(line.behind(scene, count, first))
         code, codes = _code(found), {c.code for c in found}
-        start = start_bound(scene, codes)
+        start = start_bound(scene, codes, question.dependencies)
         interval = self._estimator(scene) if self._estimator is not None else None
         refused = scene.count_refused() if code != "next_cycle" else {}
         text = _headline(scene, found, refused) + (f"; {count} job(s) ahead" if count and code == "no_fit" else "")
@@ -135,9 +135,9 @@ def _constraints(scene: Scene, question: Question, idle: Idle) -> tuple[list[Con
     """Return what keeps the job from starting, what decides first, and the jobs that it waits for."""
     job = scene.job
     found: list[Constraint] = []
-    blockers: list[JobId] = list(job.unmet)
+    blockers: list[JobId] = [job_id for one in question.dependencies for job_id, _ in one.first]
     if job.unmet:
-        found.append(line.dependency(job, question.states))
+        found.append(line.dependency(question.dependencies))
     if job.not_before_ms > scene.now_ms:
         found.append(line.backing_off(job, scene.now_ms))
     if not found and scene.starts:

@@ -1,10 +1,22 @@
 """What follows when replicas end: stop the rest of the gang, settle the attempt, requeue or finish the job."""
 
+from collections.abc import Iterable, Mapping
+from typing import get_args
+
 from penstock.core.lifecycle.suspending import suspend_when_frozen
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptEnded, AttemptStopRequested, JobFinished, JobRequeued
 from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobState, Outcome, StopReason
+from penstock.core.model.jobs import (
+    Attempt,
+    Dependency,
+    DependencyKind,
+    ExitInfo,
+    Job,
+    JobState,
+    Outcome,
+    StopReason,
+)
 
 SURVIVORS_GRACE_MIN_MS = 10_000
 """One that is stuck saves from beside itself, after up to 5 s in which it might have come to a border."""
@@ -142,24 +154,22 @@ def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> None:
     ending: list[tuple[JobId, JobState, str]] = [(job.id, state, reason)]
     while ending:
         job_id, final, why = ending.pop()  # the youngest first: whoever waits for it too is gone before its turn
-        waiting = sorted(tx.state.derived.dependants.get(job_id, []))
+        kinds = [kind for kind in get_args(DependencyKind) if not dependency_met(kind, final)]
+        hopeless = tx.state.derived.dependants.hopeless(job_id, kinds, tx.state.jobs)
         tx.emit(JobFinished(job_id, final, why, tx.state.jobs[job_id].last_exit))
-        for dependant_id in waiting:
-            refused = _dependency_refused(tx.state.jobs[dependant_id], job_id, final)
-            if refused:
-                ending.append((dependant_id, "cancelled", refused))
+        for dependant_id in hopeless:
+            spec = tx.state.jobs[dependant_id].spec
+            ending.append((dependant_id, "cancelled", refused_text(spec.after, {job_id: final})))
 
 
-def _dependency_refused(dependant: Job, ended: JobId, state: JobState) -> str:
-    for dependency in dependant.spec.after:
-        if dependency.job_id == ended and not dependency_met(dependency.kind, state):
-            return unmet_text(dependency.kind, ended, state)
+def refused_text(after: Iterable[Dependency], ended: Mapping[JobId, JobState]) -> str:
+    """Return why a job with these dependencies can never start, or '' where nothing of what has ended is against it."""
+    for one in after:
+        for job_id in one.jobs if one.count <= len(ended) else sorted(ended):
+            state = ended.get(JobId(job_id)) if job_id in one.jobs else None
+            if state is not None and not dependency_met(one.kind, state):
+                return f"dependency {one.kind} {job_id} cannot be met: job {job_id} {state}"
     return ""
-
-
-def unmet_text(kind: str, ended: JobId, state: JobState) -> str:
-    """Return why a dependant of a job that ended in `state` can never start."""
-    return f"dependency {kind} {ended} cannot be met: job {ended} {state}"
 
 
 def dependency_met(kind: str, state: JobState) -> bool:

@@ -2,15 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.core.amounts import BYTES, resource_text
-from penstock.core.errors import Problem, Problems, TooManyProblems, nearest
+from penstock.core.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems, nearest
 from penstock.core.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.ledger.past import past_problems
-from penstock.core.lifecycle.ending import dependency_met, finish, unmet_text
+from penstock.core.lifecycle.ending import finish, refused_text
+from penstock.core.lifecycle.size import NewJob as NewJob
+from penstock.core.lifecycle.size import over_size, runs_by_name, size_of
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import ClusterConfig, Queue, split_resource
 from penstock.core.model.estimates import StartEstimate
@@ -21,7 +24,7 @@ from penstock.core.model.events import (
     StartsEstimated,
 )
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
-from penstock.core.model.jobs import Dependency, DependencyKind, GangAsk, JobSpec, JobState, RequestClass
+from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
 from penstock.core.order.tree import holder_text
 from penstock.core.place.fit import REASON_TEXT
 from penstock.core.place.free import empty
@@ -30,20 +33,8 @@ from penstock.core.place.index import FreeCluster
 from penstock.core.state import State
 from penstock.core.thresholds import Claim, over_share
 
-JOBS_PER_REQUEST_MAX = 100_000
 SHAPES_MAX = 1_000
 """Different shapes of jobs in one request: each is tried on the empty cluster."""
-
-
-class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One checked entry of a submit request; dependencies may name other entries of the same request."""
-
-    spec: JobSpec
-    array: int = 0
-    """0 for a plain job, else how many jobs this entry stands for."""
-    after_names: tuple[tuple[str, DependencyKind], ...] = ()
-    field: str = ""
-    """Path of the entry in the request, for error messages."""
 
 
 class Submit(msgspec.Struct, frozen=True):
@@ -91,10 +82,18 @@ def submit(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState])
             )
             return Refusal("conflict", (problem,))
         return Submitted(tuple(JobId(known.first_job + i) for i in range(known.count)), repeated=True)
+    over = over_size(size_of(request.jobs))
+    if over is not None:
+        return Refusal("invalid_input", (over,))
     problems = _submit_problems(state, request, finished)
     if problems:
         return Refusal("invalid_input", tuple(problems))
     return _accept(tx, request, finished)
+
+
+def jobs_named(request: Submit) -> set[JobId]:
+    """Return the jobs that a request names by their numbers."""
+    return {JobId(job_id) for new in request.jobs for one in new.spec.after for job_id in one.jobs}
 
 
 def _submit_problems(state: State, request: Submit, finished: Mapping[JobId, JobState]) -> list[Problem]:
@@ -110,11 +109,8 @@ def _find_problems(state: State, request: Submit, finished: Mapping[JobId, JobSt
     checked: set[int] = set()
     shapes: set[GangAsk] = set()
     coming: dict[QueueName, Counter[TenantName]] = {}
-    total = 0
     for new in request.jobs:
-        count = max(1, new.array)
-        total += count
-        coming.setdefault(new.spec.queue, Counter())[new.spec.tenant] += count
+        coming.setdefault(new.spec.queue, Counter())[new.spec.tenant] += new.count
         if id(new.spec) not in checked:
             checked.add(id(new.spec))
             shapes.update((new.spec.ask, *new.spec.alternatives))
@@ -126,9 +122,6 @@ def _find_problems(state: State, request: Submit, finished: Mapping[JobId, JobSt
                 return
             problems += spec_problems(state, new.spec, new.field, finished)
             problems += _unknown_secrets(state, new, UserName("") if request.delegated else request.user)
-    if total > JOBS_PER_REQUEST_MAX:
-        text = f"one request may create {JOBS_PER_REQUEST_MAX} jobs, this one asks for {total}"
-        problems.append(Problem("too_many_jobs", "jobs", text, str(total)))
     for queue in state.config.queues:
         if queue.name in coming:
             problems += _no_room(state, queue, coming[queue.name], request)
@@ -165,9 +158,13 @@ def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[Job
         if value not in names:
             text = f"there is no {field} '{value}'"
             problems.append(Problem(f"unknown_{field}", prefix + field, text, value, nearest(value, list(names))))
-    for dependency in spec.after:
-        if dependency.job_id not in state.jobs and dependency.job_id not in finished:
-            problems.append(unknown_job(prefix + dependency.kind, dependency.job_id))
+    unknown = (
+        unknown_job(prefix + one.kind, JobId(job_id))
+        for one in spec.after
+        for job_id in one.jobs
+        if job_id not in state.jobs and job_id not in finished
+    )
+    problems += islice(unknown, PROBLEMS_MAX)
     if not problems:
         problems += _over_maximum(state, spec, prefix)
     if not problems and not config.settings.allow_waiting_for_nodes:
@@ -262,20 +259,18 @@ def _never_fits(state: State, spec: JobSpec, prefix: str, refused: tuple[tuple[s
 
 def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]) -> Submitted:
     first = tx.state.next_job
-    total = sum(max(1, new.array) for new in request.jobs)
-    ids_of: dict[str, list[JobId]] = {}
-    next_id = first
-    for new in request.jobs:
-        count = max(1, new.array)
-        ids_of.setdefault(new.spec.name, []).extend(JobId(next_id + i) for i in range(count))
-        next_id += count
+    total = sum(new.count for new in request.jobs)
+    runs_of = runs_by_name(request.jobs, first) if any(new.after_names for new in request.jobs) else {}
     impossible: list[tuple[JobId, str]] = []
     for new in request.jobs:
-        named = tuple(Dependency(i, kind) for name, kind in new.after_names for i in ids_of[name])
-        assert all(d.job_id < tx.state.next_job for d in named), "the parser sorts entries by dependency"
+        named = tuple(
+            Dependency(job_id, kind, count) for name, kind in new.after_names for job_id, count in runs_of[name]
+        )
+        assert all(d.jobs.stop <= tx.state.next_job for d in named), "the parser sorts entries by dependency"
         spec = replace(new.spec, after=new.spec.after + named) if named else new.spec
         array_id = JobId(tx.state.next_job) if new.array else None
-        for index in range(max(1, new.array)):
+        why = refused_text(new.spec.after, finished)
+        for index in range(new.count):
             job_id = JobId(tx.state.next_job)
             key = request.idempotency_key if job_id == first else ""
             digest = request.digest if key else ""
@@ -285,11 +280,8 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
                     job_id, spec, request.user, array_id, index, key, digest, batch, request.account, request.delegated
                 )
             )
-            for dependency in spec.after:
-                ended = finished.get(dependency.job_id)
-                if ended is not None and not dependency_met(dependency.kind, ended):
-                    why = unmet_text(dependency.kind, dependency.job_id, ended)
-                    impossible.append((job_id, why))
+            if why:
+                impossible.append((job_id, why))
     for job_id, why in impossible:
         if job_id in tx.state.jobs:
             finish(tx, tx.state.jobs[job_id], "cancelled", why)

@@ -5,6 +5,9 @@ from typing import Literal
 import msgspec
 
 from penstock.core.model.cluster import DEFAULT_POOL, DEFAULT_QUEUE, DEFAULT_TENANT
+from penstock.core.model.dependencies import Dependency as Dependency
+from penstock.core.model.dependencies import DependencyKind as DependencyKind
+from penstock.core.model.dependencies import compacted
 from penstock.core.model.ids import (
     AttemptNumber,
     ClassId,
@@ -43,7 +46,6 @@ Outcome = Literal[
 OnHang = Literal["restart", "report"]
 OnPreempt = Literal["stop", "suspend"]
 TopologyScope = Literal["node", "switch", "rack", "spread"]
-DependencyKind = Literal["after_ok", "after_any", "after_failed"]
 
 DEFAULT_HANG_LIMIT_MS = 900_000
 PRIORITY_CLASSES: dict[str, int] = {"low": 100, "medium": 500, "high": 1000}
@@ -54,11 +56,6 @@ class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
 
     scope: TopologyScope
     required: bool = True
-
-
-class Dependency(msgspec.Struct, frozen=True):
-    job_id: JobId
-    kind: DependencyKind
 
 
 class CheckpointSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -187,6 +184,11 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """It has no command of its own: it holds what it was given until its time is over, for interactive work."""
     secrets: tuple[tuple[str, str], ...] = ()
     """Environment variables whose values are secrets, and the names of these."""
+
+    def __post_init__(self) -> None:
+        """Keep dependencies compact, wherever a spec comes from: old logs name each job of an array by itself."""
+        if len(self.after) > 1:
+            msgspec.structs.force_setattr(self, "after", compacted(self.after))
 
 
 class RequestClass(msgspec.Struct, frozen=True):
@@ -334,7 +336,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     last_attempt: AttemptNumber = AttemptNumber(0)
     attempt: Attempt | None = None
     unmet: tuple[JobId, ...] = ()
-    """Dependencies that have not ended yet."""
+    """The first job of each dependency of which not all jobs have ended, ascending."""
     not_before_ms: int = 0
     retries_used: int = 0
     infrastructure_failures: int = 0
@@ -361,6 +363,12 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the machines, as which its programs run; empty: as that of the agents."""
     delegated: bool = False
     """Submitted with a token that somebody else made for the user: it gets none of the user's own secrets."""
+
+    @property
+    def awaited(self) -> tuple[Dependency, ...]:
+        """Dependencies of which not all jobs have ended, as far as `unmet` tells them apart: by their first jobs."""
+        unmet = frozenset(self.unmet)
+        return tuple(one for one in self.spec.after if one.job_id in unmet) if unmet else ()
 
     @property
     def placed(self) -> GangAsk:

@@ -1,7 +1,7 @@
 """A simulated log: durable records, and a disk that fails, fills, or dies half-way through a commit."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.core.errors import StaleEpoch, StoreError, StoreFull
 from penstock.core.faults import planted
@@ -70,9 +70,8 @@ class SimDisk:
     def save_snapshot(self, image: Image) -> None:
         self.snapshot = image
 
-    def outcome(self, job_id: JobId) -> JobState | None:
-        row = self.finished.get(job_id)
-        return row.state if row else None
+    def outcomes(self, job_ids: Sequence[JobId]) -> Mapping[JobId, JobState]:
+        return {job_id: self.finished[job_id].state for job_id in job_ids if job_id in self.finished}
 
     def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]:
         ids = sorted((i for i in self.finished if before is None or i < before), reverse=True)

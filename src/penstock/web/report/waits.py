@@ -97,7 +97,8 @@ class _Tracker:
         if isinstance(event, ev.JobSubmitted | ev.JobRequeued | ev.AttemptAllocated):
             return [event.job_id]
         if isinstance(event, ev.JobFinished):
-            return [event.job_id, *self._state.derived.dependants.get(event.job_id, ())]
+            freed = self._state.derived.dependants.waiting_for_last(event.job_id, self._state.jobs)
+            return [event.job_id, *freed]
         return []
 
     def _set_timers(self, time_ms: int, touched: Iterable[JobId]) -> None:

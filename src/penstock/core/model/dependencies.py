@@ -1,0 +1,62 @@
+"""What a job waits for: other jobs, alone or in runs of consecutive numbers, such as the members of an array."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from penstock.core.model.ids import JobId
+
+DependencyKind = Literal["after_ok", "after_any", "after_failed"]
+JobRun = tuple[JobId, int]
+"""Jobs with consecutive numbers: the first, and how many they are."""
+
+
+class Dependency(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All of the `count` jobs from `job_id` on, and how they have to end."""
+
+    job_id: JobId
+    kind: DependencyKind
+    count: int = 1
+
+    @property
+    def run(self) -> JobRun:
+        return self.job_id, self.count
+
+    @property
+    def jobs(self) -> range:
+        return range(self.job_id, self.job_id + self.count)
+
+
+def compacted(after: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
+    """Return the same dependencies, single jobs of one kind that follow one another as one value; in order.
+
+    A value of several jobs stays as it is, so that doing it again changes nothing, and jobs that wait for the same
+    array wait for the same run.
+    """
+    found: list[Dependency] = []
+    first: Dependency | None = None
+    count = 0
+    for one in after:
+        if first is not None and one.count == 1 and one.kind == first.kind and one.job_id == first.job_id + count:
+            count += 1
+            continue
+        if first is not None:
+            found.append(first if count == 1 else Dependency(first.job_id, first.kind, count))
+        first, count = (one, 1) if one.count == 1 else (None, 0)
+        if first is None:
+            found.append(one)
+    if first is not None:
+        found.append(first if count == 1 else Dependency(first.job_id, first.kind, count))
+    return tuple(found) if len(found) < len(after) else after
+
+
+def runs_of(jobs: Iterable[JobRun]) -> list[JobRun]:
+    """Return runs in the same order, those that follow one another as one."""
+    found: list[JobRun] = []
+    for first, count in jobs:
+        if found and sum(found[-1]) == first:
+            found[-1] = (found[-1][0], found[-1][1] + count)
+        else:
+            found.append((first, count))
+    return found
