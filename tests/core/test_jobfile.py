@@ -430,3 +430,32 @@ def test_a_lease_needs_no_command_and_an_end():
     assert entry.spec.time_limit_ms == 4 * 3_600_000
     assert problems({"lease": True}) == [("missing_field", "time_limit")]
     assert problems(job(lease=True, time_limit="1h")) == [("bad_value", "command")]
+
+
+def test_a_long_cycle_is_one_problem_that_names_its_first_jobs():
+    chain = [(f"j{i}", f"j{(i + 1) % 3_000}") for i in range(3_000)]
+    _, (problem,) = parse_request(names(*chain))
+    assert problem.message == (
+        "these jobs wait for each other: j0 -> j1 -> j2 -> j3 -> j4 -> j5 -> j6 -> j7 -> j8 -> ... -> j0 (3000 jobs)"
+    )
+
+
+def test_many_cycles_are_one_problem():
+    everybody = [f"j{i}" for i in range(100)]
+    _, found = parse_request(names(*((name, *everybody) for name in everybody)))
+    assert [p.message for p in found] == ["these jobs wait for each other: j0 -> j0"]
+
+
+def test_a_name_that_many_share_is_gone_through_once():
+    """Each of the entries by itself would be 10^8 steps and as many places in memory."""
+    many = 10_000
+    entries, found = parse_request(names(*[("z", "a")] * many, *[("a",)] * many))
+    assert found == []
+    assert [e.spec.name for e in entries] == ["a"] * many + ["z"] * many
+
+
+def test_names_that_no_job_has_are_named_up_to_a_limit_with_one_hint():
+    _, found = parse_request(names(("train",), *((f"j{i}", "trian", "x" * 256) for i in range(500))))
+    assert len(found) == PROBLEMS_MAX
+    assert [p.hint for p in found[:2]] == ["did you mean 'train'?", "use the number of a job that was submitted before"]
+    assert max(len(p.message) for p in found) < 200
