@@ -8,7 +8,7 @@ import msgspec
 def former(found: Any, kind: Any) -> Any:
     """Return what was read as `kind` of the bytes that the former version wrote of `found`."""
     plain = msgspec.msgpack.decode(msgspec.msgpack.encode(found))
-    live = {job["id"] for job in plain["jobs"]} if isinstance(plain, dict) else set()
+    live = {job["id"] for job in plain.get("jobs", ())} if isinstance(plain, dict) else set()
     _expand(plain, live)
     return msgspec.msgpack.decode(msgspec.msgpack.encode(plain), type=kind)
 

@@ -455,7 +455,7 @@ def test_a_name_that_many_share_is_gone_through_once():
 
 
 def test_names_that_no_job_has_are_named_up_to_a_limit_with_one_hint():
-    _, found = parse_request(names(("train",), *((f"j{i}", "trian", "x" * 256) for i in range(500))))
+    _, found = parse_request(names(("train",), *((f"j{i}", "trian", "x" * 256) for i in range(400))))
     assert len(found) == PROBLEMS_MAX
     assert [p.hint for p in found[:2]] == ["did you mean 'train'?", "use the number of a job that was submitted before"]
     assert max(len(p.message) for p in found) < 200

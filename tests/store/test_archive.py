@@ -87,7 +87,7 @@ def test_the_manifest_says_what_is_in_it(place, tmp_path):
         manifest = json.loads(file.read("manifest.json"))
         sizes = {name: len(file.read(name)) for name in manifest["members"]}
     assert {k: manifest[k] for k in ("format", "program", "made_ms", "epoch", "last_seq")} == {
-        "format": 1,
+        "format": 2,
         "program": "test",
         "made_ms": 7,
         "epoch": 3,
@@ -224,9 +224,9 @@ def test_the_backup_of_a_newer_program_is_refused(other, tmp_path):
     for place in opened(SqlitePlace, tmp_path / "from"):
         filled(place)
         manifest = backed_up(place, tmp_path / "b.zip")
-    newer = json.dumps({**json.loads(json.dumps(_plain(manifest))), "format": 2, "program": "9.9"}).encode()
+    newer = json.dumps({**json.loads(json.dumps(_plain(manifest))), "format": 3, "program": "9.9"}).encode()
     _rewritten(tmp_path / "b.zip", manifest_json=newer)
-    with pytest.raises(InvalidInput, match="has format 2") as refused:
+    with pytest.raises(InvalidInput, match="has format 3") as refused:
         restored(tmp_path / "b.zip", other)
     assert "9.9" in refused.value.hint
     nothing_is_left(other)

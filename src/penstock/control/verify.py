@@ -29,10 +29,6 @@ class Row(Protocol):
     @property
     def seq(self) -> int: ...
 
-    def record(self) -> Record:
-        """Raises: msgspec.DecodeError."""
-        ...
-
 
 class Log(Protocol):
     """A log as it was at one moment."""
@@ -40,7 +36,13 @@ class Log(Protocol):
     @property
     def epoch(self) -> int: ...
 
-    def events(self) -> Iterable[Row]: ...
+    def events(self) -> Iterable[Row]:
+        """Return all records in order."""
+        ...
+
+    def record(self, row: Any) -> Record:
+        """Return what a row says. Raises: msgspec.DecodeError."""
+        ...
 
     def finished_among(self, ids: Sequence[int]) -> Any:
         """Return bodies of finished jobs by number."""
@@ -104,7 +106,7 @@ class Verifier:
         if row.seq != expected:
             raise Damage(f"record {expected} is missing: {row.seq} comes there")
         try:
-            record = row.record()
+            record = self._log.record(row)
         except msgspec.DecodeError as error:
             raise Damage(f"record {row.seq} cannot be read: {error}") from error
         if isinstance(record.event, JobFinished):

@@ -55,6 +55,10 @@ class Image(msgspec.Struct, frozen=True):
     tokens: tuple[Token, ...] = ()
     secrets: tuple[Secret, ...] = ()
     quota_notes: tuple[QuotaSaid, ...] = ()
+    specs: tuple[JobSpec, ...] = ()
+    """In stored images: specs that several jobs share (`images.py`)."""
+    spec_of: tuple[int, ...] = ()
+    """In stored images, for each job: its place among `specs`."""
 
 
 class State:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.control.controller import HISTORY_JOBS, past_run
+from penstock.core.images import packed
 from penstock.core.lifecycle.requests import Refusal, Submit, jobs_named
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import JobId
@@ -161,7 +162,7 @@ class Foresight:
         if not wanted:
             return 0, []
         self._catch_up()
-        reply = self._seer.ask(WhenStart(image, self._past(), now_ms, BUDGET_MS, wanted, seed=now_ms))
+        reply = self._seer.ask(WhenStart(packed(image), self._past(), now_ms, BUDGET_MS, wanted, seed=now_ms))
         assert isinstance(reply, Started)
         corrected = self._calibration.corrected
         return reply.samples, [StartEstimate(i, corrected(t, now_ms), t) for i, t in reply.times.items()]
@@ -169,7 +170,7 @@ class Foresight:
     def _plan(self, image: Image, request: Submit) -> api.PlanAnswer | Refusal:
         now_ms = self._backend.clock.unix_ms()
         outcomes = self._outcomes(request, [job.id for job in image.jobs])
-        reply = self._seer.ask(WhatIfSubmitted(image, self._past(), now_ms, BUDGET_MS, request, outcomes))
+        reply = self._seer.ask(WhatIfSubmitted(packed(image), self._past(), now_ms, BUDGET_MS, request, outcomes))
         assert isinstance(reply, Planned)
         found = reply.refusal or reply.plan
         assert found is not None

@@ -23,7 +23,8 @@ from penstock.store import encoding
 from penstock.store.copying import LogCopy, NotEmpty, Restoring
 from penstock.store.encoding import EventRow, FinishedRow
 
-FORMAT = 1
+FORMAT = 2
+"""2: records may name the record that has their spec."""
 MANIFEST, EVENTS, FINISHED, SNAPSHOT = "manifest.json", "events.rows", "finished.rows", "snapshot"
 ROW_MAX_BYTES = 256 * 2**20
 _LENGTH = struct.Struct("<I")
@@ -115,7 +116,7 @@ def _fill(archive: zipfile.ZipFile, log: LogCopy, program: str, made_ms: int) ->
     if image is not None:
         with archive.open(SNAPSHOT, "w", force_zip64=True) as file:
             sink = _Digesting(file)
-            sink.write(encoding.encode(image))
+            sink.write(encoding.encode_image(image))
         members[SNAPSHOT] = sink.member()
     manifest = Manifest(FORMAT, program, made_ms, log.epoch, members[EVENTS].rows, members)
     archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2))

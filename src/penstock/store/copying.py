@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from penstock.core.errors import InvalidInput, StoreError
+from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch
 from penstock.core.state import Image
 from penstock.privatefiles import make_folder, passed_by_accounts, sync_folder
-from penstock.store.encoding import EventRow, FinishedRow
+from penstock.store.encoding import EventRow, FinishedRow, Specs
 from penstock.store.migrations import refuse_newer
 from penstock.store.sqlite import SqliteStore, newest_snapshot
 
@@ -37,6 +38,10 @@ class LogCopy(Protocol):
 
     def events(self) -> Iterator[EventRow]:
         """Return all records in order."""
+        ...
+
+    def record(self, row: EventRow) -> Record:
+        """Return what a row of this log says. Raises: msgspec.DecodeError."""
         ...
 
     def finished(self) -> Iterator[FinishedRow]:
@@ -78,6 +83,14 @@ class SqliteCopy:
         row = connection.execute("SELECT epoch FROM term").fetchone()
         self.epoch = Epoch(row[0] if row else 0)
         self._last = connection.execute("SELECT max(seq) FROM events").fetchone()[0] or 0
+        self._specs = Specs(self._body_of)
+
+    def _body_of(self, seq: int) -> bytes | None:
+        row = self._connection.execute("SELECT body FROM events WHERE seq = ?", (seq,)).fetchone()
+        return row[0] if row else None
+
+    def record(self, row: EventRow) -> Record:
+        return self._specs.record(row)
 
     def events(self) -> Iterator[EventRow]:
         yield from map(

@@ -1,19 +1,48 @@
-"""How records, finished jobs and snapshots become the bytes that every store keeps alike."""
+"""How records, finished jobs and snapshots become the bytes that every store keeps alike.
+
+A spec that several jobs of one group share, such as the members of an array, is kept with the first of them; the
+others name its record. Whoever reads gets it back, and the same object for all, as long as `Specs` remembers it.
+"""
 
 import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from penstock.core.model.events import AnyEvent, Record
-from penstock.core.model.jobs import JobState
+from penstock.core.images import packed, unpacked
+from penstock.core.model.event import Event
+from penstock.core.model.events import AnyEvent, JobSubmitted, Record
+from penstock.core.model.ids import JobId, UserName
+from penstock.core.model.jobs import JobSpec, JobState
 from penstock.core.state import Image
 from penstock.ports import FinishedJob
 
+SPECS_KEPT_MAX = 1_024
+SPECS_KEPT_MAX_BYTES = 16 * 2**20
 encode = msgspec.msgpack.Encoder().encode
-decode_event = msgspec.msgpack.Decoder(AnyEvent).decode
 decode_finished = msgspec.msgpack.Decoder(FinishedJob).decode
 _decode_image = msgspec.msgpack.Decoder(Image).decode
+
+
+class AlikeSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
+    """A `JobSubmitted` as it is kept whose spec is that of an earlier record."""
+
+    job_id: JobId
+    spec_seq: int
+    """The number of that record: a `JobSubmitted` with its spec."""
+    user: UserName
+    array_id: JobId | None = None
+    array_index: int = 0
+    idempotency_key: str = ""
+    digest: str = ""
+    batch: int = 1
+    account: str = ""
+
+
+_decode_event = msgspec.msgpack.Decoder(AnyEvent | AlikeSubmitted).decode
 
 
 class EventRow(NamedTuple):
@@ -24,10 +53,6 @@ class EventRow(NamedTuple):
     job: int | None
     body: bytes
 
-    def record(self) -> Record:
-        """Raises: msgspec.DecodeError when the body is no event."""
-        return Record(self.seq, self.time_ms, decode_event(self.body))
-
 
 class FinishedRow(NamedTuple):
     """One finished job as it is kept."""
@@ -37,12 +62,94 @@ class FinishedRow(NamedTuple):
     body: bytes
 
 
-def event_row(record: Record) -> EventRow:
-    return EventRow(record.seq, record.time_ms, getattr(record.event, "job_id", None), encode(record.event))
+def event_rows(records: Sequence[Record]) -> Iterator[EventRow]:
+    """Return the rows of one group of records."""
+    specs: dict[int, int] = {}
+    for record in records:
+        event: AnyEvent | AlikeSubmitted = record.event
+        if isinstance(event, JobSubmitted):
+            at = specs.setdefault(id(event.spec), record.seq)
+            if at != record.seq:
+                event = _alike(event, at)
+        yield EventRow(record.seq, record.time_ms, getattr(event, "job_id", None), encode(event))
+
+
+def _alike(event: JobSubmitted, at: int) -> AlikeSubmitted:
+    return AlikeSubmitted(
+        event.job_id,
+        at,
+        event.user,
+        event.array_id,
+        event.array_index,
+        event.idempotency_key,
+        event.digest,
+        event.batch,
+        event.account,
+    )
+
+
+class Specs:
+    """Makes records of rows, and puts back the specs that they share. Any thread.
+
+    Args:
+        body_of: returns the body of the row of a number, None where there is none.
+    """
+
+    def __init__(self, body_of: Callable[[int], bytes | None]) -> None:
+        self._body_of = body_of
+        self._kept: OrderedDict[int, tuple[JobSpec, int]] = OrderedDict()
+        self._bytes = 0
+        self._turn = threading.Lock()
+
+    def record(self, row: EventRow) -> Record:
+        """Raises: msgspec.DecodeError when the body is no event, or names a record that has no spec."""
+        event = _decode_event(row.body)
+        if isinstance(event, JobSubmitted):
+            self._keep(row.seq, event.spec, len(row.body))
+        elif isinstance(event, AlikeSubmitted):
+            event = JobSubmitted(
+                event.job_id,
+                self._spec(event.spec_seq),
+                event.user,
+                event.array_id,
+                event.array_index,
+                event.idempotency_key,
+                event.digest,
+                event.batch,
+                event.account,
+            )
+        return Record(row.seq, row.time_ms, event)
+
+    def _spec(self, seq: int) -> JobSpec:
+        with self._turn:
+            known = self._kept.get(seq)
+            if known is not None:
+                self._kept.move_to_end(seq)
+                return known[0]
+        body = self._body_of(seq)
+        event = _decode_event(body) if body is not None else None
+        if body is None or not isinstance(event, JobSubmitted):
+            raise msgspec.DecodeError(f"it has the spec of record {seq}, which has none")
+        self._keep(seq, event.spec, len(body))
+        return event.spec
+
+    def _keep(self, seq: int, spec: JobSpec, size: int) -> None:
+        with self._turn:
+            if seq in self._kept:
+                return
+            self._kept[seq] = (spec, size)
+            self._bytes += size
+            while self._bytes > SPECS_KEPT_MAX_BYTES or len(self._kept) > SPECS_KEPT_MAX:
+                _, (_, gone) = self._kept.popitem(last=False)
+                self._bytes -= gone
 
 
 def finished_row(job: FinishedJob) -> FinishedRow:
     return FinishedRow(job.id, job.state, encode(job))
+
+
+def encode_image(image: Image) -> bytes:
+    return encode(packed(image))
 
 
 def digest_of(body: bytes) -> bytes:
@@ -55,6 +162,6 @@ def image_of(digest: bytes, body: bytes) -> Image | None:
     if digest_of(body) != digest:
         return None
     try:
-        return _decode_image(body)
-    except msgspec.DecodeError:
+        return unpacked(_decode_image(body))
+    except (msgspec.DecodeError, ValueError, IndexError):
         return None

@@ -7,11 +7,12 @@ from typing import Any
 import psycopg
 
 from penstock.core.errors import StoreError
+from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch
 from penstock.core.state import Image
 from penstock.store import encoding
 from penstock.store.copying import BATCH, NotEmpty
-from penstock.store.encoding import EventRow, FinishedRow
+from penstock.store.encoding import EventRow, FinishedRow, Specs
 from penstock.store.migrations import refuse_newer
 from penstock.store.pgconnect import Connection, connect, shown, translated
 from penstock.store.postgres import newest_snapshot, prepare_schema, version_of
@@ -28,6 +29,14 @@ class PostgresCopy:
         self._connection = connection
         row = connection.execute("SELECT epoch FROM term").fetchone()
         self.epoch = Epoch(row[0] if row else 0)
+        self._specs = Specs(self._body_of)
+
+    def _body_of(self, seq: int) -> bytes | None:
+        row = self._connection.execute("SELECT body FROM events WHERE seq = %s", (seq,)).fetchone()
+        return row[0] if row else None
+
+    def record(self, row: EventRow) -> Record:
+        return self._specs.record(row)
 
     def events(self) -> Iterator[EventRow]:
         yield from map(EventRow._make, self._rows("SELECT seq, time_ms, job, body FROM events ORDER BY seq"))
@@ -95,7 +104,7 @@ class PostgresRestoring:
     def finish(self, epoch: Epoch, snapshot: Image | None) -> None:
         self._connection.execute("UPDATE term SET epoch = %s", (epoch,))
         if snapshot is not None:
-            body = encoding.encode(snapshot)
+            body = encoding.encode_image(snapshot)
             digest = encoding.digest_of(body)
             self._connection.execute("INSERT INTO snapshots VALUES (%s, %b, %b)", (snapshot.seq, digest, body))
 

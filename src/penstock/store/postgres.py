@@ -69,6 +69,7 @@ class PostgresStore:
     def __init__(self, url: str) -> None:
         self._url = url
         self._readers = Readers(url)
+        self._specs = encoding.Specs(self._body_of)
         self._writer: Connection | None = None
         self._session: Session | None = None
         """The session at the database of `_writer`, or of the one that was lost."""
@@ -125,7 +126,7 @@ class PostgresStore:
 
     def append(self, records: Sequence[Record], finished: Sequence[FinishedJob], epoch: Epoch) -> None:
         if records or finished:
-            seqs, times, jobs, bodies = _columns([encoding.event_row(record) for record in records], 4)
+            seqs, times, jobs, bodies = _columns(list(encoding.event_rows(records)), 4)
             ids, states, ends = _columns([encoding.finished_row(job) for job in finished], 3)
             row = self._one(_APPEND, (epoch, seqs, times, jobs, bodies, ids, states, ends))
         else:
@@ -150,13 +151,17 @@ class PostgresStore:
 
     # Reads, from any thread.
 
+    def _body_of(self, seq: int) -> bytes | None:
+        rows = self._readers.fetch("SELECT body FROM events WHERE seq = %s", (seq,))
+        return rows[0][0] if rows else None
+
     def records(self, after: int, limit: int) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE seq > %s ORDER BY seq LIMIT %s"
-        return [EventRow(*row).record() for row in self._readers.fetch(query, (after, limit))]
+        return [self._specs.record(EventRow(*row)) for row in self._readers.fetch(query, (after, limit))]
 
     def records_of_job(self, job_id: JobId) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE job = %s ORDER BY seq"
-        return [EventRow(*row).record() for row in self._readers.fetch(query, (job_id,))]
+        return [self._specs.record(EventRow(*row)) for row in self._readers.fetch(query, (job_id,))]
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None:
         rows = self._readers.fetch("SELECT body FROM finished WHERE id = %s", (job_id,))
@@ -177,7 +182,7 @@ class PostgresStore:
         return (rows[0][0], rows[0][1]) if rows else None
 
     def save_snapshot(self, image: Image) -> None:
-        body = encoding.encode(image)
+        body = encoding.encode_image(image)
         kept = (image.seq, encoding.digest_of(body), body)
         self._keep((_SAVE_SNAPSHOT, kept), (_DROP_SNAPSHOTS, (SNAPSHOTS_KEPT,)))
 

@@ -22,10 +22,11 @@ from penstock.ports import FinishedJob
 from penstock.privatefiles import make_folder, sync_folder
 from penstock.store.encoding import (
     EventRow,
+    Specs,
     decode_finished,
     digest_of,
-    encode,
-    event_row,
+    encode_image,
+    event_rows,
     finished_row,
     image_of,
 )
@@ -47,6 +48,7 @@ class SqliteStore:
         self._path = folder / "log.sqlite"
         self._readers = threading.local()
         self._keeping = threading.Lock()
+        self._specs = Specs(self._body_of)
         self._writer = self._connect()
         try:
             self._prepare()
@@ -136,7 +138,7 @@ class SqliteStore:
             if current != epoch:
                 raise StaleEpoch(f"term {epoch} has ended: term {current} has begun")
             if records:
-                self._writer.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", map(event_row, records))
+                self._writer.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", event_rows(records))
             if finished:
                 self._writer.executemany("INSERT INTO finished VALUES (?, ?, ?)", map(finished_row, finished))
             self._writer.execute("COMMIT")
@@ -180,13 +182,17 @@ class SqliteStore:
             reader.execute("PRAGMA query_only=ON")
         return reader
 
+    def _body_of(self, seq: int) -> bytes | None:
+        rows = self._fetch("SELECT body FROM events WHERE seq = ?", (seq,))
+        return rows[0][0] if rows else None
+
     def records(self, after: int, limit: int) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
-        return [EventRow(*row).record() for row in self._fetch(query, (after, limit))]
+        return [self._specs.record(EventRow(*row)) for row in self._fetch(query, (after, limit))]
 
     def records_of_job(self, job_id: JobId) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE job = ? ORDER BY seq"
-        return [EventRow(*row).record() for row in self._fetch(query, (job_id,))]
+        return [self._specs.record(EventRow(*row)) for row in self._fetch(query, (job_id,))]
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None:
         rows = self._fetch("SELECT body FROM finished WHERE id = ?", (job_id,))
@@ -218,7 +224,7 @@ class SqliteStore:
 
     def save_snapshot(self, image: Image) -> None:
         folder = self._folder / "snapshots"
-        body = encode(image)
+        body = encode_image(image)
         data = digest_of(body) + body
         path = folder / f"{image.seq:020d}"
         temporary = path.with_suffix(".tmp")

@@ -10,8 +10,10 @@ import time
 from typing import BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.api import types as api
+from penstock.core.images import unpacked
 from penstock.core.lifecycle.requests import Refusal, Submit
 from penstock.core.model.estimates import Times
 from penstock.core.model.ids import JobId
@@ -81,6 +83,7 @@ def answer(question: Question) -> Started | Planned:
     def enough() -> bool:
         return _clock_ms() - begun_ms > question.budget_ms
 
+    question = replace(question, image=unpacked(question.image))
     lengths, policies = _lengths(question), installed_policies()
     if isinstance(question, WhenStart):
         found = outlook(

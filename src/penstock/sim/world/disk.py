@@ -10,6 +10,7 @@ from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import JobState
 from penstock.core.state import Image
 from penstock.ports import FinishedJob
+from penstock.store.encoding import EventRow, Specs, digest_of, encode_image, event_rows, image_of
 
 
 class PowerCut(Exception):
@@ -17,14 +18,18 @@ class PowerCut(Exception):
 
 
 class SimDisk:
-    """An `EventStore` in memory. What `append` has returned from is durable; before that, a coin decides."""
+    """An `EventStore` in memory. What `append` has returned from is durable; before that, a coin decides.
+
+    Whoever loads it reads bytes as the real stores keep them.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.records: list[Record] = []
         self.finished: dict[JobId, FinishedJob] = {}
         self.epoch = Epoch(0)
-        self.snapshot: Image | None = None
+        self.snapshot: bytes | None = None
+        self._rows: list[EventRow] = []
         self.fail_rate = 0.0
         self.full = False
         self.cut_next = False
@@ -56,19 +61,21 @@ class SimDisk:
         if records[0].seq != expected:
             self.damage.append(f"record {records[0].seq} was written where {expected} belongs")
         self.records.extend(records)
+        self._rows.extend(event_rows(records))
         for row in finished:
             if row.id in self.finished:
                 self.damage.append(f"job {row.id} finished twice")
             self.finished[row.id] = row
 
     def load(self) -> tuple[Image | None, Iterator[Record]]:
-        return self.snapshot, self.tail(self.snapshot.seq if self.snapshot else 0)
+        image = image_of(digest_of(self.snapshot), self.snapshot) if self.snapshot is not None else None
+        return image, self.tail(image.seq if image else 0)
 
     def tail(self, after: int) -> Iterator[Record]:
-        return iter(self.records[after:])
+        return map(Specs(lambda seq: self._rows[seq - 1].body).record, self._rows[after:])
 
     def save_snapshot(self, image: Image) -> None:
-        self.snapshot = image
+        self.snapshot = encode_image(image)
 
     def outcomes(self, job_ids: Sequence[JobId]) -> Mapping[JobId, JobState]:
         return {job_id: self.finished[job_id].state for job_id in job_ids if job_id in self.finished}
