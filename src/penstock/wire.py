@@ -44,6 +44,7 @@ from penstock.extensions import installed_policies
 from penstock.loopthread import LoopThread
 from penstock.opening import RealClock, ServeOptions, measured, node_specs, opened_store, options_of, read_once
 from penstock.privatefiles import make_folder, passed_by_accounts, write_whole
+from penstock.server.accesskeeper import AccessKeeper
 from penstock.server.app import create_app
 from penstock.server.auth import LocalTokens
 from penstock.server.backend import Backend, deliver_on
@@ -188,9 +189,12 @@ class _Running:
             self._limits,
             self._vault,
         )
+        self._admission.on_more = lambda node, text: self._backend.access.note("node_claimed_more", node, text)
+        self._security.on_replaced = self._backend.access.replaced
         self._backend.durable_seq = self._controller.state.seq
         self._foresight = Foresight(self._backend)
         self._treasurer = Treasurer(self._backend, self._store)
+        self._access = AccessKeeper(self._backend)
         collector.settle()
         self._keepers: list[asyncio.Task[None]] = []
         for keeper in (self._security.keep(), self._bound_log()):
@@ -225,6 +229,7 @@ class _Running:
             keeper.cancel()
         self._foresight.close()
         self._backend.pools.close()
+        self._access.say_last()
         self._engine.stop()
         await asyncio.to_thread(self._service.stop)
         await asyncio.to_thread(self._agents.stop)
@@ -260,6 +265,7 @@ class _Running:
             self._treasurer.keep(),
             Scaler(self._backend).keep(),
             QuotaWatch(self._backend).keep(),
+            self._access.keep(),
         ):
             self._keep(keeper)
 
@@ -333,6 +339,7 @@ class _Running:
     def _on_hello(self, said: NodeSpec, incarnation: Incarnation, session: Session) -> None:
         if refusal := self._admission.refusal(said, incarnation):
             session.refuse(refusal)
+            self._backend.access.note("node_refused", said.name, refusal)
             return
 
         def welcome(reply: msg.Reply) -> None:

@@ -12,7 +12,8 @@ from penstock.core.model.identities import SERVER_IDENTITY
 from penstock.core.model.resources import Resources
 from penstock.engines.local import protocol as p
 from penstock.engines.local.launch import node_config
-from tests.server.harness import Server, cluster_file
+from tests.server.harness import Server, cluster_file, until
+from tests.server.test_accesslog import noted
 
 
 @pytest.fixture
@@ -43,9 +44,12 @@ def test_a_node_that_says_more_is_registered_as_it_was_declared(server):
     (lied,) = [event.spec for event in found if event.incarnation == "liar"]
     assert (lied.capacity.cpu_milli, lied.capacity.memory_bytes, lied.pool) == (32_000, 8 * 2**30, "default")
     assert lied.devices == own.devices[:1]
+    entry = ("node_claimed_more", "n1", "more or other than is known: pool, cpu_milli, memory_bytes, storage_bytes")
+    until(lambda: entry in noted(server), "the log has it")
 
 
 def test_a_node_that_cannot_be_is_refused(server):
     own = node_config(server.data.node("n1") / "agent.json").spec
     (answer,) = said(server, replace(own, capacity=Resources(-1)))
     assert answer.reason.startswith("what the agent says of its node cannot be: an amount is not between 0 and")
+    until(lambda: ("node_refused", "n1", answer.reason[:100]) in noted(server), "the log has it")

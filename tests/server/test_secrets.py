@@ -18,6 +18,8 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import SecretSet
 from penstock.core.model.secrets import Secret
 from penstock.core.secretstore import Secrets
+from penstock.opening import RealClock
+from penstock.server.accesslog import AccessLog
 from penstock.server.pools import Pools
 from penstock.server.secrets import secret_routes
 from penstock.vault import Vault
@@ -166,7 +168,8 @@ def test_what_is_set_while_the_key_is_replaced_can_be_opened(tmp_path):
             return SecretDone()
 
         app, state = FastAPI(), SimpleNamespace(secrets=known, config=ClusterConfig())
-        secret_routes(app, SimpleNamespace(vault=vault, state=state, ask=ask, pools=Pools()), Any)
+        kept = SimpleNamespace(vault=vault, state=state, ask=ask, access=AccessLog(RealClock()), pools=Pools())
+        secret_routes(app, kept, Any)
         routes = {route.name: route.endpoint for route in app.routes if isinstance(route, APIRoute)}
         body = json.dumps({"value": OTHER}).encode()
 

@@ -21,6 +21,7 @@ import pytest
 from penstock.core.access import Scope
 from penstock.core.model import events as ev
 from penstock.core.model.access import Token
+from penstock.core.model.accessevents import AccessEntry
 from penstock.core.model.cluster import CHECKED_BY, NodeSpec
 from penstock.core.model.invoices import Invoice, Line
 from penstock.core.model.prices import Party
@@ -65,11 +66,14 @@ SECRETS = {
     "reservation": "kwistelmar",
     "failure of a node": "thrakkovine",
     "claim of a job": "dravonquist",
+    "who was turned away": "pelzimmurra",
     "name of a secret": "mulvanderskip",
     "value of a secret": "corvexitrun",
 }
 FOR_OPERATORS = ("description", "reservation", "failure of a node")
 """Shown to those alone who see the whole cluster."""
+FOR_ADMINISTRATORS = ("note of a token", "who was turned away")
+"""Shown to the viewer of the whole cluster neither."""
 FOR_NOBODY = ("value of a secret",)
 USERS = [
     {"name": "vera", "role": "viewer"},
@@ -432,6 +436,7 @@ def former_months(data: Path) -> None:
         token("undeclared", "gone"),
         token("of amy", "amy"),
         token("of b", SECRETS["member"], note=SECRETS["note of a token"]),
+        ev.AccessNoted("login_failed", (AccessEntry("203.0.113.7", SECRETS["who was turned away"], 3, 1, 2),)),
         ev.NodeRegistered(NodeSpec("n9", Resources(1_000, 2**30)), "old"),
         ev.NodeStruck("n9", SECRETS["failure of a node"], UNKNOWN_JOB, tenant=TENANT_B, user=SECRETS["member"]),
         ev.NodeShut("n9", TENANT_B, f"3 failures within 5m, the last: {SECRETS['claim of a job']}"),
@@ -817,7 +822,9 @@ def excerpt(text: bytes, word: str) -> str:
     return text[max(0, at - 80) : at + 80].decode(errors="replace")
 
 
-@pytest.mark.parametrize(("caller", "hidden"), [("viewer", ("note of a token",)), ("b_admin", FOR_OPERATORS)])
+@pytest.mark.parametrize(
+    ("caller", "hidden"), [("viewer", FOR_ADMINISTRATORS), ("b_admin", (*FOR_OPERATORS, "who was turned away"))]
+)
 def test_whose_it_is_sees_it_and_so_does_who_sees_the_whole_cluster(world, caller, hidden):
     texts = list(everything(world, caller, last_drain(world)).values())
     missing = {what for what, word in SECRETS.items() if not any(word.encode() in text for text in texts)}

@@ -307,6 +307,10 @@ class Controller:
             case msg.NoteQuotas():
                 quota_alerts.note(tx, request.events)
                 return msg.Done()
+            case msg.NoteAccess():
+                for event in request.events:
+                    tx.emit(event)
+                return msg.Done()
             case msg.NoteEstimates():
                 return msg.Done(requests.note_estimates(tx, request.made_ms, request.estimates))
             case _:

@@ -13,6 +13,9 @@ from penstock.core.errors import InvalidInput, Problem, nearest
 from penstock.core.model.cluster import ClusterConfig
 from penstock.extensions import installed_policies
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+VALUE_MAX = 65_536
+"""Characters of one value of a change."""
 ENTRIES = ("pools", "tenants", "users", "queues", "reservations")
 """Sections of a cluster file that have entries with names."""
 SECTIONS = {"setting": "settings", **{name.removesuffix("s"): name for name in ENTRIES}}
@@ -41,11 +44,23 @@ def read_cluster_file(path: Path) -> ClusterFile:
 def _loaded(text: str) -> Any:
     """Return what a text says as YAML. Raises: ValueError, also for dates that there are not."""
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader=LOADER)  # noqa: S506 - both loaders are safe
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
+
+
+def _value(text: str) -> Any:
+    """Return what the text of one value says as YAML. Raises: ValueError, also where it is too long or repeats itself."""
+    if len(text) > VALUE_MAX:
+        raise ValueError(f"it has {len(text)} characters, at most {VALUE_MAX} are read")
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=LOADER)):
+            raise ValueError("it repeats a part of itself (*alias): write it out")
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    return _loaded(text)
 
 
 def cluster_config(raw: object) -> ClusterConfig:
@@ -97,7 +112,7 @@ def with_changes(
         if not equals:
             raise _bad(change, "expected PATH=VALUE, such as queue.research.max.devices=16")
         try:
-            read = _loaded(value) if value else None
+            read = _value(value) if value else None
         except ValueError as error:
             raise _bad(change, f"the value is no YAML: {error}") from error
         _set(raw, change, path.split("."), read)

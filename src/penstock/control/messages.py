@@ -10,7 +10,7 @@ from penstock.core.lifecycle.secrets import SecretDone, SecretRequest
 from penstock.core.lifecycle.tokens import TokenDone, TokenRequest
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
-from penstock.core.model.events import QuotaNoted
+from penstock.core.model.events import AccessNoted, QuotaNoted
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
 from penstock.core.plan import Plan
 from penstock.core.scaleout import Missing
@@ -85,8 +85,15 @@ class NoteQuotas(msgspec.Struct, frozen=True):
     events: tuple[QuotaNoted, ...]
 
 
+class NoteAccess(msgspec.Struct, frozen=True):
+    """Keep in the log who was turned away, and which keys were replaced."""
+
+    events: tuple[AccessNoted, ...]
+
+
 Request = (
     NoteCapacity
+    | NoteAccess
     | Submit
     | Cancel
     | AskCheckpoint

@@ -12,7 +12,7 @@ from penstock.core.accessfile import read_user
 from penstock.core.accountfile import read_tenant
 from penstock.core.amounts import format_time, parse_milli, parse_part_milli, parse_time_ms
 from penstock.core.billingfile import read_billing
-from penstock.core.errors import Problem, nearest
+from penstock.core.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.extension import NAME_CHARACTERS as NAME_CHARACTERS
 from penstock.core.extension import Policies
 from penstock.core.model import cluster as c
@@ -66,13 +66,20 @@ def parse_cluster(raw: object, policies: Policies | None = None) -> tuple[Cluste
     Args:
         policies: third-party policies by name, which queues may name as `ext:NAME`; by default none.
     """
-    problems: list[Problem] = []
+    problems = Problems()
+    try:
+        return _parse(raw, policies, problems), problems
+    except TooManyProblems:
+        return ClusterFile(c.ClusterConfig(), ()), problems.and_more()
+
+
+def _parse(raw: object, policies: Policies | None, problems: Problems) -> ClusterFile:
     top = Reader("", problems)
     if raw is None:
         raw = {}
     if not isinstance(raw, Mapping):
         top.wrong("", raw, "a mapping with " + ", ".join(SECTIONS))
-        return ClusterFile(c.ClusterConfig(), ()), problems
+        return ClusterFile(c.ClusterConfig(), ())
     top.unknown(raw, SECTIONS)
     default = c.ClusterConfig()
     billing = read_billing(Reader("billing", problems), raw.get("billing") or {})
@@ -104,7 +111,7 @@ def parse_cluster(raw: object, policies: Policies | None = None) -> tuple[Cluste
     problems += _quota_problems(config, [r.where for r, _ in queues], [r.where for r, _ in tenants], names)
     for node, (reader, _) in zip(declared, nodes, strict=True):
         problems += _unknown("pool", reader.path("pool"), node.pool, names)
-    return ClusterFile(config, declared), problems
+    return ClusterFile(config, declared)
 
 
 def _candidates(top: Reader, value: object) -> tuple[c.PlacementPolicy, ...]:

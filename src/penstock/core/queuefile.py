@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
 from penstock.core.amounts import BYTES, format_resource, parse_milli, resource_text
-from penstock.core.errors import Problem, nearest
+from penstock.core.errors import PROBLEMS_MAX, Problem, nearest
 from penstock.core.extension import EXTENSION_PREFIX, OrderPolicy
 from penstock.core.model import cluster as c
 from penstock.core.model.ids import QueueName
@@ -22,6 +22,8 @@ MODEL_PREFIX = "devices:"
 WEIGHT_MAX = 1_000_000
 AMOUNT_MAX = 2**53
 ALERTS_MAX = 20
+DEPTH_MAX = 32
+"""Queues above a queue: each start is counted in all of them."""
 FIELDS = (
     "name",
     "parent",
@@ -147,11 +149,15 @@ def tree_problems(queues: Sequence[c.Queue], places: Sequence[str] = ()) -> list
     where = list(places) or [f"queues[{index}]" for index in range(len(queues))]
     problems = []
     parents = {q.name: q.parent for q in queues}
+    children: dict[QueueName, list[c.Queue]] = {}
     for queue, place in zip(queues, where, strict=True):
+        children.setdefault(queue.parent, []).append(queue)
         problems += _parent_problems(queue, f"{place}.parent", parents)
+        if len(problems) >= PROBLEMS_MAX:
+            return problems
     for queue, place in zip(queues, where, strict=True):
         problems += _own_quota_problems(queue, place)
-        problems += _children_problems(queue, place, [q for q in queues if q.parent == queue.name])
+        problems += _children_problems(queue, place, children.get(queue.name, []))
     return problems
 
 
@@ -166,6 +172,9 @@ def _parent_problems(queue: c.Queue, where: str, parents: Mapping[QueueName, Que
             return [Problem("queue_cycle", where, text, queue.parent)]
         seen.add(above)
         above = parents[above]
+        if len(seen) > DEPTH_MAX:
+            text = f"queue '{queue.name}' has more than {DEPTH_MAX} queues above it"
+            return [Problem("too_deep", where, text, queue.parent, "put it below a queue that is higher up")]
     return []
 
 

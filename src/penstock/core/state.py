@@ -183,7 +183,7 @@ class State:
                 job, _ = self.attempt_of(event.job_id, event.attempt)
                 self.jobs[job.id] = noted(job, event, record.time_ms)
                 self.derived.job_predicted(job, self.jobs[job.id])
-            case ev.StartsEstimated() | ev.CapacityRequested():
+            case ev.StartsEstimated() | ev.CapacityRequested() | ev.AccessNoted():
                 pass
             case ev.RunTimesPredicted():
                 self._run_times_predicted(event)

@@ -47,6 +47,7 @@ def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> 
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
     ) -> Scope:
         found = scope_at_door(request.scope)
+        backend.access.came(request, found, credentials.credentials[:TOKEN_MAX] if credentials else "", backend.state)
         backend.gate.check(found.user if found else None, request.client.host if request.client else "")
         if found is None:
             title = "a token is needed"
@@ -79,7 +80,8 @@ def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> 
 
 def _errors(app: FastAPI, backend: Backend) -> None:
     @app.exception_handler(ApiError)
-    async def on_api_error(_: Request, error: ApiError) -> Response:
+    async def on_api_error(request: Request, error: ApiError) -> Response:
+        backend.access.answered(request, error)
         if error.details.code == "not_found" and backend.may_lag:  # it may just have come: the leader knows
             title = f"{error.details.title} yet as far as this server knows"
             error = ApiError("not_leader", title, hint="ask the server that leads", leader=backend.service.leader)

@@ -13,6 +13,7 @@ from penstock.core.state import State
 from penstock.core.thresholds import Room
 from penstock.core.turns import TooManyWaiting
 from penstock.ports import Clock, EventReader
+from penstock.server.accesslog import AccessLog
 from penstock.server.answers import ApiError
 from penstock.server.auth import LocalTokens
 from penstock.server.kept import KeptAnswers
@@ -58,6 +59,7 @@ class Backend:
         self.bodies = Room(BODIES_MAX_BYTES)
         self.documents = KeptAnswers(clock, DOCUMENT_MS)
         """Of invoices, which never change."""
+        self.access = AccessLog(clock)
         self.durable_seq = 0
         self._changed = asyncio.Event()
         self.closing = asyncio.Event()

@@ -151,6 +151,8 @@ class Reads:
     def _shown(self, scope: Scope, record: ev.Record) -> ev.Record | None:
         """Return a record as the caller may see it, or None."""
         event = record.event
+        if isinstance(event, ev.AccessNoted):
+            return record if scope.administers else None
         if isinstance(event, ev.TokenIssued | ev.TokenRevoked):
             return _without_secrets(record) if scope.administers else None
         if isinstance(event, ev.SecretSet | ev.SecretRemoved):

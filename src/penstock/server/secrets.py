@@ -103,6 +103,9 @@ def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             await _asked(backend, ResealSecrets(former, by))
             used = {one.key_id for one in backend.state.secrets.by_holder.values()}
             dropped = await _in_vault(backend.pools.reads, vault.keep, used)
+        backend.access.note(
+            "secret_key_rotated", who.user, f"{len(sealed)} secrets sealed anew, {dropped} keys dropped"
+        )
         return answer(api.KeyRotated(len(sealed), dropped))
 
 

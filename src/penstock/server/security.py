@@ -48,6 +48,8 @@ class Security:
         self.api = Live(self._api_context) if transport.secure else None
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop when other authorities are trusted than before: sessions have to begin anew."""
+        self.on_replaced: Callable[[str], None] = lambda what: None
+        """Told what was replaced: `authority` or `certificate`."""
         self._seen = self._stamps()
 
     def announced(self, port: int) -> dict[str, object]:
@@ -80,6 +82,7 @@ class Security:
             self.api.renew()
         if seen[0] != self._seen[0]:
             self.on_change()
+        self.on_replaced("authority" if seen[0] != self._seen[0] else "certificate")
         self._seen = seen
         log.info("certificates taken up")
 

@@ -1,4 +1,8 @@
-"""Events about who may do what: tokens and secrets."""
+"""Events about who may do what: tokens, secrets, and who was turned away."""
+
+from typing import Literal
+
+import msgspec
 
 from penstock.core.model.access import Token
 from penstock.core.model.event import Event
@@ -28,3 +32,34 @@ class SecretRemoved(Event, tag=True, frozen=True, omit_defaults=True):
     owner: UserName
     name: str
     by: UserName = UserName("")
+
+
+AccessKind = Literal[
+    "login_failed",
+    "act_refused",
+    "node_refused",
+    "node_claimed_more",
+    "secret_key_rotated",
+    "authority_replaced",
+    "certificate_replaced",
+]
+"""No valid token; something that the caller may not do; an agent that was not taken in, or said more of its node than
+is known of it; another key of all secrets; another authority or server certificate."""
+
+
+class AccessEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What somebody tried, and how often."""
+
+    subject: str
+    """A user, a node, or the network that a caller without a valid token came from; `others`: all beyond a bound."""
+    what: str
+    count: int
+    first_ms: int
+    last_ms: int
+
+
+class AccessNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """Attempts of one kind since the last such record: for administrators. Nothing secret is in it."""
+
+    kind: AccessKind
+    entries: tuple[AccessEntry, ...]

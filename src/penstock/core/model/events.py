@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.model.accessevents import AccessNoted as AccessNoted
 from penstock.core.model.accessevents import SecretRemoved as SecretRemoved
 from penstock.core.model.accessevents import SecretSet as SecretSet
 from penstock.core.model.accessevents import TokenIssued as TokenIssued
@@ -353,6 +354,7 @@ AnyEvent = (
     | TokenRevoked
     | SecretSet
     | SecretRemoved
+    | AccessNoted
 )
 
 

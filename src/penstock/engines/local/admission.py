@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -32,6 +32,8 @@ class Admission:
     def __init__(self, data: DataFolder, nodes: Sequence[NodeSpec], measured: Collection[str] = ()) -> None:
         self._data, self._measured = data, frozenset(measured)
         self._declared = {spec.name: spec for spec in nodes}
+        self.on_more: Callable[[NodeName, str], None] = lambda node, text: None
+        """Told of a node that says more than is known of it, and in which fields; each time that the fields change."""
         self._told: dict[NodeName, tuple[str, ...]] = {}
         """What was said last of nodes that claim more than they have."""
 
@@ -48,6 +50,7 @@ class Admission:
         spec, more = believed(said, known)
         if more and self._told.get(said.name) != more:
             log.warning("node says more than is known of it", extra={"node": said.name, "fields": more})
+            self.on_more(said.name, f"more or other than is known: {', '.join(more)}")
         self._told[said.name] = more
         return spec
 

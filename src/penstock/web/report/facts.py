@@ -126,6 +126,7 @@ def gather(records: Iterable[ev.Record]) -> Facts:
                 | ev.TokenRevoked()
                 | ev.SecretSet()
                 | ev.SecretRemoved()
+                | ev.AccessNoted()
             ):
                 pass
             case _:
