@@ -52,7 +52,7 @@ def _loaded(text: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    """Return what the text of one value says as YAML. Raises: ValueError, also where it is too long or repeats itself."""
+    """Return what the text of one value says as YAML. Raises: ValueError, also for a long one or one with aliases."""
     if len(text) > VALUE_MAX:
         raise ValueError(f"it has {len(text)} characters, at most {VALUE_MAX} are read")
     try:

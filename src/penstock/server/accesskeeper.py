@@ -3,7 +3,7 @@
 import contextlib
 
 from penstock.control import messages as msg
-from penstock.control.service import InboxFull
+from penstock.control.inbox import InboxFull
 from penstock.server.answers import ApiError
 from penstock.server.backend import Backend
 from penstock.server.repeating import repeat

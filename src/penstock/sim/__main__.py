@@ -53,6 +53,7 @@ EXPECTED_PROBES = (
     "credit_note_issued",
     "use_given_back",
     "money_reversed",
+    "array_awaited",
 )
 """Rare situations that a big run should reach; those it did not are named."""
 

@@ -10,6 +10,7 @@ from penstock.core.jobfile import parse_request
 from penstock.core.lifecycle.requests import Submit, Submitted
 from penstock.core.model.ids import JobId, NodeName, UserName
 from penstock.sim.world.programs import Behaviour, random_behaviour
+from penstock.sim.world.stages import REQUESTS, staged_request, stages_of
 
 if TYPE_CHECKING:
     from penstock.sim.world.world import World
@@ -24,6 +25,7 @@ class Clients:
     def __init__(self, world: "World", rng: random.Random, more: random.Random) -> None:
         """`more` is for what came later, so that a seed goes on meaning the same world."""
         self._world, self._rng, self._more = world, rng, more
+        self._stages = stages_of(world.seed)
         self.accepted: dict[str, tuple[JobId, ...]] = {}
         self.refused: dict[str, str] = {}
         self.asked: dict[str, tuple[Any, ...]] = {}
@@ -36,15 +38,22 @@ class Clients:
         while made < jobs:
             raw = self._request()
             made += sum(entry.get("array", 1) for entry in raw)
-            key = f"key-{len(self.asked)}"
-            parsed, problems = parse_request(raw)
-            assert not problems, problems
-            self.asked[key] = parsed
-            self._world.agenda.after(self._rng.randint(0, over_ms), lambda k=key: self.submit(k))  # type: ignore[misc]
+            self._plan(raw, self._rng.randint(0, over_ms))
+        if self._stages is not None:
+            for _ in range(self._stages.choice(REQUESTS)):
+                self._plan(staged_request(self._stages, self._world.tenants), self._stages.randint(0, over_ms))
         for _ in range(self._rng.randint(0, 4)):
             self._world.agenda.after(self._rng.randint(1, over_ms), self._cancel_one)
         for _ in range(self._rng.randint(0, 1)):
             self._world.agenda.after(self._rng.randint(1, over_ms), self._drain_one)
+
+    def _plan(self, raw: list[dict[str, Any]], in_ms: int) -> None:
+        """Let a request come after this time."""
+        key = f"key-{len(self.asked)}"
+        parsed, problems = parse_request(raw)
+        assert not problems, problems
+        self.asked[key] = parsed
+        self._world.agenda.after(in_ms, lambda: self.submit(key))
 
     def _request(self) -> list[dict[str, Any]]:
         rng = self._rng

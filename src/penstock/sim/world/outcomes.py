@@ -21,6 +21,7 @@ from penstock.core.model.jobs import JobSpec
 from penstock.ports import FinishedJob
 from penstock.sim.world.auditor import money_violations
 from penstock.sim.world.programs import Behaviour
+from penstock.sim.world.stages import arrays_awaited, dependency_violations
 
 if TYPE_CHECKING:
     from penstock.sim.world.world import World
@@ -43,6 +44,7 @@ def final_violations(world: "World") -> Iterator[str]:
     if msgspec.msgpack.encode(world.folded().image()) != msgspec.msgpack.encode(state.image()):
         yield "the fold of the log differs from the live state"
     yield from _jobs(world)
+    yield from dependency_violations(world.disk.records)
     if world.money is not None:
         yield from money_violations(world, world.money)
     if world.claims is not None:
@@ -79,6 +81,7 @@ def _ending(world: "World", row: FinishedJob, spec: JobSpec) -> Iterator[str]:
 
 
 def _count(world: "World") -> None:
+    world.probes["array_awaited"] += arrays_awaited(world.disk.records)
     for record in world.disk.records:
         event = record.event
         if isinstance(event, AttemptStopRequested):
