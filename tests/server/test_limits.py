@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.lifecycle.requests import NewJob
+from penstock.core.livejobs import LiveJobs
+from penstock.core.model.cluster import Tenant
+from penstock.core.turns import Caller
 from penstock.server import limits as lm
 from penstock.server.answers import ApiError
 from penstock.server.limits import Bucket, Gate, Limits, Rates, Streams, network_of, read_limits, take
-from tests.core.builders import job_spec
+from tests.core.builders import World, job_spec, node
 from tests.server.harness import Server, until
 
 API = "/api/v1"
@@ -138,56 +141,107 @@ def test_a_job_that_is_too_large_for_the_log_is_refused_by_its_name():
     gate = Gate(Limits(), Clock())
     env = tuple((f"A{i}", "x" * 60_000) for i in range(20))
     with pytest.raises(ApiError) as refused:
-        gate.admit((entry(env=env),), 0)
+        gate.admit((entry(env=env),), LiveJobs())
     (problem,) = refused.value.details.problems
     assert (refused.value.details.status, problem.code, problem.field) == (422, "too_large", "jobs[0]")
-    gate.admit((entry(env=env[:10]),), 0)
+    gate.admit((entry(env=env[:10]),), LiveJobs())
 
 
 def test_jobs_that_take_too_much_of_the_log_are_refused_as_a_whole():
     gate = Gate(Limits(), Clock())
     with pytest.raises(ApiError) as refused:
-        gate.admit([entry(env=(("A", "x" * 60_000),)) for _ in range(1_200)], 0)
+        gate.admit([entry(env=(("A", "x" * 60_000),)) for _ in range(1_200)], LiveJobs())
     assert refused.value.details.status == 413
-    gate.admit([entry(env=(("A", "x" * 60_000),)) for _ in range(1_000)], 0)
+    gate.admit([entry(env=(("A", "x" * 60_000),)) for _ in range(1_000)], LiveJobs())
 
 
 def test_a_spec_that_many_jobs_share_counts_once():
     gate, one = Gate(Limits(), Clock()), entry(env=(("A", "x" * 60_000),))
-    gate.admit((entry(100_000, env=(("A", "x" * 60_000),)),), 0)
-    gate.admit([one] * 100_000, 0)
+    gate.admit((entry(100_000, env=(("A", "x" * 60_000),)),), LiveJobs())
+    gate.admit([one] * 100_000, LiveJobs())
+
+
+def live(count: int, tenant: str = "red", **fields) -> LiveJobs:
+    w = World(node(), tenants=(Tenant("red"), Tenant("blue")))
+    for _ in range(count):
+        w.submit(1, tenant=tenant, **fields)
+    return w.state.jobs
+
+
+def test_live_jobs_of_one_tenant_leave_room_to_another():
+    gate, jobs = Gate(Limits(live_jobs=8), Clock()), live(4)
+    with pytest.raises(ApiError, match="tenant 'red' has 4 live jobs; 1 more"):
+        gate.share((entry(tenant="red"),), 1, jobs, 2)
+    gate.share((entry(tenant="blue"),), 1, jobs, 2)
+    gate.share((entry(tenant="red"),), 1, jobs, 1)  # there is nobody else
+
+
+def test_bytes_of_live_jobs_of_one_tenant_leave_room_to_another():
+    jobs = live(2, env=(("A", "x" * 10_000),))
+    gate = Gate(Limits(live_bytes=50_000), Clock())
+    with pytest.raises(ApiError, match="bytes of live jobs"):
+        gate.share((entry(tenant="red"),), 10_000, jobs, 2)
+    gate.share((entry(tenant="blue"),), 10_000, jobs, 2)
+
+
+def test_what_a_tenant_adds_to_the_log_is_bounded_at_once_and_a_day():
+    clock = Clock()
+    gate = Gate(Limits(log_bytes_per_s=100, log_bytes_burst=1_000, log_bytes_per_day=2_000), clock)
+    gate.log("red", 1_000)
+    gate.log("blue", 1_000)
+    with pytest.raises(ApiError, match="at once") as refused:
+        gate.log("red", 500)
+    assert refused.value.headers == {"Retry-After": "6"}
+    clock.now += 10_000
+    gate.log("red", 900)
+    clock.now += 10_000
+    with pytest.raises(ApiError, match="a day"):
+        gate.log("red", 900)
+
+
+def test_one_request_that_is_larger_than_the_bucket_passes_once_and_leaves_a_debt():
+    clock = Clock()
+    gate = Gate(Limits(log_bytes_per_s=100, log_bytes_burst=1_000), clock)
+    gate.log("red", 3_000)
+    clock.now += 10_000
+    with pytest.raises(ApiError, match="at once"):
+        gate.log("red", 1)
 
 
 def test_more_live_jobs_than_there_is_room_for_are_refused():
     gate = Gate(Limits(live_jobs=10), Clock())
-    gate.admit((entry(4),), 6)
+    gate.admit((entry(4),), live(6))
     with pytest.raises(ApiError, match="at most 10 may be") as refused:
-        gate.admit((entry(4),), 7)
+        gate.admit((entry(4),), live(7))
     assert refused.value.details.status == 503
 
 
 # Streams.
 
 
-def test_streams_are_bounded_for_one_user_and_for_all():
-    streams = Streams(2, 3)
-    streams.begin("ann")
-    streams.begin("ann")
+ANN, BOB, EVE = Caller("red", "ann"), Caller("red", "bob"), Caller("blue", "eve")
+
+
+def test_streams_are_bounded_for_one_user_and_one_tenant_leaves_some_to_another():
+    streams = Streams(2, 6)
+    streams.begin(ANN)
+    streams.begin(ANN)
     with pytest.raises(ApiError) as one:
-        streams.begin("ann")
-    streams.begin("bob")
-    with pytest.raises(ApiError) as everybody:
-        streams.begin("carol")
-    streams.end("ann")
-    streams.begin("carol")
-    assert (one.value.details.status, everybody.value.details.status) == (429, 503)
+        streams.begin(ANN)
+    streams.begin(BOB)
+    with pytest.raises(ApiError) as tenant:
+        streams.begin(BOB)
+    streams.begin(EVE)
+    streams.end(ANN)
+    streams.begin(BOB)
+    assert (one.value.details.status, tenant.value.details.status) == (429, 503)
 
 
 @pytest.mark.parametrize("ending", ["whole", "broken", "cancelled", "refused"])
 def test_a_stream_is_counted_no_longer_than_it_is_sent(ending):
-    streams = Streams(1, 1)
+    streams = Streams(1, 2)
     if ending == "refused":
-        streams.begin("ann")
+        streams.begin(ANN)
     sent: list[dict] = []
 
     async def content():
@@ -204,7 +258,7 @@ def test_a_stream_is_counted_no_longer_than_it_is_sent(ending):
         sent.append(message)
 
     async def run() -> None:
-        response = lm.CountedStream(streams, "ann", content(), "text/event-stream")
+        response = lm.CountedStream(streams, ANN, content(), "text/event-stream")
         scope = {"type": "http", "asgi": {"spec_version": "2.4"}, "method": "GET", "headers": []}
         task = asyncio.create_task(response(scope, receive, send))
         await asyncio.sleep(0.01)

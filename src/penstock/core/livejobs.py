@@ -131,6 +131,10 @@ class LiveJobs(dict[JobId, Job]):
         lists = (self._by_tenant.get((tenant, state)) for tenant in tenants)
         return sum(len(one.numbers) for one in lists if one is not None)
 
+    def of_tenant(self, tenant: TenantName) -> int:
+        """Return how many live jobs a tenant has."""
+        return sum(self.count((tenant,), state) for state in LIVE_STATES)
+
     def in_queue(self, queue: QueueName, phase: Phase) -> int:
         """Return how many jobs of a queue are in a phase."""
         return self._phases[queue, phase]

@@ -123,17 +123,13 @@ class State:
         return state
 
     def _take_jobs(self, jobs: list[Job]) -> None:
-        """Take over the jobs of an image: members of an array with one spec, and what they wait for counted anew.
-
-        Images of former versions have each job of an awaited array in `unmet`.
-        """
+        """Take over jobs: members of an array with one spec, what they wait for counted anew (it was each job once)."""
         known = {job.id for job in jobs}
         specs: dict[JobId, JobSpec] = {}
         unmet: dict[int, tuple[JobId, ...]] = {}
         for job in jobs:
-            spec = job.spec if job.array_id is None else specs.setdefault(job.array_id, job.spec)
-            if spec is not job.spec and spec != job.spec:
-                spec = job.spec
+            spec = specs.setdefault(job.array_id, job.spec) if job.array_id is not None else job.spec
+            spec = spec if spec == job.spec else job.spec
             waits: tuple[JobId, ...] = ()
             if spec.after and job.state == "waiting":
                 if id(spec) not in unmet:

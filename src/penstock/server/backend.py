@@ -5,8 +5,11 @@ import logging
 from collections.abc import Callable
 
 from penstock.control import messages as msg
-from penstock.control.inbox import InboxFull, OnReply
+from penstock.control.inbox import SERVER, InboxFull, OnReply
 from penstock.control.service import ControlService
+from penstock.core.lifecycle.requests import Submit
+from penstock.core.lifecycle.secrets import SetSecret
+from penstock.core.lifecycle.size import RECORD_BYTES
 from penstock.core.model.events import Record
 from penstock.core.model.ids import NodeName
 from penstock.core.state import State
@@ -21,7 +24,7 @@ from penstock.server.limits import Gate, Limits
 from penstock.server.outputs import Outputs
 from penstock.server.pools import Pools
 from penstock.server.reads import Reads
-from penstock.server.turns import calling, overloaded
+from penstock.server.turns import CLUSTER, calling, overloaded
 from penstock.vault import Vault
 
 log = logging.getLogger(__name__)
@@ -85,6 +88,7 @@ class Backend:
 
         Raises: ApiError when the server is overloaded, or the commit failed.
         """
+        self._count(request)
         future: asyncio.Future[msg.Reply] = asyncio.get_running_loop().create_future()
 
         def settle(reply: msg.Reply) -> None:
@@ -101,6 +105,18 @@ class Backend:
         if isinstance(reply, msg.Failed):
             raise ApiError(reply.code, reply.message, hint=reply.hint, leader=reply.leader)
         return reply
+
+    def _count(self, request: msg.Request) -> None:
+        """Count what a caller's request adds to the log. Raises: ApiError when that is more than their tenant may."""
+        caller = calling.get()
+        if caller.tenant in (SERVER.tenant, CLUSTER):
+            return
+        if isinstance(request, Submit):
+            self.gate.log(caller.tenant, max(RECORD_BYTES, request.log_bytes))
+        elif isinstance(request, SetSecret):
+            self.gate.log(caller.tenant, RECORD_BYTES + len(request.secret.sealed))
+        else:
+            self.gate.log(caller.tenant, RECORD_BYTES)
 
     def committed(self, records: tuple[Record, ...]) -> None:
         """Take note of durable records and wake whoever follows the log (on the event loop)."""

@@ -14,6 +14,7 @@ from penstock.server.backend import Backend
 from penstock.server.door import scope_of_token, token_of
 from penstock.server.limits import CountedStream
 from penstock.server.openapi import returns
+from penstock.server.turns import caller_of
 
 EVENTS_MAX = 10_000
 STREAM_BATCH = 500
@@ -59,7 +60,7 @@ def event_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """Follow the log as server-sent events; `after` or Last-Event-ID says where to go on, else from now."""
         start = last_event_id if last_event_id is not None else after
         follow = _follow(backend, token_of(request.headers), backend.durable_seq if start is None else start)
-        return CountedStream(backend.gate.streams, who.user, follow, media_type="text/event-stream")
+        return CountedStream(backend.gate.streams, caller_of(who), follow, media_type="text/event-stream")
 
 
 async def _follow(backend: Backend, token: str, after: int) -> AsyncIterator[bytes]:

@@ -16,11 +16,16 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.core.errors import InvalidInput
 from penstock.core.lifecycle.size import NewJob, over_size, over_weight, size_of, weight_of
+from penstock.core.livejobs import LiveJobs
+from penstock.core.model.ids import TenantName
+from penstock.core.thresholds import Claim, Room, over_share
+from penstock.core.turns import Caller
 from penstock.ports import Clock
 from penstock.server.answers import ApiError, problem
 from penstock.server.listener import ANSWER_S, BODY_S, CONNECTIONS_MAX, HEADERS_S, Bounds
 
 _SHARED = ""
+DAY_S = 86_400
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=10**9)]
@@ -42,7 +47,15 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Followers of the log."""
     streams: Count = 512
     live_jobs: Count = 1_000_000
-    """Waiting and running, of everybody."""
+    """Waiting and running, of everybody; a tenant may have no more than is left for others."""
+    live_bytes: Count = 512 * 2**20
+    """Of the requests of live jobs, those of an array counted once; shared in the same way."""
+    log_bytes_per_s: Count = 2 * 2**20
+    """Of one tenant, in the long run: what its requests add to the log."""
+    log_bytes_burst: Count = 256 * 2**20
+    """Of one tenant, at once."""
+    log_bytes_per_day: Count = 8 * 2**30
+    """Of one tenant."""
     connections: Count = CONNECTIONS_MAX
     headers_s: Rate = HEADERS_S
     body_s: Rate = BODY_S
@@ -78,12 +91,13 @@ def refilled(bucket: Bucket, rate: float, burst: float, now_ms: int) -> Bucket:
     return Bucket(min(burst, bucket.tokens + passed_s * rate), max(now_ms, bucket.at_ms))
 
 
-def take(bucket: Bucket, rate: float, burst: float, now_ms: int) -> tuple[Bucket, int]:
-    """Return the bucket after one token was taken, and 0; or as it was, and in how many ms there will be one."""
+def take(bucket: Bucket, rate: float, burst: float, now_ms: int, amount: float = 1) -> tuple[Bucket, int]:
+    """Return the bucket after some tokens were taken, and 0; or as it was, and in how many ms there will be so many."""
     full = refilled(bucket, rate, burst, now_ms)
-    if full.tokens >= 1:
-        return Bucket(full.tokens - 1, full.at_ms), 0
-    return full, max(1, int((1 - full.tokens) / rate * 1000) + 1)
+    needed = min(amount, burst)  # what is larger than the bucket passes when it is full, and leaves a debt
+    if full.tokens >= needed:
+        return Bucket(full.tokens - amount, full.at_ms), 0
+    return full, max(1, int((needed - full.tokens) / rate * 1000) + 1)
 
 
 class Rates:
@@ -96,11 +110,11 @@ class Rates:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, caller: str, now_ms: int) -> int:
-        """Take a token of the caller's and return 0, or in how many ms there will be one."""
+    def take(self, caller: str, now_ms: int, amount: float = 1) -> int:
+        """Take tokens of the caller's and return 0, or in how many ms there will be so many."""
         key = caller if caller in self._buckets or self._room(now_ms) else _SHARED
         known = self._buckets.get(key) or Bucket(self._burst, now_ms)
-        self._buckets[key], wait_ms = take(known, self._rate, self._burst, now_ms)
+        self._buckets[key], wait_ms = take(known, self._rate, self._burst, now_ms, amount)
         self._buckets.move_to_end(key)
         return wait_ms
 
@@ -122,6 +136,9 @@ class Gate:
         self._users = Rates(limits.requests_per_s, limits.requests_burst, limits.callers_kept)
         self._failed = Rates(limits.failed_logins_per_s, limits.failed_logins_burst, limits.callers_kept)
         self.streams = Streams(limits.streams_per_user, limits.streams)
+        day_rate = limits.log_bytes_per_day / DAY_S
+        self._log = Rates(limits.log_bytes_per_s, limits.log_bytes_burst, limits.callers_kept)
+        self._log_of_day = Rates(day_rate, limits.log_bytes_per_day, limits.callers_kept)
 
     def check(self, user: str | None, address: str) -> None:
         """Count a request of `user`, or one from `address` whose token is not valid.
@@ -141,59 +158,91 @@ class Gate:
         if wait_ms:
             raise too_many(f"more than {what}", wait_ms)
 
-    def admit(self, jobs: Sequence[NewJob], live: int) -> None:
-        """Check what a submit stands for, and what it would add to the `live` jobs.
+    def admit(self, jobs: Sequence[NewJob], live: LiveJobs) -> int:
+        """Check what a submit stands for, and return how many bytes it adds to the log. Any thread.
 
-        Raises: ApiError when it is too much.
+        Raises: ApiError when it is too much at once.
         """
         size = size_of(jobs)
-        over = over_size(size) or over_weight(weight_of(jobs), size.jobs)
-        if over is not None:
+        weight = weight_of(jobs) if (over := over_size(size)) is None else None
+        over = over or (over_weight(weight, size.jobs) if weight is not None else None)
+        if over is not None or weight is None:
+            assert over is not None, "else it was weighed"
             whole = over.code == "too_large" and over.field == "jobs"
             raise ApiError("too_large" if whole else "invalid_input", over.message, hint=over.hint, problems=[over])
-        if live + size.jobs > self.limits.live_jobs:
-            text = f"{live} jobs are there and {size.jobs} more were sent; at most {self.limits.live_jobs} may be"
+        if len(live) + size.jobs > self.limits.live_jobs:
+            text = f"{len(live)} jobs are there and {size.jobs} more were sent; at most {self.limits.live_jobs} may be"
             raise ApiError("overloaded", text, hint="come back when some have ended")
+        return weight.log_bytes
+
+    def share(self, jobs: Sequence[NewJob], log_bytes: int, live: LiveJobs, tenants: int) -> None:
+        """Check that a submit leaves enough live jobs, and bytes of them, to other tenants. Any thread.
+
+        Raises: ApiError when it does not.
+        """
+        if tenants < 2:
+            return
+        coming: Counter[TenantName] = Counter()
+        for new in jobs:
+            coming[new.spec.tenant] += new.count
+        for what, used, own, most, more in (
+            ("live jobs", len(live), live.of_tenant, self.limits.live_jobs, coming.total()),
+            ("bytes of live jobs", live.spec_bytes(), live.spec_bytes, self.limits.live_bytes, log_bytes),
+        ):
+            claims = [Claim(f"tenant '{name}'", own(name)) for name in sorted(coming)]
+            over = over_share(claims, used=used, most=most, more=more)
+            if over is not None:
+                text = f"{over.who} has {over.own} {what}; {more} more would leave too few of the {over.left} to others"
+                raise ApiError("overloaded", text, hint="come back when some have ended, or send less")
+
+    def log(self, tenant: str, log_bytes: int) -> None:
+        """Count what a request of a tenant adds to the log. Raises: ApiError when that is more than it may."""
+        now_ms = self._clock.monotonic_ms()
+        for rates, what in ((self._log, "at once"), (self._log_of_day, "a day")):
+            wait_ms = rates.take(tenant, now_ms, log_bytes)
+            if wait_ms:
+                raise too_many(f"those of your tenant add more bytes to the log than they may {what}", wait_ms)
 
 
 class Streams:
     """Counts who follows the log."""
 
     def __init__(self, per_user: int, most: int) -> None:
-        self._per_user, self._most = per_user, most
+        self._per_user, self._room = per_user, Room(most)
         self._open: Counter[str] = Counter()
 
-    def begin(self, user: str) -> None:
-        """Count one more. Raises: ApiError when the user, or everybody together, has too many."""
-        if self._open[user] >= self._per_user:
+    def begin(self, caller: Caller) -> None:
+        """Count one more. Raises: ApiError when the user has too many, or their tenant leaves too few to others."""
+        if self._open[caller.user] >= self._per_user:
             raise too_many(f"more than {self._per_user} streams of one user", 1000)
-        if self._open.total() >= self._most:
-            raise ApiError("overloaded", f"all {self._most} streams are in use", hint="come back in a moment")
-        self._open[user] += 1
+        if self._room.take((caller.tenant,), 1) is not None:
+            raise ApiError("overloaded", f"of {self._room.most} streams the rest is for others", hint="come back later")
+        self._open[caller.user] += 1
 
-    def end(self, user: str) -> None:
-        self._open[user] -= 1
-        if self._open[user] <= 0:
-            del self._open[user]
+    def end(self, caller: Caller) -> None:
+        self._room.give_back((caller.tenant,), 1)
+        self._open[caller.user] -= 1
+        if self._open[caller.user] <= 0:
+            del self._open[caller.user]
 
 
 class CountedStream(StreamingResponse):
     """A stream that is refused where there are too many, and that is counted exactly for as long as it is sent."""
 
-    def __init__(self, streams: Streams, user: str, content: AsyncIterator[bytes], media_type: str) -> None:
+    def __init__(self, streams: Streams, caller: Caller, content: AsyncIterator[bytes], media_type: str) -> None:
         super().__init__(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
-        self._streams, self._user = streams, user
+        self._streams, self._caller = streams, caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            self._streams.begin(self._user)
+            self._streams.begin(self._caller)
         except ApiError as error:
             await problem(error)(scope, receive, send)
             return
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._streams.end(self._user)
+            self._streams.end(self._caller)
 
 
 def too_many(what: str, wait_ms: int) -> ApiError:

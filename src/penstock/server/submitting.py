@@ -42,12 +42,14 @@ async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_
 def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> Submit:
     config = backend.state.config
     entries = adopted(jobs_of(body), who, config)
-    backend.gate.admit(entries, len(backend.state.jobs))
+    log_bytes = backend.gate.admit(entries, backend.state.jobs)
+    if who.role != "admin":
+        backend.gate.share(entries, log_bytes, backend.state.jobs, len(config.tenants))
     check_dependencies(entries, who, backend.reads)
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
     digest = hashlib.sha256(body).hexdigest() if key else ""
     account = account_for(who, config)
-    return Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin")
+    return Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin", log_bytes)
 
 
 def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) -> None:

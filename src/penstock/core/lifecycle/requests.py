@@ -35,6 +35,8 @@ from penstock.core.thresholds import Claim, over_share
 
 SHAPES_MAX = 1_000
 """Different shapes of jobs in one request: each is tried on the empty cluster."""
+REPLICAS_TRIED_MAX = 100_000
+"""Replicas of these shapes together."""
 
 
 class Submit(msgspec.Struct, frozen=True):
@@ -48,6 +50,8 @@ class Submit(msgspec.Struct, frozen=True):
     """By a token that somebody else made for the user: the jobs get none of the user's own secrets."""
     administrator: bool = False
     """Shares of what all use are not held against whoever keeps the cluster."""
+    log_bytes: int = 0
+    """What it adds to the log, where that was worked out before."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -108,23 +112,28 @@ def _submit_problems(state: State, request: Submit, finished: Mapping[JobId, Job
 def _find_problems(state: State, request: Submit, finished: Mapping[JobId, JobState], problems: list[Problem]) -> None:
     checked: set[int] = set()
     shapes: set[GangAsk] = set()
+    replicas = 0
     coming: dict[QueueName, Counter[TenantName]] = {}
     for new in request.jobs:
         coming.setdefault(new.spec.queue, Counter())[new.spec.tenant] += new.count
         if id(new.spec) not in checked:
             checked.add(id(new.spec))
-            shapes.update((new.spec.ask, *new.spec.alternatives))
-            if len(shapes) > SHAPES_MAX:
-                text = f"one request may ask for {SHAPES_MAX} different shapes of jobs"
-                problems.append(
-                    Problem("too_many_shapes", new.field, text, "", "round what they ask for, or submit fewer at once")
-                )
+            for ask in (new.spec.ask, *new.spec.alternatives):
+                replicas += ask.replica_total if ask not in shapes else 0
+                shapes.add(ask)
+            if len(shapes) > SHAPES_MAX or replicas > REPLICAS_TRIED_MAX:
+                problems.append(_too_many_shapes(new.field))
                 return
             problems += spec_problems(state, new.spec, new.field, finished)
             problems += _unknown_secrets(state, new, UserName("") if request.delegated else request.user)
     for queue in state.config.queues:
         if queue.name in coming:
             problems += _no_room(state, queue, coming[queue.name], request)
+
+
+def _too_many_shapes(field: str) -> Problem:
+    text = f"one request may ask for {SHAPES_MAX} different shapes of jobs, of {REPLICAS_TRIED_MAX} replicas together"
+    return Problem("too_many_shapes", field, text, "", "round what the jobs ask for, or submit fewer at once")
 
 
 def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], request: Submit) -> list[Problem]:
