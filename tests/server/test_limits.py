@@ -223,7 +223,7 @@ ANN, BOB, EVE = Caller("red", "ann"), Caller("red", "bob"), Caller("blue", "eve"
 
 
 def test_streams_are_bounded_for_one_user_and_one_tenant_leaves_some_to_another():
-    streams = Streams(2, 6)
+    streams = Streams(2, 7)
     streams.begin(ANN)
     streams.begin(ANN)
     with pytest.raises(ApiError) as one:
