@@ -195,3 +195,16 @@ def test_an_image_from_outside_is_read_whether_or_not_its_specs_are_apart():
     image = arrays(3).state.image()
     stored = [msgspec.msgpack.decode(msgspec.msgpack.encode(i), type=Image) for i in (image, packed(image))]
     assert [unpacked(i) for i in stored] == [image, image]
+
+
+def test_a_log_is_read_in_pieces_that_fit_into_memory(monkeypatch):
+    monkeypatch.setattr(encoding, "ROWS_MAX_BYTES", 10_000)
+    sized = [[encoding.EventRow(1, 0, None, b"x" * size)] * 4 for size in (0, 100, 2_500, 50_000)]
+    assert [encoding.rows_next(rows) for rows in sized] == [encoding.ROWS_MAX, 100, 4, 1]
+
+
+def test_pieces_of_a_log_follow_one_another(place, monkeypatch):
+    monkeypatch.setattr(encoding, "ROWS_MAX_BYTES", 6_000)
+    w = arrays(3, 40, 1)
+    kept(place, w.records)
+    assert list(place.open().tail(2)) == w.records[2:]

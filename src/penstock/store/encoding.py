@@ -20,6 +20,10 @@ from penstock.core.model.jobs import JobSpec, JobState
 from penstock.core.state import Image
 from penstock.ports import FinishedJob
 
+ROWS_FIRST = 100
+ROWS_MAX = 10_000
+ROWS_MAX_BYTES = 32 * 2**20
+"""Of a log that is read from end to end, what is in memory at once; a row may be larger."""
 SPECS_KEPT_MAX = 1_024
 SPECS_KEPT_MAX_BYTES = 16 * 2**20
 encode = msgspec.msgpack.Encoder().encode
@@ -60,6 +64,12 @@ class FinishedRow(NamedTuple):
     id: int
     state: JobState
     body: bytes
+
+
+def rows_next(rows: Sequence[EventRow]) -> int:
+    """Return how many rows to read after these, if they go on as large as these are."""
+    size = sum(len(row.body) for row in rows)
+    return max(1, min(ROWS_MAX, ROWS_MAX_BYTES * len(rows) // max(1, size)))
 
 
 def event_rows(records: Sequence[Record]) -> Iterator[EventRow]:

@@ -26,7 +26,6 @@ from penstock.store.pgconnect import Connection, Readers, connect, shown, transl
 log = logging.getLogger(__name__)
 
 SNAPSHOTS_KEPT = 2
-BATCH = 10_000
 END_WAIT_MS = 5_000
 """How long the database is given to end a session whose connection was lost."""
 SCHEMA_LOCK = 0x50454E53
@@ -141,9 +140,10 @@ class PostgresStore:
         return image, self.tail(image.seq if image else 0)
 
     def tail(self, after: int) -> Iterator[Record]:
-        while batch := self.records(after, BATCH):
-            yield from batch
-            after = batch[-1].seq
+        limit = encoding.ROWS_FIRST
+        while rows := self._rows(after, limit):
+            yield from map(self._specs.record, rows)
+            after, limit = rows[-1].seq, encoding.rows_next(rows)
 
     def outcomes(self, job_ids: Sequence[JobId]) -> Mapping[JobId, JobState]:
         query = "SELECT id, state FROM finished WHERE id = ANY(%s::bigint[])"
@@ -155,9 +155,12 @@ class PostgresStore:
         rows = self._readers.fetch("SELECT body FROM events WHERE seq = %s", (seq,))
         return rows[0][0] if rows else None
 
-    def records(self, after: int, limit: int) -> list[Record]:
+    def _rows(self, after: int, limit: int) -> list[EventRow]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE seq > %s ORDER BY seq LIMIT %s"
-        return [self._specs.record(EventRow(*row)) for row in self._readers.fetch(query, (after, limit))]
+        return [EventRow(*row) for row in self._readers.fetch(query, (after, limit))]
+
+    def records(self, after: int, limit: int) -> list[Record]:
+        return [self._specs.record(row) for row in self._rows(after, limit)]
 
     def records_of_job(self, job_id: JobId) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE job = %s ORDER BY seq"

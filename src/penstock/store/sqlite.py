@@ -21,6 +21,7 @@ from penstock.core.state import Image
 from penstock.ports import FinishedJob
 from penstock.privatefiles import make_folder, sync_folder
 from penstock.store.encoding import (
+    ROWS_FIRST,
     EventRow,
     Specs,
     decode_finished,
@@ -29,6 +30,7 @@ from penstock.store.encoding import (
     event_rows,
     finished_row,
     image_of,
+    rows_next,
 )
 from penstock.store.migrations import SCHEMA_VERSION, fresh_statements, refuse_newer, upgrade
 
@@ -158,9 +160,10 @@ class SqliteStore:
         return image, self.tail(image.seq if image else 0)
 
     def tail(self, after: int) -> Iterator[Record]:
-        while batch := self.records(after, 10_000):
-            yield from batch
-            after = batch[-1].seq
+        limit = ROWS_FIRST
+        while rows := self._rows(after, limit):
+            yield from map(self._specs.record, rows)
+            after, limit = rows[-1].seq, rows_next(rows)
 
     def outcomes(self, job_ids: Sequence[JobId]) -> Mapping[JobId, JobState]:
         query = "SELECT id, state FROM finished WHERE id IN (SELECT value FROM json_each(?))"
@@ -186,9 +189,12 @@ class SqliteStore:
         rows = self._fetch("SELECT body FROM events WHERE seq = ?", (seq,))
         return rows[0][0] if rows else None
 
-    def records(self, after: int, limit: int) -> list[Record]:
+    def _rows(self, after: int, limit: int) -> list[EventRow]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
-        return [self._specs.record(EventRow(*row)) for row in self._fetch(query, (after, limit))]
+        return [EventRow(*row) for row in self._fetch(query, (after, limit))]
+
+    def records(self, after: int, limit: int) -> list[Record]:
+        return [self._specs.record(row) for row in self._rows(after, limit)]
 
     def records_of_job(self, job_id: JobId) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE job = ? ORDER BY seq"
