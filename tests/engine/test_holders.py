@@ -14,12 +14,28 @@ from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.procfs import has_open, signal_holder
 
 
+class Stranger:
+    """A process that has nothing to do with us, and answers."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.pid = self.process.pid
+
+    def answers(self) -> bool:
+        """Return whether it still runs: a signal that was sent before would have ended it first."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(b"x\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline() == b"x\n"
+
+
 @pytest.fixture
-def stranger() -> Iterator["subprocess.Popen[bytes]"]:
-    process = subprocess.Popen(["sleep", "60"])
-    yield process
-    process.kill()
-    process.wait()
+def stranger() -> Iterator[Stranger]:
+    made = Stranger()
+    with made.process:
+        yield made
+        made.process.kill()
 
 
 def test_only_a_process_that_has_the_file_open_gets_the_signal(tmp_path, stranger):
@@ -30,7 +46,7 @@ def test_only_a_process_that_has_the_file_open_gets_the_signal(tmp_path, strange
         assert has_open(os.getpid(), tmp_path / "lock")
     assert not has_open(os.getpid(), tmp_path / "lock")
     assert signal_holder(holder.pid, tmp_path / "lock", signal.SIGTERM)
-    assert (holder.wait(), stranger.poll()) == (-signal.SIGTERM, None)
+    assert (holder.wait(), stranger.answers()) == (-signal.SIGTERM, True)
     assert not signal_holder(holder.pid, tmp_path / "lock", signal.SIGTERM)
     assert not has_open(holder.pid, tmp_path / "nothing")
 
@@ -44,4 +60,4 @@ def test_the_number_of_a_former_agent_ends_nobody(tmp_path: Path, stranger, end)
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert agent_pid(data, "n1") == stranger.pid
         end(data, "n1")
-    assert stranger.poll() is None
+    assert stranger.answers()

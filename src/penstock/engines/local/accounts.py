@@ -24,6 +24,16 @@ class Account(msgspec.Struct, frozen=True):
         """What the environment says of it."""
         return {"USER": self.name, "LOGNAME": self.name, "HOME": self.home, "SHELL": self.shell}
 
+    @property
+    def environment(self) -> dict[bytes, bytes]:
+        """The same, as the kernel takes it."""
+        return {os.fsencode(name): os.fsencode(value) for name, value in self.variables.items()}
+
+    @property
+    def login_shell(self) -> str:
+        """Its shell; one that lets nobody in is for logins, and who comes in here has not logged in."""
+        return self.shell if os.path.basename(self.shell) not in ("", "nologin", "false") else "/bin/sh"
+
 
 def may_switch() -> bool:
     """Return whether this process may start programs as other accounts."""

@@ -32,6 +32,8 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     exit: ExitInfo | None = None
     checkpoint: CheckpointSpec = CheckpointSpec()
     limits: Resources = Resources()
+    account: str = ""
+    """Of the machine, as which its programs run; empty: as the agent does, or the line is of an older version."""
 
 
 class Known(msgspec.Struct):
@@ -45,6 +47,7 @@ class Known(msgspec.Struct):
     exit: ExitInfo | None = None
     checkpoint: CheckpointSpec = CheckpointSpec()
     limits: Resources = Resources()
+    account: str = ""
     stopping: bool = False
 
 
@@ -70,7 +73,7 @@ class Journal:
     def _compact(self) -> None:
         lines = []
         for known in self.known.values():
-            base = Line(known.key, "spawning", checkpoint=known.checkpoint, limits=known.limits)
+            base = Line(known.key, "spawning", checkpoint=known.checkpoint, limits=known.limits, account=known.account)
             lines.append(_encode(base) + b"\n")
             if known.pid:
                 lines.append(_encode(Line(known.key, "started", known.pid, known.ticks)) + b"\n")
@@ -94,7 +97,9 @@ def replay(path: Path) -> dict[ReplicaKey, Known]:
         except msgspec.DecodeError:
             continue  # the last line of a worker that was killed while it wrote
         if line.what == "spawning":
-            known[line.key] = Known(line.key, "spawning", checkpoint=line.checkpoint, limits=line.limits)
+            known[line.key] = Known(
+                line.key, "spawning", checkpoint=line.checkpoint, limits=line.limits, account=line.account
+            )
         elif line.what == "forgotten":
             known.pop(line.key, None)
         else:

@@ -81,7 +81,8 @@ class Replicas:
             self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
             return None
         limits, box = order.ask.host, None
-        self._journal.write(Line(key, "spawning", checkpoint=order.checkpoint, limits=limits))
+        account = order.account
+        self._journal.write(Line(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account))
         try:
             box = self._containment.box(self._mark(key), limits)
             devices = tuple(self._devices[i] for i in order.devices)
