@@ -1,8 +1,11 @@
 """Programs that run as accounts of their own: what these may touch, and that nothing of theirs runs as root."""
 
+import contextlib
 import ctypes
 import os
+import resource
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +21,8 @@ from tests.engine.builders import KEY
 from tests.engine.processes import Program
 from tests.server.harness import until
 
+OF_LIBC = 3 << 31
+"""Signals 32 and 33, which no program sees."""
 PRELOAD = "cannot be preloaded"
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts programs as other accounts")
 
@@ -71,6 +76,52 @@ def test_a_program_is_its_account_and_nothing_of_root_is_left(run, in_a_group):
     assert "CapEff:\t0000000000000000" in shown
     assert shown.split("\n")[4].endswith(f"/jobs/{KEY.job_id}/work")
     assert shown.split("\n")[5] == f"nobody {nobody.home} nobody"
+
+
+@pytest.fixture
+def unusual() -> Iterator[None]:
+    """The agent has limits, masks and priorities that are not for programs of others, as far as this root may."""
+    core, umask = resource.getrlimit(resource.RLIMIT_CORE), os.umask(0)
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGUSR2)}
+    score = Path("/proc/self/oom_score_adj")
+    before = score.read_text()
+    resource.setrlimit(resource.RLIMIT_CORE, (core[1], core[1]))
+    for more in (lambda: os.setpriority(os.PRIO_PROCESS, 0, -5), lambda: score.write_text("-500")):
+        with contextlib.suppress(OSError):
+            more()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    yield
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+    score.write_text(before)
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    resource.setrlimit(resource.RLIMIT_CORE, core)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    os.umask(umask)
+
+
+LOOK = """
+umask; ulimit -S -n; ulimit -H -n; ulimit -S -c; ulimit -r; ulimit -e
+cat /proc/self/oom_score_adj; cut -d' ' -f19 /proc/self/stat
+grep -E '^(NoNewPrivs|SigBlk|SigIgn|CapInh|CapPrm|CapAmb):' /proc/self/status
+"""
+
+
+@root_only
+def test_a_program_begins_alike_however_the_server_was_started(run, unusual):
+    shown = said(run("bash", "-c", LOOK)).split("\n")
+    hard = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1] % 2**64, 524_288)
+    assert shown[:8] == ["0022", str(min(hard, 65_536)), str(hard), "0", "0", "0", "0", "0"]
+    found = {name: int(value, 16) for name, value in (line.split(":\t") for line in shown[8:-1])}
+    found["SigIgn"] &= ~OF_LIBC
+    assert found == {**dict.fromkeys(("CapInh", "CapPrm", "CapAmb", "SigBlk", "SigIgn"), 0), "NoNewPrivs": 1}
+
+
+@root_only
+def test_a_program_gets_no_right_from_one_that_would_give_it(run, reachable):
+    shutil.copy("/usr/bin/id", reachable / "id")
+    (reachable / "id").chmod(0o4755)
+    assert said(run(str(reachable / "id"), "-u")) == f"{account_of('nobody').uid}\n"
 
 
 @root_only

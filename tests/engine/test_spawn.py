@@ -1,6 +1,7 @@
 """Starting one replica: its whole environment, and the gate that tells "noted" from "ran"."""
 
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from penstock.engines.local.spawn import NEVER_RAN_CODE, port_is_free, replica_e
 from tests.core.builders import device
 from tests.engine.builders import KEY, start
 from tests.engine.processes import Program
+
+OF_LIBC = 3 << 31
+"""Signals 32 and 33, which no program sees."""
 
 
 @pytest.fixture
@@ -129,6 +133,32 @@ def test_opening_the_gate_of_a_killed_program_is_no_error(run):
 def test_the_program_is_the_leader_of_a_session_of_its_own(run):
     program = run("sh", "-c", 'echo $$ $(cut -d" " -f5,6 /proc/$$/stat)').open()
     assert (program.status(), program.output()) == (0, f"{program.pid} {program.pid} {program.pid}\n")
+
+
+def test_a_program_begins_without_what_its_agent_blocks_and_ignores(run):
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGQUIT, signal.SIGUSR2)}
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        program = run("sh", "-c", "grep -E '^Sig(Blk|Ign):' /proc/self/status; ulimit -S -c").open()
+        assert program.status() == 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    blocked, ignored, core = program.output().split("\n")[:3]
+    assert (int(blocked.split()[1], 16), int(ignored.split()[1], 16) & ~OF_LIBC, core) == (0, 0, "0")
+
+
+def test_folders_of_a_job_are_closed_whatever_the_umask(run):
+    before = os.umask(0)
+    try:
+        program = run("true").open()
+    finally:
+        os.umask(before)
+    assert program.status() == 0
+    folders = (program.data.job(KEY.job_id), program.data.checkpoints(KEY.job_id))
+    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700, 0o700]
+    assert program.data.output(KEY).stat().st_mode & 0o777 == 0o640
 
 
 def test_output_and_errors_go_into_one_file_in_order(run):

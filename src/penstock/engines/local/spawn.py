@@ -25,6 +25,7 @@ from penstock.privatefiles import PASSED
 NEVER_RAN_CODE = 126
 
 _GATE = """
+ulimit -S -c 0
 for file in $PENSTOCK_GATES; do echo $$ > "$file" || exit 126; done
 read -r go <&3 || { : > "$PENSTOCK_NEVER_RAN"; exit 126; }
 exec 3<&-
@@ -35,7 +36,8 @@ exec "$@"
 
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SHELL", "TMPDIR", "LD_LIBRARY_PATH")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_DEFAULTED = [signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1]
+_DEFAULTED = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+"""A signal that who started the server ignores stays ignored in all that is started; Python itself ignores some."""
 _SHELL = starts.tool("sh") or "/bin/sh"
 
 
