@@ -12,6 +12,7 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.state import State
 from penstock.server.auth import LocalTokens, digest_of, refused_title, scope_for
 from penstock.server.door import scope_of_token
+from penstock.server.views import token_alerts
 
 API = "/api/v1"
 
@@ -98,6 +99,30 @@ def test_a_token_speaks_for_its_user_as_they_are_declared_now(tmp_path):
     assert scope_for(SECRET, local, state, NOW) == Scope("ann", "admin", {}, "read")
     state.apply(ev.Record(4, NOW, ev.ConfigChanged(ClusterConfig(), "root")))
     assert scope_for(SECRET, local, state, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("by", "role", "delegated"),
+    [("ann", "", False), ("otto", "admin", False), ("root", None, False), ("eve", "", True), ("eve", "viewer", True)],
+)
+def test_a_token_of_a_former_version_that_a_member_made_for_another_is_delegated(tmp_path, by, role, delegated):
+    _, state = known(tmp_path)
+    users = (User("ann", "", (("a", "member"),)), *((User(by, role),) if role is not None and by != "ann" else ()))
+    state.apply(ev.Record(3, NOW, ev.ConfigChanged(ClusterConfig(users=users), "root")))
+    state.apply(ev.Record(4, NOW, ev.TokenIssued(Token("t2", digest_of("pst_2"), "ann", by=by))))
+    assert scope_for("pst_2", LocalTokens(tmp_path / "tokens.json"), state, NOW).delegated is delegated
+
+
+def test_the_user_of_a_delegated_token_is_told_until_it_is_revoked_and_its_bearer_is_not(tmp_path):
+    _, state = known(tmp_path)
+    state.apply(ev.Record(3, NOW, ev.TokenIssued(Token("t2", digest_of("pst_2"), "ann", by="eve", delegated=True))))
+    own, lent = (scope_for(token, LocalTokens(tmp_path / "x"), state, NOW) for token in (SECRET, "pst_2"))
+    (told,) = token_alerts(state, own, NOW)
+    assert (told.code, told.resolve) == ("token_made_for_you", "penstock token revoke t2")
+    assert "eve made a token that speaks for you" in told.text
+    assert token_alerts(state, lent, NOW) == []
+    state.apply(ev.Record(4, NOW, ev.TokenRevoked("t2")))
+    assert token_alerts(state, own, NOW) == []
 
 
 def test_a_token_of_a_disabled_user_and_a_revoked_one_speak_for_nobody(tmp_path):

@@ -18,6 +18,7 @@ USERS = [
     {"name": "ann", "account": "nobody", "tenants": ["default"]},
     {"name": "eve", "account": "daemon", "tenants": ["default"]},
     {"name": "bob", "tenants": ["default"]},
+    {"name": "max", "account": "daemon", "tenants": {"default": "tenant_admin"}},
 ]
 
 
@@ -61,6 +62,36 @@ def test_each_user_is_their_account_and_who_runs_the_server_is_root(own_server, 
         shown = output(own_server, job)
         assert shown.startswith(f"{name}\n")
         assert ("Permission denied" in shown) == kept
+
+
+@pytest.fixture
+def lent(own_server) -> Iterator[Client]:
+    """A client with a token that ann's tenant_admin made for her."""
+    admin = own_server.client.create_token({"user": "max", "level": "admin"})
+    with_max = Client.of(own_server.data.root, token=admin.token)
+    made = with_max.create_token({"user": "ann", "level": "admin"})
+    found = Client.of(own_server.data.root, token=made.token)
+    yield found
+    found.close()
+    with_max.close()
+
+
+def test_a_token_that_somebody_else_made_runs_nothing_as_the_account_of_its_user(lent):
+    with pytest.raises(ApiProblem, match="does not run jobs as their account"):
+        lent.submit({"command": ["id"]})
+
+
+def test_such_a_token_reaches_no_own_secrets_and_makes_none_that_does(lent, own_server, jobs_of):
+    jobs_of("ann").client.set_secret("OWN", "hers")
+    again = Client.of(own_server.data.root, token=lent.create_token({}).token)
+    for client in (lent, again):
+        with pytest.raises(ApiProblem, match="keep secrets"):
+            client.set_secret("OWN", "mine")
+        assert client.secrets() == []
+        with pytest.raises(ApiProblem, match="account"):
+            client.submit({"command": ["env"], "secrets": ["OWN"]})
+    again.close()
+    assert "token_made_for_you" in [alert.code for alert in jobs_of("ann").client.alerts()]
 
 
 def test_a_secret_in_an_environment_is_not_for_other_accounts(own_server, jobs_of):

@@ -57,6 +57,8 @@ class Caller:
         self._authorities: Path | None = None
         self._connection: http.client.HTTPConnection | None = None
         self._log_offset = 0
+        self._looked = 0
+        """Up to which event the server looked for the last page of events."""
 
     def _call(
         self,
@@ -169,6 +171,7 @@ class Caller:
                 self._connection.request(method, url, payload, dict(headers))
                 response = self._connection.getresponse()
                 self._log_offset = int(response.headers.get("X-Penstock-Offset", "0"))
+                self._looked = int(response.headers.get("X-Penstock-Looked", "0"))
                 return response.status, response.read()
             except ssl.SSLCertVerificationError as error:
                 self.close()

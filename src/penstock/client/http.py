@@ -252,7 +252,12 @@ class Client(Caller):
         return self._call("POST", "/secret-key", api.KeyRotated)
 
     def events(self, after: int = 0, limit: int = 10_000) -> list[Record]:
-        return self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
+        """Return the next events that the caller may see; none when there are no more."""
+        while True:
+            found = self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
+            if found or self._looked <= after:
+                return found
+            after = self._looked  # those of others, so far
 
     def all_events(self) -> Iterator[Record]:
         """Yield the whole log."""

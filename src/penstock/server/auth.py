@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from penstock.core.access import Scope, local_scope, scope_of
 from penstock.core.amounts import format_time
+from penstock.core.model.access import Token
 from penstock.core.model.ids import UserName
 from penstock.core.state import State
 from penstock.privatefiles import write_whole
@@ -60,10 +61,16 @@ def scope_for(token: str, local: LocalTokens, state: State, now_ms: int) -> Scop
         return None
     if 0 < found.expires_ms <= now_ms:
         return None
-    maker = state.config.user_by_name.get(found.by) if found.by != found.user else None
-    if maker is not None and maker.role != "admin" and not found.delegated:  # made before tokens told
-        found = replace(found, delegated=True)
-    return scope_of(user, found)
+    delegated = made_by_another(found, state)
+    return scope_of(user, found if delegated == found.delegated else replace(found, delegated=delegated))
+
+
+def made_by_another(token: Token, state: State) -> bool:
+    """Return whether somebody who is no administrator made a token for its user, or made it with such a token."""
+    if token.delegated or token.by == token.user:
+        return token.delegated
+    maker = state.config.user_by_name.get(token.by)
+    return maker is not None and maker.role != "admin"  # tokens of former versions do not say so
 
 
 def refused_title(token: str, state: State, now_ms: int) -> str:

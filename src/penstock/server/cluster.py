@@ -99,9 +99,10 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
         def compute() -> Response:
             found = alerts(backend.state, now_ms, last, sight)
-            return answer(api.AlertList([views.alert_for(one, who) for one in found if one.job_ids or sight is None]))
+            mine = [views.alert_for(one, who) for one in found if one.job_ids or sight is None]
+            return answer(api.AlertList([*views.token_alerts(backend.state, who, now_ms), *mine]))
 
-        question = ("alerts", sight, backend.state.seq)
+        question = ("alerts", sight, who.user, who.delegated, backend.state.seq)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
     @app.get("/api/v1/defrag", **returns(api.DefragList))

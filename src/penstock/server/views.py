@@ -23,9 +23,11 @@ from penstock.core.snapshot import snapshot_beside
 from penstock.core.state import State
 from penstock.core.stuck import Alert
 from penstock.ports import FinishedJob
+from penstock.server.auth import made_by_another
 from penstock.server.reads import Reads, public_reason
 
 NEXT_JOBS_SHOWN = 10
+TOKEN_ALERTS_MAX = 20
 
 
 def waiting_reason(job: Job, last: Plan | None, now_ms: int) -> str:
@@ -230,6 +232,25 @@ def alert_for(alert: Alert, scope: Scope) -> Alert:
     """Return an alert without the names of reservations to whom does not see all tenants."""
     named = alert.code == "nodes_reserved" and not scope.sees_all
     return replace(alert, resolve="ask for less") if named else alert
+
+
+def token_alerts(state: State, scope: Scope, now_ms: int) -> list[Alert]:
+    """Return that others made tokens which speak for the caller, the newest first."""
+    if scope.delegated:
+        return []  # it is for the user to know, not for who has such a token
+    tokens = [one for one in state.tokens.of_user(scope.user) if one.by != one.user and made_by_another(one, state)]
+    live = (one for one in tokens if not 0 < one.expires_ms <= now_ms)
+    return [
+        Alert(
+            "token_made_for_you",
+            (),
+            0,
+            f"{one.by} made a token that speaks for you ({one.level}): it reaches neither your own secrets nor your "
+            "account of the machines",
+            f"penstock token revoke {one.id}",
+        )
+        for one in sorted(live, key=lambda one: -one.created_ms)[:TOKEN_ALERTS_MAX]
+    ]
 
 
 def plan_for(found: api.PlanAnswer, scope: Scope, reads: Reads) -> api.PlanAnswer:

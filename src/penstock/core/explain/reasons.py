@@ -63,6 +63,9 @@ OF_RUNNING = frozenset({"hung", "loss_not_finite", "slow_steps", "starved", "nod
 """Codes of `Alert` that are not about jobs that wait."""
 
 ALERTS: dict[str, Reason] = {
+    "token_made_for_you": Reason(
+        "somebody else made a token that speaks for the caller", "revoke it unless it was agreed"
+    ),
     "dependency_cycle": Reason("jobs wait for each other in a circle", "cancel one of them"),
     "behind_stuck": Reason("a job waits for one that can never start", "settle that one"),
     "no_queue": Reason("a job waits in a queue that is not in the tree", "declare the queue and its parents"),
