@@ -192,6 +192,13 @@ def test_all_problems_are_found_at_once():
     ]
 
 
+@pytest.mark.parametrize("name", [".", "..", ".n1", "a/b", "a\n"])
+def test_a_node_has_no_name_that_leads_elsewhere(name):
+    assert problems({"nodes": [{"name": name}]}) == [("bad_value", "nodes[0].name")]
+    kept = {"name": "r", "tenant": "default", "start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}
+    assert problems({"reservations": [kept | {"nodes": [name]}]}) == [("bad_value", "reservations[0].nodes")]
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "ä", "x" * 64, None, 5])
 def test_names_are_plain(name):
     assert problems({"pools": [{"name": name}]}) == [("bad_value", "pools[0].name")]
@@ -359,7 +366,7 @@ def test_the_examples_of_jobs_in_the_documents_are_read_as_they_stand():
     jobs = [block for block in blocks if not {"nodes", "settings"} & block.keys()]
     nodes = [block for block in blocks if "nodes" in block]
     declared = [read(block).config.settings for block in blocks if "settings" in block]
-    assert [(one.node_check, one.scale_after_ms) for one in declared] == [("./burn-in.sh", 60_000)]
+    assert [(one.node_check, one.scale_after_ms) for one in declared] == [("/opt/burn-in.sh", 60_000)]
     assert len(jobs) > 3
     for block in jobs:
         block = {k: v for k, v in block.items() if k != "after_ok"}

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from penstock.certificates import authority as ca
 from penstock.certificates.keeper import Keeper
+from penstock.core.errors import InvalidInput
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.identities import SERVER_IDENTITY
 from penstock.engines.local import link, tls
 from penstock.engines.local import protocol as p
-from penstock.engines.local.launch import agent_pid, replace_agent
+from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent
 from tests.core.builders import node
 from tests.engine.fakeserver import FakeServer
 from tests.server.harness import until
@@ -88,6 +89,32 @@ def test_a_certificate_speaks_for_its_own_node_only(server):
     (answer,) = Speaker(server, server.data.node_certificate("n2")).said(hello("n1"))
     assert answer == p.ServerRefused("the certificate is for node 'n2', not for 'n1'")
     assert (server.hellos, server.engine.connected()) == ([], set())
+
+
+@pytest.mark.parametrize("name", ["..", ".", ".n1", "a/b", "a\n", "a\x1b[2J", "x" * 256])
+def test_a_name_that_leads_elsewhere_is_no_nodes(server, tmp_path, monkeypatch, name):
+    own = server.data.node_certificate("n1")
+    (answer,) = Speaker(server, own).said(hello(name))
+    assert isinstance(answer, p.ServerRefused)
+    with pytest.raises(ca.CertificateError, match="cannot be the name of a node"):
+        ca.sign_node(ca.new_authority(NOW), name, NOW)
+    with pytest.raises(InvalidInput, match="cannot be the name of a node"):
+        server.data.node(name)
+    monkeypatch.setattr(ca, "is_node_name", lambda name: True)
+    signer = ca.decoded(server.keeper.authority_file.read_bytes())
+    (tmp_path / "own.pem").write_bytes(ca.sign_node(signer, name, NOW).pem())
+    (answer,) = Speaker(server, tmp_path / "own.pem").said(hello(name))
+    assert answer.reason.startswith("its name cannot be that of a node")
+    (answer,) = Speaker(server, tmp_path / "own.pem").said(hello("n1"))
+    assert answer.reason == "the certificate is for node 'None', not for 'n1'"
+    assert server.hellos == []
+
+
+def test_folders_that_are_no_nodes_are_passed_over(server):
+    for name in (".hidden", "a\x1b"):
+        (server.data.root / "nodes" / name).mkdir()
+    (server.data.root / "nodes" / "linked").symlink_to(server.data.root)
+    assert known_nodes(server.data) == ["n1", "n2"]
 
 
 def test_a_report_about_another_node_is_not_listened_to(server):

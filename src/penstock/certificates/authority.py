@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from penstock.core.errors import PenstockError
-from penstock.core.model.identities import SERVER_IDENTITY, node_identity
+from penstock.core.model.identities import SERVER_IDENTITY, is_node_name, node_identity
 from penstock.core.model.ids import NodeName
 
 AUTHORITY_LIFE = dt.timedelta(days=3650)
@@ -121,7 +121,12 @@ def sign_server(authority: Authority, names: Sequence[str], now: dt.datetime) ->
 
 
 def sign_node(authority: Authority, node: NodeName, now: dt.datetime) -> Signed:
-    """Return a certificate with which an agent may speak for `node`, and for nothing else."""
+    """Return a certificate with which an agent may speak for `node`, and for nothing else.
+
+    Raises: CertificateError for a name that no node can have.
+    """
+    if not is_node_name(node):
+        raise CertificateError(f"{node!r} cannot be the name of a node")
     names = [x509.UniformResourceIdentifier(node_identity(node))]
     return _signed(authority, node, names, ExtendedKeyUsageOID.CLIENT_AUTH, now, NODE_LIFE)
 

@@ -16,6 +16,7 @@ from penstock.core.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.extension import NAME_CHARACTERS as NAME_CHARACTERS
 from penstock.core.extension import Policies
 from penstock.core.model import cluster as c
+from penstock.core.model.identities import is_node_name
 from penstock.core.model.ids import NodeName, PoolName, TenantName
 from penstock.core.model.resources import Virtualization
 from penstock.core.queuefile import read_policy, read_queue, tree_problems
@@ -151,6 +152,8 @@ def _entries(top: Reader, raw: Mapping[str, Any], field: str) -> Entries:
         name = entry.get("name")
         if not _plain(name):
             reader.wrong("name", name, "1 to 63 letters, digits, '.', '_' or '-'")
+        elif field == "nodes" and not is_node_name(str(name)):
+            reader.wrong("name", name, "a name that does not begin with '.': a node has a folder of that name")
         elif name in names:
             reader.wrong("name", name, "a name that no other entry has", code="duplicate_name")
         else:
@@ -161,6 +164,10 @@ def _entries(top: Reader, raw: Mapping[str, Any], field: str) -> Entries:
 
 def _plain(name: object) -> bool:
     return isinstance(name, str) and 0 < len(name) <= 63 and set(name) <= NAME_CHARACTERS
+
+
+def _is_node(name: object) -> bool:
+    return _plain(name) and is_node_name(str(name))
 
 
 def _note(reader: Reader, raw: Mapping[str, Any], field: str) -> str:
@@ -239,7 +246,7 @@ def _factor(reader: Reader, field: str, value: object) -> int:
 def _reservation(reader: Reader, raw: Mapping[str, Any]) -> c.Reservation:
     reader.unknown(raw, ("name", "tenant", "start", "end", "nodes"))
     nodes = raw.get("nodes")
-    if not isinstance(nodes, list) or not 0 < len(nodes) <= ENTRIES_MAX or not all(map(_plain, nodes)):
+    if not isinstance(nodes, list) or not 0 < len(nodes) <= ENTRIES_MAX or not all(map(_is_node, nodes)):
         reader.wrong("nodes", nodes, "a list of names of nodes")
         nodes = []
     elif len(set(nodes)) < len(nodes):

@@ -15,6 +15,7 @@ class Names:
     def plain(self, wish: str) -> str:
         """Return `wish`, or the nearest name that is plain (1 to 63 letters, digits, '.', '_', '-') and still free."""
         base = "".join(c if c in NAME_CHARACTERS else "_" for c in wish)[:NAME_CHARACTERS_MAX] or "unnamed"
+        base = "_" + base[1:] if base.startswith(".") else base  # no node has such a name
         found, number = base, self._next.get(base, 2)
         while found in self._taken:
             ending = f"-{number}"

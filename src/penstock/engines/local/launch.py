@@ -11,6 +11,7 @@ import msgspec
 
 from penstock import starts
 from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.identities import is_node_name
 from penstock.engines.local import procfs
 from penstock.engines.local.accounts import private
 from penstock.engines.local.paths import DataFolder
@@ -77,7 +78,9 @@ def replace_agent(data: DataFolder, node: str) -> None:
 def known_nodes(data: DataFolder) -> list[str]:
     """Return the names of nodes that ever had an agent in this data folder."""
     folder = data.root / "nodes"
-    return sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.exists() else []
+    if not folder.exists():
+        return []
+    return sorted(p.name for p in folder.iterdir() if is_node_name(p.name) and p.is_dir() and not p.is_symlink())
 
 
 def node_config(path: Path) -> AgentConfig:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from penstock.core.lifecycle.orders import Addressed, Order
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.identities import is_node_name
 from penstock.core.model.ids import Epoch, Incarnation, NodeName
 from penstock.engines.local import protocol, tls
 
@@ -185,6 +186,9 @@ class LocalEngine:
             self._on_report(message.report, session)
 
     def _hello(self, hello: protocol.AgentHello, session: Session) -> None:
+        if not is_node_name(hello.spec.name):
+            session.refuse("its name cannot be that of a node: no '/', no '.' first, nothing that does not print")
+            return
         if session.certified != hello.spec.name:
             session.refuse(f"the certificate is for node '{session.certified}', not for '{hello.spec.name}'")
             return

@@ -15,7 +15,7 @@ PORTS_PER_NODE = 200
 def this_machine() -> VirtualNode:
     """Return the machine itself as the only node."""
     host = "".join(c if c in NAME_CHARACTERS else "-" for c in platform.node())[:63]
-    return VirtualNode(name=host or "localhost")
+    return VirtualNode(name=host.lstrip(".") or "localhost")
 
 
 def specs(

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from penstock.core.errors import InvalidInput
 from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.model.identities import is_node_name
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 
 
@@ -64,6 +66,9 @@ class DataFolder:
         return self.root / "secrets.key"
 
     def node(self, name: str) -> Path:
+        """Return the folder of a node's agent. Raises: InvalidInput for a name that leads elsewhere."""
+        if not is_node_name(name):
+            raise InvalidInput(f"{name!r} cannot be the name of a node")
         return self.root / "nodes" / name
 
     def job(self, job_id: JobId) -> Path:
