@@ -55,7 +55,7 @@ def declared(**billing):
     return cluster_file(1, 4) | {"tenants": TENANTS, "billing": BILLING | billing}
 
 
-def write_past(folder, given, now_ms):
+def write_past(folder, given, now_ms, job_name="train"):
     """Write a log as a server did that ended 40 days ago."""
     w = World(node("old", 4))
     w.now = now_ms - 80 * DAY
@@ -68,7 +68,7 @@ def write_past(folder, given, now_ms):
     for days, what, tenant, devices in sorted(steps):
         w.now = now_ms + round(days * DAY)
         if what == "begin":
-            jobs[tenant, devices] = w.submit(devices, tenant=tenant, name=f"{tenant}-train")
+            jobs[tenant, devices] = w.submit(devices, tenant=tenant, name=f"{tenant}-{job_name}")
             w.run(jobs[tenant, devices])
         else:
             w.exit_replica(jobs.pop((tenant, devices)))
@@ -78,10 +78,10 @@ def write_past(folder, given, now_ms):
     store.close()
 
 
-def past_server(root, **billing):
+def past_server(root, *, job_name="train", declared_too=None, **billing):
     """Return a server over such a log, and when it was begun (unix ms)."""
-    now_ms, given = round(time.time() * 1000), declared(**billing)
-    write_past(DataFolder(root).log, given, now_ms)
+    now_ms, given = round(time.time() * 1000), declared(**billing) | (declared_too or {})
+    write_past(DataFolder(root).log, given, now_ms, job_name)
     return Server(root, given), now_ms
 
 

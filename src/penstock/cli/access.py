@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_json, say, table
 from penstock.core.amounts import format_time
 
 token = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")
@@ -28,15 +28,15 @@ def quota(data: DataOption = None, json: JsonOption = False) -> None:
         rows.append((f"{one.kind} {one.name}", one.resource, *shown, mark, alert))
     columns = ("of", "resource", "used", "guaranteed", "max", "borrowed", "lent", "reached", "alert")
     if rows:
-        console().print(table(columns, rows, right=columns[2:-1]))
+        Console().print(table(columns, rows, right=columns[2:-1]))
     else:
-        typer.echo("no quotas are declared: max and guaranteed of queues, max of tenants")
+        say("no quotas are declared: max and guaranteed of queues, max of tenants")
     held = [
         (one.tenant, one.user or "-", one.queue, one.resource, format_resource(one.resource, one.used), str(one.jobs))
         for one in found.holders
     ]
     if held:
-        console().print(table(("tenant", "user", "queue", "resource", "holds", "jobs"), held, right=("holds", "jobs")))
+        Console().print(table(("tenant", "user", "queue", "resource", "holds", "jobs"), held, right=("holds", "jobs")))
 
 
 def whoami(data: DataOption = None, json: JsonOption = False) -> None:
@@ -48,8 +48,8 @@ def whoami(data: DataOption = None, json: JsonOption = False) -> None:
     roles = [f"{role} of {tenant}" for tenant, role in found.tenants.items()]
     if found.role:
         roles.insert(0, f"{found.role} of the cluster")
-    typer.echo(f"{found.user}: {', '.join(roles) or 'no role'}; this token is for: {found.level}")
-    typer.echo(f"may submit for {', '.join(found.submits) or 'nobody'}")
+    say(f"{found.user}: {', '.join(roles) or 'no role'}; this token is for: {found.level}")
+    say(f"may submit for {', '.join(found.submits) or 'nobody'}")
 
 
 @token.command("create")
@@ -71,9 +71,9 @@ def create_token(
     if json:
         print_json(made)
         return
-    typer.echo(made.token)
+    say(made.token)
     until = f"until {format_time(made.expires_ms)}" if made.expires_ms else "for ever"
-    typer.echo(f"token {made.id}, valid {until}; use it as PENSTOCK_TOKEN. It is not shown again.", err=True)
+    say(f"token {made.id}, valid {until}; use it as PENSTOCK_TOKEN. It is not shown again.", err=True)
 
 
 @token.command("list")
@@ -92,11 +92,11 @@ def list_tokens(data: DataOption = None, json: JsonOption = False) -> None:
             format_time(one.created_ms),
             format_time(one.expires_ms) if one.expires_ms else "never",
             one.by,
-            plain(one.note),
+            one.note,
         )
         for one in found
     ]
-    console().print(table(("token", "user", "for", "in", "created", "expires", "by", "note"), rows))
+    Console().print(table(("token", "user", "for", "in", "created", "expires", "by", "note"), rows))
 
 
 @token.command("revoke")
@@ -110,4 +110,4 @@ def revoke_token(
     if json:
         print_json({"revoked": token_id})
     else:
-        typer.echo(f"token {token_id} is revoked")
+        say(f"token {token_id} is revoked")

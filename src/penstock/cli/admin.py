@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
-from penstock.cli.output import print_json
+from penstock.cli.output import print_document, print_json, say
 from penstock.core.errors import InvalidInput, nearest
+from penstock.core.foreign import lines
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes, and make none.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -59,14 +60,14 @@ def _change(change: dict[str, Any], data: Path | None, *, dry_run: bool, yes: bo
     plan = client.configure({**change, "dry_run": True})
     if not as_json:
         for one in plan.changes:
-            typer.echo(one.text)
+            say(one.text)
         if not plan.changes:
-            typer.echo("nothing changes")
+            say("nothing changes")
     asks = not yes and not as_json and sys.stdin.isatty()
     if plan.changes and not dry_run and (not asks or typer.confirm(f"Apply {len(plan.changes)} change(s)?")):
         plan = client.configure({**change, "base": plan.base})
         if not as_json:
-            typer.echo(f"applied {len(plan.changes)} change(s)")
+            say(f"applied {len(plan.changes)} change(s)")
     if as_json:
         print_json(plan)
 
@@ -89,7 +90,9 @@ def show(
         hint = nearest(section, list(config))
         raise InvalidInput(f"nothing is declared under '{section}'", hint=hint or f"there is {', '.join(config)}")
     shown = {section: config[section]} if section else config
-    sys.stdout.write(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120))
+    layout: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 120}
+    text = yaml.safe_dump(shown, allow_unicode=True, **layout)
+    print_document(text if text == lines(text) else yaml.safe_dump(shown, allow_unicode=False, **layout))
 
 
 @admin.command("add")

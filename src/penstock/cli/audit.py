@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
-
 from penstock.cli.eventlog import log_of
-from penstock.cli.output import console, plain, print_json
+from penstock.cli.output import Console, marked, print_json, say
 from penstock.cli.simulate import progress
 from penstock.core.amounts import exact_duration
 from penstock.core.audit import NodeScore, Ruling, audit
@@ -60,27 +58,27 @@ def _submitted(records: Sequence[ev.Record], job_id: JobId | None) -> ev.Record 
 def _head(record: ev.Record) -> None:
     event = record.event
     assert isinstance(event, ev.JobSubmitted)
-    spec, out = event.spec, console()
-    name = f" '{plain(spec.name)}'" if spec.name else ""
-    out.print(f"[bold]job {event.job_id}{name}[/] of {plain(event.user)}, queue {plain(spec.queue)}", end="")
-    out.print(f", priority {spec.priority}; submitted {moment(record.time_ms)}")
+    spec, out = event.spec, Console()
+    name = f" '{spec.name}'" if spec.name else ""
+    pattern = "[bold]job {}{}[/] of {}, queue {}, priority {}; submitted {}"
+    out.print(marked(pattern, event.job_id, name, event.user, spec.queue, spec.priority, moment(record.time_ms)))
 
 
 def _print(ruling: Ruling, job_id: JobId | None) -> None:
-    out = console()
+    out = Console()
     whose = f"job {ruling.job_id}: " if ruling.job_id not in (job_id, 0) else ""
-    out.print(f"[bold]{moment(ruling.time_ms)}  {plain(whose + ruling.text)}[/]")
+    out.print(marked("[bold]{}  {}[/]", moment(ruling.time_ms), whose + ruling.text))
     if ruling.planned:
         _print_plan(ruling)
     for check in ruling.checks:
         mark = "[green]holds[/]" if check.holds else "[red]BROKEN[/]"
-        out.print(f"    {mark}  {check.rule}: {plain(check.text)}")
+        out.print(marked(f"    {mark}  {{}}: {{}}", check.rule, check.text))
     if ruling.scores:
         out.print(f"    scores by {ruling.rule}, lowest first: {'; '.join(map(_score, ruling.scores))}")
 
 
 def _print_plan(ruling: Ruling) -> None:
-    out = console()
+    out = Console()
     if not ruling.basis:
         out.print(f"    by {ruling.rule}; the log does not say on which record: it cannot be made again")
         return
@@ -89,14 +87,14 @@ def _print_plan(ruling: Ruling) -> None:
     version = f" with penstock {ruling.version}" if ruling.version else ""
     out.print(f"    by {ruling.rule}, decided on record {ruling.basis}{state}{version}, {before} before")
     if ruling.same:
-        out.print("    [green]holds[/]  again: the same inputs give the same decision")
+        out.print(marked("    [green]holds[/]  again: the same inputs give the same decision"))
     else:
-        out.print(f"    [red]DIFFERS[/]  again: from the same inputs {plain(ruling.instead)}")
+        out.print(marked("    [red]DIFFERS[/]  again: from the same inputs {}", ruling.instead))
 
 
 def _score(score: NodeScore) -> str:
     alike = f" (+{score.alike} alike)" if score.alike else ""
-    return f"{plain(score.node)} {score.score:,}{alike}" + (" <- chosen" if score.chosen else "")
+    return f"{score.node} {score.score:,}{alike}" + (" <- chosen" if score.chosen else "")
 
 
 def _sum_up(rulings: Sequence[Ruling], records: int) -> None:
@@ -108,4 +106,4 @@ def _sum_up(rulings: Sequence[Ruling], records: int) -> None:
     text = f"{len(rulings):,} decisions in {records:,} records: {again:,} come out the same again"
     text += f", {unplanned:,} followed from what happened" if unplanned else ""
     text += f", {untold:,} do not say what they were made on and cannot be made again" if untold else ""
-    typer.echo(f"{text}; {lawful:,} of {len(rulings):,} are lawful")
+    say(f"{text}; {lawful:,} of {len(rulings):,} are lawful")

@@ -1,14 +1,12 @@
 """`penstock bill`: what each tenant owes for a month, and for what."""
 
 import csv
-import sys
+import io
 from decimal import Decimal
 from pathlib import Path
 
-import typer
-
 from penstock.cli.options import client_of
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_document, print_json, say, table
 from penstock.core.amounts import format_time
 from penstock.core.ledger.bill import Bill, money
 from penstock.core.ledger.pricing import GIB
@@ -25,35 +23,35 @@ def show_bills(tenant: str, month: str, data: Path | None, *, as_json: bool, as_
         print_json(found)
         return
     if as_csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
         writer.writerow(("tenant", *LINE_COLUMNS, "currency"))
         for bill in found.bills:
             writer.writerows(
                 (harmless(bill.tenant), *exact_cells(line, bill.digits), bill.currency) for line in bill.lines
             )
+        print_document(out.getvalue())
         return
-    typer.echo(f"from {format_time(found.from_ms)} until {format_time(found.until_ms)}")
+    say(f"from {format_time(found.from_ms)} until {format_time(found.until_ms)}")
     for bill in found.bills:
         _print_bill(bill)
     if not found.priced:
-        typer.echo("no prices are declared: billing.prices in the cluster file")
+        say("no prices are declared: billing.prices in the cluster file")
     elif not found.bills:
-        typer.echo("nobody held anything that has a price")
+        say("nobody held anything that has a price")
 
 
 def _print_bill(bill: Bill) -> None:
     total = f"{money(bill.total, bill.digits)} {bill.currency}"
-    typer.echo(f"\n{bill.tenant}: {total}")
+    say("", f"{bill.tenant}: {total}")
     dearest = sorted(bill.lines, key=lambda line: -line.amount)[:LINES_MAX]
-    rows = [tuple(map(plain, _cells(line, bill.digits))) for line in dearest]
+    rows = [_cells(line, bill.digits) for line in dearest]
     if rows:
-        console().print(table(LINE_COLUMNS, rows, right=("job", "unit_hours", "per_hour", "rate", "amount")))
+        Console().print(table(LINE_COLUMNS, rows, right=("job", "unit_hours", "per_hour", "rate", "amount")))
     left = bill.lines[LINES_MAX:] if len(bill.lines) > LINES_MAX else ()
     if left:
         rest = bill.total - sum(line.amount for line in dearest)
-        typer.echo(
-            f"and {len(left):,} more lines of {money(rest, bill.digits)} {bill.currency} together (--csv has all)"
-        )
+        say(f"and {len(left):,} more lines of {money(rest, bill.digits)} {bill.currency} together (--csv has all)")
 
 
 def _cells(line: Line, digits: int) -> tuple[str, ...]:

@@ -3,9 +3,7 @@
 import sys
 from pathlib import Path
 
-import typer
-
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_json, say, table
 from penstock.cli.simulate import check_load, found, progress, variant_of
 from penstock.extensions import installed_policies
 from penstock.sim.replay.capacity import Capacity, Goal, capacity, goal_of
@@ -83,10 +81,10 @@ def _print(trace: Trace, goal: Goal, result: Capacity, model: str | None) -> Non
         )
         for point in result.points
     ]
-    heads = (f"nodes{plain(kind)}", "meets it", f"wait, {goal.which}", "wait, mean", "utilisation", "never ended")
-    typer.echo(f"{trace.name}: {len(trace.jobs):,} jobs; goal: wait, {goal.which}, at most {duration(goal.most_ms)}")
-    console().print(table(heads, rows, right=heads))
+    heads = (f"nodes{kind}", "meets it", f"wait, {goal.which}", "wait, mean", "utilisation", "never ended")
+    say(f"{trace.name}: {len(trace.jobs):,} jobs; goal: wait, {goal.which}, at most {duration(goal.most_ms)}")
+    Console().print(table(heads, rows, right=heads))
     if result.nodes is None:
-        typer.echo(f"not even {result.points[-1].nodes:,} nodes{kind} meet it")
+        say(f"not even {result.points[-1].nodes:,} nodes{kind} meet it")
     else:
-        typer.echo(f"{result.nodes:,} nodes{kind} meet it")
+        say(f"{result.nodes:,} nodes{kind} meet it")

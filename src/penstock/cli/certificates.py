@@ -3,11 +3,9 @@
 import datetime as dt
 from pathlib import Path
 
-import typer
-
 from penstock.certificates.keeper import Keeper, Shown
 from penstock.cli.options import data_folder
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_json, say, table
 from penstock.core.errors import InvalidInput
 from penstock.core.model.ids import NodeName
 from penstock.engines.local.launch import known_nodes
@@ -27,20 +25,20 @@ def certificates(data: Path | None, *, rotate: bool, drop_former: bool, as_json:
     if as_json:
         print_json({"trusted": str(keeper.trusted_file), "certificates": shown})
         return
-    rows = [[plain(cell) for cell in _row(one)] for one in shown]
-    console().print(table(["what", "name", "also for", "until", "renewed from"], rows))
+    rows = [_row(one) for one in shown]
+    Console().print(table(["what", "name", "also for", "until", "renewed from"], rows))
     if rotate or dropped:
-        typer.echo(_said(keeper, shown, rotated=rotate, dropped=dropped))
+        say(*_said(keeper, shown, rotated=rotate, dropped=dropped))
 
 
-def _said(keeper: Keeper, shown: list[Shown], *, rotated: bool, dropped: int) -> str:
+def _said(keeper: Keeper, shown: list[Shown], *, rotated: bool, dropped: int) -> list[str]:
     """Say what was done, and what is left to do."""
     lines = ["a new authority signs from now on"] if rotated else []
     lines += [f"{dropped} former authorities are trusted no more"] if dropped else []
     former = [one for one in shown if one.kind == "former authority"]
     by = f" by {_day(former[0].not_after_ms)}" if former else ""
     lines.append(f"clients elsewhere need the new {keeper.trusted_file}{by}")
-    return "\n".join(lines)
+    return lines
 
 
 def _row(one: Shown) -> list[str]:

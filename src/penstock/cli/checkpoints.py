@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import typer
 
 from penstock.cli.options import data_folder
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, marked, print_json, say, table
 from penstock.core.errors import PenstockError
 from penstock.core.model.ids import JobId
 from penstock.core.units import format_duration, format_size
 from penstock.engines.local.paths import DataFolder
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from penstock.training.directory import CheckpointDirectory
 
 
@@ -127,7 +128,7 @@ def _names(path: Path) -> int:
 
 def _print(checked: Checked) -> None:
     if not checked.found:
-        typer.echo(f"no checkpoints in {checked.folder}")
+        say(f"no checkpoints in {checked.folder}")
         return
     now_ms = time.time_ns() // 1_000_000
     rows = [
@@ -144,11 +145,11 @@ def _print(checked: Checked) -> None:
         for view in checked.found
     ]
     columns = ("STEP", "STATE", "SIZE", "SHARED", "RANKS", "LAYOUT", "ATTEMPT", "SAVED")
-    console().print(table(columns, rows, right=("STEP", "SIZE", "SHARED", "RANKS", "ATTEMPT")))
-    typer.echo(f"in {checked.folder}")
+    Console().print(table(columns, rows, right=("STEP", "SIZE", "SHARED", "RANKS", "ATTEMPT")))
+    say(f"in {checked.folder}")
 
 
-def _verdict(view: CheckpointView) -> str:
+def _verdict(view: CheckpointView) -> "str | Text":
     if view.problem:
-        return f"[red]damaged[/]: {plain(view.problem)}"
-    return "[green]whole[/]" if view.verified else "not read"
+        return marked("[red]damaged[/]: {}", view.problem)
+    return marked("[green]whole[/]") if view.verified else "not read"

@@ -2,17 +2,20 @@
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-import typer
 
 from penstock.api import types as api
 from penstock.cli.options import client_of
-from penstock.cli.output import console, plain, print_json, shown, table
+from penstock.cli.output import Console, marked, print_json, say, table
 from penstock.core.errors import InvalidInput, Problem
 from penstock.core.explain.reasons import OF_RUNNING
 from penstock.core.stuck import listed
 from penstock.core.units import format_duration, format_size, parse_duration_ms
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def nodes(data: Path | None, *, as_json: bool) -> None:
@@ -21,7 +24,7 @@ def nodes(data: Path | None, *, as_json: bool) -> None:
         print_json({"nodes": listed})
         return
     rows = [_node_row(node) for node in listed]
-    console().print(table(("node", "state", "CPUs", "memory", "devices (x: held)", "jobs"), rows, right=("CPUs",)))
+    Console().print(table(("node", "state", "CPUs", "memory", "devices (x: held)", "jobs"), rows, right=("CPUs",)))
 
 
 def _node_row(node: api.NodeView) -> tuple[str, ...]:
@@ -34,11 +37,11 @@ def _node_row(node: api.NodeView) -> tuple[str, ...]:
     if node.shut_to:
         state += f", shut to {listed(node.shut_to)}"
     return (
-        plain(node.name) + (" (virtual)" if node.virtual else ""),
-        plain(state),
+        node.name + (" (virtual)" if node.virtual else ""),
+        state,
         f"{node.cpu_held_milli / 1000:g}/{node.cpu_milli / 1000:g}",
         f"{format_size(node.memory_held_bytes)} of {format_size(node.memory_bytes)}",
-        plain(devices),
+        devices,
         ", ".join(map(str, node.jobs)),
     )
 
@@ -49,7 +52,7 @@ def drain(data: Path | None, node: str, *, on: bool, evict: bool, after: str, re
     if as_json:
         print_json({"node": node, "draining": on})
     else:
-        typer.echo(f"node {node} is {'being drained' if on else 'open again'}")
+        say(f"node {node} is {'being drained' if on else 'open again'}")
 
 
 def _duration(field: str, text: str) -> int:
@@ -67,11 +70,11 @@ def alerts(data: Path | None, *, as_json: bool) -> None:
         return
     for alert in found:
         jobs = ", ".join(map(str, alert.job_ids)) + (", ..." if alert.count > len(alert.job_ids) else "")
-        typer.echo(f"{alert.code}: {alert.count} job(s): {jobs}")
-        typer.echo(f"  {shown(alert.text)}")
-        typer.echo(f"  to resolve it: {shown(alert.resolve)}")
+        say(f"{alert.code}: {alert.count} job(s): {jobs}")
+        say(f"  {alert.text}")
+        say(f"  to resolve it: {alert.resolve}")
     if not found:
-        typer.echo("nothing stands still")
+        say("nothing stands still")
 
 
 def defrag(data: Path | None, *, as_json: bool) -> None:
@@ -81,12 +84,12 @@ def defrag(data: Path | None, *, as_json: bool) -> None:
         return
     for one in found.found:
         moves = ", ".join(f"{move.job} ({format_duration(move.cost_device_ms)} x device)" for move in one.moves)
-        typer.echo(f"job {one.beneficiary} would start on {', '.join(map(plain, one.nodes))}")
-        typer.echo(f"  if these saved and went on elsewhere: {moves}")
+        say(f"job {one.beneficiary} would start on {', '.join(one.nodes)}")
+        say(f"  if these saved and went on elsewhere: {moves}")
     if not found.found:
-        typer.echo("nothing to gain: no waiting job would fit if others moved, or the moves cost more than they gain")
+        say("nothing to gain: no waiting job would fit if others moved, or the moves cost more than they gain")
     elif not found.switched_on:
-        typer.echo("nothing was moved; the setting `defrag: true` lets the scheduler do it")
+        say("nothing was moved; the setting `defrag: true` lets the scheduler do it")
 
 
 def queue(data: Path | None, *, as_json: bool) -> None:
@@ -97,11 +100,11 @@ def queue(data: Path | None, *, as_json: bool) -> None:
         return
     from rich.tree import Tree
 
-    def label(view: api.QueueView) -> str:
-        following = ", ".join(f"{ref.id} {plain(ref.name)}" for ref in view.next_jobs[:5])
-        text = f"[bold]{plain(view.name)}[/] {view.policy}: {view.active} active, {view.waiting} waiting"
+    def label(view: api.QueueView) -> "Text":
+        following = ", ".join(f"{ref.id} {ref.name}" for ref in view.next_jobs[:5])
+        text = f"{view.policy}: {view.active} active, {view.waiting} waiting"
         text += f", {view.blocked} blocked by dependencies" if view.blocked else ""
-        return text + (f"; next: {following}" if following else "")
+        return marked("[bold]{}[/] {}", view.name, text + (f"; next: {following}" if following else ""))
 
     tree = Tree("root")
     branches = {"root": tree}
@@ -113,10 +116,10 @@ def queue(data: Path | None, *, as_json: bool) -> None:
         left = [view for view in left if view not in placed]
         if not placed:
             break
-    console().print(tree)
+    Console().print(tree)
     standing = sum(alert.count for alert in client.alerts() if alert.code not in OF_RUNNING)
     if standing:
-        typer.echo(f"{standing} job(s) can never start as things are: penstock alerts")
+        say(f"{standing} job(s) can never start as things are: penstock alerts")
 
 
 def report(data: Path | None, out: Path, *, as_json: bool) -> None:
@@ -131,4 +134,4 @@ def report(data: Path | None, out: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(summary)
     else:
-        typer.echo(f"wrote {out / 'report.html'} and {out / 'summary.json'}")
+        say(f"wrote {out / 'report.html'} and {out / 'summary.json'}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.api import types as api
 from penstock.cli.jobs import request_of
 from penstock.cli.options import JobShape, client_of
-from penstock.cli.output import console, plain, print_json
+from penstock.cli.output import Console, marked, print_json
 from penstock.core.errors import InvalidInput, Problem
 from penstock.core.ledger.bill import money
 from penstock.core.ledger.quote import Quote
@@ -62,17 +62,17 @@ def _price(price: Quote) -> str:
 
 
 def _print(job: api.PlannedJob, now_ms: int) -> None:
-    out = console()
+    out = Console()
     count = f" x {job.count}" if job.count > 1 else ""
     style = "green" if job.starts_now else "yellow" if job.start_p50_ms else "red"
-    out.print(f"[bold]{plain(job.name)}[/]{count}: [{style}]{plain(job.text)}[/]")
+    out.print(marked(f"[bold]{{}}[/]{{}}: [{style}]{{}}[/]", job.name, count, job.text))
     nodes: dict[str, list[str]] = {}
     for place in job.places:
         nodes.setdefault(place.node, []).extend(map(str, place.devices))
     for node, devices in nodes.items():
-        out.print(f"  on {plain(node)}" + (f": device {', '.join(devices)}" if devices else ""))
+        out.print(f"  on {node}" + (f": device {', '.join(devices)}" if devices else ""))
     for victim in job.preempts:
-        name = f" ({plain(victim.name)})" if victim.name else ""
+        name = f" ({victim.name})" if victim.name else ""
         out.print(f"  would preempt job {victim.job_id}{name}, by the rule {victim.rule}")
     if not job.starts_now and job.start_p50_ms:
         low, high = job.start_p10_ms - now_ms, job.start_p90_ms - now_ms
@@ -82,7 +82,7 @@ def _print(job: api.PlannedJob, now_ms: int) -> None:
         out.print(f"  {_price(job.price)}")
     if job.explanation is not None:
         for constraint in job.explanation.constraints:
-            out.print(f"  {constraint.code}: {plain(constraint.text)}")
+            out.print(f"  {constraint.code}: {constraint.text}")
         for edit in job.explanation.edits:
             when = "would start now" if edit.starts_now else "would make room now"
-            out.print(f"  [green]{when}:[/] {plain(edit.text)}")
+            out.print(marked("  [green]{}:[/] {}", when, edit.text))

@@ -3,11 +3,9 @@
 from collections.abc import Collection
 from pathlib import Path
 
-import typer
-
 from penstock.api import types as api
 from penstock.cli.options import client_of
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_json, say, table
 from penstock.core.errors import InvalidInput
 from penstock.core.predict.calibration import Bucket, Score
 from penstock.core.units import format_duration
@@ -35,24 +33,24 @@ def show_etas(jobs: Collection[int], data: Path | None, *, as_json: bool) -> Non
         return
     if not chosen:
         left_out = f"{found.untold:,} jobs wait; that is too big to be played on in time"
-        typer.echo(left_out if found.untold else "no job waits")
+        say(left_out if found.untold else "no job waits")
         return
     ordered = sorted(chosen, key=lambda j: (not j.likely_ms, j.likely_ms, j.id))
     rows = [_row(job, found.made_ms) for job in ordered]
-    console().print(table(("job", "name", "queue", "waited", "starts in", "8 of 10 starts"), rows, right=("job",)))
+    Console().print(table(("job", "name", "queue", "waited", "starts in", "8 of 10 starts"), rows, right=("job",)))
     if found.untold:
-        typer.echo(f"and {found.untold:,} more that were submitted later")
+        say(f"and {found.untold:,} more that were submitted later")
     if not found.samples:
-        typer.echo("the state is too big to be played on in time")
+        say("the state is too big to be played on in time")
 
 
 def _row(job: api.EtaView, now_ms: int) -> tuple[str, ...]:
     waited = format_duration(max(0, now_ms - job.submitted_ms))
     if not job.likely_ms:
-        return str(job.id), plain(job.name), plain(job.queue), waited, UNTOLD, ""
+        return str(job.id), job.name, job.queue, waited, UNTOLD, ""
     early, likely = (format_duration(max(0, at - now_ms)) for at in (job.early_ms, job.likely_ms))
     late = format_duration(max(0, job.late_ms - now_ms)) if job.late_ms else "never told"
-    return str(job.id), plain(job.name), plain(job.queue), waited, likely, f"{early} to {late}"
+    return str(job.id), job.name, job.queue, waited, likely, f"{early} to {late}"
 
 
 def show_calibration(data: Path | None, *, as_json: bool) -> None:
@@ -66,17 +64,17 @@ def show_calibration(data: Path | None, *, as_json: bool) -> None:
 def _print_score(score: Score) -> None:
     overall = score.overall
     if not overall.count:
-        typer.echo(f"no estimate has come true yet; {score.open:,} are open")
+        say(f"no estimate has come true yet; {score.open:,} are open")
         return
     held = score.held_permille / 10
-    typer.echo(f"{held:.1f} % of {overall.count:,} starts came in their interval; 80 % should. {score.open:,} are open")
+    say(f"{held:.1f} % of {overall.count:,} starts came in their interval; 80 % should. {score.open:,} are open")
     for name, count, expected in zip(PARTS, overall.parts, EXPECTED, strict=True):
         share = 100 * count / overall.count
         bar = "#" * round(share * BAR_WIDTH / 100)
-        typer.echo(f"  {name:>15}  {share:5.1f} % (of {expected:2} %)  {bar}")
+        say(f"  {name:>15}  {share:5.1f} % (of {expected:2} %)  {bar}")
     rows = [_bucket_row(bucket, least) for bucket, least in _with_least(score.buckets) if bucket.count]
     columns = ("likely within", "estimates", "in the interval", "off by (median)")
-    console().print(table(columns, rows, right=columns[1:]))
+    Console().print(table(columns, rows, right=columns[1:]))
 
 
 def _with_least(buckets: tuple[Bucket, ...]) -> list[tuple[Bucket, int]]:

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import typer
 from msgspec.structs import replace
 
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_json, say, table
 from penstock.core.errors import InvalidInput, Problem
 from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.ids import PoolName, QueueName
@@ -82,23 +81,18 @@ def at_home(history: Trace, imported: Imported) -> Trace:
 def _print(imported: Imported, out: Path, jobs: int | None) -> None:
     config = imported.config
     devices = sum(len(spec.devices) for spec in imported.nodes)
-    typer.echo(
+    say(
         f"{len(imported.nodes):,} nodes with {devices:,} devices, {len(config.pools)} pools, "
         f"{len(config.tenants)} tenants, {len(config.queues)} queues"
     )
     counts = Counter(entry.outcome for entry in imported.report)
-    typer.echo(", ".join(f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES))
+    say(", ".join(f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES))
     weaker = [entry for entry in imported.report if entry.outcome != "mapped"]
-    rows = [
-        (f"{plain(Path(e.file).name)}:{e.line}", plain(e.key), plain(e.value), e.outcome, plain(e.note))
-        for e in weaker[:SHOWN_MAX]
-    ]
+    rows = [(f"{Path(e.file).name}:{e.line}", e.key, e.value, e.outcome, e.note) for e in weaker[:SHOWN_MAX]]
     if rows:
-        console().print(table(("where", "key", "value", "", "what became of it"), rows))
+        Console().print(table(("where", "key", "value", "", "what became of it"), rows))
     if len(weaker) > SHOWN_MAX:
-        typer.echo(f"and {len(weaker) - SHOWN_MAX:,} more in {out / 'report.json'}")
-    typer.echo(f"wrote {out / 'cluster.yaml'} and {out / 'report.json'}")
+        say(f"and {len(weaker) - SHOWN_MAX:,} more in {out / 'report.json'}")
+    say(f"wrote {out / 'cluster.yaml'} and {out / 'report.json'}")
     if jobs is not None:
-        typer.echo(
-            f"wrote {out / 'jobs.csv'}: {jobs:,} jobs; try policies on them with: penstock sim {out / 'jobs.csv'}"
-        )
+        say(f"wrote {out / 'jobs.csv'}: {jobs:,} jobs; try policies on them with: penstock sim {out / 'jobs.csv'}")

@@ -6,13 +6,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from penstock.api import types as api
 from penstock.cli.lifecycle import ensure
 from penstock.cli.logs import follow_job
 from penstock.cli.options import PASSED_ON, JobShape, client_of
-from penstock.cli.output import console, plain, print_json, styled, table
+from penstock.cli.output import Console, marked, print_json, say, styled, table
 from penstock.client import Client
 from penstock.core.errors import InvalidInput
 from penstock.core.explain import Explanation
@@ -20,7 +18,7 @@ from penstock.core.model.events import Record
 from penstock.core.units import format_duration
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.text import Text
 
 JOB_FILE_ENDINGS = (".yaml", ".yml", ".json")
 
@@ -28,15 +26,15 @@ JOB_FILE_ENDINGS = (".yaml", ".yml", ".json")
 def run(data: Path | None, command: list[str], shape: JobShape) -> None:
     client = ensure(data)
     made = client.submit(_from_command(command, shape)).jobs[0]
-    typer.echo(f"penstock: job {made.id} ({made.name})", err=True)
+    say(f"penstock: job {made.id} ({made.name})", err=True)
     try:
-        ended = follow_job(client, made.id, say=lambda text: typer.echo(f"penstock: {text}", err=True))
+        ended = follow_job(client, made.id, say=lambda text: say(f"penstock: {text}", err=True))
     except KeyboardInterrupt:
         client.cancel(made.id)
-        typer.echo(f"\npenstock: job {made.id} is being cancelled", err=True)
+        say("", f"penstock: job {made.id} is being cancelled", err=True)
         sys.exit(130)
     if ended.reason and ended.state != "succeeded":
-        typer.echo(f"penstock: job {made.id} {ended.state}: {ended.reason}", err=True)
+        say(f"penstock: job {made.id} {ended.state}: {ended.reason}", err=True)
     sys.exit(_exit_code(ended))
 
 
@@ -56,10 +54,10 @@ def submit(data: Path | None, what: list[str], shape: JobShape, key: str | None,
     again = " (submitted before under this key)" if answer.repeated else ""
     if len(answer.jobs) > 8:
         first, last = answer.jobs[0], answer.jobs[-1]
-        typer.echo(f"jobs {first.id} to {last.id} ({len(answer.jobs)} jobs){again}")
+        say(f"jobs {first.id} to {last.id} ({len(answer.jobs)} jobs){again}")
         return
     for job in answer.jobs:
-        typer.echo(f"job {job.id} ({job.name}){again}")
+        say(f"job {job.id} ({job.name}){again}")
 
 
 def request_of(what: list[str], shape: JobShape) -> Any:
@@ -144,7 +142,7 @@ def ps(
             print_json(listed)
         else:
             if watch:
-                console().clear()
+                Console().clear()
             _print_jobs(client, listed.jobs, limit)
         if not watch:
             return
@@ -156,26 +154,26 @@ def _print_jobs(client: Client, listed: list[api.JobView], limit: int) -> None:
     rows = [_job_row(job, now_ms) for job in listed]
     columns = ("job", "name", "state", "tenant", "prio", "dev", "nodes", "waited", "ran", "left", "att", "step", "why")
     if rows:
-        console().print(table(columns, rows, right=("job", "prio", "dev", "waited", "ran", "left", "att", "step")))
+        Console().print(table(columns, rows, right=("job", "prio", "dev", "waited", "ran", "left", "att", "step")))
     shown = client.cluster()
-    typer.echo(
+    say(
         f"{shown.jobs_active} active, {shown.jobs_waiting} waiting, {shown.jobs_succeeded} succeeded, "
         f"{shown.jobs_not_succeeded} failed or cancelled; {shown.devices_held} of {shown.devices} devices held"
     )
     if len(listed) >= limit:
-        typer.echo(f"only the first {limit} are listed (--limit)")
+        say(f"only the first {limit} are listed (--limit)")
 
 
-def _job_row(job: api.JobView, now_ms: int) -> tuple[str, ...]:
+def _job_row(job: api.JobView, now_ms: int) -> "tuple[str | Text, ...]":
     started = 0 if job.state == "waiting" else job.started_ms
     waited = (started or job.finished_ms or now_ms) - job.submitted_ms
     ran = (job.finished_ms or now_ms) - started if started else 0
     name = f"{job.name}[{job.array_index}]" if job.array_id is not None else job.name
     return (
         str(job.id),
-        plain(name),
+        name,
         styled(job.state),
-        plain(job.tenant),
+        job.tenant,
         str(job.priority),
         str(job.devices or "") if job.replicas == 1 else f"{job.replicas}x{job.devices // job.replicas}",
         ",".join(job.nodes),
@@ -184,7 +182,7 @@ def _job_row(job: api.JobView, now_ms: int) -> tuple[str, ...]:
         _left(job, now_ms),
         str(job.attempt or ""),
         str(job.step) if job.step else "",
-        plain(job.reason),
+        job.reason,
     )
 
 
@@ -201,8 +199,8 @@ def show(data: Path | None, job_id: int, *, as_json: bool) -> None:
     if as_json:
         print_json({"job": job, "events": records})
         return
-    out = console()
-    out.print(f"[bold]job {job.id}[/] {plain(job.name)}  {styled(job.state)}  {plain(job.reason)}")
+    out = Console()
+    out.print(marked("[bold]job {}[/] {}  {}  {}", job.id, job.name, styled(job.state), job.reason))
     facts = [
         ("tenant / queue", f"{job.tenant} / {job.queue}"),
         ("user", job.user),
@@ -215,14 +213,14 @@ def show(data: Path | None, job_id: int, *, as_json: bool) -> None:
     ]
     for name, value in facts:
         if value:
-            out.print(f"  {name:<15} {plain(value)}")
+            out.print(f"  {name:<15} {value}")
     for replica in job.replica_list:
         devices = ",".join(map(str, replica.devices)) or "-"
         out.print(f"  replica {replica.rank:<7} {replica.node} devices {devices} {replica.state} {replica.exit}")
     out.print()
     start_ms = records[0].time_ms if records else 0
     for record in records:
-        out.print(f"  +{(record.time_ms - start_ms) / 1000:8.3f}s  {plain(story(record))}")
+        out.print(f"  +{(record.time_ms - start_ms) / 1000:8.3f}s  {story(record)}")
 
 
 def story(record: Record) -> str:
@@ -250,12 +248,12 @@ def explain(data: Path | None, job_id: int, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    out = console()
-    out.print(f"[bold]job {found.job_id}[/] {styled(found.state)} ({found.code}): {plain(found.text)}")
+    out = Console()
+    out.print(marked("[bold]job {}[/] {} ({}): {}", found.job_id, styled(found.state), found.code, found.text))
     if found.constraints:
         out.print()
         for constraint in found.constraints:
-            out.print(f"  {constraint.code}: {plain(constraint.text)}")
+            out.print(f"  {constraint.code}: {constraint.text}")
     if found.refused:
         out.print()
         rows = [(str(count), code) for code, count in found.refused.items()]
@@ -263,20 +261,20 @@ def explain(data: Path | None, job_id: int, *, as_json: bool) -> None:
     _print_ways_on(out, found)
 
 
-def _print_ways_on(out: "Console", found: Explanation) -> None:
+def _print_ways_on(out: Console, found: Explanation) -> None:
     """Print what would help and when it may start."""
     if found.blockers:
         out.print("held by / waits for: job " + ", ".join(map(str, found.blockers)))
     for edit in found.edits:
         when = "would start now" if edit.starts_now else "would make room now"
-        out.print(f"[green]{when}:[/] {plain(edit.text)}")
+        out.print(marked("[green]{}:[/] {}", when, edit.text))
     if found.edits_note:
-        out.print(plain(found.edits_note))
+        out.print(found.edits_note)
     if found.start_by_ms:
         left = max(0, found.start_by_ms - time.time_ns() // 1_000_000)
-        out.print(f"start: within {format_duration(left)}, {plain(found.start_note)}")
+        out.print(f"start: within {format_duration(left)}, {found.start_note}")
     elif found.start_note:
-        out.print(f"start: {plain(found.start_note)}")
+        out.print(f"start: {found.start_note}")
     if found.start_interval_ms is not None:
         now_ms = time.time_ns() // 1_000_000
         early, late = (format_duration(max(0, at_ms - now_ms)) for at_ms in found.start_interval_ms)
@@ -292,7 +290,7 @@ def cancel(data: Path | None, job_ids: list[int], *, as_json: bool) -> None:
     if as_json:
         print_json({"cancelled": job_ids})
     else:
-        typer.echo("cancel requested for job " + ", ".join(map(str, job_ids)))
+        say("cancel requested for job " + ", ".join(map(str, job_ids)))
 
 
 def checkpoint(data: Path | None, job_id: int, *, as_json: bool) -> None:
@@ -300,4 +298,4 @@ def checkpoint(data: Path | None, job_id: int, *, as_json: bool) -> None:
     if as_json:
         print_json({"asked": job_id})
     else:
-        typer.echo(f"job {job_id} was asked to save a checkpoint")
+        say(f"job {job_id} was asked to save a checkpoint")

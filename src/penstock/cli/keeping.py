@@ -7,7 +7,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli.options import data_folder
-from penstock.cli.output import print_json
+from penstock.cli.output import print_json, say
 from penstock.cli.secrets import hide
 from penstock.control.verify import Verifier
 from penstock.engines.local.paths import DataFolder
@@ -41,7 +41,7 @@ def _say(done: str, manifest: Manifest, where: Address, file: Path, *, as_json: 
         print_json({"log": where.shown, "file": str(file), "manifest": manifest})
         return
     finished = manifest.members["finished.rows"].rows
-    typer.echo(f"{done} {manifest.last_seq} record(s) and {finished} finished job(s): {where.shown}, {file}")
+    say(f"{done} {manifest.last_seq} record(s) and {finished} finished job(s): {where.shown}, {file}")
 
 
 def verify(data: Path | None, store: str | None, *, as_json: bool) -> None:
@@ -51,10 +51,10 @@ def verify(data: Path | None, store: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json({"log": where.shown, "verdict": verdict})
     elif verdict.problem:
-        typer.echo(f"{where.shown}: {verdict.problem}", err=True)
+        say(f"{where.shown}: {verdict.problem}", err=True)
     else:
         snapshot = f"the snapshot of record {verdict.snapshot_seq}" if verdict.snapshot_seq else "no snapshot"
-        typer.echo(
+        say(
             f"{where.shown}: {verdict.records} record(s) without a gap, {verdict.finished} finished and "
             f"{verdict.live} live job(s), {snapshot}: all as the log tells"
         )

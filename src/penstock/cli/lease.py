@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.options import CpusOption, DataOption, JsonOption, MemoryOption, QueueOption, TenantOption, client_of
-from penstock.cli.output import print_json
+from penstock.cli.output import print_json, say
 
 POLL_S = 0.3
 
@@ -35,7 +35,7 @@ def lease(
     told = not wait
     while wait and shown.state in ("waiting", "starting"):
         if not told and shown.reason:
-            typer.echo(f"lease {made.id} waits: {client.explain(made.id).text}", err=True)
+            say(f"lease {made.id} waits: {client.explain(made.id).text}", err=True)
             told = True
         time.sleep(POLL_S)
         shown = client.job(made.id)
@@ -43,9 +43,9 @@ def lease(
         print_json(shown)
         return
     where = f" on {', '.join(shown.nodes)}" if shown.nodes else ""
-    typer.echo(f"lease {made.id} is {shown.state}{where}")
+    say(f"lease {made.id} is {shown.state}{where}")
     if shown.state == "running":
-        typer.echo(f"penstock shell {made.id} opens a shell there, penstock cancel {made.id} ends it", err=True)
+        say(f"penstock shell {made.id} opens a shell there, penstock cancel {made.id} ends it", err=True)
 
 
 def shell(

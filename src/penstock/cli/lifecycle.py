@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import typer
 
 from penstock import starts
 from penstock.cli.options import client_of, data_folder, remote, remote_client
-from penstock.cli.output import print_json
+from penstock.cli.output import print_json, say
 from penstock.cli.secrets import hide
 from penstock.client import Client, ServerNotRunning
 from penstock.client.errors import NotTrusted
@@ -55,10 +54,10 @@ def up(
         print_json({"data": str(folder), "url": url, "cluster": shown, **role})
         return
     if not leads:
-        typer.echo(f"Penstock waits at {url} (data in {folder}), beside the server that leads")
+        say(f"Penstock waits at {url} (data in {folder}), beside the server that leads")
         return
-    typer.echo(f"Penstock is up at {url} (data in {folder})")
-    typer.echo(f"{shown.nodes_ready} node(s), {shown.devices} device(s). Try: penstock run -- echo hello")
+    say(f"Penstock is up at {url} (data in {folder})")
+    say(f"{shown.nodes_ready} node(s), {shown.devices} device(s). Try: penstock run -- echo hello")
 
 
 def _store_options(folder: Path, store: str | None, *, standby: bool) -> dict[str, object]:
@@ -157,7 +156,7 @@ def ensure(data: Path | None) -> Client:
         return remote_client()
     folder = data_folder(data)
     if running_client(folder) is None:
-        typer.echo(f"penstock: no server was running; starting one on {folder} (penstock down ends it)", err=True)
+        say(f"penstock: no server was running; starting one on {folder} (penstock down ends it)", err=True)
         start(folder, {"data": str(folder)})
     return client_of(data)  # with the token that the environment names
 
@@ -182,7 +181,7 @@ def down(data: Path | None, *, as_json: bool) -> None:
         print_json({"server": pid, "agents": nodes, **({"standbys": waiting} if waiting else {})})
     else:
         beside = f", {len(waiting)} that waited beside it" if waiting else ""
-        typer.echo(f"ended the server{beside} and {len(nodes)} agent(s)")
+        say(f"ended the server{beside} and {len(nodes)} agent(s)")
 
 
 def _server_pid(folder: DataFolder) -> int | None:

@@ -1,12 +1,12 @@
 """Following what jobs write."""
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from penstock.api import types as api
 from penstock.cli.options import client_of
+from penstock.cli.output import raw
 from penstock.client import Client
 
 POLL_S = 0.15
@@ -42,22 +42,19 @@ class OutputFollower:
         if where > offset:
             data = b"[penstock: %d older bytes were given up]\n" % (where - offset) + data
         if not several:
-            sys.stdout.buffer.write(data)
+            raw(data)
         else:
             whole = self._partial.pop(place, b"") + data
             lines = whole.split(b"\n")
             self._partial[place] = lines.pop()
-            for line in lines:
-                sys.stdout.buffer.write(b"[%d] %s\n" % (output.rank, line))
-        sys.stdout.buffer.flush()
+            raw(b"".join(b"[%d] %s\n" % (output.rank, line) for line in lines))
         return bool(data)
 
     def finish(self) -> None:
         """Print unfinished last lines."""
         for (_, rank), line in sorted(self._partial.items()):
             if line:
-                sys.stdout.buffer.write(b"[%d] %s\n" % (rank, line))
-        sys.stdout.buffer.flush()
+                raw(b"[%d] %s\n" % (rank, line))
 
 
 def print_logs(data: Path | None, job_id: int, *, follow: bool, rank: int | None, attempt: int | None) -> None:

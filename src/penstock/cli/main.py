@@ -31,6 +31,7 @@ from penstock.cli.options import (
     TenantOption,
     TimeLimitOption,
 )
+from penstock.cli.output import print_encoded, print_error, say
 from penstock.cli.pools import pools
 from penstock.cli.servers import certificates, down, up
 from penstock.cli.storing import backup, restore, verify
@@ -49,7 +50,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"penstock {__version__}")
+        say(f"penstock {__version__}")
         raise typer.Exit
 
 
@@ -182,7 +183,7 @@ def logs(
     rank: Annotated[int | None, typer.Option(help="Only this replica.")] = None,
     attempt: Annotated[int | None, typer.Option(help="Only this attempt; the newest by default.")] = None,
 ) -> None:
-    """Print what a job has written."""
+    """Print what a job has written, byte by byte: at a terminal its escape sequences work, as with cat."""
     from penstock.cli import logs as logs_module
 
     logs_module.print_logs(data, job, follow=follow, rank=rank, attempt=attempt)
@@ -318,7 +319,7 @@ def schema() -> None:
 
     from penstock.core.jobfile import request_schema
 
-    typer.echo(json.dumps(request_schema(), indent=2))
+    print_encoded(json.dumps(request_schema(), indent=2).encode())
 
 
 @app.command()
@@ -432,8 +433,6 @@ def main() -> None:
     try:
         app()
     except PenstockError as error:
-        from penstock.cli.output import print_error
-
         sys.exit(print_error(error, as_json="--json" in sys.argv))
     except BrokenPipeError:
         sys.stderr.close()

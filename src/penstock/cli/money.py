@@ -1,13 +1,12 @@
 """Commands about money: how it stands, credits, the ledger, invoices."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_document, print_encoded, print_json, say, table
 from penstock.core.amounts import format_time
 
 NumberArgument = Annotated[str, typer.Argument(help="Number of the invoice.")]
@@ -29,14 +28,14 @@ def account(
         print_json(found)
         return
     if not found.priced:
-        typer.echo("no prices are declared: billing.prices in the cluster file")
+        say("no prices are declared: billing.prices in the cluster file")
     columns = ("tenant", "balance", "credit", "owed", "unbilled", "month", "a day", "held")
     rows = []
     for one in found.accounts:
         amounts = (one.balance, one.credit, one.owed, one.unbilled, one.month_spent, one.day_cost)
-        rows.append((one.tenant, *(money(amount, found.digits) for amount in amounts), plain(one.held)))
-    console().print(table(columns, rows, right=columns[1:7]))
-    typer.echo(f"amounts in {found.currency}")
+        rows.append((one.tenant, *(money(amount, found.digits) for amount in amounts), one.held))
+    Console().print(table(columns, rows, right=columns[1:7]))
+    say(f"amounts in {found.currency}")
     for one in found.accounts:
         for budget in one.budgets:
             spent, whole = money(budget.spent, found.digits), money(budget.amount, found.digits)
@@ -44,8 +43,8 @@ def account(
             kind = "hard budget" if budget.hard else "budget"
             until = format_time(budget.until_ms)
             percent = budget.spent * 100 // budget.amount
-            typer.echo(f"{one.tenant}: {kind} {budget.name}: {spent} of {whole} ({percent} %), at this rate")
-            typer.echo(f"  {low} to {high} by {until}")
+            say(f"{one.tenant}: {kind} {budget.name}: {spent} of {whole} ({percent} %), at this rate")
+            say(f"  {low} to {high} by {until}")
 
 
 def credit(
@@ -65,7 +64,7 @@ def credit(
     if json:
         print_json(done)
     else:
-        typer.echo(f"{reference} was there before: nothing changed" if done.repeated else f"{amount} added to {tenant}")
+        say(f"{reference} was there before: nothing changed" if done.repeated else f"{amount} added to {tenant}")
 
 
 def reverse(
@@ -79,7 +78,7 @@ def reverse(
     if json:
         print_json(done)
     else:
-        typer.echo(f"record {record} is reversed{f': {done.number} is open again' if done.number else ''}")
+        say(f"record {record} is reversed{f': {done.number} is open again' if done.number else ''}")
 
 
 def ledger(
@@ -97,14 +96,14 @@ def ledger(
     rows = []
     for entry in found.entries:
         for at, posting in enumerate(entry.postings):
-            about = (str(entry.seq), format_time(entry.time_ms), plain(entry.text)) if at == 0 else ("", "", "")
+            about = (str(entry.seq), format_time(entry.time_ms), entry.text) if at == 0 else ("", "", "")
             debit = money(posting.amount, found.digits) if posting.amount > 0 else ""
             paid = money(-posting.amount, found.digits) if posting.amount < 0 else ""
             rows.append((*about, posting.account, debit, paid))
     columns = ("record", "time", "entry", "account", "debit", "credit")
-    console().print(table(columns, rows, right=("record", "debit", "credit")))
+    Console().print(table(columns, rows, right=("record", "debit", "credit")))
     balances = [(name, money(amount, found.digits)) for name, amount in found.balances.items()]
-    console().print(table(("account", "balance"), balances, right=("balance",)))
+    Console().print(table(("account", "balance"), balances, right=("balance",)))
 
 
 @invoice.command("list")
@@ -126,7 +125,7 @@ def list_invoices(
         shown = [money(amount, found.digits) for amount in amounts]
         rows.append((head.number, head.tenant, format_time(head.from_ms)[:10], *shown, head.corrects))
     columns = ("number", "tenant", "from", "total", "due", "corrected", "paid", "corrects")
-    console().print(table(columns, rows, right=columns[3:7]))
+    Console().print(table(columns, rows, right=columns[3:7]))
 
 
 @invoice.command("show")
@@ -141,10 +140,13 @@ def show_invoice(
     kind = "json" if json else out.suffix.lstrip(".").lower() if out is not None else "csv"
     found = client_of(data).invoice_document(number, kind, language)
     if out is None:
-        sys.stdout.write(found.decode())
+        if json:
+            print_encoded(found)
+        else:
+            print_document(found.decode())
         return
     out.write_bytes(found)
-    typer.echo(f"{number} is in {out} ({len(found):,} bytes)")
+    say(f"{number} is in {out} ({len(found):,} bytes)")
 
 
 @invoice.command("issue")
@@ -156,7 +158,7 @@ def issue_invoice(
     if json:
         print_json(done)
     else:
-        typer.echo(done.number)
+        say(done.number)
 
 
 @invoice.command("pay")
@@ -172,7 +174,7 @@ def pay_invoice(
     if json:
         print_json(done)
     else:
-        typer.echo(f"{reference} was noted before" if done.repeated else f"{amount} noted for {number}")
+        say(f"{reference} was noted before" if done.repeated else f"{amount} noted for {number}")
 
 
 @invoice.command("correct")
@@ -188,4 +190,4 @@ def correct_invoice(
     if json:
         print_json(done)
     else:
-        typer.echo(f"{done.number} corrects {number}")
+        say(f"{done.number} corrects {number}")

@@ -1,15 +1,24 @@
-"""Printing: tables for people, JSON for programs, errors with exit codes that mean something."""
+"""Printing: tables for people, JSON for programs, errors with exit codes that mean something.
+
+All that the program writes goes through here, for most of it is what others wrote: names, reasons, a program's last
+words. A `str` is printed as it is, in one line, with what would command a terminal made visible; styles come from
+`marked` and `styled` alone, so that no text of others is ever taken for markup. `raw` is the one way around it.
+"""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.core.errors import PenstockError
+from penstock.core.foreign import in_json, lines, one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console as RichConsole
+    from rich.console import ConsoleOptions
+    from rich.segment import Segment
+    from rich.text import Text
 
 EXIT_CODES: dict[str, int] = {
     "invalid_input": 2,
@@ -44,8 +53,31 @@ STATE_STYLE = {
 }
 
 
+def say(*said: str, err: bool = False) -> None:
+    """Print each text as one line, to standard output or standard error."""
+    out = sys.stderr if err else sys.stdout
+    out.write("".join(one_line(each) + "\n" for each in said))
+    out.flush()
+
+
+def print_document(text: str) -> None:
+    """Print a document of several lines, such as a table for spreadsheets."""
+    sys.stdout.write(lines(text))
+
+
+def raw(data: bytes) -> None:
+    """Print what a program wrote, byte by byte, as it was asked for."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
 def print_json(value: Any) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    print_encoded(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def print_encoded(data: bytes) -> None:
+    """Print JSON, with `\\u` in strings for all that would command a terminal."""
+    sys.stdout.write(in_json(data.decode()) + "\n")
 
 
 def error_code(error: PenstockError) -> str:
@@ -59,28 +91,52 @@ def print_error(error: PenstockError, *, as_json: bool) -> int:
     code = error_code(error)
     if as_json:
         shown = {"code": code, "message": error.message, "hint": error.hint, "problems": error.problems}
-        sys.stderr.write(msgspec.json.encode(shown).decode() + "\n")
+        sys.stderr.write(in_json(msgspec.json.encode(shown).decode()) + "\n")
         return EXIT_CODES.get(code, 1)
-    lines = [f"error: {error.message}"]
+    told = [f"error: {error.message}"]
     if len(error.problems) == 1:
-        lines = [f"error: {error.problems[0].message}"]
-        lines += [f"  hint: {error.problems[0].hint}"] if error.problems[0].hint else []
+        told = [f"error: {error.problems[0].message}"]
+        told += [f"  hint: {error.problems[0].hint}"] if error.problems[0].hint else []
     else:
         for problem in error.problems:
-            lines.append(f"  - {problem.message}" + (f" ({problem.hint})" if problem.hint else ""))
+            told.append(f"  - {problem.message}" + (f" ({problem.hint})" if problem.hint else ""))
     if error.hint:
-        lines.append(f"  hint: {error.hint}")
-    sys.stderr.write("\n".join(lines) + "\n")
+        told.append(f"  hint: {error.hint}")
+    sys.stderr.write(lines("\n".join(told)) + "\n")
     return EXIT_CODES.get(code, 1)
 
 
-def console() -> "Console":
-    from rich.console import Console
+class Console:
+    """Prints tables, trees and lines with styles on standard output."""
 
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=PIPED_WIDTH)
+    def __init__(self) -> None:
+        from rich.console import Console as Rich
+
+        width = None if sys.stdout.isatty() else PIPED_WIDTH
+        self._rich = Rich(highlight=False, markup=False, emoji=False, width=width)
+
+    def print(self, what: object = "") -> None:
+        """Print a line, or a table or tree. A string is no markup."""
+        self._rich.print(_Harmless(one_line(what) if isinstance(what, str) else what))
+
+    def clear(self) -> None:
+        self._rich.clear()
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Any:
+class _Harmless:
+    """Something to print, without what would command the terminal: nothing gets around this."""
+
+    def __init__(self, what: object) -> None:
+        self._what: Any = what
+
+    def __rich_console__(self, out: "RichConsole", options: "ConsoleOptions") -> "Iterator[Segment]":
+        from rich.segment import Segment
+
+        for piece in out.render(self._what, options):
+            yield piece if piece.control else Segment(lines(piece.text), piece.style)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence["str | Text"]], *, right: Sequence[str] = ()) -> Any:
     """Return a plain table; columns named in `right` are aligned to the right, empty columns are left out.
 
     Text that does not fit is cut with an ellipsis, so that each row stays one line.
@@ -91,26 +147,40 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     used = [i for i in range(len(columns)) if not rows or any(row[i] for row in rows)]
     for i in used:
-        made.add_column(
-            columns[i], justify="right" if columns[i] in right else "left", no_wrap=True, overflow="ellipsis"
-        )
+        justify: Any = "right" if columns[i] in right else "left"
+        made.add_column(_text(columns[i]), justify=justify, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        made.add_row(*(row[i] for i in used))
+        made.add_row(*(_text(row[i]) for i in used))
     return made
 
 
-def styled(state: str) -> str:
-    style = STATE_STYLE.get(state)
-    return f"[{style}]{state}[/]" if style else state
+def marked(pattern: str, *given: object) -> "Text":
+    """Return a line with styles: those of `pattern`, in whose `{}` stands what is given, as it is.
+
+    Nothing of what is given is looked at as markup. (To escape it would not do: a backslash at its end would escape
+    the pattern's own.)
+    """
+    from rich.text import Span, Text
+
+    whole = Text.from_markup(pattern, emoji=False)
+    made, left = Text(), list(given)
+    while (at := whole.plain.find("{}")) >= 0:
+        piece = _text(left.pop(0))
+        styles = [Span(0, len(piece), style) for style in (*(s.style for s in whole[at : at + 2].spans), piece.style)]
+        made.append_text(whole[:at]).append_text(Text(piece.plain, spans=[*styles, *piece.spans]))
+        whole = whole[at + 2 :]
+    if left:
+        raise ValueError(f"{pattern!r} has no place for {left!r}")
+    return made.append_text(whole)
 
 
-def plain(text: str) -> str:
-    """Return text that a table prints as it is, markup and control characters made harmless."""
-    from rich.markup import escape
+def styled(state: str) -> "Text":
+    from rich.text import Text
 
-    return escape(shown(text))
+    return Text(one_line(state), style=STATE_STYLE.get(state, ""))
 
 
-def shown(text: str) -> str:
-    """Return text with control characters made harmless."""
-    return "".join(c if c.isprintable() else "�" for c in text)
+def _text(what: object) -> "Text":
+    from rich.text import Text
+
+    return what if isinstance(what, Text) else Text(one_line(str(what)))

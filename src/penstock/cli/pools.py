@@ -1,9 +1,7 @@
 """The command about pools: what they have, and how much of it is given out."""
 
-import typer
-
 from penstock.cli.options import DataOption, JsonOption, client_of
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_json, say, table
 
 
 def pools(data: DataOption = None, json: JsonOption = False) -> None:
@@ -21,7 +19,7 @@ def pools(data: DataOption = None, json: JsonOption = False) -> None:
         counts = [f"{count} {state}" for state, count in _counts(one.devices) if count]
         rows.append(
             (
-                plain(one.name),
+                one.name,
                 f"{one.nodes_open} of {one.nodes}",
                 *map(format_milli, amounts),
                 f"{one.utilisation_milli / 10:.0f} %",
@@ -34,9 +32,9 @@ def pools(data: DataOption = None, json: JsonOption = False) -> None:
     amounts_shown = ("total", "allocated", "reserved", "available", "out", "used")
     columns = ("pool", "nodes open", *amounts_shown, "devices", "CPUs", "memory", "parts")
     if rows:
-        console().print(table(columns, rows, right=(*amounts_shown, "CPUs")))
+        Console().print(table(columns, rows, right=(*amounts_shown, "CPUs")))
     else:
-        typer.echo("no pools are declared")
+        say("no pools are declared")
 
 
 def _counts(counts: object) -> list[tuple[str, int]]:

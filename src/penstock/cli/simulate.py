@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import typer
-from rich.console import Console
+import rich.console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_json, say, table
 from penstock.control.declared import read_cluster_file
 from penstock.core.errors import InvalidInput, Problem
 from penstock.core.model.cluster import ClusterConfig
@@ -76,7 +75,7 @@ def simulate(path: Path, options: Options, out: Path | None, *, as_json: bool) -
         return
     print_results(trace, results)
     if out is not None:
-        typer.echo(f"report: {out / 'sim.html'}")
+        say(f"report: {out / 'sim.html'}")
 
 
 def check_load(load_times: float) -> None:
@@ -149,41 +148,41 @@ def progress(title: str, *, quiet: bool) -> Iterator[Callable[[float], None] | N
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     left = (TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, *left, transient=True, console=Console(stderr=True)) as bar:
+    with Progress(*columns, *left, transient=True, console=rich.console.Console(stderr=True)) as bar:
         task = bar.add_task(title, total=1.0)
         yield lambda share: bar.update(task, completed=share)
 
 
 def print_results(trace: Trace, results: Sequence[Result]) -> None:
     devices = sum(len(spec.devices) for spec in trace.nodes)
-    typer.echo(f"{trace.name}: {len(trace.jobs):,} jobs on {len(trace.nodes):,} nodes with {devices:,} devices")
+    say(f"{trace.name}: {len(trace.jobs):,} jobs on {len(trace.nodes):,} nodes with {devices:,} devices")
     by_name = by_variant(results)
-    names = [plain(name) for name in by_name]
+    names = list(by_name)
     rows = []
     for measure in MEASURES:
         found = [measure.over(of_one) for of_one in by_name.values()]
         if any(one.mean for one in found):
             cells = [measure.written(f.mean) + (f" ± {measure.written(f.half)}" if f.half else "") for f in found]
             rows.append((measure.name, *cells))
-    console().print(table(("", *names), rows, right=names))
+    Console().print(table(("", *names), rows, right=names))
     seeds = len(next(iter(by_name.values())))
     if seeds > 1:
-        typer.echo(f"mean of {seeds} workloads, with 95 % confidence; the first is the trace, the others drawn like it")
+        say(f"mean of {seeds} workloads, with 95 % confidence; the first is the trace, the others drawn like it")
         _print_differences(by_name)
     tenants = tenant_rows(by_name)
     if len(tenants) > 1:
         columns = ("tenant: mean wait", "jobs", *names)
-        console().print(table(columns, tenants, right=columns[1:]))
+        Console().print(table(columns, tenants, right=columns[1:]))
     _print_costs(by_name)
     for note in trace.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 def _print_costs(by_name: dict[str, list[Result]]) -> None:
     rows = cost_rows(by_name)
     if rows:
-        columns = (f"billed, {rows.currency}", *map(plain, by_name))
-        console().print(table(columns, [(plain(name), *cells) for name, cells in rows.cells], right=columns[1:]))
+        columns = (f"billed, {rows.currency}", *by_name)
+        Console().print(table(columns, [(name, *cells) for name, cells in rows.cells], right=columns[1:]))
 
 
 def _print_differences(by_name: dict[str, list[Result]]) -> None:
@@ -194,9 +193,9 @@ def _print_differences(by_name: dict[str, list[Result]]) -> None:
         if any(measure.difference(of_one, against).mean for _, of_one in others)
     ]
     if rows:
-        names = [plain(name) for name, _ in others]
-        console().print(table((plain(f"against {base}"), *names), rows, right=names))
-        typer.echo("on the same workloads; (in brackets: no more than chance)")
+        names = [name for name, _ in others]
+        Console().print(table((f"against {base}", *names), rows, right=names))
+        say("on the same workloads; (in brackets: no more than chance)")
 
 
 def tenant_rows(by_name: dict[str, list[Result]]) -> list[tuple[str, ...]]:
@@ -205,7 +204,7 @@ def tenant_rows(by_name: dict[str, list[Result]]) -> list[tuple[str, ...]]:
     for tenant, summary in sorted(first.measures.by_tenant.items(), key=lambda item: -item[1].jobs):
         waits = [_of_tenant(of_one[0], tenant) for of_one in by_name.values()]
         cells = (duration(round(summary.wait_ms.mean)) if summary else "" for summary in waits)
-        rows.append((plain(tenant), f"{summary.jobs:,}", *cells))
+        rows.append((tenant, f"{summary.jobs:,}", *cells))
     return rows
 
 

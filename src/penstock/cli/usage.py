@@ -1,6 +1,5 @@
 """`penstock usage`: what was held and used, by whom; with `--waste`, what was held and not used, and what that cost."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +7,7 @@ import typer
 
 from penstock.api.usage import UsageList, WasteList
 from penstock.cli.options import DataOption, JsonOption, client_of
-from penstock.cli.output import console, plain, print_json, table
+from penstock.cli.output import Console, print_json, say, table
 from penstock.core.ledger.bill import money
 from penstock.core.ledger.consumption import UsageRow
 from penstock.core.ledger.waste import WasteRow
@@ -35,7 +34,7 @@ def usage(
         kind = out.suffix.lstrip(".").lower()
         fetch = client.waste_table if waste else client.usage_table
         out.write_bytes(fetch(kind, by, **query))
-        typer.echo(f"written to {out}")
+        say(f"written to {out}")
         return
     found = client.waste(by, **query) if waste else client.usage(by, **query)
     if json:
@@ -55,10 +54,10 @@ _WASTE_COLUMNS = ("device-hours", "used", "waits for data", "hangs", "not known"
 
 
 def _show(names: list[str], columns: tuple[str, ...], rows: list[tuple[Any, tuple[str, ...]]]) -> None:
-    lines = [(*(plain(str(getattr(row, name))) for name in names), *cells) for row, cells in rows]
-    console().print(table((*names, *columns), lines, right=columns))
+    lines = [(*(str(getattr(row, name)) for name in names), *cells) for row, cells in rows]
+    Console().print(table((*names, *columns), lines, right=columns))
     if not lines:
-        sys.stdout.write("nobody held anything\n")
+        say("nobody held anything")
 
 
 def _usage_cells(row: UsageRow) -> tuple[str, ...]:

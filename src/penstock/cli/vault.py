@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
-from penstock.cli.output import console, print_json, table
+from penstock.cli.output import Console, print_json, say, table
 from penstock.core.amounts import format_time
 from penstock.core.errors import InvalidInput
 
@@ -29,7 +29,7 @@ def set_secret(
         print_json(made)
         return
     whose = f"all jobs of tenant {made.tenant}" if made.tenant else f"jobs of {made.owner}"
-    typer.echo(f"secret {made.name} is set, for {whose} that name it under 'secrets'")
+    say(f"secret {made.name} is set, for {whose} that name it under 'secrets'")
 
 
 def _value(name: str, file: Path | None) -> str:
@@ -54,10 +54,10 @@ def list_secrets(data: DataOption = None, json: JsonOption = False) -> None:
         print_json(found)
         return
     if not found:
-        typer.echo("no secrets are set: penstock secret set NAME")
+        say("no secrets are set: penstock secret set NAME")
         return
     rows = [(one.name, one.tenant or "-", one.owner or "-", format_time(one.set_ms), one.by) for one in found]
-    console().print(table(("secret", "tenant", "user", "set", "by"), rows))
+    Console().print(table(("secret", "tenant", "user", "set", "by"), rows))
 
 
 @secret.command("remove")
@@ -72,7 +72,7 @@ def remove_secret(
     if json:
         print_json({"removed": name})
     else:
-        typer.echo(f"secret {name} is removed")
+        say(f"secret {name} is removed")
 
 
 @secret.command("rotate")
@@ -82,4 +82,4 @@ def rotate_key(data: DataOption = None, json: JsonOption = False) -> None:
     if json:
         print_json(done)
         return
-    typer.echo(f"{done.sealed} secrets are sealed with a new key; {done.dropped} former keys are gone")
+    say(f"{done.sealed} secrets are sealed with a new key; {done.dropped} former keys are gone")

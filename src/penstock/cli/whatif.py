@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import typer
 from msgspec.structs import replace
 
 from penstock.cli.eventlog import log_of
-from penstock.cli.output import print_json
+from penstock.cli.output import print_json, say
 from penstock.cli.simulate import for_programs, print_results, progress, write_page
 from penstock.control.declared import with_changes
 from penstock.core.audit import audit
@@ -95,7 +94,7 @@ def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *,
     _say(again, found)
     print_results(changed, results)
     if out is not None:
-        typer.echo(f"report: {out / 'whatif.html'}")
+        say(f"report: {out / 'whatif.html'}")
 
 
 def _since_ms(text: str | None) -> int:
@@ -161,8 +160,8 @@ def _again(records: Sequence[Record], said: Progress) -> Again:
 def _say(again: Again, found: Agreement) -> None:
     """Say how well the replay of the unchanged log agrees with what happened: what the rest is worth."""
     if again.decisions:
-        typer.echo(f"{again.same:,} of {again.decisions:,} decisions come out the same from what each of them knew")
+        say(f"{again.same:,} of {again.decisions:,} decisions come out the same from what each of them knew")
     text = f"the replay of what happened starts {found.same:,} of {found.decisions:,} attempts on the same nodes"
     text += ", all in the same order" if found.exact else f", the first {found.in_order:,} in the same order"
     off = f"{found.start_off_ms:,} ms off in the middle; the makespan is {100 * found.makespan_off:.1f} % off"
-    typer.echo(f"{text}; starts are {off}")
+    say(f"{text}; starts are {off}")

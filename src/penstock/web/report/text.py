@@ -3,13 +3,11 @@
 from datetime import UTC, datetime
 from html import escape
 
+from penstock.core.foreign import IN_A_LINE
 from penstock.core.place.fit import REASON_TEXT
 from penstock.web.report.model import InterruptionKind, JobRow, WaitCause, WaitPart
 
 NAME_CHARS_MAX = 60
-_UNSEEN_RANGES = ((0x00, 0x20), (0x7F, 0xA0), (0x202A, 0x202F), (0x2066, 0x206A), (0xD800, 0xE000))
-_UNSEEN = dict.fromkeys((c for first, end in _UNSEEN_RANGES for c in range(first, end)), "\N{REPLACEMENT CHARACTER}")
-"""Control characters, lone surrogates, and the marks that make text run the other way."""
 
 CAUSE_TEXT: dict[WaitCause, str] = {
     "no_fit": "no room",
@@ -47,7 +45,7 @@ KIND_TEXT: dict[InterruptionKind, str] = {
 
 def esc(text: object, most: int = 200) -> str:
     """Return `text` safe inside HTML text and quoted attributes, at most `most` characters of it."""
-    plain = str(text).translate(_UNSEEN)
+    plain = IN_A_LINE.sub("\N{REPLACEMENT CHARACTER}", str(text))
     return escape(plain if len(plain) <= most else plain[: most - 1] + "…", quote=True)
 
 

@@ -1,0 +1,37 @@
+"""Text that others wrote, before somebody sees it: what commands a terminal, or deceives who reads, is found here."""
+
+import re
+
+_COMMANDS = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # of terminals: C0 without tab and line feed, DEL, C1
+    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # turn the order of letters
+    r"\u2028\u2029\ufeff\U000e0000-\U000e007f\ud800-\udfff"  # break lines, are not seen, cannot be written
+)
+IN_LINES = re.compile(f"[{_COMMANDS}]")
+"""What must not be in text of several lines. Joiners stay: names of many peoples have them."""
+IN_A_LINE = re.compile(rf"[{_COMMANDS}\t\n]")
+"""What must not be in text of one line."""
+
+
+def lines(text: str) -> str:
+    """Return text of several lines with what commands a terminal made visible, such as `\\x1b`."""
+    return IN_LINES.sub(_visible, text)
+
+
+def one_line(text: str) -> str:
+    """Return the same in one line: nobody's text looks like a line of ours."""
+    return IN_A_LINE.sub(_visible, text)
+
+
+def in_json(text: str) -> str:
+    """Return JSON that says the same, with `\\u` for what commands a terminal: it can only stand in strings."""
+    return IN_LINES.sub(_escaped, text)
+
+
+def _visible(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))

@@ -1,0 +1,312 @@
+"""What others wrote never commands the terminal of who reads it: no escape sequences, no markup, no turned order."""
+
+import ast
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from penstock.cli import output
+from penstock.cli.main import app
+from penstock.core import foreign
+from penstock.core.errors import PenstockError, Problem
+from penstock.traces import write_csv
+from tests.cli.conftest import Terminal
+from tests.server.harness import Jobs, Server, until
+from tests.server.test_money import past_server
+from tests.sim.replay.builders import job, trace
+
+HOSTILE = "\x1b]0;x\x07\x1b[31m\x9b2J\x7f[red]\u202egnp\u2066\u061c\ufeff\U000e0041:skull:[/]<script>=1\\\\\\"
+SHOWN = r"\x1b]0;x\x07\x1b[31m\x9b2J\x7f[red]\u202egnp\u2066\u061c\ufeff\U000e0041:skull:[/]<script>=1" + "\\\\\\"
+COMMANDS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f\ud800-\udfff]"
+)
+CHANGES = {
+    *("up", "down", "backup", "restore", "apply", "reverse", "run", "submit", "cancel", "checkpoint", "lease", "shell"),
+    *("credit", "drain", "invoice issue", "invoice pay", "invoice correct", "token create", "token revoke"),
+    *("secret set", "secret remove", "secret rotate", "admin add", "admin set", "admin remove"),
+}
+RAW = {"logs"}
+"""Prints what a program has written, byte by byte: that is what it is for."""
+VOLCANO = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": HOSTILE}, "spec": {}}
+
+
+class World:
+    """A server over months of a log, and jobs that are called and say what they should not."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        jobs = Jobs(server.client)
+        words = "printf '%s\\n' \"ValueError: $0\" >&2; printf '%s' \"$0\"; exit 3"
+        self.failed = jobs.submit(["sh", "-c", words, HOSTILE], name=HOSTILE, queue="default")
+        assert HOSTILE.rstrip("\\") in jobs.ended(self.failed).reason
+        self.running = jobs.submit(["sh", "-c", "sleep 600", HOSTILE], name=HOSTILE, devices=4, workdir="/")
+        jobs.state(self.running, "running")
+        self.waiting = jobs.submit("true", name=HOSTILE, devices=4)
+        self.after = jobs.submit("true", name=HOSTILE, after_ok=self.waiting)
+        until(lambda: server.client.explain(self.waiting).code == "no_fit", "the cycle has seen it")
+        server.client.drain("n1", reason=HOSTILE)
+        credit = {"amount": "1", "reference": "[red]x\\", "kind": "grant", "note": "[/]\\"}
+        server.client.add_credit("default", credit)
+        server.client.create_token({"user": "ann", "note": HOSTILE})
+        server.client.set_secret("KEY", "x", "default")
+        self.invoice = server.client.issue_invoice("vision").number
+        self.jobs = jobs
+        (folder / "queues.yaml").write_text(json.dumps(VOLCANO))
+        write_csv(replace(trace(*(job(i) for i in range(3))), name=HOSTILE, notes=(HOSTILE,)), folder / "trace.csv")
+        damaged = folder / "damaged" / "step-7"
+        damaged.mkdir(parents=True)
+        (damaged / "manifest.json").write_text(json.dumps({HOSTILE: HOSTILE}))
+
+    def reads(self) -> dict[str, list[tuple[str, ...]]]:
+        """Return the arguments with which each command that only reads is tried."""
+        ours = [(str(number),) for number in (self.failed, self.running, self.waiting, self.after)]
+        return {
+            "ps": [(), ("-a",), ("-a", "--tenant", HOSTILE)],
+            "jobs": [()],
+            "show": [*ours, ("99999",)],
+            "explain": ours,
+            "plan": [("--name", HOSTILE, "--devices", "4", "--", "true"), ("--queue", HOSTILE, "--", "true")],
+            "eta": [(), ("--calibration",), ("99999",)],
+            "audit": [(), (str(self.failed),)],
+            "whatif": [()],
+            "report": [("--out", "page")],
+            "sim": [("trace.csv", "-P", "fifo+easy"), ("trace.csv", "-P", HOSTILE), (HOSTILE,)],
+            "capacity": [("trace.csv", "--model", HOSTILE), ("trace.csv", "-P", "fifo+easy")],
+            "nodes": [()],
+            "queue": [()],
+            "alerts": [()],
+            "defrag": [()],
+            "pools": [()],
+            "quota": [()],
+            "whoami": [()],
+            "certificates": [()],
+            "verify": [()],
+            "usage": [("--by", "user,job"), ("--waste",), ("--by", HOSTILE)],
+            "bill": [(), ("--csv",), ("--month", HOSTILE)],
+            "account": [(), (HOSTILE,)],
+            "ledger": [()],
+            "invoice list": [()],
+            "invoice show": [(self.invoice,), (HOSTILE,)],
+            "checkpoints": [("damaged",), (HOSTILE,), (str(self.failed),)],
+            "token list": [()],
+            "secret list": [()],
+            "admin show": [(), (HOSTILE,)],
+            "schema": [()],
+            "import kueue": [("queues.yaml",)],
+            "import volcano": [("queues.yaml",)],
+            "import yunikorn": [("queues.yaml",)],
+            "import slurm": [("--conf", "queues.yaml")],
+        }
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Iterator[World]:
+    invoices = {"issue": "manual", "prefix": "R/"}
+    users = [{"name": "ann", "tenants": {"default": "member"}}]
+    root = tmp_path_factory.mktemp("foreign")
+    issuer = {"name": "Cluster \u202eGmbH", "address": ["Weg 1", "\u2066Berlin"], "tax_id": "DE1"}
+    server, _ = past_server(
+        root / "server", job_name=HOSTILE, invoices=invoices, issuer=issuer, declared_too={"users": users}
+    )
+    with server:
+        until(lambda: server.client.accounts("vision").accounts[0].unbilled > 0, "use is posted")
+        made = World(server, root)
+        yield made
+        for number in (made.running, made.waiting, made.after):
+            server.client.cancel(number)
+
+
+@pytest.fixture
+def penstock(world) -> Terminal:
+    return Terminal(world.folder, world.server.data.root, world.server.root)
+
+
+def every_command() -> set[str]:
+    found: set[str] = set()
+
+    def walk(group, before: str) -> None:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                walk(command, f"{before}{name} ")
+            else:
+                found.add(before + name)
+
+    walk(typer.main.get_command(app), "")
+    return found
+
+
+def test_every_command_that_reads_is_tried(world):
+    assert set(world.reads()) | CHANGES | RAW == every_command()
+
+
+def test_no_command_says_anything_to_the_terminal(world, penstock):
+    bad, silent = [], 0
+    for name, variants in world.reads().items():
+        for arguments in variants:
+            for more in ((), ("--json",)) if name != "schema" else ((),):
+                told = penstock(*name.split(), *more, *arguments)
+                text = told.out + told.err
+                silent += not text
+                if COMMANDS.search(text) or "Traceback" in text:
+                    bad.append((name, arguments, more, text[:2000]))
+    assert (bad, silent) == ([], 0)
+
+
+@pytest.mark.parametrize("command", ["ps", "show", "explain", "eta", "nodes", "bill", "token list", "ledger", "audit"])
+def test_what_others_wrote_is_shown_as_it_is_with_commands_made_visible(world, penstock, command):
+    arguments = {"ps": ("-a",), "show": (str(world.failed),), "audit": (str(world.failed),)}
+    arguments["explain"] = (str(world.waiting),)
+    told = penstock(*command.split(), *arguments.get(command, ()))
+    assert told.code == 0, told.err
+    wanted = {"explain": "waiting", "ledger": "[red]x\\"}.get(command, SHOWN[:40])
+    assert wanted in told.out
+
+
+def test_programs_get_what_was_written_in_full(world, penstock):
+    listed = penstock("ps", "-a", "--json").json()["jobs"]
+    assert next(one for one in listed if one["id"] == world.failed)["name"] == HOSTILE
+
+
+def test_what_is_declared_is_printed_so_that_it_can_be_read_again(world, penstock):
+    told = penstock("admin", "show", "billing").out
+    assert COMMANDS.search(told) is None
+    assert yaml.safe_load(told)["billing"]["issuer"]["name"] == "Cluster \u202eGmbH"
+
+
+def test_errors_are_told_without_commands(world, penstock):
+    for more in ((), ("--json",)):
+        told = penstock("submit", "--queue", HOSTILE, *more, "--", "true")
+        assert (told.code, COMMANDS.search(told.err)) == (2, None)
+    world.server.client.drain("n1", on=False)
+    told = penstock("run", "--name", HOSTILE, "--", "sh", "-c", 'echo "ValueError: $0" >&2; exit 3', HOSTILE)
+    world.server.client.drain("n1", reason=HOSTILE)
+    assert (told.code, COMMANDS.search(told.err)) == (3, None)
+    assert SHOWN[:40] in told.err
+
+
+def test_what_a_program_wrote_is_printed_byte_by_byte_where_it_is_asked_for(world, penstock):
+    assert penstock("logs", str(world.failed)).out.endswith(HOSTILE)
+    assert "byte by byte" in penstock("logs", "--help").out
+
+
+def test_pages_hold_what_others_wrote_as_text(world, penstock):
+    assert penstock("report", "--out", "page").code == 0
+    assert penstock("sim", "trace.csv", "-P", "fifo+easy", "--out", "page").code == 0
+    for name in ("report.html", "sim.html"):
+        page = (world.folder / "page" / name).read_text(encoding="utf-8")
+        assert COMMANDS.findall(page) == []
+        assert ":skull:[/]<script>" not in page
+        assert ":skull:[/]&lt;script&gt;" in page
+
+
+# The place where all output goes through.
+
+
+def test_only_one_module_writes():
+    """Whoever needs another way to write adds it there."""
+    allowed = {("lease.py", "sys.stdout.flush"), ("main.py", "sys.stderr.close"), ("simulate.py", "sys.stderr.isatty")}
+    allowed |= {("simulate.py", "rich.console.Console")}  # of the progress bar, which shows numbers only
+    found = set()
+    for path in sorted(Path(output.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
+            writes = (
+                r"(typer|click)\.(echo|secho|style)|sys\.(stdout|stderr)\.\w+|print|pprint|rich\.(print|console)\.?\w*"
+            )
+            if path.name != "output.py" and re.fullmatch(writes, name) and name != "rich.console":
+                found.add((path.name, name))
+            elif isinstance(node, ast.ImportFrom) and path.name != "output.py" and node.module == "rich.console":
+                found.add((path.name, "rich.console"))
+    assert found == allowed
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def screen(monkeypatch) -> Screen:
+    """Return what is standard output from now on: a terminal that knows colours."""
+    made = Screen()
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "500")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return made
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def test_at_a_terminal_only_styles_of_ours_are_commands(monkeypatch):
+    from rich.tree import Tree
+
+    seen = screen(monkeypatch)
+    out = output.Console()
+    tree = Tree(HOSTILE)
+    tree.add(output.marked("[bold]{}[/] {}", HOSTILE, HOSTILE))
+    out.print(tree)
+    out.print(HOSTILE)
+    out.print(output.table((HOSTILE, "b"), [(HOSTILE, output.styled("running")), (HOSTILE, output.styled(HOSTILE))]))
+    text = seen.getvalue()
+    assert COLOURS.findall(text)
+    assert COMMANDS.findall(COLOURS.sub("", text)) == []
+    assert COLOURS.sub("", text).count(SHOWN) == 7
+
+
+def test_a_style_is_where_the_pattern_says_and_nowhere_else(monkeypatch):
+    seen = screen(monkeypatch)
+    output.Console().print(output.marked("a [bold]{}[/] {} [green]{}:[/]", "x\\", output.styled("failed"), "[red]y[/]"))
+    assert seen.getvalue() == "a \x1b[1mx\\\x1b[0m \x1b[31mfailed\x1b[0m \x1b[32m[red]y[/]\x1b[0m\x1b[32m:\x1b[0m\n"
+
+
+@given(st.text(), st.text())
+def test_no_text_is_markup_or_breaks_the_line(first, second):
+    made = output.marked("[bold]{}[/]: {} [red]end[/]", first, second).plain
+    assert made == f"{foreign.one_line(first)}: {foreign.one_line(second)} end"
+    assert "\n" not in made
+    assert COMMANDS.search(made) is None
+
+
+@given(st.text(alphabet=st.characters(), min_size=1))
+def test_json_says_exactly_what_it_was_given(text):
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        return
+    encoded = foreign.in_json(json.dumps({text: [text]}, ensure_ascii=False))
+    assert COMMANDS.search(encoded) is None
+    assert json.loads(encoded) == {text: [text]}
+
+
+def test_names_of_all_peoples_stay_as_they_are():
+    names = "预训练　a é ñ שלום مرحبا 👩‍💻 می‌خواهم"
+    assert foreign.one_line(names) == names
+
+
+def test_a_pattern_has_a_place_for_all_that_is_given():
+    with pytest.raises(ValueError, match="has no place for"):
+        output.marked("{}", "a", "b")
+
+
+def test_a_document_keeps_its_lines_and_commands_nothing(capsys):
+    output.print_document(f"a\tb\n{HOSTILE}\n")
+    assert capsys.readouterr().out == f"a\tb\n{SHOWN}\n"
+
+
+def test_lines_of_others_do_not_look_like_ours(capsys):
+    output.say("job 1 (x\nerror: y\t)")
+    problems = [Problem("c", "f", "m\x1b\u202e", hint="h\x9b")]
+    output.print_error(PenstockError("first\nsecond\x1b", hint="\x9b"), as_json=False)
+    output.print_error(PenstockError("", problems=problems), as_json=False)
+    said = capsys.readouterr()
+    assert said.out == "job 1 (x\\nerror: y\\t)\n"
+    assert said.err == "error: first\nsecond\\x1b\n  hint: \\x9b\nerror: m\\x1b\\u202e\n  hint: h\\x9b\n"
