@@ -10,6 +10,7 @@ from penstock.cli.output import EXIT_CODES
 from penstock.core.explain import reasons
 from penstock.core.jobfile import FIELDS
 from penstock.core.lifecycle.tables import TABLES, mermaid
+from penstock.server.budgets import budgets_table
 
 DOCS = Path("docs")
 
@@ -62,6 +63,7 @@ def main() -> None:
         "job-fields.md": job_fields(),
         "cli.md": command_line(),
         "reasons.md": reasons.table(),
+        "api-budgets.md": budgets_table(),
     }
     stale = [name for name, text in made.items() if not (DOCS / name).exists() or (DOCS / name).read_text() != text]
     if "--check" in sys.argv:

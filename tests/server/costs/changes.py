@@ -1,0 +1,132 @@
+"""Changes that cost the server most, by those who may do least: bodies at their limit, long texts, long lists."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.server.costs import past
+from tests.server.costs.cases import EITHER, GOOD, REFUSED, Case, sending
+from tests.server.costs.world import Sent
+
+TEXT = 60_000
+"""Characters of a text in a body of 64 KiB."""
+FORBIDDEN = frozenset({403})
+NUMBERS = {
+    "millions of digits": "9" * TEXT,
+    "many decimals": "1." + "9" * TEXT,
+    "a huge exponent": "1e999999",
+}
+CREDIT, ADD = "POST /accounts/{tenant}/credits", f"/accounts/{past.OWN}/credits"
+REVERSE = "POST /ledger/{record}/reversal"
+PAY, PAYMENTS = "POST /invoices/{number}/payments", "/invoices/INV-000001/payments"
+CORRECT, CORRECTIONS = "POST /invoices/{number}/corrections", "/invoices/INV-000001/corrections"
+
+
+def cases() -> Iterator[Case]:
+    yield from _jobs()
+    yield from _nodes()
+    yield from _money()
+    yield from _bad_money()
+    yield from _tokens()
+    yield from _secrets()
+
+
+def _jobs() -> Iterator[Case]:
+    cancel, save = "POST /jobs/{job_id}/cancel", "POST /jobs/{job_id}/checkpoint"
+    waiting, live, ended = past.first_own_waiting(), past.first_own_live(), past.first_own_finished()
+    yield Case(cancel, "one that waits", "member", _sent("POST", f"/jobs/{waiting}/cancel"))
+    yield Case(cancel, "one that has ended", "member", _sent("POST", f"/jobs/{ended}/cancel"))
+    yield _beyond(cancel, "one of another tenant", "member", _sent("POST", "/jobs/1/cancel"))
+    yield _beyond(cancel, "by who may not", "reader", _sent("POST", f"/jobs/{waiting + 1}/cancel"))
+    yield Case(save, "one that runs", "member", _sent("POST", f"/jobs/{live}/checkpoint"))
+    yield _beyond(save, "one that waits", "member", _sent("POST", f"/jobs/{waiting + 2}/checkpoint"))
+
+
+def _nodes() -> Iterator[Case]:
+    drain, signs = "POST /nodes/{node}/drain", "%F0%9F%98%80" * 1_000
+    yield Case(drain, "with the longest reason", "operator", _sent("POST", f"/nodes/node000/drain?reason={signs}"))
+    yield Case(drain, "and move all work", "operator", _sent("POST", "/nodes/node001/drain?evict=true"))
+    long = _sent("POST", f"/nodes/node000/drain?reason={'x' * 1_001}")
+    yield _beyond(drain, "a longer reason", "operator", long)
+    yield _beyond(drain, "a node of a long name", "operator", _sent("POST", f"/nodes/{'n' * TEXT}/drain"))
+    yield _beyond(drain, "by who may not", "member", _sent("POST", "/nodes/node000/drain"))
+
+
+def _money() -> Iterator[Case]:
+    yield _change(CREDIT, "with a note", ADD, {"amount": 1, "reference": "r" * 200, "note": "n" * 200})
+    yield _change(REVERSE, "a credit", f"/ledger/{reversible()}/reversal", {"reason": "r" * 200})
+    yield _change("POST /invoices", "a month of thousands of jobs", "/invoices", {"tenant": past.OTHER}, EITHER)
+    yield _change(PAY, "a part", PAYMENTS, {"amount": 1, "reference": "p" * 200})
+    yield _change(CORRECT, "a part of 2,000 lines", CORRECTIONS, {"amount": 1, "reason": "r" * 200})
+    yield _change(CORRECT, "all of 2,000 lines", CORRECTIONS.replace("1", "3"), {"reason": "r"})
+
+
+def _bad_money() -> Iterator[Case]:
+    for name, text in NUMBERS.items():
+        yield _refused(CREDIT, name, ADD, {"amount": text, "reference": "r"})
+        yield _refused(PAY, name, PAYMENTS, {"amount": text, "reference": "r"})
+        yield _refused(CORRECT, name, CORRECTIONS, {"amount": text, "reason": "r"})
+    one = {"amount": 1, "reference": "r"}
+    yield _refused(CREDIT, "a time that is none", ADD, {**one, "expires": "9" * TEXT})
+    yield _refused(CREDIT, "a long reference", ADD, {**one, "reference": "r" * TEXT})
+    yield _refused(CREDIT, "a body over 64 KiB", ADD, {**one, "note": "n" * 2**16})
+    yield _refused(CREDIT, "a tenant that there is not", f"/accounts/{'t' * 63}/credits", one)
+    yield _refused(REVERSE, "a long reason", "/ledger/1/reversal", {"reason": "r" * TEXT})
+    yield _refused("POST /invoices", "a tenant of a long name", "/invoices", {"tenant": "t" * TEXT})
+    every = {CREDIT: ADD, REVERSE: "/ledger/7/reversal", "POST /invoices": "/invoices", PAY: PAYMENTS}
+    for operation, where in (every | {CORRECT: CORRECTIONS}).items():
+        asked = sending("POST", where, lambda: b"[" * TEXT)
+        yield _beyond(operation, "by who may not", "tenant_admin", asked)
+
+
+def reversible() -> int:
+    """Return the number of the last credit: it is before everything that the controller of the past wrote."""
+    return past.first_record_of_controller() - 1
+
+
+def _tokens() -> Iterator[Case]:
+    made, gone = "POST /tokens", "DELETE /tokens/{token_id}"
+    tenants = [f"tenant-{i:04}" for i in range(3_000)]
+    yield _change(made, "with a note", "/tokens", {"note": "n" * TEXT}, caller="owner")
+    yield _refused(made, "3,000 tenants that there are not", "/tokens", {"tenants": tenants}, caller="owner")
+    yield _refused(made, "for a user of a long name", "/tokens", {"user": "u" * TEXT}, caller="tenant_admin")
+    yield _refused(made, "10^18 days", "/tokens", {"days": 10**18}, caller="owner")
+    yield _refused(made, "a body over 64 KiB", "/tokens", {"note": "n" * 2**16}, caller="owner")
+    yield Case(gone, "one that is there", "owner", _sent("DELETE", "/tokens/token1"))
+    yield _beyond(gone, "a long name", "owner", _sent("DELETE", "/tokens/" + "t" * TEXT))
+
+
+def _secrets() -> Iterator[Case]:
+    one, gone, key = "PUT /secrets/{name}", "DELETE /secrets/{name}", "POST /secret-key"
+
+    def put(name: str, body: Any) -> Any:
+        return sending("PUT", f"/secrets/{name}", lambda: body)
+
+    escaped = b'{"value": "' + b"\\u0041" * 32_768 + b'"}'
+    yield Case(one, "the largest value", "owner", put("n" * 63, escaped))
+    yield _beyond(one, "a larger value", "owner", put("N", {"value": "v" * 32_769}))
+    yield _beyond(one, "a body over 256 KiB", "owner", put("N", {"value": "v" * 2**18}))
+    yield _beyond(one, "200 signs that are not ASCII", "owner", put("%E4%BD%A0" * 200, {"value": "v"}))
+    yield _beyond(one, "of a tenant, by who may not", "owner", put("N", {"value": "v", "tenant": past.OWN}))
+    yield Case(gone, "one that is there", "owner", _sent("DELETE", "/secrets/OWN_SECRET"))
+    yield _beyond(gone, "a long name", "owner", _sent("DELETE", "/secrets/" + "s" * TEXT))
+    yield Case(key, "hundreds of secrets", "admin", _sent("POST", "/secret-key"))
+    yield _beyond(key, "by who may not", "tenant_admin", _sent("POST", "/secret-key"))
+
+
+def _sent(method: str, path: str) -> Callable[[], list[Sent]]:
+    return lambda: [Sent(method, path)]
+
+
+def _change(
+    operation: str, name: str, where: str, body: Any, statuses: frozenset[int] = GOOD, caller: str = "admin"
+) -> Case:
+    return Case(operation, name, caller, sending("POST", where, lambda: body), statuses)
+
+
+def _refused(operation: str, name: str, where: str, body: Any, caller: str = "admin") -> Case:
+    return _beyond(operation, name, caller, sending("POST", where, lambda: body))
+
+
+def _beyond(operation: str, name: str, caller: str, make: Callable[[], list[Sent]]) -> Case:
+    statuses = FORBIDDEN if "by who may not" in name else REFUSED
+    return Case(operation, name, caller, make, statuses, beyond=True)

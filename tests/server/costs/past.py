@@ -1,0 +1,266 @@
+"""The log of a cluster that is worth an attack: 200 full nodes, thousands of jobs of another tenant, months of bills.
+
+Written by the real decisions, by a controller whose clock is moved by hand; only tokens, secrets, credits and invoices
+are written as the events that they are.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock.control import messages as msg
+from penstock.control.controller import Controller
+from penstock.control.declared import cluster_config
+from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen
+from penstock.core.lifecycle.requests import NewJob, Refusal, Submit
+from penstock.core.model import events as ev
+from penstock.core.model.access import Token
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk, JobSpec
+from penstock.core.model.resources import Resources
+from penstock.core.model.secrets import Secret
+from penstock.core.planner import plan
+from penstock.engines.local.paths import DataFolder
+from penstock.store.sqlite import SqliteStore
+from penstock.vault import Vault
+from tests.core.builders import ask, device
+from tests.documents.samples import CUSTOMER, ISSUER, invoice, month
+
+DAY_MS = 86_400_000
+PAST_MS = 40 * DAY_MS
+NODES, DEVICES = 200, 8
+FINISHED_ROUNDS = 2
+WAITING, CROWD = 5_000, 100_000
+"""Jobs of the other tenant that wait; and where there are so many that looking at all of them is seen."""
+OWN_WAITING = 200
+TOKENS, SECRETS, INVOICES, CREDITS = 400, 400, 36, 200
+INVOICE_LINES = 2_000
+OUTPUTS = 500
+
+OWN, OTHER = "team", "other"
+USERS = [
+    {"name": "vera", "role": "viewer"},
+    {"name": "oscar", "role": "operator"},
+    {"name": "adele", "role": "admin"},
+    {"name": "rae", "tenants": {OWN: "viewer"}},
+    {"name": "mel", "tenants": {OWN: "member"}},
+    {"name": "tia", "tenants": {OWN: "tenant_admin"}},
+    {"name": "olga", "tenants": {OTHER: "member"}},
+    {"name": "paul", "tenants": {OTHER: "viewer"}},
+    *({"name": f"user{i}", "tenants": {(OWN if i % 2 else OTHER): "member"}} for i in range(300)),
+]
+CALLERS = {
+    "reader": ("rae", "read"),
+    "member": ("mel", "write"),
+    "owner": ("mel", "admin"),
+    "tenant_admin": ("tia", "admin"),
+    "viewer": ("vera", "read"),
+    "operator": ("oscar", "write"),
+    "admin": ("adele", "admin"),
+    "other": ("olga", "admin"),
+    "other_reader": ("paul", "read"),
+}
+"""Whose token, of which level. `owner` is the member with a token for everything, secrets among it."""
+
+
+def secret_of(caller: str) -> str:
+    """Return the secret of the token that the log holds for a caller."""
+    return "pst_" + hashlib.sha256(caller.encode()).hexdigest()
+
+
+def declared(**nodes: Any) -> dict[str, Any]:
+    """Return the cluster file: the one real node is in a pool of its own, where nothing runs."""
+    return {
+        "settings": {
+            "job_account": "root",
+            "heartbeat": "500ms",
+            "lease_ttl": "24h",
+            "lease_margin": "1h",
+        },
+        "pools": [{"name": "default"}, {"name": "aside"}],
+        "tenants": [
+            {"name": OWN, "budgets": [{"name": "month", "amount": 50_000}]},
+            {"name": OTHER, "budgets": [{"name": "month", "amount": 50_000}]},
+            *({"name": f"tenant{i}"} for i in range(100)),
+        ],
+        "queues": [{"name": "default"}, *({"name": f"queue{i}", "max": {"devices": 100}} for i in range(100))],
+        "users": USERS,
+        "billing": {
+            "prices": [{"resource": "cpu", "per_hour": 0.05}, {"resource": "device", "per_hour": 2}],
+            "invoices": {"issue": "manual"},
+        },
+        "nodes": [{"name": "aside", "cpus": 1, "memory": "1GiB", "pool": "aside"}],
+    }
+
+
+class PastClock:
+    def __init__(self) -> None:
+        self.now = time.time_ns() // 1_000_000 - PAST_MS
+
+    def unix_ms(self) -> int:
+        return self.now
+
+    def monotonic_ms(self) -> int:
+        return self.now
+
+
+def write(data: Path, waiting: int = WAITING) -> None:
+    """Write the log and the outputs into a data folder where nothing is yet."""
+    folder = DataFolder(data)
+    data.mkdir(parents=True)
+    store, clock = SqliteStore(folder.log), PastClock()
+    config = cluster_config({name: value for name, value in declared().items() if name != "nodes"})
+    found = [ev.ConfigChanged(config, "adele"), *_tokens(), *_secrets(Vault(folder.secret_keys)), *_money(clock.now)]
+    records = [ev.Record(seq, clock.now, event) for seq, event in enumerate(found, 1)]
+    store.append(records, [], store.acquire_epoch())
+    controller = Controller(store, clock, name="past")
+    controller.open(None)
+    _Past(controller, clock).pass_(waiting)
+    store.save_snapshot(controller.state.image())
+    store.close()
+    _outputs(folder)
+
+
+def _tokens() -> Iterator[ev.AnyEvent]:
+    for caller, (user, level) in CALLERS.items():
+        digest = hashlib.sha256(secret_of(caller).encode()).hexdigest()
+        yield ev.TokenIssued(Token(f"id-{caller}", digest, user, level, (), 1))
+    for i in range(TOKENS):
+        digest = hashlib.sha256(b"%d" % i).hexdigest()
+        yield ev.TokenIssued(Token(f"token{i}", digest, "mel" if i % 2 else "olga", "read", (), 1, note="n" * 100))
+
+
+def _secrets(vault: Vault) -> Iterator[ev.AnyEvent]:
+    for i in range(SECRETS):
+        holder = {"tenant": OWN} if i % 2 else {"tenant": OTHER}
+        yield ev.SecretSet(vault.seal(Secret(f"SECRET_{i}_{'x' * 40}", set_ms=1, by="adele", **holder), "v" * 1_000))
+    yield ev.SecretSet(vault.seal(Secret("OWN_SECRET", owner="mel", set_ms=1, by="mel"), "v"))
+
+
+def _money(now_ms: int) -> Iterator[ev.AnyEvent]:
+    """Yield a month with its invoice after the other, of both tenants, and then credits."""
+    held = invoice(month(INVOICE_LINES).lines, issuer=ISSUER, customer=CUSTOMER)
+    months = INVOICES // 2
+    for at in range(months):
+        from_ms = now_ms - (months - at) * 30 * DAY_MS
+        until_ms = from_ms + 30 * DAY_MS
+        for tenant in (OWN, OTHER):
+            yield ev.UsagePosted(tenant, from_ms, until_ms, held.net)
+            number = f"INV-{2 * at + (1 if tenant == OWN else 2):06}"
+            yield ev.InvoiceIssued(replace(held, number=number, tenant=tenant, from_ms=from_ms, until_ms=until_ms))
+    for i in range(CREDITS):
+        yield ev.CreditAdded(OWN if i % 2 else OTHER, f"credit {i}", 1_000, "payment", by="adele", note="n" * 200)
+
+
+def _gang(number: int) -> GangAsk:
+    each = ask(1).each
+    groups = tuple(GroupAsk(10, replace(each, host=Resources(1_000, i))) for i in range(1, 65))
+    return replace(ask(1, 200 + number), others=groups)
+
+
+class _Past:
+    """What people and nodes did."""
+
+    def __init__(self, controller: Controller, clock: PastClock) -> None:
+        self._controller, self._clock = controller, clock
+        self._seq = 0
+
+    def pass_(self, waiting: int) -> None:
+        devices = tuple(device(i) for i in range(DEVICES))
+        for i in range(NODES):
+            name = f"node{i:03}"
+            spec = NodeSpec(name, Resources(DEVICES * 1_000, 2**38), devices, rack=f"rack{i // 20}", virtual=True)
+            self._ask(msg.Hello(spec, "i1"))
+            self._report(name, [], inventory=True)
+        for turn in range(FINISHED_ROUNDS):
+            self._submit("olga" if turn % 2 == 0 else "mel", f"past-{turn}", array=NODES * DEVICES)
+            self._cycle()
+            self._clock.now += DAY_MS
+            self._start_all()
+            self._clock.now += 3_600_000
+            self._end_all()
+            self._clock.now += DAY_MS
+        self._submit("mel", "live", array=50, request_signal=True)
+        self._submit("olga", "held", array=NODES * DEVICES - 50)
+        self._cycle()
+        self._start_all()
+        self._clock.now += DAY_MS
+        self._submit("mel", "waits", array=OWN_WAITING)
+        shapes = tuple(map(_gang, range(9)))
+        gang = JobSpec(("true",), shapes[0], alternatives=shapes[1:], tenant=OWN)
+        assert not isinstance(self._ask(Submit((NewJob(gang),), "mel", account="root")), Refusal)
+        self._submit("olga", "waits", array=waiting)
+        self._cycle()
+
+    def _ask(self, *requests: msg.Request) -> Any:
+        handled = self._controller.handle(requests)
+        assert not any(isinstance(reply, msg.Failed) for reply in handled.replies)
+        return handled.replies[0]
+
+    def _report(self, name: str, seen: Sequence[ReplicaSeen], *, inventory: bool = False) -> None:
+        self._seq += 1
+        self._ask(NodeReport(name, "i1", self._seq, inventory, tuple(seen)))
+
+    def _submit(self, user: str, name: str, array: int, *, request_signal: bool = False) -> None:
+        tenant = OTHER if user == "olga" else OWN
+        spec = JobSpec(("true",), ask(1), name=name, tenant=tenant, preemptible=False)
+        if request_signal:
+            spec = replace(spec, checkpoint=replace(spec.checkpoint, request_signal="SIGUSR1"))
+        reply = self._ask(Submit((NewJob(spec, array),), user, account="root"))
+        assert len(reply.job_ids) == array
+
+    def _cycle(self) -> None:
+        """Plan until nothing more starts: one cycle does not start all."""
+        while self._ask(msg.CommitPlan(plan(self._controller.snapshot(), self._clock.now))).plan.starts:
+            pass
+
+    def _of_node(self) -> dict[str, list[ReplicaKey]]:
+        found: dict[str, list[ReplicaKey]] = {}
+        for job in self._controller.state.jobs.values():
+            for rank, replica in enumerate(job.attempt.replicas if job.attempt else ()):
+                found.setdefault(replica.place.node, []).append(ReplicaKey(job.id, job.attempt.number, rank))
+        return found
+
+    def _start_all(self) -> None:
+        for name, keys in self._of_node().items():
+            self._report(name, [ReplicaSeen(key, "running", pid=7) for key in keys])
+
+    def _end_all(self) -> None:
+        for name, keys in self._of_node().items():
+            self._report(name, [ReplicaSeen(key, "exited", exit=ExitInfo(0)) for key in keys])
+            self._report(name, [], inventory=True)
+
+
+def _outputs(folder: DataFolder) -> None:
+    """Let a finished job of the own tenant have large outputs, and many."""
+    job_id = first_own_finished()
+    for attempt in range(1, OUTPUTS + 1):
+        path = folder.output(ReplicaKey(job_id, attempt, 0))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"RuntimeError: x\n" * (2**17 if attempt == 1 else 1))
+
+
+def first_record_of_controller() -> int:
+    """Return the number of the record that follows those written as events."""
+    return 1 + len(CALLERS) + TOKENS + SECRETS + 1 + 2 * INVOICES + CREDITS + 1
+
+
+def first_own_finished() -> int:
+    return NODES * DEVICES + 1
+
+
+def first_own_live() -> int:
+    return FINISHED_ROUNDS * NODES * DEVICES + 1
+
+
+def first_own_waiting() -> int:
+    return (FINISHED_ROUNDS + 1) * NODES * DEVICES + 1
+
+
+def own_gang() -> int:
+    """Return the job of 64 groups and 8 other shapes of as many, which waits."""
+    return first_own_waiting() + OWN_WAITING

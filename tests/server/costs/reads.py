@@ -1,0 +1,152 @@
+"""Reads that cost the server most, by those who may do least: pages at their limit, times far away, every dimension."""
+
+from collections.abc import Iterator
+
+from tests.server.costs import past
+from tests.server.costs.cases import EITHER, GOOD, REFUSED, Case, get
+from tests.server.costs.world import Sent
+
+ALL_DIMENSIONS = "tenant,user,queue,pool,job,node"
+LONG = "x" * 60_000
+FAR = ("0001-01-01T00:00Z", "9999-12-31T23:59Z", "1970-01-01T00:00Z")
+WORST_NUMBER = 2**53
+
+
+def cases() -> Iterator[Case]:
+    yield from _jobs()
+    yield from _cluster()
+    yield from _log()
+    yield from _money()
+    yield from _sums()
+    yield from _declared()
+    yield from _odd()
+
+
+def _read(path: str, name: str, caller: str = "reader", **fields: object) -> Case:
+    operation = fields.pop("operation", path.partition("?")[0])
+    return Case(f"GET {operation}", name, caller, get(path), **fields)  # type: ignore[arg-type]
+
+
+def _jobs() -> Iterator[Case]:
+    yield _read("/jobs?limit=1000", "live jobs of a tenant with few")
+    yield _read("/jobs?limit=1000", "live jobs of a tenant with thousands", "other_reader")
+    yield _read("/jobs?limit=1000", "live jobs of all", "viewer")
+    yield _read("/jobs?limit=1", "one live job", "other_reader")
+    yield _read("/jobs?state=none&finished=true&limit=1000", "a filter that nothing matches")
+    yield _read("/jobs?state=none&limit=1000", "a filter that no live job matches", "other_reader")
+    yield _read("/jobs?finished=true&limit=1000&before=9007199254740992", "finished jobs")
+    yield _read("/jobs?tenant=nobody&finished=true&limit=1", "a tenant of no job, one at a time")
+    yield _read("/jobs?limit=1001", "beyond a page", statuses=REFUSED, beyond=True)
+    yield _read("/jobs?tenant=" + "x" * 64, "beyond a name", statuses=REFUSED, beyond=True)
+    one = "/jobs/{job_id}"
+    live, ended = past.first_own_waiting(), past.first_own_finished()
+    yield _read(f"/jobs/{live}", "a waiting job", operation=one)
+    yield _read(f"/jobs/{ended}", "a finished job", operation=one)
+    yield _read(f"/jobs/{WORST_NUMBER}", "none", operation=one, statuses=REFUSED, beyond=True)
+    yield _read(f"/jobs/{WORST_NUMBER + 1}", "beyond a number", operation=one, statuses=REFUSED, beyond=True)
+    yield _read(f"/jobs/{'9' * 60_000}", "a number of many digits", operation=one, statuses=REFUSED, beyond=True)
+    yield _read(
+        f"/jobs/{past.own_gang()}/explanation", "a job of 64 groups and 8 other shapes", operation=f"{one}/explanation"
+    )
+    for part in ("explanation", "events", "outputs"):
+        where = f"/jobs/{{job_id}}/{part}"
+        yield _read(f"/jobs/{live}/{part}", "a waiting job", operation=where)
+        yield _read(f"/jobs/{ended}/{part}", "a finished job", operation=where)
+        yield _read(f"/jobs/{WORST_NUMBER}/{part}", "none", operation=where, statuses=REFUSED, beyond=True)
+    logs = "/jobs/{job_id}/logs"
+    yield _read(f"/jobs/{ended}/logs?attempt=1&limit=1048576", "a MiB", operation=logs)
+    yield _read(f"/jobs/{ended}/logs?attempt=1&offset={2**62}", "from far behind its end", operation=logs)
+    beyond = {"statuses": REFUSED, "beyond": True}
+    yield _read(f"/jobs/{ended}/logs?attempt=1&limit=1048577", "beyond a MiB", operation=logs, **beyond)
+
+
+def _cluster() -> Iterator[Case]:
+    yield Case("GET /health", "without a token", "", get("/health"))
+    for path in ("/me", "/cluster", "/nodes", "/schema/job", "/queues", "/pools", "/alerts", "/quotas"):
+        yield _read(path, "all of it")
+    for path in ("/nodes", "/queues", "/alerts", "/quotas"):
+        yield _read(path, "all of it, seeing thousands of jobs", "other_reader")
+    for path in ("/defrag", "/cycle", "/config"):
+        yield _read(path, "all of it", "viewer")
+        yield _read(path, "by who may not", statuses=frozenset({403}), beyond=True)
+    yield _read("/eta?max_age=0", "anew")
+    yield _read("/eta?max_age=0", "anew, seeing thousands of jobs", "other_reader")
+    yield _read("/eta?max_age=86400001", "beyond an age", statuses=REFUSED, beyond=True)
+    yield _read("/eta/calibration", "all of it")
+
+
+def _log() -> Iterator[Case]:
+    yield _read("/events?after=0&limit=10000", "from the first record on")
+    yield _read("/events?after=0&limit=10000", "all that there is", "viewer")
+    yield _read("/events?after=0&limit=1", "one of a whole log")
+    yield _read(f"/events?after={WORST_NUMBER}&limit=10000", "behind the end")
+    yield _read("/events?limit=10001", "beyond a page", statuses=REFUSED, beyond=True)
+    stream = [Sent("GET", "/events/stream?after=0")]
+    yield Case("GET /events/stream", "from the first record on", "reader", lambda: stream)
+    yield Case("GET /events/stream", "64 after each other", "reader", lambda: stream * 64)
+    wrong = [Sent("GET", "/events/stream", headers={"Last-Event-ID": "9" * 1_000})]
+    yield Case("GET /events/stream", "from a number of many digits", "reader", lambda: wrong, REFUSED, True)
+
+
+def _money() -> Iterator[Case]:
+    yield _read("/bill", "this month")
+    for month in ("1970-01", "0001-01", "9999-12", "2020-01"):
+        yield _read(f"/bill?month={month}", f"the month {month}", statuses=EITHER)
+    yield _read("/bill?month=" + "9" * 11, "beyond a month", statuses=REFUSED, beyond=True)
+    yield _read("/bill?tenant=" + "x" * 63, "a tenant of a similar name", statuses=REFUSED, beyond=True)
+    yield _read("/accounts", "all of it")
+    yield _read("/accounts", "all tenants", "viewer")
+    yield _read("/ledger?after=0&limit=10000", "all of it")
+    yield _read("/ledger?after=0&limit=10000", "all tenants", "viewer")
+    yield _read("/ledger?limit=1&after=9007199254740992", "nothing")
+    yield _read("/ledger?limit=10001", "beyond a page", statuses=REFUSED, beyond=True)
+    yield _read("/invoices?limit=1000", "all of it")
+    yield _read("/invoices?limit=1001", "beyond a page", statuses=REFUSED, beyond=True)
+    for kind in ("json", "html", "pdf", "csv"):
+        for language in ("en", "zh"):
+            path = f"/invoices/INV-000001?format={kind}&language={language}"
+            yield _read(path, f"2,000 lines as {kind} in {language}", operation="/invoices/{number}")
+    of_other = "/invoices/INV-000002?format=pdf"
+    beyond = {"operation": "/invoices/{number}", "statuses": REFUSED, "beyond": True}
+    yield _read(of_other, "of another tenant", **beyond)
+    yield _read("/invoices/" + "%E4%BD%A0" * 40, "40 signs that are not ASCII", **beyond)
+    yield _read("/invoices/" + "%2F" * 60_000 + "?format=pdf", "a long number", **beyond)
+
+
+def _sums() -> Iterator[Case]:
+    for path in ("/usage", "/waste"):
+        for kind in ("json", "csv", "parquet"):
+            asked = f"{path}?by={ALL_DIMENSIONS}&since=1970-01-01T00:00:01Z&format={kind}"
+            yield _read(asked, f"all time by every dimension as {kind}")
+        yield _read(f"{path}?by={ALL_DIMENSIONS}&since=1970-01-01T00:00:01Z", "all time, of all", "viewer")
+        yield _read(f"{path}?since=9999-12-31T23:59Z&until=1970-01-01T00:00Z", "an end before its begin")
+        yield _read(f"{path}?since=0001-01-01T00:00Z", "the year 1", statuses=REFUSED, beyond=True)
+        yield _read(f"{path}?by=" + "j," * 50, "dimensions that are none", statuses=REFUSED, beyond=True)
+        yield _read(f"{path}?by=" + "x" * 101, "beyond a text", statuses=REFUSED, beyond=True)
+
+
+def _declared() -> Iterator[Case]:
+    yield _read("/tokens", "the own", "owner")
+    yield _read("/tokens", "those of members", "tenant_admin")
+    yield _read("/tokens", "all of it", "admin")
+    yield _read("/secrets", "those of a tenant")
+    yield _read("/secrets", "all of it", "admin")
+
+
+def _odd() -> Iterator[Case]:
+    """Requests at the limits of HTTP; they are no more than any other to the operations that they go to."""
+    document = "/openapi.json"
+    yield Case("GET /openapi.json", "without a token", "", get(document))
+    yield Case("GET /openapi.json", "200 times", "", lambda: [Sent("GET", document)] * 200)
+    headers = {f"X-{i}": "v" * 400 for i in range(120)}
+    yield Case("GET /me", "all headers that there may be", "reader", get("/me", **headers))
+    beyond = {f"X-{i}": "v" for i in range(200)}
+    yield Case("GET /me", "more headers than there may be", "reader", get("/me", **beyond), REFUSED, True)
+    yield Case("GET /me", "a token of 60,000 characters", "", get("/me", Authorization=f"Bearer {LONG}"), REFUSED, True)
+    yield Case("GET /me", "a long query", "reader", get("/me?" + "&".join(f"a{i}={i}" for i in range(5_000))))
+    yield Case("GET /me", "a target over the limit", "reader", get("/me?" + "x" * 2**17), REFUSED, True)
+    deep = get("/api/v1" + "/a" * 30_000)
+    yield Case("GET /me", "a path of 30,000 parts", "reader", deep, REFUSED, True)
+    for method in ("HEAD", "OPTIONS", "TRACE", "BREW"):
+        sent = [Sent(method, "/jobs?limit=1000")]
+        yield Case("GET /jobs", f"with the method {method}", "reader", lambda sent=sent: sent, GOOD | REFUSED, True)
