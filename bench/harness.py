@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,19 @@ class Server:
 
 @contextmanager
 def server(
-    cpus: int = 64, declared: dict[str, Any] | None = None, *, tls: bool = False, limits: dict[str, Any] | None = None
+    cpus: int = 64,
+    declared: dict[str, Any] | None = None,
+    *,
+    tls: bool = False,
+    limits: dict[str, Any] | None = None,
+    before: Callable[[Path], object] | None = None,
 ) -> Iterator[Server]:
     """Run a server in a folder of its own; everything of it is gone afterwards.
 
     Args:
         declared: a cluster file instead of the one node with so many CPUs.
         limits: other limits than those by default.
+        before: makes the data folder as it is when the server starts.
     """
     root = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     cluster = root / "cluster.yaml"
@@ -60,6 +66,8 @@ def server(
     if limits is not None:
         (root / "limits.yaml").write_text(json.dumps(limits))
         given["limits_file"] = str(root / "limits.yaml")
+    if before is not None:
+        before(data)
     options = json.dumps(given)
     with (root / "log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-P", "-m", "penstock.wire", options], stdout=log, stderr=log)

@@ -6,7 +6,7 @@ are written as the events that they are.
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ TOKENS, SECRETS, INVOICES, CREDITS = 400, 400, 36, 200
 INVOICE_LINES = 2_000
 OUTPUTS = 500
 
-OWN, OTHER = "team", "other"
+OWN, OTHER, QUIET = "team", "other", "quiet"
 USERS = [
     {"name": "vera", "role": "viewer"},
     {"name": "oscar", "role": "operator"},
@@ -51,6 +51,7 @@ USERS = [
     {"name": "tia", "tenants": {OWN: "tenant_admin"}},
     {"name": "olga", "tenants": {OTHER: "member"}},
     {"name": "paul", "tenants": {OTHER: "viewer"}},
+    {"name": "quinn", "tenants": {QUIET: "member"}},
     *({"name": f"user{i}", "tenants": {(OWN if i % 2 else OTHER): "member"}} for i in range(300)),
 ]
 CALLERS = {
@@ -63,6 +64,7 @@ CALLERS = {
     "admin": ("adele", "admin"),
     "other": ("olga", "admin"),
     "other_reader": ("paul", "read"),
+    "quiet": ("quinn", "write"),
 }
 """Whose token, of which level. `owner` is the member with a token for everything, secrets among it."""
 
@@ -72,19 +74,19 @@ def secret_of(caller: str) -> str:
     return "pst_" + hashlib.sha256(caller.encode()).hexdigest()
 
 
-def declared(**nodes: Any) -> dict[str, Any]:
-    """Return the cluster file: the one real node is in a pool of its own, where nothing runs."""
+LONG_LEASES = {"heartbeat": "500ms", "lease_ttl": "24h", "lease_margin": "1h"}
+"""With which nodes are not lost that nobody runs."""
+
+
+def declared(leases: Mapping[str, str] = LONG_LEASES) -> dict[str, Any]:
+    """Return the cluster file: the one real node is in a pool of its own, where nothing of the past runs."""
     return {
-        "settings": {
-            "job_account": "root",
-            "heartbeat": "500ms",
-            "lease_ttl": "24h",
-            "lease_margin": "1h",
-        },
+        "settings": {"job_account": "root", **leases},
         "pools": [{"name": "default"}, {"name": "aside"}],
         "tenants": [
             {"name": OWN, "budgets": [{"name": "month", "amount": 50_000}]},
             {"name": OTHER, "budgets": [{"name": "month", "amount": 50_000}]},
+            {"name": QUIET},
             *({"name": f"tenant{i}"} for i in range(100)),
         ],
         "queues": [{"name": "default"}, *({"name": f"queue{i}", "max": {"devices": 100}} for i in range(100))],
@@ -93,7 +95,7 @@ def declared(**nodes: Any) -> dict[str, Any]:
             "prices": [{"resource": "cpu", "per_hour": 0.05}, {"resource": "device", "per_hour": 2}],
             "invoices": {"issue": "manual"},
         },
-        "nodes": [{"name": "aside", "cpus": 1, "memory": "1GiB", "pool": "aside"}],
+        "nodes": [{"name": "aside", "cpus": 32, "memory": "4GiB", "pool": "aside"}],
     }
 
 
@@ -108,18 +110,26 @@ class PastClock:
         return self.now
 
 
-def write(data: Path, waiting: int = WAITING) -> None:
-    """Write the log and the outputs into a data folder where nothing is yet."""
+def write(data: Path, waiting: int = WAITING, *, lost: bool = False) -> None:
+    """Write the log and the outputs into a data folder where nothing is yet.
+
+    Args:
+        waiting: jobs of the other tenant that wait.
+        lost: whether the nodes have left by now, so that all jobs wait, and those of the own tenant always will.
+    """
     folder = DataFolder(data)
     data.mkdir(parents=True)
     store, clock = SqliteStore(folder.log), PastClock()
     config = cluster_config({name: value for name, value in declared().items() if name != "nodes"})
-    found = [ev.ConfigChanged(config, "adele"), *_tokens(), *_secrets(Vault(folder.secret_keys)), *_money(clock.now)]
-    records = [ev.Record(seq, clock.now, event) for seq, event in enumerate(found, 1)]
+    events = [ev.ConfigChanged(config, "adele"), *_tokens(), *_secrets(Vault(folder.secret_keys)), *_money(clock.now)]
+    records = [ev.Record(seq, clock.now, event) for seq, event in enumerate(events, 1)]
     store.append(records, [], store.acquire_epoch())
     controller = Controller(store, clock, name="past")
     controller.open(None)
-    _Past(controller, clock).pass_(waiting)
+    found = _Past(controller, clock)
+    found.pass_(waiting)
+    if lost:
+        found.lose_nodes()
     store.save_snapshot(controller.state.image())
     store.close()
     _outputs(folder)
@@ -195,6 +205,11 @@ class _Past:
         assert not isinstance(self._ask(Submit((NewJob(gang),), "mel", account="root")), Refusal)
         self._submit("olga", "waits", array=waiting)
         self._cycle()
+
+    def lose_nodes(self) -> None:
+        self._clock.now += 2 * DAY_MS
+        self._ask(msg.TimePassed())
+        assert all(node.state == "lost" for node in self._controller.state.nodes.values())
 
     def _ask(self, *requests: msg.Request) -> Any:
         handled = self._controller.handle(requests)

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from penstock.core.model import events as ev
+from penstock.store.sqlite import SqliteStore
 from tests.server.costs.past import NODES, declared, secret_of
 from tests.server.harness import Answer, Server, environment, until
 
@@ -66,10 +68,25 @@ class Cost(NamedTuple):
     loop_what: str = ""
 
 
-class Probed(Server):
-    """A server of the costly past, with the probe in it."""
+class Watched(Server):
+    """A server that may die, or has to be ended."""
 
-    _pipes: tuple[int, int] | None = None
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+
+
+class Probed(Watched):
+    """A server of the costly past, with the probe in it."""
 
     def start(self) -> None:
         options = {"data": str(self.data.root), "cluster_file": str(self._file), "limits_file": str(self._limits)}
@@ -97,25 +114,12 @@ class Probed(Server):
                 return self.client.cluster().nodes_ready >= NODES + 1
         return False
 
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
     def probed(self) -> dict[str, Any]:
         """Return what was measured since the last time; raises OSError or ValueError when the server is gone."""
         self._ask.write("\n")
         self._ask.flush()
         found: dict[str, Any] = json.loads(self._heard.readline())
         return found
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
 
     def close(self) -> None:
         try:
@@ -174,7 +178,7 @@ def folder_mib(folder: Path) -> float:
 class Watch:
     """Adds up what a server and its helpers use while it is open, and ends one that takes too much, or too long."""
 
-    def __init__(self, server: Probed, limit_s: float) -> None:
+    def __init__(self, server: Watched, limit_s: float) -> None:
         self._server, self._deadline = server, time.monotonic() + limit_s
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -264,7 +268,7 @@ class World:
         self._server = Probed(folder, declared())
         try:
             self._server.start()
-            self._quiet(SETTLE_S)
+            calm(self._server, SETTLE_S)
         except BaseException:
             self.close()
             raise
@@ -276,24 +280,14 @@ class World:
             server.close()
             shutil.rmtree(server.root, ignore_errors=True)
 
-    def _quiet(self, limit_s: float) -> None:
-        """Wait until the server works no more, or is gone."""
-        deadline, server = time.monotonic() + limit_s, self._server
-        assert server is not None
-        while server.alive and time.monotonic() < deadline:
-            before = _all_cpu_s(server.pid)
-            time.sleep(QUIET_S)
-            if _all_cpu_s(server.pid) - before < QUIET_S * QUIET_SHARE:
-                return
-
     def cost(self, sent: Sequence[Sent], caller: str) -> Cost:
         """Return what some requests cost, sent one after the other."""
         server = self.server
         last = last_seq(server.data.log)
         server.probed()
         with Watch(server, ANSWER_S) as watch:
-            answers = [ask(server, one, caller) for one in sent]
-            self._quiet(SETTLE_S)
+            answers = [ask(server.port, one, caller) for one in sent]
+            calm(server, SETTLE_S)
         found: dict[str, Any] = {"longest_ms": {}, "what": {}}
         with contextlib.suppress(OSError, ValueError):
             found = server.probed()
@@ -315,6 +309,17 @@ class World:
         )
 
 
+def calm(server: Watched, limit_s: float) -> bool:
+    """Wait until the server works no more, or is gone; return whether that came in time."""
+    deadline = time.monotonic() + limit_s
+    while server.alive and time.monotonic() < deadline:
+        before = _all_cpu_s(server.pid)
+        time.sleep(QUIET_S)
+        if _all_cpu_s(server.pid) - before < QUIET_S * QUIET_SHARE:
+            return True
+    return False
+
+
 def _all_cpu_s(pid: int) -> float:
     return cpu_s(pid) + sum(map(cpu_s, helpers(pid)))
 
@@ -332,6 +337,16 @@ def log_kib(log: Path, after: int) -> float:
     return 0.0
 
 
+def nodes_lost(log: Path, after: int) -> list[ev.Record]:
+    """Return the records of nodes that were lost after a record."""
+    store, found = SqliteStore(log), []
+    with contextlib.closing(store):
+        while batch := store.records(after, 10_000):
+            found += [record for record in batch if isinstance(record.event, ev.NodeLost)]
+            after = batch[-1].seq
+    return found
+
+
 @contextlib.contextmanager
 def _reading(log: Path) -> Iterator[sqlite3.Connection]:
     with contextlib.closing(sqlite3.connect(f"file:{log / 'log.sqlite'}?mode=ro", uri=True)) as database:
@@ -341,10 +356,10 @@ def _reading(log: Path) -> Iterator[sqlite3.Connection]:
 # Requests, byte by byte: clients that check what they send could not send all of this.
 
 
-def ask(server: Probed, sent: Sent, caller: str) -> Answer:
+def ask(port: int, sent: Sent, caller: str) -> Answer:
     """Send one request over a connection of its own; status 0 where no answer came."""
     try:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=ANSWER_S) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S) as connection:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused before it was read
                 connection.sendall(head(sent, caller))
                 connection.sendall(sent.body)
