@@ -18,7 +18,7 @@ from typing import Any
 import uvloop
 
 from penstock import wire
-from penstock.control.service import ControlService
+from penstock.control.inbox import Inbox
 
 BEAT_S = 0.005
 
@@ -66,18 +66,18 @@ def _named(handle: asyncio.events.Handle) -> str:
 
 def measure_control(meter: Meter) -> None:
     """Note the CPU time of the control thread from one look into its inbox to the next."""
-    collect = ControlService._collect
+    collect = Inbox.collect
     last = [0.0]
 
-    def measured(service: ControlService, wait_s: float) -> Any:
+    def measured(inbox: Inbox, wait_s: float) -> Any:
         if last[0]:
             meter.note("control", time.thread_time() - last[0])
         try:
-            return collect(service, wait_s)
+            return collect(inbox, wait_s)
         finally:
             last[0] = time.thread_time()
 
-    ControlService._collect = measured  # type: ignore[method-assign]
+    Inbox.collect = measured  # type: ignore[method-assign]
 
 
 def measure_pauses(meter: Meter) -> None:
