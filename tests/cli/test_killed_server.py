@@ -92,7 +92,7 @@ def test_a_new_folder_is_never_open_for_others_to_write(alone):
     former = os.umask(0)
     try:
         assert alone("up", "--cluster", alone.file(json.dumps(cluster_file(1)), "cluster.yaml")).code == 0
-        assert alone.data.stat().st_mode & 0o777 == 0o755
+        assert alone.data.stat().st_mode & 0o022 == 0
         assert alone("down").code == 0
     finally:
         os.umask(former)
