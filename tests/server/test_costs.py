@@ -113,7 +113,7 @@ def refusal(budget: Budget) -> Budget:
     return Budget(
         budget.cpu_ms,
         budget.memory_mib,
-        0,
+        NOTHING.log_kib,
         budget.loop_ms,
         min(budget.control_ms, REFUSED_CONTROL_MS),
         budget.pause_ms,

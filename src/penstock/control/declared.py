@@ -11,9 +11,11 @@ from penstock.core.clusterfile import ClusterFile, parse_cluster
 from penstock.core.declare import declaration
 from penstock.core.errors import InvalidInput, Problem, nearest
 from penstock.core.model.cluster import ClusterConfig
+from penstock.core.reader import short
 from penstock.extensions import installed_policies
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+PATH_MAX = 512
 VALUE_MAX = 65_536
 """Characters of one value of a change."""
 ENTRIES = ("pools", "tenants", "users", "queues", "reservations")
@@ -109,6 +111,8 @@ def with_changes(
         entries.append({"name": name})
     for change in changes:
         path, equals, value = change.partition("=")
+        if len(path) > PATH_MAX:
+            raise _bad(change, f"a path may have {PATH_MAX} characters")
         if not equals:
             raise _bad(change, "expected PATH=VALUE, such as queue.research.max.devices=16")
         try:
@@ -168,5 +172,6 @@ def _names(entries: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _bad(change: str, what: str, hint: str = "") -> InvalidInput:
-    problem = Problem("invalid_value", "set", f"'{change}': {what}", change, hint)
+    shown = short(change)
+    problem = Problem("invalid_value", "set", f"'{shown}': {what}", shown, hint)
     return InvalidInput(problem.message, problems=(problem,))

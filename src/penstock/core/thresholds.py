@@ -1,7 +1,7 @@
 """Shares of what all callers use together: nobody may have more than is left for the others.
 
 A caller alone gets half of it, two get a third each, and whoever comes next still finds some (dynamic thresholds,
-Choudhury and Hahne 1998, with factor 1). Nothing is reserved for callers who do not come.
+Choudhury and Hahne 1998). Nothing is reserved for callers who do not come.
 """
 
 from collections import Counter
@@ -25,16 +25,17 @@ class OverShare(NamedTuple):
     left: int
 
 
-def over_share(claims: Iterable[Claim], *, used: int, most: int, more: int = 1) -> OverShare | None:
+def over_share(claims: Iterable[Claim], *, used: int, most: int, more: int = 1, factor: int = 1) -> OverShare | None:
     """Return the first of some claims that would be larger than what is left for others, or None.
 
     Args:
         claims: what the caller has, and the groups that it belongs to.
         used: by everybody together; `most`: what there is; `more`: how much is asked for.
+        factor: how many times what is left a claim may be: with 2, one alone gets two thirds.
     """
     left = most - used - more
     for claim in claims:
-        if claim.own + more > left:
+        if claim.own + more > factor * left:
             return OverShare(claim.who, claim.own, max(0, most - used))
     return None
 

@@ -11,7 +11,8 @@ from starlette.requests import Request
 
 from penstock.core.access import Scope
 from penstock.core.errors import Problems, TooManyProblems, nearest
-from penstock.core.lifecycle.requests import NewJob, Submit, unknown_job
+from penstock.core.lifecycle.asking import Submit, asked_problems
+from penstock.core.lifecycle.requests import NewJob, unknown_job
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.ids import JobId
 from penstock.engines.local.accounts import may_switch
@@ -42,14 +43,19 @@ async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_
 def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> Submit:
     config = backend.state.config
     entries = adopted(jobs_of(body), who, config)
+    key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
+    repeated = key in backend.state.idempotency  # whatever there is room for now: it was taken then
     log_bytes = backend.gate.admit(entries, backend.state.jobs)
-    if who.role != "admin":
+    if who.role != "admin" and not repeated:
         backend.gate.share(entries, log_bytes, backend.state.jobs, len(config.tenants))
     check_dependencies(entries, who, backend.reads)
-    key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
     digest = hashlib.sha256(body).hexdigest() if key else ""
     account = account_for(who, config)
-    return Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin", log_bytes)
+    made = Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin", log_bytes)
+    problems = asked_problems(backend.state, made) if not repeated else []
+    if problems:
+        raise invalid(problems)
+    return made
 
 
 def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) -> None:

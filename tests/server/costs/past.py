@@ -202,7 +202,7 @@ class _Past:
         self._submit("mel", "waits", array=OWN_WAITING)
         shapes = tuple(map(_gang, range(9)))
         gang = JobSpec(("true",), shapes[0], alternatives=shapes[1:], tenant=OWN)
-        assert not isinstance(self._ask(Submit((NewJob(gang),), "mel", account="root")), Refusal)
+        assert not isinstance(self._ask(Submit((NewJob(gang),), "mel", account="root", administrator=True)), Refusal)
         self._submit("olga", "waits", array=waiting)
         self._cycle()
 
@@ -225,7 +225,7 @@ class _Past:
         spec = JobSpec(("true",), ask(1), name=name, tenant=tenant, preemptible=False)
         if request_signal:
             spec = replace(spec, checkpoint=replace(spec.checkpoint, request_signal="SIGUSR1"))
-        reply = self._ask(Submit((NewJob(spec, array),), user, account="root"))
+        reply = self._ask(Submit((NewJob(spec, array),), user, account="root", administrator=True))
         assert len(reply.job_ids) == array
 
     def _cycle(self) -> None:

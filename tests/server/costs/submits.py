@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from penstock.server.intake import BODY_MAX_BYTES
 from tests.server.costs.cases import EITHER, GOOD, REFUSED, Case, sending
 
-BODY_MAX = 64 * 2**20
 JOB: dict[str, Any] = {"command": "true"}
 Body = Callable[[], Any]
 
@@ -199,11 +199,11 @@ def _unicode() -> Any:
 
 
 def _beyond_body() -> bytes:
-    return b" " * (BODY_MAX + 1)
+    return b" " * (BODY_MAX_BYTES + 1)
 
 
 def _spaces() -> bytes:
-    return b" " * (BODY_MAX - 20) + b'{"command": "true"}'
+    return b" " * (BODY_MAX_BYTES - 20) + b'{"command": "true"}'
 
 
 def _many_lists() -> bytes:
@@ -254,7 +254,7 @@ BODIES: dict[str, tuple[Body, frozenset[int], bool, bool]] = {
     "signs of all planes": (_unicode, EITHER, False, True),
     "20 million lists": (_many_lists, REFUSED, False, False),
     "mostly spaces": (_spaces, GOOD, False, False),
-    "a body over 64 MiB": (_beyond_body, REFUSED, True, False),
+    "a body over the limit": (_beyond_body, REFUSED, True, False),
 }
 
 
@@ -267,7 +267,7 @@ PLANNED = (
     "a duration of many parts",
     "defaults of many fields",
     "100 of the largest gangs",
-    "a body over 64 MiB",
+    "a body over the limit",
 )
 """What plans are tried with, unless there is time for all: they are read as submits are."""
 UNREADABLE = ("a cycle with long names", "the largest jobs in the largest body", "50,000 unknown fields")

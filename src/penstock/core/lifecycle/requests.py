@@ -1,6 +1,5 @@
 """Decisions about what people ask for: submit, cancel, drain. A refusal is a value and leaves nothing behind."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
@@ -8,14 +7,16 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.amounts import BYTES, resource_text
-from penstock.core.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems, nearest
+from penstock.core.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems
 from penstock.core.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.ledger.past import past_problems
+from penstock.core.lifecycle.asking import Submit as Submit
+from penstock.core.lifecycle.asking import asked_problems, unknown_names
 from penstock.core.lifecycle.ending import finish, refused_text
 from penstock.core.lifecycle.size import NewJob as NewJob
 from penstock.core.lifecycle.size import over_size, runs_by_name, size_of
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.cluster import ClusterConfig, Queue, split_resource
+from penstock.core.model.cluster import ClusterConfig, split_resource
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import (
     AttemptStopRequested,
@@ -23,7 +24,7 @@ from penstock.core.model.events import (
     JobSubmitted,
     StartsEstimated,
 )
-from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
+from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
 from penstock.core.order.tree import holder_text
 from penstock.core.place.fit import REASON_TEXT
@@ -31,27 +32,6 @@ from penstock.core.place.free import empty
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.index import FreeCluster
 from penstock.core.state import State
-from penstock.core.thresholds import Claim, over_share
-
-SHAPES_MAX = 1_000
-"""Different shapes of jobs in one request: each is tried on the empty cluster."""
-REPLICAS_TRIED_MAX = 100_000
-"""Replicas of these shapes together."""
-
-
-class Submit(msgspec.Struct, frozen=True):
-    jobs: tuple[NewJob, ...]
-    user: UserName
-    idempotency_key: str = ""
-    digest: str = ""
-    account: str = ""
-    """As which the jobs run on the machines; empty: as that of the agents."""
-    delegated: bool = False
-    """By a token that somebody else made for the user: the jobs get none of the user's own secrets."""
-    administrator: bool = False
-    """Shares of what all use are not held against whoever keeps the cluster."""
-    log_bytes: int = 0
-    """What it adds to the log, where that was worked out before."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -102,71 +82,23 @@ def jobs_named(request: Submit) -> set[JobId]:
 
 def _submit_problems(state: State, request: Submit, finished: Mapping[JobId, JobState]) -> list[Problem]:
     problems = Problems()
+    checked: set[int] = set()
     try:
-        _find_problems(state, request, finished, problems)
+        problems += asked_problems(state, request)
+        for new in request.jobs if not problems else ():
+            if id(new.spec) not in checked:
+                checked.add(id(new.spec))
+                problems += spec_problems(state, new.spec, new.field, finished)
     except TooManyProblems:
         return problems.and_more()
     return problems
-
-
-def _find_problems(state: State, request: Submit, finished: Mapping[JobId, JobState], problems: list[Problem]) -> None:
-    checked: set[int] = set()
-    shapes: set[GangAsk] = set()
-    replicas = 0
-    coming: dict[QueueName, Counter[TenantName]] = {}
-    for new in request.jobs:
-        coming.setdefault(new.spec.queue, Counter())[new.spec.tenant] += new.count
-        if id(new.spec) not in checked:
-            checked.add(id(new.spec))
-            for ask in (new.spec.ask, *new.spec.alternatives):
-                replicas += ask.replica_total if ask not in shapes else 0
-                shapes.add(ask)
-            if len(shapes) > SHAPES_MAX or replicas > REPLICAS_TRIED_MAX:
-                problems.append(_too_many_shapes(new.field))
-                return
-            problems += spec_problems(state, new.spec, new.field, finished)
-            problems += _unknown_secrets(state, new, UserName("") if request.delegated else request.user)
-    for queue in state.config.queues:
-        if queue.name in coming:
-            problems += _no_room(state, queue, coming[queue.name], request)
-
-
-def _too_many_shapes(field: str) -> Problem:
-    text = f"one request may ask for {SHAPES_MAX} different shapes of jobs, of {REPLICAS_TRIED_MAX} replicas together"
-    return Problem("too_many_shapes", field, text, "", "round what the jobs ask for, or submit fewer at once")
-
-
-def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], request: Submit) -> list[Problem]:
-    """Return why a queue takes no more waiting jobs: it is full, or what is left is for others."""
-    waiting, more = state.jobs.queued(queue.name), sum(coming.values())
-    if waiting + more > queue.max_waiting:
-        text = f"queue '{queue.name}' holds {waiting} of at most {queue.max_waiting} waiting jobs"
-        return [Problem("queue_full", "queue", text, queue.name, "submit again when some have run")]
-    claims = []
-    if len(state.config.tenants) > 1:
-        claims = [Claim(f"tenant '{name}'", state.jobs.queued(queue.name, tenant=name)) for name in sorted(coming)]
-    if len(state.config.users) > 1:
-        claims.append(Claim(request.user, state.jobs.queued(queue.name, user=request.user)))
-    over = None if request.administrator else over_share(claims, used=waiting, most=queue.max_waiting, more=more)
-    if over is None:
-        return []
-    text = f"{over.who} has {over.own} waiting jobs in queue '{queue.name}'; {more} more would leave too few of its "
-    text += f"{over.left} free places to others"
-    return [Problem("share_used_up", "queue", text, queue.name, "submit again when some have run, or fewer at once")]
 
 
 def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[JobId, JobState]) -> list[Problem]:
     """Return everything about `spec` that this cluster cannot serve, with paths below `where`."""
     config, problems = state.config, []
     prefix = f"{where}." if where else ""
-    for field, value, names in (
-        ("queue", spec.queue, config.queue_by_name),
-        ("tenant", spec.tenant, [t.name for t in config.tenants]),
-        ("pool", spec.ask.pool, [p.name for p in config.pools]),
-    ):
-        if value not in names:
-            text = f"there is no {field} '{value}'"
-            problems.append(Problem(f"unknown_{field}", prefix + field, text, value, nearest(value, list(names))))
+    problems += unknown_names(config, spec, prefix)
     unknown = (
         unknown_job(prefix + one.kind, JobId(job_id))
         for one in spec.after
@@ -180,19 +112,6 @@ def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[Job
         refused = could_never_fit(state, spec.ask)
         if refused and all(could_never_fit(state, other) for other in spec.alternatives):
             problems.append(_never_fits(state, spec, prefix, refused))
-    return problems
-
-
-def _unknown_secrets(state: State, new: NewJob, user: UserName) -> list[Problem]:
-    problems = []
-    prefix = f"{new.field}." if new.field else ""
-    for variable, name in new.spec.secrets:
-        if state.secrets.of(new.spec.tenant, user, name) is None:
-            text = f"there is no secret '{name}' of {user} or of tenant {new.spec.tenant}"
-            if not user:
-                text = f"there is no secret '{name}' of tenant {new.spec.tenant}, and this token reaches no others"
-            hint = f"penstock secret set {name}; penstock secret list shows those that are there"
-            problems.append(Problem("unknown_secret", f"{prefix}secrets.{variable}", text, name, hint))
     return problems
 
 

@@ -294,6 +294,14 @@ class ClusterConfig(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return {user.name: user for user in self.users}
 
     @cached_property
+    def tenant_by_name(self) -> dict[TenantName, Tenant]:
+        return {tenant.name: tenant for tenant in self.tenants}
+
+    @cached_property
+    def pool_by_name(self) -> dict[PoolName, Pool]:
+        return {pool.name: pool for pool in self.pools}
+
+    @cached_property
     def quota_pools(self) -> frozenset[PoolName]:
         """Pools that some quota is bound to."""
         quotas = [quota for queue in self.queues for quota in (queue.guaranteed, queue.max, queue.lend or ())]

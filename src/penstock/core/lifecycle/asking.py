@@ -1,0 +1,124 @@
+"""What a request names and how much it asks for, against what is declared and what waits already.
+
+Only looks things up, and changes nothing, not even a cache: it is asked beside the control loop, so that a refused
+request costs the loop nothing, and once more by the loop itself.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.core.errors import Problem, Problems, TooManyProblems, nearest
+from penstock.core.lifecycle.size import NewJob
+from penstock.core.model.cluster import ClusterConfig, Queue
+from penstock.core.model.ids import QueueName, TenantName, UserName
+from penstock.core.model.jobs import GangAsk, JobSpec
+from penstock.core.state import State
+from penstock.core.thresholds import Claim, over_share
+
+SHAPES_MAX = 1_000
+"""Different shapes of jobs in one request: each is tried on the empty cluster."""
+REPLICAS_TRIED_MAX = 100_000
+"""Replicas of these shapes together."""
+QUEUE_FACTOR = 2
+"""A tenant alone may fill two thirds of a queue."""
+
+
+class Submit(msgspec.Struct, frozen=True):
+    jobs: tuple[NewJob, ...]
+    user: UserName
+    idempotency_key: str = ""
+    digest: str = ""
+    account: str = ""
+    """As which the jobs run on the machines; empty: as that of the agents."""
+    delegated: bool = False
+    """By a token that somebody else made for the user: the jobs get none of the user's own secrets."""
+    administrator: bool = False
+    """Shares of what all use are not held against whoever keeps the cluster."""
+    log_bytes: int = 0
+    """What it adds to the log, where that was worked out before."""
+
+
+def asked_problems(state: State, request: Submit) -> list[Problem]:
+    """Return what is wrong with the names and the amount of a request. Any thread."""
+    problems = Problems()
+    try:
+        _find(state, request, problems)
+    except TooManyProblems:
+        return problems.and_more()
+    return problems
+
+
+def _find(state: State, request: Submit, problems: list[Problem]) -> None:
+    seen: set[int] = set()
+    shapes: set[GangAsk] = set()
+    replicas = 0
+    coming: dict[QueueName, Counter[TenantName]] = {}
+    for new in request.jobs:
+        coming.setdefault(new.spec.queue, Counter())[new.spec.tenant] += new.count
+        if id(new.spec) in seen:
+            continue
+        seen.add(id(new.spec))
+        for ask in (new.spec.ask, *new.spec.alternatives):
+            replicas += ask.replica_total if ask not in shapes else 0
+            shapes.add(ask)
+        if len(shapes) > SHAPES_MAX or replicas > REPLICAS_TRIED_MAX:
+            problems.append(_too_many_shapes(new.field))
+            return
+        problems += unknown_names(state.config, new.spec, f"{new.field}." if new.field else "")
+        problems += _unknown_secrets(state, new, UserName("") if request.delegated else request.user)
+    for queue in state.config.queues:
+        if queue.name in coming:
+            problems += _no_room(state, queue, coming[queue.name], request)
+
+
+def _too_many_shapes(field: str) -> Problem:
+    text = f"one request may ask for {SHAPES_MAX} different shapes of jobs, of {REPLICAS_TRIED_MAX} replicas together"
+    return Problem("too_many_shapes", field, text, "", "round what the jobs ask for, or submit fewer at once")
+
+
+def unknown_names(config: ClusterConfig, spec: JobSpec, prefix: str) -> list[Problem]:
+    """Return which of the queue, tenant and pool of a request are not declared."""
+    problems = []
+    for field, value, names in (
+        ("queue", spec.queue, config.queue_by_name),
+        ("tenant", spec.tenant, config.tenant_by_name),
+        ("pool", spec.ask.pool, config.pool_by_name),
+    ):
+        if value not in names:
+            text = f"there is no {field} '{value}'"
+            problems.append(Problem(f"unknown_{field}", prefix + field, text, value, nearest(value, names)))
+    return problems
+
+
+def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], request: Submit) -> list[Problem]:
+    """Return why a queue takes no more waiting jobs: it is full, or what is left is for others."""
+    waiting, more = state.jobs.queued(queue.name), sum(coming.values())
+    if waiting + more > queue.max_waiting:
+        text = f"queue '{queue.name}' holds {waiting} of at most {queue.max_waiting} waiting jobs"
+        return [Problem("queue_full", "queue", text, queue.name, "submit again when some have run")]
+    claims = []
+    if len(state.config.tenants) > 1:
+        claims = [Claim(f"tenant '{name}'", state.jobs.queued(queue.name, tenant=name)) for name in sorted(coming)]
+    if len(state.config.users) > 1:
+        claims.append(Claim(request.user, state.jobs.queued(queue.name, user=request.user)))
+    over = over_share(claims, used=waiting, most=queue.max_waiting, more=more, factor=QUEUE_FACTOR)
+    if over is None or request.administrator:
+        return []
+    text = f"{over.who} has {over.own} waiting jobs in queue '{queue.name}'; {more} more would leave too few of its "
+    text += f"{over.left} free places to others"
+    return [Problem("share_used_up", "queue", text, queue.name, "submit again when some have run, or fewer at once")]
+
+
+def _unknown_secrets(state: State, new: NewJob, user: UserName) -> list[Problem]:
+    problems = []
+    prefix = f"{new.field}." if new.field else ""
+    for variable, name in new.spec.secrets:
+        if state.secrets.of(new.spec.tenant, user, name) is None:
+            text = f"there is no secret '{name}' of {user} or of tenant {new.spec.tenant}"
+            if not user:
+                text = f"there is no secret '{name}' of tenant {new.spec.tenant}, and this token reaches no others"
+            hint = f"penstock secret set {name}; penstock secret list shows those that are there"
+            problems.append(Problem("unknown_secret", f"{prefix}secrets.{variable}", text, name, hint))
+    return problems
