@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.core.lifecycle.orders import StartReplica
@@ -48,8 +49,8 @@ class FolderContainment(SessionContainment):
         super().__init__()
         self._folder = folder
 
-    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
-        return FolderBox(self._folder / name, super().box(name, limits, leader))
+    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
+        return FolderBox(self._folder / name, super().box(name, limits, leader, closed))
 
 
 class DyingJournal(Journal):

@@ -1,6 +1,6 @@
 """Boxes: what holds all processes of one replica together, so that none of them can be left behind.
 
-Control groups where they can be written (version 2, or the freezer, cpu and memory hierarchies of version 1); else
+Control groups where they can be written (version 2, or freezer, cpu, memory and devices of version 1); else
 sessions and an environment mark, which a process that clears both can escape: the agent says which it uses.
 """
 
@@ -9,6 +9,7 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -74,8 +75,12 @@ class Box(Protocol):
 class Containment(Protocol):
     kind: str
 
-    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
-        """Return a new box with limits, or the present one of that name after a restart of the agent."""
+    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
+        """Return a new box with limits, or the present one of that name after a restart of the agent.
+
+        Args:
+            closed: device files that stay closed to what is inside, as `c MAJOR:MINOR`; only by version 1.
+        """
         ...
 
     def close(self) -> None:
@@ -155,7 +160,7 @@ class CgroupV2:
     def __init__(self, base: Path) -> None:
         self._base = base
 
-    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
+    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
         return _BoxV2(self._base / name, limits)
 
     def close(self) -> None:
@@ -185,12 +190,12 @@ def _version_2(parent: str) -> CgroupV2 | None:
 
 
 class _BoxV1:
-    def __init__(self, trees: dict[str, Path], name: str, limits: Resources) -> None:
+    def __init__(self, trees: dict[str, Path], name: str, limits: Resources, closed: Sequence[str]) -> None:
         self._limits = limits
-        used = ["freezer"]
-        used += ["cpu"] if limits.cpu_milli else []
-        used += ["memory"] if limits.memory_bytes else []
-        self._folders = {tree: trees[tree] / name for tree in used if tree in trees}
+        used = {"freezer": True, "cpu": limits.cpu_milli, "memory": limits.memory_bytes, "devices": closed}
+        self._folders = {
+            tree: folder / name for tree, folder in trees.items() if used[tree] or (folder / name).exists()
+        }
         for folder in self._folders.values():
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
@@ -201,6 +206,8 @@ class _BoxV1:
             _write(cpu / "cpu.cfs_quota_us", str(quota))
         if memory is not None:
             _write(memory / "memory.limit_in_bytes", str(limits.memory_bytes))
+        for file in closed if "devices" in self._folders else ():
+            _write(self._folders["devices"] / "devices.deny", f"{file} rwm")
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -245,8 +252,8 @@ class CgroupV1:
     def __init__(self, trees: dict[str, Path]) -> None:
         self._trees = trees
 
-    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
-        return _BoxV1(self._trees, name, limits)
+    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
+        return _BoxV1(self._trees, name, limits, closed)
 
     def close(self) -> None:
         for folder in self._trees.values():
@@ -255,7 +262,7 @@ class CgroupV1:
 
 def _version_1(parent: str) -> CgroupV1 | None:
     trees: dict[str, Path] = {}
-    for controller in ("freezer", "cpu", "memory"):
+    for controller in ("freezer", "cpu", "memory", "devices"):
         for mount in (controller, "cpu,cpuacct") if controller == "cpu" else (controller,):
             folder = Path("/sys/fs/cgroup") / mount / parent
             try:
@@ -358,7 +365,7 @@ class SessionContainment:
         self._look = _Look(float("-inf"), float("-inf"), ())
         self._marks: dict[tuple[int, int], str] = {}
 
-    def box(self, name: str, limits: Resources, leader: Process | None = None) -> Box:
+    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
         return _SessionBox(self, name, leader)
 
     def look(self, since_s: float) -> _Look:

@@ -16,6 +16,7 @@ from penstock.engines.local import procfs
 from penstock.engines.local.accounts import cannot_be
 from penstock.engines.local.brain import LEASE_OVER
 from penstock.engines.local.containment import Box, Containment, kill_inside
+from penstock.engines.local.devicefiles import closed_to
 from penstock.engines.local.journal import ExitBook, Journal, Known, Line
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.procfs import Process
@@ -84,8 +85,9 @@ class Replicas:
         account = order.account
         self._journal.write(Line(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account))
         try:
-            box = self._containment.box(self._mark(key), limits)
             devices = tuple(self._devices[i] for i in order.devices)
+            closed = closed_to(devices, self._devices.values())
+            box = self._containment.box(self._mark(key), limits, closed=closed)
             gate = spawn(order, devices, self._data, box.gates, self._mark(key))
         except OSError as error:
             if box is not None:
