@@ -34,6 +34,7 @@ from penstock.core.model.events import Record
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.engines.local import tls
 from penstock.engines.local.admission import Admission
+from penstock.engines.local.accounts import may_switch, one_for_all
 from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
 from penstock.engines.local.link import LocalEngine, Session
 from penstock.engines.local.outputs import LocalOutputs, bound_output
@@ -298,6 +299,9 @@ class _Running:
             "pid": os.getpid(),
             "nodes": [spec.name for spec in self._nodes],
         }
+        if note := one_for_all(self._controller.state.config, root=may_switch()):
+            log.warning(note)
+            info["note"] = note
         write_whole(self._data.server_info, msgspec.json.encode(info))
 
     def _is_announced(self) -> bool:

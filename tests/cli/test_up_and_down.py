@@ -2,8 +2,15 @@
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from tests.server.harness import cluster_file, started_for, until
+import pytest
+
+from tests.server.harness import SOURCES, cluster_file, environment, started_for, sweep, until
 
 
 def nothing_is_left(alone) -> None:
@@ -40,6 +47,53 @@ def test_run_starts_a_server_where_there_is_none_and_says_so(alone):
     assert (again.out, "starting one" in again.err) == ("second\n", False)
     assert alone("down").code == 0
     nothing_is_left(alone)
+
+
+NOBODY = 65534
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[Callable[..., "subprocess.CompletedProcess[str]"]]:
+    """Run commands as another user, in a folder of theirs; that user's Python and our files have to be there."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    with tempfile.TemporaryDirectory(prefix="penstock-nobody-") as name:
+        folder = Path(name)
+        os.chown(folder, NOBODY, NOBODY)
+        packages = [SOURCES, *(path for path in sys.path if path.endswith("site-packages"))]
+        variables = environment(folder, PENSTOCK_HOME=f"{folder}/data", PYTHONPATH=os.pathsep.join(packages), HOME=name)
+
+        def run(*words: str) -> "subprocess.CompletedProcess[str]":
+            return subprocess.run(
+                [SYSTEM_PYTHON, "-P", *words],
+                capture_output=True,
+                text=True,
+                cwd=folder,
+                env=variables,
+                user=NOBODY,
+                group=NOBODY,
+                extra_groups=[],
+            )
+
+        if run("-c", "import penstock.cli.main, penstock.wire").returncode:
+            pytest.skip("another user cannot run what is tested here")
+        yield run
+        sweep(folder)
+
+
+def test_up_warns_once_where_all_tenants_run_as_one_account(as_nobody):
+    declared = cluster_file(1) | {"tenants": ["default", "vision"]}
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(declared, file)
+        file.flush()
+        os.chmod(file.name, 0o644)
+        up = as_nobody("-m", "penstock.cli.main", "up", "--cluster", file.name)
+    assert up.returncode == 0, up.stderr
+    assert up.stderr.count("jobs of all tenants run as one account of the machine") == 1
+    ran = as_nobody("-m", "penstock.cli.main", "run", "--", "id", "-u")
+    assert (ran.stdout, "one account" in ran.stderr) == (f"{NOBODY}\n", False)
+    assert as_nobody("-m", "penstock.cli.main", "down").returncode == 0
 
 
 def test_up_waits_for_every_node_that_the_file_declares(alone):

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.control.declared import cluster_config
 from penstock.core.model.resources import Resources
 from penstock.engines.local import accounts
-from penstock.engines.local.accounts import account_of, cannot_be, private
+from penstock.engines.local.accounts import account_of, cannot_be, one_for_all, private
 from penstock.engines.local.containment import SessionContainment, choose
 from penstock.engines.local.spawn import NEVER_RAN_CODE
 from tests.engine.builders import KEY
@@ -261,6 +262,20 @@ def test_an_unknown_account_is_told_with_the_nearest():
 def test_who_is_not_root_does_not_pretend_to_switch(monkeypatch):
     monkeypatch.setattr(accounts.os, "geteuid", lambda: 1000)
     assert cannot_be("nobody") == "only root starts programs as nobody"
+
+
+@pytest.mark.parametrize(
+    ("declared", "root", "warned"),
+    [
+        ({}, False, False),
+        ({"tenants": ["vision"]}, False, True),
+        ({"users": [{"name": "ann"}]}, False, True),
+        ({"tenants": ["vision"]}, True, False),
+    ],
+)
+def test_tenants_who_share_an_account_are_warned_of_each_other(declared, root, warned):
+    said = one_for_all(cluster_config(declared), root=root)
+    assert ("jobs of all tenants run as one account" in said) == warned
 
 
 def test_a_private_folder_is_closed_to_others_also_when_it_was_open(tmp_path):

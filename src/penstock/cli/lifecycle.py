@@ -48,6 +48,8 @@ def up(
         hint = "penstock down ends it; with --store, --standby starts another beside it"
         raise PenstockError(f"a server runs on {folder} already", hint=hint)
     client, info = _started(folder, options)
+    if note := info.get("note"):
+        typer.echo(f"penstock: {note}", err=True)
     shown, url, leads = client.cluster(), _url(info), "nodes" in info
     if as_json:
         role = {} if leads else {"role": "standby"}

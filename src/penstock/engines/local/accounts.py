@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.core.errors import nearest
 from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.engines.local.paths import DataFolder
 from penstock.privatefiles import PASSED
 
@@ -38,6 +39,17 @@ class Account(msgspec.Struct, frozen=True):
 def may_switch() -> bool:
     """Return whether this process may start programs as other accounts."""
     return os.geteuid() == 0
+
+
+def one_for_all(config: ClusterConfig, *, root: bool) -> str:
+    """Return what to know where tenants share one account of the machine, or ''."""
+    declared = {tenant.name for tenant in config.tenants} - {DEFAULT_TENANT}
+    if root or not (declared or config.users):
+        return ""
+    return (
+        "the server is not root: jobs of all tenants run as one account of the machine, and can read each other's "
+        "files, environments and secrets"
+    )
 
 
 def unknown_account(name: str) -> str:
