@@ -75,9 +75,17 @@ def way_to(path: Path) -> Iterator[Passed]:
 
 
 def problem_of(path: Path) -> Problem | None:
-    """Return why what lies at `path` cannot be trusted, or None; None too where nothing lies there."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    """Return why what lies at `path` cannot be trusted, or None; None too where nothing lies, or is to be seen by us."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         return next(filter(None, map(_problem, way_to(path))), None)
+    return None
+
+
+def problem_inside(path: Path) -> Problem | None:
+    """Return why a file cannot be trusted whose folder was looked at before; the way is looked at for links only."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        about = path.lstat()
+        return problem_of(path) if stat.S_ISLNK(about.st_mode) else _problem(Passed(path, about, last=True))
     return None
 
 

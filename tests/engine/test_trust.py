@@ -179,6 +179,13 @@ def test_a_link_that_somebody_else_has_put_there_is_refused(reachable):
     check(data)
 
 
+@root_only
+def test_what_cannot_be_seen_is_not_believed_and_no_fault(reachable):
+    data = made(reachable / "closed" / "data", "token")
+    (reachable / "closed").chmod(0o700)
+    assert as_user(NOBODY, data / "token", data / "nodes" / "n1") == ["", ""]
+
+
 def test_links_without_an_end_are_no_loop(tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.engines.local.paths import DataFolder
-from penstock.privatefiles import problem_of, refuse
+from penstock.privatefiles import problem_inside, problem_of, refuse
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,8 @@ def check_data(data: DataFolder) -> None:
     Nothing happens where there is none. Links are followed: the way to what they name is looked at as well.
     Raises: NotPrivate.
     """
-    refuse(map(problem_of, (data.root, *_believed(data.root))))
+    refuse([problem_of(data.root)])
+    refuse(map(problem_inside, _believed(data.root)))
 
 
 def _believed(root: Path) -> Iterator[Path]:
