@@ -33,8 +33,8 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.engines.local import tls
-from penstock.engines.local.admission import Admission
 from penstock.engines.local.accounts import may_switch, one_for_all
+from penstock.engines.local.admission import Admission
 from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
 from penstock.engines.local.link import LocalEngine, Session
 from penstock.engines.local.outputs import LocalOutputs, bound_output

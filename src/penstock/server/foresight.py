@@ -42,6 +42,8 @@ NOTED_EVERY_MS = 600_000
 """What is said of a job is noted in the log once, and again after this long, and half the time that it had waited."""
 JOBS_MAX = 20_000
 """A state of more live jobs cannot be played in time: it is not even handed over."""
+PLANNED_MAX = 10_000
+"""Jobs of one request that are played: a process needs some seconds for so many."""
 LOOKED_BACK_RECORDS = 200_000
 """Records of the log in which a server that starts looks for estimates that came true."""
 BATCH = 10_000
@@ -89,7 +91,14 @@ class Foresight:
         self._seer.close()
 
     async def plan(self, request: Submit) -> api.PlanAnswer | Refusal:
-        """Return what `request` would lead to, or why it would be refused. Raises: ApiError when too many ask."""
+        """Return what `request` would lead to, or why it would be refused.
+
+        Raises: ApiError when too many ask, or for too many jobs.
+        """
+        count = sum(new.count for new in request.jobs)
+        if count > PLANNED_MAX:
+            text = f"a plan may be asked for {PLANNED_MAX} jobs at once, these are {count}"
+            raise ApiError("too_large", text, hint="ask for a part of them: the first say how long the others wait")
         async with self._turn.mine():
             if len(self._backend.state.jobs) > JOBS_MAX:
                 text = f"more than {JOBS_MAX} jobs are live: nobody can play on so many in time"

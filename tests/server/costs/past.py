@@ -4,17 +4,22 @@ Written by the real decisions, by a controller whose clock is moved by hand; onl
 are written as the events that they are.
 """
 
+import datetime as dt
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from penstock.control import messages as msg
+from penstock.control.calendar import ZoneDates
 from penstock.control.controller import Controller
 from penstock.control.declared import cluster_config
+from penstock.core import treasury
+from penstock.core.ledger.books import Books
 from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.lifecycle.requests import NewJob, Refusal, Submit
 from penstock.core.model import events as ev
@@ -130,6 +135,8 @@ def write(data: Path, waiting: int = WAITING, *, lost: bool = False) -> None:
     found.pass_(waiting)
     if lost:
         found.lose_nodes()
+    clock.now = time.time_ns() // 1_000_000
+    _post(controller, store, clock)
     store.save_snapshot(controller.state.image())
     store.close()
     _outputs(folder)
@@ -154,16 +161,36 @@ def _secrets(vault: Vault) -> Iterator[ev.AnyEvent]:
 def _money(now_ms: int) -> Iterator[ev.AnyEvent]:
     """Yield a month with its invoice after the other, of both tenants, and then credits."""
     held = invoice(month(INVOICE_LINES).lines, issuer=ISSUER, customer=CUSTOMER)
-    months = INVOICES // 2
-    for at in range(months):
-        from_ms = now_ms - (months - at) * 30 * DAY_MS
-        until_ms = from_ms + 30 * DAY_MS
+    begins = _begins_of_months(now_ms, INVOICES // 2 + 1)
+    for at, (from_ms, until_ms) in enumerate(pairwise(begins)):
         for tenant in (OWN, OTHER):
             yield ev.UsagePosted(tenant, from_ms, until_ms, held.net)
             number = f"INV-{2 * at + (1 if tenant == OWN else 2):06}"
             yield ev.InvoiceIssued(replace(held, number=number, tenant=tenant, from_ms=from_ms, until_ms=until_ms))
     for i in range(CREDITS):
         yield ev.CreditAdded(OWN if i % 2 else OTHER, f"credit {i}", 1_000, "payment", by="adele", note="n" * 200)
+
+
+def _post(controller: Controller, store: SqliteStore, clock: PastClock) -> None:
+    """Write all that is due into the accounts, as the treasurer of a server would do in its first minute."""
+    books, due = Books(), True
+    while due:
+        while records := store.records(books.log.seq, 10_000):
+            books.take(records)
+        state, dates = controller.state, ZoneDates("UTC")
+        names = treasury.tenant_names(books, state.money, state.config)
+        views = [treasury.view_of(n, books.held(n), state.money, state.config, dates, clock.now) for n in names]
+        due = [wanted for view in views if (wanted := view.wanted()) is not None]
+        controller.handle(due)
+
+
+def _begins_of_months(now_ms: int, count: int) -> list[int]:
+    """Return when the latest months began (unix ms, UTC), that of now last."""
+    day = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    found = [day]
+    while len(found) < count:
+        found.append((found[-1] - dt.timedelta(days=1)).replace(day=1))
+    return [round(day.timestamp() * 1000) for day in reversed(found)]
 
 
 def _gang(number: int) -> GangAsk:

@@ -44,8 +44,8 @@ def _largest_jobs() -> Any:
 
 
 def _array_after_array() -> Any:
-    """Each of the second waits for each of the first: two million pairs in a few bytes."""
-    return [{**JOB, "name": "a", "array": 1_400}, {**JOB, "name": "b", "array": 1_400, "after_any": "a"}]
+    """Each of the second waits for each of the first: billions of pairs in a few bytes."""
+    return [{**JOB, "name": "a", "array": 50_000}, {**JOB, "name": "b", "array": 50_000, "after_any": "a"}]
 
 
 def _arrays_in_a_chain() -> Any:
