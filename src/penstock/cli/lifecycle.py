@@ -49,7 +49,7 @@ def up(
         raise PenstockError(f"a server runs on {folder} already", hint=hint)
     client, info = _started(folder, options)
     if note := info.get("note"):
-        typer.echo(f"penstock: {note}", err=True)
+        say(f"penstock: {note}", err=True)
     shown, url, leads = client.cluster(), _url(info), "nodes" in info
     if as_json:
         role = {} if leads else {"role": "standby"}

@@ -25,11 +25,7 @@ class Budget(msgspec.Struct, frozen=True):
     """The longest time for which one call keeps every other thread from running Python."""
 
 
-<<<<<<< HEAD
-NOTHING = Budget(cpu_ms=100, memory_mib=8, log_kib=1, loop_ms=20, control_ms=20, pause_ms=50)
-=======
-NOTHING = Budget(cpu_ms=100, memory_mib=16, log_kib=0, loop_ms=20, control_ms=20, pause_ms=50)
->>>>>>> 9e59f77 (budgets: the past is posted and the first bill is read before anything is measured)
+NOTHING = Budget(cpu_ms=100, memory_mib=16, log_kib=1, loop_ms=20, control_ms=20, pause_ms=50)
 """What is refused at a bound, or because the caller may not: nothing was read or worked out for it."""
 LIGHT = Budget(cpu_ms=150, memory_mib=16, log_kib=0, loop_ms=20, control_ms=20, pause_ms=60)
 """Reads of one thing, or of a short list."""
