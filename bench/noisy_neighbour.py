@@ -1,6 +1,6 @@
 """How much slower a tenant's answers become while another one does its worst on every route at once.
 
-One server with a long past: 100,000 waiting jobs of a third tenant, 30,000 records. A quiet tenant submits short jobs
+One server with a long past: 60,000 waiting jobs of a third tenant, 30,000 records. A quiet tenant submits short jobs
 and reads, first alone and then beside the noise, in the same run. The noise (`tests/server/costs/noise.py`) has the
 tokens of a reader and of a member; its process is the nicest there is, so that what the quiet one feels is the server.
 The reference of each figure is the same figure of the quiet run.
@@ -31,7 +31,15 @@ def p99_ms(answers: Sequence[Asked], what: str) -> float:
 
 
 def beside_noise(running: Server, quiet: Quiet, seconds: float) -> None:
-    words = [sys.executable, "-m", "tests.server.costs.noise", str(running.address[1]), str(seconds), str(NICENESS)]
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tests.server.costs.noise",
+        str(running.address[1]),
+        str(seconds),
+        str(NICENESS),
+    ]
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     noise = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}
@@ -50,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter")
     seconds = 15.0 if parser.parse_args().quick else 60.0
-    with server(declared=past.declared({}), before=lambda data: past.write(data, past.CROWD, lost=True)) as running:
+    with server(declared=past.declared({}), before=lambda data: past.write(data, past.HALF_FULL, lost=True)) as running:
         log = running.data / "log"
         begun = last_seq(log)
         warm, alone, beside = (Quiet(running.address[1]) for _ in range(3))

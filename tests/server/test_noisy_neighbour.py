@@ -48,7 +48,7 @@ def noise(server: Watched, seconds: float) -> Iterator[None]:
 
 
 def test_a_tenant_that_does_its_worst_costs_another_neither_jobs_nor_answers(tmp_path: Path) -> None:
-    past.write(tmp_path / "data", past.CROWD, lost=True)
+    past.write(tmp_path / "data", past.HALF_FULL, lost=True)
     with Watched(tmp_path / "data", past.declared(LEASES), check_invariants=False) as server:
         begun, quiet = last_seq(server.data.log), Quiet(server.port)
         quiet.submit(f"sleep {SECONDS + 2}; echo done")

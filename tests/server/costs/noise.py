@@ -26,6 +26,8 @@ CALLERS = ("reader", "member", "owner", "")
 SENDERS = ("POST /jobs", "POST /jobs", "POST /plan", "GET", "", "")
 """Of which operations each of them sends."""
 STREAMS, BURSTS, BURST = 64, 2, 140
+BEFORE_SMALL = 0.4
+"""Part of the time after which small questions begin: where they take the whole loop, nothing else gets in."""
 LEFT_OUT = ("a body over 64 MiB", "mostly spaces")
 """Bodies that are only large: the noise would be busy with sending."""
 SMALL = ("/jobs", "/alerts", "/queues", "/usage", "/waste", "/nodes", "/quotas", "/pools", "/eta")
@@ -43,12 +45,13 @@ class Noise:
         """Go on until the time is up, or nobody listens any more."""
         self._deadline = time.monotonic() + self._seconds
         work: list[Callable[[], None]] = [partial(self._send, at, what) for at, what in enumerate(SENDERS)]
-        work += [self._ask_small] * BURSTS + [self._follow]
-        for each in work:
-            threading.Thread(target=each, daemon=True).start()
-        threading.Thread(target=self._listen, daemon=True).start()
+        _begin(*work, self._follow, self._listen)
+        small_from = time.monotonic() + self._seconds * BEFORE_SMALL
         while not self._over:
             time.sleep(0.1)
+            if small_from and time.monotonic() > small_from:
+                _begin(*[self._ask_small] * BURSTS)
+                small_from = 0.0
 
     @property
     def _over(self) -> bool:
@@ -103,6 +106,11 @@ class Noise:
                     opened.append(connection)
                 for connection in opened * 10:
                     connection.recv(1 << 16)
+
+
+def _begin(*work: Callable[[], None]) -> None:
+    for each in work:
+        threading.Thread(target=each, daemon=True).start()
 
 
 def main() -> None:

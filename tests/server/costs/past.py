@@ -39,8 +39,8 @@ DAY_MS = 86_400_000
 PAST_MS = 40 * DAY_MS
 NODES, DEVICES = 200, 8
 FINISHED_ROUNDS = 2
-WAITING, CROWD = 5_000, 100_000
-"""Jobs of the other tenant that wait; and where there are so many that looking at all of them is seen."""
+WAITING, CROWD, HALF_FULL = 5_000, 100_000, 60_000
+"""Jobs of the other tenant that wait; so many that looking at all of them is seen; so many that 100,000 more may."""
 OWN_WAITING = 200
 TOKENS, SECRETS, INVOICES, CREDITS = 400, 400, 36, 200
 INVOICE_LINES = 2_000
