@@ -39,29 +39,26 @@ def test_numbers_count_one_by_one_once_and_as_runs_for_the_other_jobs_of_an_arra
 @pytest.mark.parametrize(
     ("limit", "least", "jobs"),
     [
-        ("JOBS_MAX", 12, [entry(array=5), entry(array=7)]),
-        ("DEPENDENCIES_OF_JOB_MAX", 3, [*mixed(3), entry("z", after=("x",))]),
-        ("NUMBERS_MAX", 4, [entry(numbers=(1, 2)), entry(numbers=(1, 2))]),
-        ("DEPENDENCIES_MAX", 4, [*mixed(2), entry("v", after=("x",)), entry("z", after=("y",))]),
-        ("DEPENDENCIES_OF_ALL_MAX", 8, [*mixed(2), entry("z", 4, after=("x",))]),
+        ("jobs", 12, [entry(array=5), entry(array=7)]),
+        ("dependencies_of_job", 3, [*mixed(3), entry("z", after=("x",))]),
+        ("numbers", 4, [entry(numbers=(1, 2)), entry(numbers=(1, 2))]),
+        ("dependencies", 4, [*mixed(2), entry("v", after=("x",)), entry("z", after=("y",))]),
+        ("dependencies_of_all", 8, [*mixed(2), entry("z", 4, after=("x",))]),
     ],
 )
-def test_a_request_may_stand_for_as_much_as_a_limit_and_no_more(monkeypatch, limit, least, jobs):
-    monkeypatch.setattr(size, limit, least)
-    assert size.over_size(size.size_of(jobs)) is None
-    monkeypatch.setattr(size, limit, least - 1)
-    problem = size.over_size(size.size_of(jobs))
+def test_a_request_may_stand_for_as_much_as_a_limit_and_no_more(limit, least, jobs):
+    assert size.over_size(size.size_of(jobs), size.Bounds(**{limit: least})) is None
+    problem = size.over_size(size.size_of(jobs), size.Bounds(**{limit: least - 1}))
     assert problem.code in ("too_many_jobs", "too_many_dependencies")
     assert str(least - 1) in problem.message
     assert str(least) in problem.message
 
 
-def test_what_stands_for_too_much_is_refused_where_jobs_are_made_and_nothing_is_done(monkeypatch):
-    monkeypatch.setattr(size, "DEPENDENCIES_MAX", 3)
+def test_what_stands_for_too_much_is_refused_where_jobs_are_made_and_nothing_is_done():
     w = cluster(1, 1)
     seq = w.state.seq
     wanted = Submit((*mixed(4), entry("z", after=("x",))), "ann")
-    found = w.commit(lambda tx: submit(tx, wanted, {}))
+    found = w.commit(lambda tx: submit(tx, wanted, {}, size.Bounds(dependencies=3)))
     assert isinstance(found, Refusal)
     assert [p.code for p in found.problems] == ["too_many_dependencies"]
     assert w.state.seq == seq
@@ -77,12 +74,21 @@ def test_a_shared_spec_weighs_once_and_its_dependencies_what_they_become():
     assert size.weight_of(named).log_bytes - size.weight_of(without).log_bytes == 5 * size.DEPENDENCY_BYTES
 
 
-def test_weighing_stops_where_it_is_too_much(monkeypatch):
-    monkeypatch.setattr(size, "LOG_MAX_BYTES", 10_000)
+def test_a_request_that_nobody_has_weighed_is_weighed_where_jobs_are_made():
+    w, jobs, bounds = cluster(1, 1), (entry(env=(("A", "x" * 1_000),)),), size.Bounds(log_bytes=1_000)
+    found = w.commit(lambda tx: submit(tx, Submit(jobs, "ann"), {}, bounds))
+    assert isinstance(found, Refusal)
+    assert [(p.code, p.field) for p in found.problems] == [("too_large", "jobs")]
+    weighed = Submit(jobs, "ann", log_bytes=1)
+    assert isinstance(w.commit(lambda tx: submit(tx, weighed, {}, bounds)), Submitted)
+
+
+def test_weighing_stops_where_it_is_too_much():
+    bounds = size.Bounds(log_bytes=10_000)
     jobs = [entry(name=str(i), env=(("A", "x" * 1_000),)) for i in range(1_000)]
-    found = size.weight_of(jobs)
+    found = size.weight_of(jobs, bounds)
     assert 10_000 < found.log_bytes < 12_000
-    assert size.over_weight(found, 1_000).code == "too_large"
+    assert size.over_weight(found, 1_000, bounds).code == "too_large"
 
 
 @settings(max_examples=50, deadline=None)

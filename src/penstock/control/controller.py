@@ -26,7 +26,7 @@ from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.money import MoneyRequest
 from penstock.core.lifecycle.secrets import SecretRequest
-from penstock.core.lifecycle.size import over_size, size_of
+from penstock.core.lifecycle.size import BOUNDS, over_size, size_of
 from penstock.core.lifecycle.tokens import TokenRequest
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
@@ -75,7 +75,7 @@ class Controller:
     def __init__(self, store: EventStore, clock: Clock, *, name: str, check_invariants: bool = False) -> None:
         self._store, self._clock, self._name = store, clock, name
         self._check = check_invariants
-        self.state = State()
+        self.state, self.bounds = State(), BOUNDS
         self.epoch = Epoch(0)
         self.last_plan: Plan | None = None
         self.wants_cycle = True
@@ -268,7 +268,7 @@ class Controller:
     def _decide(self, tx: Transaction, request: msg.Request) -> msg.Reply:
         match request:
             case requests.Submit():
-                return requests.submit(tx, request, self._outcomes(request))
+                return requests.submit(tx, request, self._outcomes(request), self.bounds)
             case msg.Cancel():
                 return msg.Done(requests.cancel(tx, request.job_id, request.by, request.reason))
             case msg.AskCheckpoint():
@@ -334,7 +334,7 @@ class Controller:
 
     def _outcomes(self, request: requests.Submit) -> Mapping[JobId, JobState]:
         """Look up how dependencies ended that have left the state."""
-        if over_size(size_of(request.jobs)) is not None:
+        if over_size(size_of(request.jobs), self.bounds) is not None:
             return {}  # it is refused for that
         wanted = requests.jobs_named(request) - self.state.jobs.keys()
         return self._store.outcomes(sorted(wanted)) if wanted else {}

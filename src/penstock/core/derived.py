@@ -136,6 +136,8 @@ class Derived:
         self.requests = Requests()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
         """Requests that no known node could hold even when empty; forgotten when a node registers."""
+        self.shapes_tried = 0
+        """How often a request was tried on the empty cluster because the answer was not kept."""
         self.emptied: FreeCluster | None = None
         """All known nodes as if they held nothing; made anew when one registers."""
         self.trees: tuple[QueueTree, ...] = ()

@@ -18,6 +18,8 @@ PLANTED_BUGS: dict[str, str] = {
     "account_posted_blindly": "what was worked out is written though the account has changed since",
     "numbers_with_gaps": "invoices and credit notes are counted together",
     "claims_close_for_all": "what programs of one tenant print about a node closes it for all tenants",
+    "limit_measured_before_names": "a request is measured as it was sent, not as what its names stand for",
+    "rule_checked_after_work": "the jobs of a request are made, and then it is measured and refused",
     "running_use_forgotten": "books that are kept over a restart do not know what runs",
 }
 

@@ -47,15 +47,15 @@ class Remembered(dict[str, IdempotencyEntry]):
         return next(iter(self._of_user[most]))
 
 
-def remember(entries: Remembered, event: JobSubmitted, time_ms: int) -> None:
-    """Keep what a request made, and forget what is beyond the time or the number that are kept."""
+def remember(entries: Remembered, event: JobSubmitted, time_ms: int, *, most: int = 0) -> None:
+    """Keep what a request made; forget what is beyond the time, or the number that is kept (`most`, where given)."""
     entries[event.idempotency_key] = IdempotencyEntry(event.job_id, event.batch, event.digest, time_ms)
     while entries:
         oldest = next(iter(entries))
         if time_ms - entries[oldest].time_ms < IDEMPOTENCY_KEPT_MS:
             break
         del entries[oldest]
-    while len(entries) > IDEMPOTENCY_KEPT_MAX:
+    while len(entries) > (most or IDEMPOTENCY_KEPT_MAX):
         del entries[entries.oldest_of_most()]
 
 

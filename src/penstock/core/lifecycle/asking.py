@@ -10,17 +10,13 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.core.errors import Problem, Problems, TooManyProblems, nearest
-from penstock.core.lifecycle.size import NewJob
+from penstock.core.lifecycle.size import BOUNDS, Bounds, NewJob
 from penstock.core.model.cluster import ClusterConfig, Queue
 from penstock.core.model.ids import QueueName, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.state import State
 from penstock.core.thresholds import Claim, over_share
 
-SHAPES_MAX = 1_000
-"""Different shapes of jobs in one request: each is tried on the empty cluster."""
-REPLICAS_TRIED_MAX = 100_000
-"""Replicas of these shapes together."""
 QUEUE_FACTOR = 2
 """A tenant alone may fill two thirds of a queue."""
 
@@ -37,20 +33,20 @@ class Submit(msgspec.Struct, frozen=True):
     administrator: bool = False
     """Shares of what all use are not held against whoever keeps the cluster."""
     log_bytes: int = 0
-    """What it adds to the log, where that was worked out before."""
+    """What it adds to the log, where that was worked out before; 0: it is weighed where the jobs are made."""
 
 
-def asked_problems(state: State, request: Submit) -> list[Problem]:
+def asked_problems(state: State, request: Submit, bounds: Bounds = BOUNDS) -> list[Problem]:
     """Return what is wrong with the names and the amount of a request. Any thread."""
     problems = Problems()
     try:
-        _find(state, request, problems)
+        _find(state, request, bounds, problems)
     except TooManyProblems:
         return problems.and_more()
     return problems
 
 
-def _find(state: State, request: Submit, problems: list[Problem]) -> None:
+def _find(state: State, request: Submit, bounds: Bounds, problems: list[Problem]) -> None:
     seen: set[int] = set()
     shapes: set[GangAsk] = set()
     replicas = 0
@@ -63,8 +59,8 @@ def _find(state: State, request: Submit, problems: list[Problem]) -> None:
         for ask in (new.spec.ask, *new.spec.alternatives):
             replicas += ask.replica_total if ask not in shapes else 0
             shapes.add(ask)
-        if len(shapes) > SHAPES_MAX or replicas > REPLICAS_TRIED_MAX:
-            problems.append(_too_many_shapes(new.field))
+        if len(shapes) > bounds.shapes or replicas > bounds.replicas_tried:
+            problems.append(_too_many_shapes(new.field, bounds))
             return
         problems += unknown_names(state.config, new.spec, f"{new.field}." if new.field else "")
         problems += _unknown_secrets(state, new, UserName("") if request.delegated else request.user)
@@ -73,8 +69,9 @@ def _find(state: State, request: Submit, problems: list[Problem]) -> None:
             problems += _no_room(state, queue, coming[queue.name], request)
 
 
-def _too_many_shapes(field: str) -> Problem:
-    text = f"one request may ask for {SHAPES_MAX} different shapes of jobs, of {REPLICAS_TRIED_MAX} replicas together"
+def _too_many_shapes(field: str, bounds: Bounds) -> Problem:
+    text = f"one request may ask for {bounds.shapes} different shapes of jobs, of {bounds.replicas_tried} replicas "
+    text += "together"
     return Problem("too_many_shapes", field, text, "", "round what the jobs ask for, or submit fewer at once")
 
 

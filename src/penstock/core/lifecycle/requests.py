@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from penstock.core.amounts import BYTES, resource_text
 from penstock.core.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems
+from penstock.core.faults import planted
 from penstock.core.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.ledger.past import past_problems
 from penstock.core.lifecycle.asking import Submit as Submit
 from penstock.core.lifecycle.asking import asked_problems, unknown_names
 from penstock.core.lifecycle.ending import finish, refused_text
+from penstock.core.lifecycle.size import BOUNDS, Bounds, over_size, over_weight, runs_by_name, size_of, weight_of
 from penstock.core.lifecycle.size import NewJob as NewJob
-from penstock.core.lifecycle.size import over_size, runs_by_name, size_of
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import ClusterConfig, split_resource
 from penstock.core.model.estimates import StartEstimate
@@ -47,7 +48,9 @@ class Submitted(msgspec.Struct, frozen=True):
     """The same request came before under this key; these are the jobs it made then."""
 
 
-def submit(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]) -> Submitted | Refusal:
+def submit(
+    tx: Transaction, request: Submit, finished: Mapping[JobId, JobState], bounds: Bounds = BOUNDS
+) -> Submitted | Refusal:
     """Accept all jobs of the request or none.
 
     Args:
@@ -66,13 +69,24 @@ def submit(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState])
             )
             return Refusal("conflict", (problem,))
         return Submitted(tuple(JobId(known.first_job + i) for i in range(known.count)), repeated=True)
-    over = over_size(size_of(request.jobs))
+    over = over_bounds(request, bounds)
     if over is not None:
+        if planted("rule_checked_after_work") and not _submit_problems(state, request, finished, bounds):
+            _accept(tx, request, finished)
         return Refusal("invalid_input", (over,))
-    problems = _submit_problems(state, request, finished)
+    problems = _submit_problems(state, request, finished, bounds)
     if problems:
         return Refusal("invalid_input", tuple(problems))
     return _accept(tx, request, finished)
+
+
+def over_bounds(request: Submit, bounds: Bounds) -> Problem | None:
+    """Return the first maximum that a request is over; its bytes are asked for where nobody has weighed it before."""
+    size = size_of(request.jobs)
+    over = over_size(size, bounds)
+    if over is None and not request.log_bytes:
+        over = over_weight(weight_of(request.jobs, bounds), size.jobs, bounds)
+    return over
 
 
 def jobs_named(request: Submit) -> set[JobId]:
@@ -80,11 +94,13 @@ def jobs_named(request: Submit) -> set[JobId]:
     return {JobId(job_id) for new in request.jobs for one in new.spec.after for job_id in one.jobs}
 
 
-def _submit_problems(state: State, request: Submit, finished: Mapping[JobId, JobState]) -> list[Problem]:
+def _submit_problems(
+    state: State, request: Submit, finished: Mapping[JobId, JobState], bounds: Bounds
+) -> list[Problem]:
     problems = Problems()
     checked: set[int] = set()
     try:
-        problems += asked_problems(state, request)
+        problems += asked_problems(state, request, bounds)
         for new in request.jobs if not problems else ():
             if id(new.spec) not in checked:
                 checked.add(id(new.spec))
@@ -153,6 +169,7 @@ def could_never_fit(state: State, ask: GangAsk) -> tuple[tuple[str, int], ...]:
     """Return why no set of known nodes could hold `ask` even when all of them were empty, or ()."""
     cached = state.derived.never_fits.get(ask)
     if cached is None:
+        state.derived.shapes_tried += 1
         placed = place_gang(ask, empty_cluster(state))
         cached = (placed.refused or (("no_nodes", 0),)) if isinstance(placed, NoFit) else ()
         if len(state.derived.never_fits) > 10_000:

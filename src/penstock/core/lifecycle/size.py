@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.core.errors import Problem
+from penstock.core.faults import planted
 from penstock.core.model.dependencies import DependencyKind, JobRun, runs_of
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobSpec
@@ -26,11 +27,32 @@ JOB_MAX_BYTES = 2**20
 """One job as the log keeps it."""
 LOG_MAX_BYTES = 64 * 2**20
 """All jobs of one request as the log keeps them."""
+SHAPES_MAX = 1_000
+"""Different shapes of jobs in one request: each is tried on the empty cluster."""
+REPLICAS_TRIED_MAX = 100_000
+"""Replicas of these shapes together."""
 RECORD_BYTES = 256
 """A job in the log beside its spec."""
 DEPENDENCY_BYTES = 64
 """A dependency that was a name in the request."""
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """The most that one request may stand for. A server has the defaults; a simulated world has less."""
+
+    jobs: int = JOBS_MAX
+    dependencies_of_job: int = DEPENDENCIES_OF_JOB_MAX
+    numbers: int = NUMBERS_MAX
+    dependencies: int = DEPENDENCIES_MAX
+    dependencies_of_all: int = DEPENDENCIES_OF_ALL_MAX
+    job_bytes: int = JOB_MAX_BYTES
+    log_bytes: int = LOG_MAX_BYTES
+    shapes: int = SHAPES_MAX
+    replicas_tried: int = REPLICAS_TRIED_MAX
+
+
+BOUNDS = Bounds()
 
 
 class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,7 +104,7 @@ def runs_by_name(jobs: Iterable[NewJob], first: int = 1) -> dict[str, list[JobRu
 
 def _named(jobs: Sequence[NewJob]) -> dict[str, int]:
     """Return how many values a dependency on each name is."""
-    if not any(new.after_names for new in jobs):
+    if not any(new.after_names for new in jobs) or planted("limit_measured_before_names"):
         return {}
     return {name: len(runs) for name, runs in runs_by_name(jobs).items()}
 
@@ -106,13 +128,13 @@ def size_of(jobs: Sequence[NewJob]) -> Size:
     return Size(count, numbers, once, of_all, largest)
 
 
-def weight_of(jobs: Sequence[NewJob]) -> Weight:
+def weight_of(jobs: Sequence[NewJob], bounds: Bounds = BOUNDS) -> Weight:
     """Return what the entries of a request add to the log: a spec that several jobs share is kept once."""
     named = _named(jobs)
     total, heaviest = 0, (0, "")
     seen: dict[int, int] = {}
     for new in jobs:
-        if total > LOG_MAX_BYTES:
+        if total > bounds.log_bytes:
             break
         total += RECORD_BYTES * new.count
         if id(new.spec) in seen and not new.after_names:
@@ -126,20 +148,20 @@ def weight_of(jobs: Sequence[NewJob]) -> Weight:
     return Weight(total, heaviest)
 
 
-def over_size(size: Size) -> Problem | None:
+def over_size(size: Size, bounds: Bounds = BOUNDS) -> Problem | None:
     """Return the first maximum that a request is over, or None."""
-    if size.jobs > JOBS_MAX:
-        text = f"one request may create {JOBS_MAX} jobs, this one asks for {size.jobs}"
+    if size.jobs > bounds.jobs:
+        text = f"one request may create {bounds.jobs} jobs, this one asks for {size.jobs}"
         return Problem("too_many_jobs", "jobs", text, str(size.jobs))
     most, field = size.largest
-    if most > DEPENDENCIES_OF_JOB_MAX:
-        text = f"{field or 'the job'} has {most} dependencies, at most {DEPENDENCIES_OF_JOB_MAX} are kept of one job"
+    if most > bounds.dependencies_of_job:
+        text = f"{field or 'the job'} has {most} dependencies, at most {bounds.dependencies_of_job} are kept of one job"
         hint = "let it wait for an array by its name, or for a job that waits for the others"
         return Problem("too_many_dependencies", field, text, str(most), hint)
     for count, limit, how in (
-        (size.numbers, NUMBERS_MAX, " on jobs by their numbers"),
-        (size.dependencies, DEPENDENCIES_MAX, ""),
-        (size.dependencies_of_all, DEPENDENCIES_OF_ALL_MAX, ", those of an array counted for each of its jobs"),
+        (size.numbers, bounds.numbers, " on jobs by their numbers"),
+        (size.dependencies, bounds.dependencies, ""),
+        (size.dependencies_of_all, bounds.dependencies_of_all, ", those of an array counted for each of its jobs"),
     ):
         if count > limit:
             text = f"one request may have {limit} dependencies{how}, this one has {count}"
@@ -148,14 +170,14 @@ def over_size(size: Size) -> Problem | None:
     return None
 
 
-def over_weight(weight: Weight, jobs: int) -> Problem | None:
+def over_weight(weight: Weight, jobs: int, bounds: Bounds = BOUNDS) -> Problem | None:
     """Return the first maximum of bytes that a request is over, or None."""
     hint = "put large things into files"
     most, field = weight.heaviest
-    if most > JOB_MAX_BYTES:
-        text = f"{field or 'the job'} has {most} bytes, at most {JOB_MAX_BYTES} are kept of one job"
+    if most > bounds.job_bytes:
+        text = f"{field or 'the job'} has {most} bytes, at most {bounds.job_bytes} are kept of one job"
         return Problem("too_large", field, text, str(most), hint)
-    if weight.log_bytes > LOG_MAX_BYTES:
-        text = f"these {jobs} jobs would take over {LOG_MAX_BYTES} bytes of the log, more than is kept at once"
+    if weight.log_bytes > bounds.log_bytes:
+        text = f"these {jobs} jobs would take over {bounds.log_bytes} bytes of the log, more than is kept at once"
         return Problem("too_large", "jobs", text, str(weight.log_bytes), f"{hint}, or submit fewer at once")
     return None
