@@ -54,6 +54,15 @@ EXPECTED_PROBES = (
     "use_given_back",
     "money_reversed",
     "array_awaited",
+    "refused_too_large",
+    "refused_shapes",
+    "refused_cycle",
+    "refused_share",
+    "refused_key_reused",
+    "key_repeated",
+    "honest_key_repeated",
+    "secret_kept_for_job",
+    "asked_while_held",
 )
 """Rare situations that a big run should reach; those it did not are named."""
 

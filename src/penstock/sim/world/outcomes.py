@@ -49,6 +49,8 @@ def final_violations(world: "World") -> Iterator[str]:
         yield from money_violations(world, world.money)
     if world.claims is not None:
         yield from world.claims.violations(world.disk.records)
+    if world.hostile is not None:
+        yield from world.hostile.violations(world.disk.records)
     _count(world)
 
 

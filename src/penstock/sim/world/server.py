@@ -12,6 +12,7 @@ from penstock.core.lifecycle.orders import Order
 from penstock.engines.local import protocol
 from penstock.sim.world.clockwork import ServerClock
 from penstock.sim.world.disk import PowerCut
+from penstock.sim.world.hostile import BOUNDS
 
 if TYPE_CHECKING:
     from penstock.sim.world.node import SimNode
@@ -35,6 +36,8 @@ class SimServer:
         """Node to (session, last order number)."""
         self._last_session = 0
         self.controller = Controller(world.disk, ServerClock(self._agenda), name=f"server-{number}")
+        if world.hostile is not None:
+            self.controller.bounds = BOUNDS
         self.controller.open(world.config)
         self._planner = Chooser()
         self._tick()
@@ -72,6 +75,8 @@ class SimServer:
             return
         group, self._inbox = self._inbox[:16], self._inbox[16:]
         if group:
+            derived = self.controller.state.derived
+            tried = derived.shapes_tried
             try:
                 handled = self.controller.handle([request for request, _ in group])
             except StaleEpoch:
@@ -82,6 +87,9 @@ class SimServer:
                 self._world.probe("power_cut_in_commit")
                 self._world.server_died(self)
                 return
+            if self._world.hostile is not None and derived is self.controller.state.derived:
+                requests = [request for request, _ in group]
+                self._world.hostile.worked(requests, handled.replies, derived.shapes_tried - tried)
             self._world.after_commit(self)
             for node, order in handled.orders:
                 self._order(node, [order])

@@ -23,6 +23,7 @@ from penstock.sim.world.clients import Clients
 from penstock.sim.world.clockwork import Agenda
 from penstock.sim.world.disk import PowerCut, SimDisk
 from penstock.sim.world.faults import plan_faults
+from penstock.sim.world.hostile import Hostile, is_hostile
 from penstock.sim.world.money import Money, has_money
 from penstock.sim.world.network import Network
 from penstock.sim.world.node import SimNode
@@ -77,6 +78,9 @@ class World:
         self.claims = Claims(self, random.Random(f"{seed} who claims")) if has_claims(seed) else None
         if self.claims is not None:
             self.config = self.claims.declare(self.config)
+        self.hostile = Hostile(self, random.Random(f"{seed} hostile")) if is_hostile(seed) else None
+        if self.hostile is not None:
+            self.config = self.hostile.declare(self.config)
         self.telling = telling(seed)
         if self.telling is not None:
             self.config = self.telling.declare(self.config)
@@ -102,6 +106,8 @@ class World:
         plan_faults(self, random.Random(rng.random()), SAFETY_MS)
         if self.money is not None:
             self.money.plan_requests(SAFETY_MS - 5_000)
+        if self.hostile is not None:
+            self.hostile.plan_requests(SAFETY_MS - 5_000)
 
     def run(self) -> Outcome:
         steps = self._until(lambda: self.agenda.now_ms >= SAFETY_MS)
@@ -191,6 +197,8 @@ class World:
             self._checked_seq = state.seq
             for found in invariants.violations(state):
                 self.violation(f"{found.promise}: {found.detail}")
+            if self.hostile is not None:
+                self.hostile.after_commit(state)
             if self._rng.random() < 0.01:
                 self.disk.save_snapshot(state.image())
         for damage in self.disk.damage:
