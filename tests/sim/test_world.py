@@ -23,7 +23,7 @@ SEEDS = range(60)
 PLANTED_SEEDS = range(160)
 """Some bugs take luck to be met: a start is planned just before what forbids it."""
 KEPT = tomllib.loads((Path(__file__).parents[1] / "seeds.toml").read_text())["seeds"]
-RARE = {"power_cut_in_commit", "guardian_ended_a_process", "stale_server_stopped"}
+RARE = {"power_cut_in_commit", "guardian_ended_a_process", "stale_server_stopped", "asked_while_held"}
 DIGEST = """
 import hashlib, msgspec
 from penstock.sim.world.world import World
