@@ -26,5 +26,6 @@ def _expand(plain: Any, live: set[int]) -> None:
         plain["after"] = [
             {"job_id": one["job_id"] + i, "kind": one["kind"]} for one in after for i in range(one.pop("count", 1))
         ]
+    plain.pop("unmet_by_run", None)
     if "unmet" in plain:
         plain["unmet"] = sorted({one["job_id"] for one in plain["spec"]["after"]} & live)

@@ -254,3 +254,16 @@ def test_a_cascade_goes_through_arrays_and_cancels_each_job_once():
     w.cancel(3)
     assert sorted(w.state.jobs) == [1, 2, 4, 5]
     assert w.state.finished_bad == 21
+
+
+def test_a_long_list_of_dependencies_is_shortened_when_half_of_it_has_ended():
+    w = cluster(1, 0, cpus=200)
+    entries = [requests.NewJob(job_spec(0, name="xy"[i % 2])) for i in range(200)]
+    last = requests.NewJob(job_spec(0, name="z"), after_names=(("x", "after_any"),))
+    w.commit(lambda tx: requests.submit(tx, requests.Submit((*entries, last), "ann"), {}))
+    sizes = []
+    for job_id in range(1, 200, 2):
+        sizes.append(len(w.job(201).unmet))
+        w.cancel(job_id)
+    assert sizes == [100] * 50 + [50] * 25 + list(range(25, 0, -1))
+    assert w.job(201).unmet == ()

@@ -37,6 +37,7 @@ def facts(state):
         "dependants": (
             derived.dependants.each(state.jobs),
             derived.dependants.runs,
+            derived.dependants.open,
             {r: x.left for r, x in derived.dependants.awaited.items()},
         ),
         "stopping": derived.stopping,

@@ -13,13 +13,14 @@ from penstock.control.finished import finished_row
 from penstock.core import invariants
 from penstock.core.errors import BrokenInvariant
 from penstock.core.model.events import JobFinished, Record
-from penstock.core.model.ids import ClassId
+from penstock.core.model.ids import ClassId, JobId
 from penstock.core.state import Image, State
 from penstock.ports import FinishedJob
 
 BATCH = 1_000
 VALUE_MAX = 200
 """Characters shown of a value that differs."""
+_SOME = (JobId(0),)
 _decode_finished = msgspec.msgpack.Decoder(FinishedJob).decode
 
 
@@ -158,8 +159,12 @@ class Verifier:
 
 
 def _alike(image: Image) -> Image:
-    """Return the image without the numbers of classes: they are a cache, and differ by the way it was made."""
-    return replace(image, jobs=[replace(job, class_id=ClassId(0)) for job in image.jobs])
+    """Return the image without what is a cache and differs by the way it was made.
+
+    That is the numbers of classes, and which of the dependencies that have ended are still in `unmet`.
+    """
+    jobs = [replace(job, class_id=ClassId(0), unmet=_SOME if job.unmet else ()) for job in image.jobs]
+    return replace(image, jobs=jobs)
 
 
 def _plain(image: Image) -> bytes:

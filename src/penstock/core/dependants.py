@@ -14,6 +14,8 @@ from penstock.core.model.dependencies import Dependency, DependencyKind, JobRun
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 
+EXACT_MAX = 32
+"""Dependencies of a job of which those that have ended are taken out of `unmet` at once."""
 OVER_KEPT = 10_000
 """Runs that are known to have ended as a whole: what is forgotten is counted again."""
 
@@ -42,6 +44,8 @@ class Dependants:
         self.awaited: dict[JobRun, Awaited] = {}
         self.runs: dict[JobId, set[JobRun]] = {}
         """For each live job that is awaited the runs that it belongs to."""
+        self.open: dict[JobId, int] = {}
+        """For each job that waits for how many runs it does."""
         self._over: set[JobRun] = set()
 
     def unmet(self, after: Iterable[Dependency], jobs: Collection[JobId]) -> tuple[JobId, ...]:
@@ -70,15 +74,18 @@ class Dependants:
     def add(self, job: Job, jobs: Collection[JobId]) -> None:
         """Note that `job` waits for those of its dependencies that have not ended; for jobs in ascending order."""
         key = job.id if job.array_id is None else job.array_id
+        runs: set[JobRun] = set()
         for one in job.spec.after:
             known = self.awaited.get(one.run)
             if known is None:
                 known = self._begin(one, jobs)
             if known is None:
                 continue
+            runs.add(one.run)
             waiting = known.dependants.setdefault(one.kind, {}).setdefault(key, Waiting(0, 0))
             if waiting.end <= job.id:  # else the same dependency was named twice
                 waiting.end, waiting.live = job.id + 1, waiting.live + 1
+        self.open[job.id] = len(runs)
 
     def _begin(self, one: Dependency, jobs: Collection[JobId]) -> Awaited | None:
         left = self.left(one, jobs)
@@ -92,6 +99,7 @@ class Dependants:
 
     def remove(self, job: Job) -> None:
         """Forget a job that ends before what it waits for."""
+        del self.open[job.id]
         key = job.id if job.array_id is None else job.array_id
         for run, kind in {(one.run, one.kind) for one in job.spec.after}:
             known = self.awaited.get(run)
@@ -133,9 +141,30 @@ class Dependants:
             if not known.left:
                 del self.awaited[run]
                 self._is_over(run)
-                for waiting in known.dependants.values():
-                    found.update(_members(waiting, jobs))
+                mine = {one for waiting in known.dependants.values() for one in _members(waiting, jobs)}
+                for one in mine:
+                    self.open[one] -= 1
+                found |= mine
         return sorted(found)
+
+    def unmet_now(self, job: Job, jobs: Collection[JobId], known: dict[int, tuple[JobId, ...]]) -> tuple[JobId, ...]:
+        """Return what `unmet` of a job is after a run that it waited for has ended.
+
+        Where it is long it is worked out anew only when it has become half as long: so all of it costs no more than
+        twice its length.
+
+        Args:
+            known: what was worked out since that end, by spec.
+        """
+        left = self.open[job.id]
+        if not left:
+            del self.open[job.id]
+            return ()
+        if len(job.unmet) > EXACT_MAX and left * 2 > len(job.unmet):
+            return job.unmet
+        if id(job.spec) not in known:
+            known[id(job.spec)] = self.unmet(job.spec.after, jobs)
+        return known[id(job.spec)]
 
     def waiting_for_last(self, job_id: JobId, jobs: Collection[JobId]) -> list[JobId]:
         """Return who waits for a run of which this job is the last."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from penstock.core.counting import charge_of, expected_end_ms
+from penstock.core.dependants import EXACT_MAX
 from penstock.core.errors import BrokenInvariant
 from penstock.core.idleness import is_marked
 from penstock.core.lifecycle.suspending import TOO_LONG
@@ -210,8 +211,12 @@ def dependencies_are_alive(state: State) -> Iterable[str]:
                 yield f"job {job.id} waits for the later job {one.jobs.stop - 1}"
         found = dict.fromkeys((one.run, one.kind) for one in job.spec.after if left[one.run])
         firsts = tuple(sorted({run[0] for run, _ in found}))
-        if job.unmet != firsts:
+        ended = set(job.unmet).difference(firsts)
+        named = {one.job_id for one in job.spec.after}.issuperset(ended) and len(job.unmet) > EXACT_MAX and firsts
+        if not set(firsts) <= set(job.unmet) or (ended and not named):
             yield f"job {job.id} waits for {job.unmet}, and of what it depends on {firsts} have not ended"
+        if state.derived.dependants.open.get(job.id, 0) != len({run for run, _ in found}):
+            yield f"job {job.id} waits for {len(found)} runs of jobs, counted are others"
         for key in found:
             waiting.setdefault(key, []).append(job.id)
     dependants = state.derived.dependants

@@ -59,6 +59,8 @@ class Image(msgspec.Struct, frozen=True):
     """In stored images: specs that several jobs share (`images.py`)."""
     spec_of: tuple[int, ...] = ()
     """In stored images, for each job: its place among `specs`."""
+    unmet_by_run: bool = False
+    """`Job.unmet` names runs of jobs by their first; in images of former versions it has each job by itself."""
 
 
 class State:
@@ -104,6 +106,7 @@ class State:
             tokens=tuple(self.tokens.by_hash.values()),
             secrets=tuple(self.secrets.by_holder.values()),
             quota_notes=self.quota_notes.image(),
+            unmet_by_run=True,
         )
 
     @classmethod
@@ -117,27 +120,27 @@ class State:
         state.money, state.tokens, state.secrets = Accounts(image.money), Tokens(image.tokens), Secrets(image.secrets)
         state.quota_notes = QuotaNotes(image.quota_notes)
         state.config_since_empty = False
-        state._take_jobs(image.jobs)
+        state._take_jobs(image)
         state.derived.requests = Requests(*image.requests)
         state.derived.rebuild(state.jobs, image.nodes, image.past_use, image.config)
         return state
 
-    def _take_jobs(self, jobs: list[Job]) -> None:
-        """Take over jobs: members of an array with one spec, what they wait for counted anew (it was each job once)."""
-        known = {job.id for job in jobs}
+    def _take_jobs(self, image: Image) -> None:
+        """Take over the jobs of an image, members of an array with one spec."""
+        live = {job.id for job in image.jobs}
         specs: dict[JobId, JobSpec] = {}
-        unmet: dict[int, tuple[JobId, ...]] = {}
-        for job in jobs:
+        known: dict[int, tuple[JobId, ...]] = {}
+        for job in image.jobs:
             spec = specs.setdefault(job.array_id, job.spec) if job.array_id is not None else job.spec
             spec = spec if spec == job.spec else job.spec
-            waits: tuple[JobId, ...] = ()
-            if spec.after and job.state == "waiting":
-                if id(spec) not in unmet:
-                    unmet[id(spec)] = self.derived.dependants.unmet(spec.after, known)
-                waits = unmet[id(spec)]
+            unmet = job.unmet
+            if unmet and not image.unmet_by_run:
+                if id(spec) not in known:
+                    known[id(spec)] = self.derived.dependants.unmet(spec.after, live)
+                unmet = known[id(spec)]
             class_id = self.derived.intern(class_of(job, self.config))
-            same = spec is job.spec and waits == job.unmet and class_id == job.class_id
-            self.jobs[job.id] = job if same else replace(job, spec=spec, unmet=waits, class_id=class_id)
+            same = spec is job.spec and unmet == job.unmet and class_id == job.class_id
+            self.jobs[job.id] = job if same else replace(job, spec=spec, unmet=unmet, class_id=class_id)
 
     def apply(self, record: ev.Record) -> None:
         """Move the state over one record.
@@ -413,13 +416,13 @@ class State:
             self.finished_bad += 1
         del self.jobs[job.id]
         dependants = self.derived.dependants
-        unmet: dict[int, tuple[JobId, ...]] = {}
+        known: dict[int, tuple[JobId, ...]] = {}
         for dependant in dependants.ended(job.id, self.jobs):
             waiting = self.jobs[dependant]
-            spec = waiting.spec
-            if id(spec) not in unmet:
-                unmet[id(spec)] = dependants.unmet(spec.after, self.jobs)
-            waiting = replace(waiting, unmet=unmet[id(spec)])
+            unmet = dependants.unmet_now(waiting, self.jobs, known)
+            if unmet is waiting.unmet:
+                continue
+            waiting = replace(waiting, unmet=unmet)
             if not waiting.unmet:  # the configuration may have changed since it was submitted
                 waiting = replace(waiting, class_id=self.derived.intern(class_of(waiting, self.config)))
                 self.derived.becomes_ready(waiting)

@@ -336,7 +336,10 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     last_attempt: AttemptNumber = AttemptNumber(0)
     attempt: Attempt | None = None
     unmet: tuple[JobId, ...] = ()
-    """The first job of each dependency of which not all jobs have ended, ascending."""
+    """The first job of each dependency of which not all jobs have ended, ascending; empty when all have.
+
+    Of many, up to half may have ended (`dependants.py`).
+    """
     not_before_ms: int = 0
     retries_used: int = 0
     infrastructure_failures: int = 0
@@ -366,7 +369,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def awaited(self) -> tuple[Dependency, ...]:
-        """Dependencies of which not all jobs have ended, as far as `unmet` tells them apart: by their first jobs."""
+        """Dependencies of which not all jobs have ended, as far as `unmet` tells."""
         unmet = frozenset(self.unmet)
         return tuple(one for one in self.spec.after if one.job_id in unmet) if unmet else ()
 
