@@ -17,12 +17,15 @@ from penstock.core.model.events import (
     JobRequeued,
     ReplicaFrozen,
 )
+from penstock.core.model.jobs import Dependency
 from penstock.web.report import build, render, summary
 from penstock.web.report.build import tenant_totals, wait_stats
 from penstock.web.report.model import Report
 from penstock.web.report.timeline import CPU_LANES_MAX, _runs, lay_out
+from penstock.web.report.waits import attribute
 from tests.core.builders import World as WorldOf
-from tests.core.builders import node
+from tests.core.builders import cluster as core_cluster
+from tests.core.builders import job_spec, node
 
 cuts = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -243,3 +246,18 @@ def test_a_log_that_skips_a_record_is_refused(story_log):
     records, until_ms = story_log
     with pytest.raises(BrokenInvariant, match="does not follow"):
         build(records[1:], until_ms)
+
+
+def test_who_waits_for_an_array_waits_until_its_last_job_has_ended():
+    w = core_cluster(1, 0, cpus=9)
+    w.request(job_spec(0), array=3)
+    w.run(1, 2, 3)
+    w.request(job_spec(0, after=(Dependency(1, "after_any", 3),)), array=2)
+    for job_id in (2, 1, 3):
+        w.now += 10_000
+        w.exit_replica(job_id)
+    w.now += 5_000
+    w.cycle()
+    found, _ = attribute(w.records, w.now)
+    assert found[4] == found[5]
+    assert (found[4][0].cause, found[4][0].duration_ms, found[4][0].blockers) == ("dependency", 30_000, (1,))
