@@ -75,7 +75,7 @@ def way_to(path: Path) -> Iterator[Passed]:
 
 
 def problem_of(path: Path) -> Problem | None:
-    """Return why what lies at `path` cannot be trusted, or None; also where nothing lies, or we may not see it."""
+    """Return why what lies at `path` cannot be trusted, or None; None where we see nothing, too."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         return next(filter(None, map(_problem, way_to(path))), None)
     return None

@@ -117,8 +117,8 @@ class State:
         state.nodes = {node.spec.name: node for node in image.nodes}
         state.idempotency = Remembered(image.idempotency)
         state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
-        state.money, state.tokens, state.secrets = Accounts(image.money), Tokens(image.tokens), Secrets(image.secrets)
-        state.quota_notes = QuotaNotes(image.quota_notes)
+        state.money, state.quota_notes = Accounts(image.money), QuotaNotes(image.quota_notes)
+        state.tokens, state.secrets = Tokens(image.tokens), Secrets(image.secrets)
         state.config_since_empty = False
         state._take_jobs(image)
         state.derived.requests = Requests(*image.requests)
@@ -133,8 +133,7 @@ class State:
         for job in image.jobs:
             spec = specs.setdefault(job.array_id, job.spec) if job.array_id is not None else job.spec
             spec = spec if spec == job.spec else job.spec
-            unmet = job.unmet
-            if unmet and not image.unmet_by_run:
+            if (unmet := job.unmet) and not image.unmet_by_run:
                 if id(spec) not in known:
                     known[id(spec)] = self.derived.dependants.unmet(spec.after, live)
                 unmet = known[id(spec)]
