@@ -183,7 +183,7 @@ def test_stop_keeps_a_snapshot_of_all(live):
     live.start()
     live.ask(submit())()
     live.stop()
-    assert live.rig.store.snapshot.seq == len(live.rig.store.records)
+    assert live.rig.store.load()[0].seq == len(live.rig.store.records)
 
 
 def test_a_snapshot_is_kept_after_so_many_records(live, monkeypatch):
