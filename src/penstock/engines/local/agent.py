@@ -63,7 +63,7 @@ def main() -> None:
     folder = data.node(config.spec.name)
     lock = _lock(folder)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    write_whole(folder / "agent.pid", str(os.getpid()))
+    write_whole(folder / "agent.pid", str(os.getpid()), synced=False)
     Guardian(config, data, _incarnation(folder), lock).run()
 
 
@@ -103,7 +103,7 @@ def _incarnation(folder: Path) -> Incarnation:
     for stale in ("journal", "exits", "lease"):
         (folder / stale).unlink(missing_ok=True)
     fresh = uuid.uuid4().hex
-    write_whole(path, f"{boot} {fresh}")
+    write_whole(path, f"{boot} {fresh}", synced=False)
     return Incarnation(fresh)
 
 

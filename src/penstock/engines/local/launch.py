@@ -27,7 +27,7 @@ def start_agent(data: DataFolder, spec: NodeSpec) -> None:
     mark = hashlib.sha256(str(data.root.resolve()).encode()).hexdigest()[:8]
     config = AgentConfig(str(data.root.resolve()), spec, f"penstock-{mark}-{spec.name}")
     path = folder / "agent.json"
-    write_whole(path, msgspec.json.encode(config))
+    write_whole(path, msgspec.json.encode(config), synced=False)  # written anew at each start
     if agent_pid(data, spec.name) is not None:
         return
     log = open_own(folder / "agent.log", os.O_WRONLY | os.O_APPEND)
