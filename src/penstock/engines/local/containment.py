@@ -192,10 +192,11 @@ def _version_2(parent: str) -> CgroupV2 | None:
 class _BoxV1:
     def __init__(self, trees: dict[str, Path], name: str, limits: Resources, closed: Sequence[str]) -> None:
         self._limits = limits
-        used = {"freezer": True, "cpu": limits.cpu_milli, "memory": limits.memory_bytes, "devices": closed}
-        self._folders = {
-            tree: folder / name for tree, folder in trees.items() if used[tree] or (folder / name).exists()
-        }
+        used = ["freezer"]
+        used += ["cpu"] if limits.cpu_milli else []
+        used += ["memory"] if limits.memory_bytes else []
+        used += ["devices"] if closed or os.path.isdir(f"{trees.get('devices')}/{name}") else []
+        self._folders = {tree: trees[tree] / name for tree in used if tree in trees}
         for folder in self._folders.values():
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()

@@ -68,7 +68,7 @@ def spawn(
     account = account_of(order.account) if order.account else None
     private(data.job(key.job_id).parent, PASSED)
     private(data.job(key.job_id), PASSED if account else 0o700)
-    private(data.checkpoints(key.job_id))
+    data.checkpoints(key.job_id).mkdir(0o700, exist_ok=True)
     environment = replica_environment(order, devices, data, os.environ, account) | {REPLICA_MARK: mark}
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     output = os.open(data.output(key), flags, 0o640)
