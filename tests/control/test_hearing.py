@@ -91,3 +91,11 @@ def test_a_checkpoint_counts_only_when_the_jobs_own_node_says_so():
         rig.report(name, progress=tuple(seen), inventory=False)
         heard_of = (rig.state.jobs[job].progress.checkpoint_step, rig.controller.reached.get(job, 0))
         assert heard_of == ((7, 7) if name == here else (0, 0))
+
+
+def test_of_checkpoints_that_a_node_tells_of_at_once_the_newest_of_each_job_is_heard(cluster, places):
+    here, _ = places
+    told = tuple(ProgressSeen(KEY, "checkpoint", step) for step in (*range(1_000), 7))
+    resumed = ProgressSeen(KEY, "resumed", 3)
+    found = heard(cluster.state, report(here, progress=(*told, resumed)))
+    assert found.progress == (ProgressSeen(KEY, "checkpoint", 999), resumed)

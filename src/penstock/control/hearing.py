@@ -4,14 +4,14 @@ A node speaks for the replicas that are placed on it. What it says of others is 
 that somebody else has taken over can lie about its own jobs, but not about those of other nodes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from penstock.core.hang.types import FRAMES_MAX, Frame, Sight
 from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaInspected, ReplicaKey, ReplicaSeen
-from penstock.core.model.ids import NodeName
+from penstock.core.model.ids import JobId, NodeName
 from penstock.core.state import State
 
 SAID_MAX_CHARS = 1_000
@@ -30,7 +30,7 @@ def heard(state: State, report: NodeReport) -> NodeReport:
     return replace(
         report,
         replicas=tuple(map(_shortened, report.replicas)),
-        progress=tuple(_briefly(seen) for seen in _own(state, report.node, report.progress)),
+        progress=tuple(_briefly(seen) for seen in _newest(_own(state, report.node, report.progress))),
         inspected=tuple(replace(i, sight=_bounded(i.sight)) for i in _own(state, report.node, report.inspected)),
         check=check,
     )
@@ -38,6 +38,19 @@ def heard(state: State, report: NodeReport) -> NodeReport:
 
 def _own(state: State, node: NodeName, told: Iterable[Told]) -> list[Told]:
     return [one for one in told if _is_placed(state, node, one.key)]
+
+
+def _newest(told: Sequence[ProgressSeen]) -> list[ProgressSeen]:
+    """Return what was told without checkpoints that newer ones of the same job follow: each would be a record.
+
+    A program that tells of thousands a second fills no log, and keeps nobody waiting.
+    """
+    last: dict[JobId, int] = {}
+    for at, seen in enumerate(told):
+        known = last.get(seen.key.job_id)
+        if seen.kind == "checkpoint" and (known is None or seen.step >= told[known].step):
+            last[seen.key.job_id] = at
+    return [seen for at, seen in enumerate(told) if seen.kind != "checkpoint" or last[seen.key.job_id] == at]
 
 
 def _is_placed(state: State, node: NodeName, key: ReplicaKey) -> bool:
