@@ -10,6 +10,7 @@ import pytest
 from penstock.control.verify import Verifier
 from penstock.core.images import packed, unpacked
 from penstock.core.lifecycle import requests
+from penstock.core.model.events import JobSubmitted, Record
 from penstock.core.state import Image, State, fold
 from penstock.store import encoding
 from penstock.store.address import Address, copy_of, restoring
@@ -210,3 +211,19 @@ def test_pieces_of_a_log_follow_one_another(place, monkeypatch):
     w = arrays(3, 40, 1)
     kept(place, w.records)
     assert list(place.open().tail(2)) == w.records[2:]
+
+
+def test_every_field_of_a_submit_is_kept_with_a_shared_spec():
+    """A field that is forgotten would be lost at a restart; of a token's reach that would be a hole."""
+    spec = job_spec(0, env=ENV)
+    whole = JobSubmitted(2, spec, "ann", 1, 1, "key", "digest", 3, "nobody", True)
+    assert all(getattr(whole, name) != default for name, default in defaults_of_submits())
+    rows = list(encoding.event_rows([Record(1, 5, JobSubmitted(1, spec, "ann", 1, 0)), Record(2, 5, whole)]))
+    assert b"SETTINGS" not in rows[1].body
+    specs = encoding.Specs({row.seq: row.body for row in rows}.get)
+    assert specs.record(rows[1]).event == whole
+
+
+def defaults_of_submits():
+    fields = msgspec.structs.fields(JobSubmitted)
+    return [(field.name, field.default) for field in fields if field.default is not msgspec.NODEFAULT]

@@ -44,7 +44,11 @@ class AlikeSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     digest: str = ""
     batch: int = 1
     account: str = ""
+    delegated: bool = False
 
+
+_SAME = tuple(name for name in JobSubmitted.__struct_fields__ if name != "spec")
+"""Fields of a submit that are kept as they are; `AlikeSubmitted` has each of them."""
 
 _decode_event = msgspec.msgpack.Decoder(AnyEvent | AlikeSubmitted).decode
 
@@ -85,17 +89,7 @@ def event_rows(records: Sequence[Record]) -> Iterator[EventRow]:
 
 
 def _alike(event: JobSubmitted, at: int) -> AlikeSubmitted:
-    return AlikeSubmitted(
-        event.job_id,
-        at,
-        event.user,
-        event.array_id,
-        event.array_index,
-        event.idempotency_key,
-        event.digest,
-        event.batch,
-        event.account,
-    )
+    return AlikeSubmitted(spec_seq=at, **{name: getattr(event, name) for name in _SAME})
 
 
 class Specs:
@@ -117,17 +111,8 @@ class Specs:
         if isinstance(event, JobSubmitted):
             self._keep(row.seq, event.spec, len(row.body))
         elif isinstance(event, AlikeSubmitted):
-            event = JobSubmitted(
-                event.job_id,
-                self._spec(event.spec_seq),
-                event.user,
-                event.array_id,
-                event.array_index,
-                event.idempotency_key,
-                event.digest,
-                event.batch,
-                event.account,
-            )
+            same = {name: getattr(event, name) for name in _SAME}
+            event = JobSubmitted(spec=self._spec(event.spec_seq), **same)
         return Record(row.seq, row.time_ms, event)
 
     def _spec(self, seq: int) -> JobSpec:
