@@ -80,6 +80,7 @@ def test_what_a_cluster_file_would_not_allow(change, said):
         ("{[1]: 2}", "no YAML"),
         ("*unknown", "no YAML"),
         pytest.param("[" * 20_000, "too deep", id="deep"),
+        pytest.param("[" * 30_000 + "]" * 30_000, "too deep", id="deep and whole"),
     ],
 )
 def test_a_value_that_is_no_yaml_is_said_to_be_none(value, said, tmp_path):
@@ -90,6 +91,21 @@ def test_a_value_that_is_no_yaml_is_said_to_be_none(value, said, tmp_path):
     path.write_text(f"settings: {value}\n")
     with pytest.raises(InvalidInput, match=said):
         read_cluster_file(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("[" + "1," * 40_000 + "1]", "at most 65536 are read"), ("[&a [1, 2], *a]", "repeats a part of itself")],
+    ids=["long", "alias"],
+)
+def test_a_value_of_a_change_is_short_and_repeats_nothing(value, said):
+    with pytest.raises(InvalidInput, match=said):
+        with_changes(BASE, [f"settings.starvation_after={value}"])
+
+
+def test_a_path_of_a_change_is_short():
+    with pytest.raises(InvalidInput, match="at most 512|may have 512"):
+        with_changes(BASE, ["a." * 300 + "b=1"])
 
 
 @pytest.mark.parametrize("path", ["billing.prices.H100.per_hour", "billing.prices.0.per_hour", "queue.research.x.y"])

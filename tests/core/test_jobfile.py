@@ -357,8 +357,8 @@ def test_a_value_is_shown_in_part_whatever_it_is():
 
 
 def test_no_hint_is_looked_for_among_too_many_words():
-    names = [f"name-{i}" for i in range(501)]
-    assert nearest("name-7x", names[:500]) == "did you mean 'name-7'?"
+    names = [f"name-{i}" for i in range(1_001)]
+    assert nearest("name-7x", names[:1_000]) == "did you mean 'name-7'?"
     assert (nearest("name-7x", names), nearest("n" * 65, names[:20])) == ("", "")
 
 

@@ -59,8 +59,10 @@ def test_a_job_may_name_only_what_it_may_use():
     refused = ask(w, job("ann", "vision", "KEY", "TOKEN", "KEYS"))
     assert [(p.code, p.field, p.hint) for p in refused.problems] == [
         ("unknown_secret", "secrets.TOKEN", "known: KEY; penstock secret set TOKEN"),
-        ("unknown_secret", "secrets.KEYS", "did you mean 'KEY'?"),
+        ("unknown_secret", "secrets.KEYS", "penstock secret set KEYS"),
     ]
+    (alone,) = ask(w, job("ann", "vision", "KEYS")).problems
+    assert alone.hint == "did you mean 'KEY'?"
     assert "of ann or of tenant vision" in refused.problems[0].message
     assert isinstance(ask(w, job("ann", "default")), Refusal)
 
@@ -75,10 +77,10 @@ def test_what_a_live_job_needs_is_not_removed():
 
     refused = remove(SHARED)
     assert refused.code == "conflict"
-    assert refused.problems[0].message == "secret KEY of tenant vision is needed by job 2, 3, 4 and 1 more"
+    assert refused.problems[0].message == "secret KEY of tenant vision is needed by job 2, 3, 4 and others"
     assert remove(OWN) == SecretDone()  # what the tenant shares is there instead
     assert remove(OWN) == SecretDone(found=False)
-    assert "job 1, 2, 3 and 2 more" in remove(SHARED).problems[0].message
+    assert "job 1, 2, 3 and others" in remove(SHARED).problems[0].message
 
 
 def order(w: World, job_id: int = 1):

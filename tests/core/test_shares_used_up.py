@@ -34,13 +34,13 @@ def code_of(reply: object) -> str:
 
 def test_one_tenant_leaves_places_of_a_queue_to_another():
     w = world()
-    assert [code_of(ask(w, "ann", count=8)), code_of(ask(w, "bob"))] == ["Submitted", "share_used_up"]
+    assert [code_of(ask(w, "ann", count=10)), code_of(ask(w, "bob"))] == ["Submitted", "share_used_up"]
     assert [code_of(ask(w, "eve", "blue", 4)), code_of(ask(w, "eve", "blue"))] == ["Submitted", "share_used_up"]
 
 
 def test_one_user_leaves_places_of_a_queue_to_another_of_the_same_tenant():
     w = World(node(), tenants=(Tenant("red"),), users=USERS[:2], queues=(Queue("default", max_waiting=16),))
-    assert [code_of(ask(w, "ann", count=9)), code_of(ask(w, "ann", count=8))] == ["share_used_up", "Submitted"]
+    assert [code_of(ask(w, "ann", count=11)), code_of(ask(w, "ann", count=10))] == ["share_used_up", "Submitted"]
     assert [code_of(ask(w, "ann")), code_of(ask(w, "bob"))] == ["share_used_up", "Submitted"]
 
 

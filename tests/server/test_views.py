@@ -2,7 +2,7 @@
 
 from penstock.cli.cluster import _node_row
 from penstock.cli.jobs import _job_row
-from penstock.core.access import local_scope
+from penstock.core.access import Scope, local_scope
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import NodeShut
 from penstock.core.snapshot import take_snapshot
@@ -27,7 +27,7 @@ def test_when_a_running_job_ends_is_shown_as_its_program_tells_it():
     assert shown(w, job).ends_ms == w.now + 90_000
     assert "~1m 30s" in _job_row(shown(w, job), w.now)
     assert "soon" in _job_row(shown(w, job), w.now + 10 * MINUTE)
-    assert not [cell for cell in _job_row(shown(w, silent), w.now) if cell.startswith(("~", "soon"))]
+    assert not [cell for cell in _job_row(shown(w, silent), w.now) if str(cell).startswith(("~", "soon"))]
 
 
 # The control thread goes on folding while views are made: what they find may be half of a change.
@@ -61,7 +61,8 @@ def test_to_whom_a_node_is_shut_is_shown_to_those_who_see_the_tenant():
     w = cluster(1, tenants=(Tenant("a"), Tenant("b")))
     w.emit(NodeShut("n0", "a", "claims"), NodeShut("n0", "b", "claims"))
     (seen_by_all, seen_by_a) = (
-        node_view(w.state, "n0", connected=True, sees=sees) for sees in (lambda _: True, lambda tenant: tenant == "a")
+        node_view(w.state, "n0", connected=True, scope=scope)
+        for scope in (local_scope("ann"), Scope("eve", tenants={"a": "viewer"}))
     )
     assert (seen_by_all.shut_to, seen_by_a.shut_to) == (["a", "b"], ["a"])
     assert _node_row(seen_by_a)[1] == "ready, shut to a"

@@ -31,6 +31,7 @@ EXIT_CODES: dict[str, int] = {
     "unauthenticated": 4,
     "forbidden": 4,
     "not_trusted": 4,
+    "not_private": 4,
     "not_found": 5,
     "store_full": 6,
     "store_unavailable": 6,

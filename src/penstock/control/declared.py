@@ -16,6 +16,8 @@ from penstock.extensions import installed_policies
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PATH_MAX = 512
+DEPTH_MAX = 64
+"""Lists and mappings in each other."""
 VALUE_MAX = 65_536
 """Characters of one value of a change."""
 ENTRIES = ("pools", "tenants", "users", "queues", "reservations")
@@ -34,7 +36,7 @@ def read_cluster_file(path: Path) -> ClusterFile:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
     try:
-        raw = _loaded(text)
+        raw = loaded(text)
     except ValueError as error:
         raise InvalidInput(f"{path} is no YAML: {error}") from error
     parsed, problems = _parsed(raw)
@@ -43,26 +45,34 @@ def read_cluster_file(path: Path) -> ClusterFile:
     return parsed
 
 
-def _loaded(text: str) -> Any:
-    """Return what a text says as YAML. Raises: ValueError, also for dates that there are not."""
+def loaded(text: str, *, aliases: bool = True) -> Any:
+    """Return what a text says as YAML.
+
+    Args:
+        aliases: whether it may repeat parts of itself: a short text can stand for gigabytes so.
+    Raises: ValueError, also for dates that there are not, and for what is nested too deep.
+    """
     try:
+        depth = 0
+        for event in yaml.parse(text, Loader=LOADER):  # first: the loader itself would end the process
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            elif isinstance(event, yaml.AliasEvent) and not aliases:
+                raise ValueError("it repeats a part of itself (*alias): write it out")
+            if depth > DEPTH_MAX:
+                raise ValueError("it is nested too deep")
         return yaml.load(text, Loader=LOADER)  # noqa: S506 - both loaders are safe
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
 
 
 def _value(text: str) -> Any:
-    """Return what the text of one value says as YAML. Raises: ValueError, also for a long one or one with aliases."""
+    """Return what the text of one value says as YAML. Raises: ValueError."""
     if len(text) > VALUE_MAX:
         raise ValueError(f"it has {len(text)} characters, at most {VALUE_MAX} are read")
-    try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=LOADER)):
-            raise ValueError("it repeats a part of itself (*alias): write it out")
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-    return _loaded(text)
+    return loaded(text, aliases=False)
 
 
 def cluster_config(raw: object) -> ClusterConfig:

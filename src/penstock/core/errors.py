@@ -66,7 +66,7 @@ class StaleEpoch(StoreError):
 PROBLEMS_MAX = 100
 NEAREST_WORD_MAX = 64
 """Characters of a word that others are compared with."""
-NEAREST_KNOWN_MAX = 500
+NEAREST_KNOWN_MAX = 1_000
 """Known words that it is compared with; among more nobody looks, for a comparison takes some 10 us."""
 LISTED_MAX = 12
 

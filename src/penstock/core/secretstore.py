@@ -50,3 +50,7 @@ class Secrets:
         """Return what a job of this user and tenant gets by a name: the user's own, else what the tenant shares."""
         own = self.by_holder.get((TenantName(""), user, name))
         return own or self.by_holder.get((tenant, UserName(""), name))
+
+    def names(self, tenant: TenantName, user: UserName) -> list[str]:
+        """Return the names that jobs of this user and tenant may use. Any thread."""
+        return sorted({one.name for one in (*self.of_user(user), *self.of_tenant(tenant))})

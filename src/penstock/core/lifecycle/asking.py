@@ -63,7 +63,8 @@ def _find(state: State, request: Submit, bounds: Bounds, problems: list[Problem]
             problems.append(_too_many_shapes(new.field, bounds))
             return
         problems += unknown_names(state.config, new.spec, f"{new.field}." if new.field else "")
-        problems += _unknown_secrets(state, new, UserName("") if request.delegated else request.user)
+        owner = UserName("") if request.delegated else request.user
+        problems += _unknown_secrets(state, new, owner, hinted=bool(problems))
     for queue in state.config.queues:
         if queue.name in coming:
             problems += _no_room(state, queue, coming[queue.name], request)
@@ -108,14 +109,17 @@ def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], reque
     return [Problem("share_used_up", "queue", text, queue.name, "submit again when some have run, or fewer at once")]
 
 
-def _unknown_secrets(state: State, new: NewJob, user: UserName) -> list[Problem]:
-    problems = []
+def _unknown_secrets(state: State, new: NewJob, user: UserName, *, hinted: bool) -> list[Problem]:
+    """Return the secrets that the job would not get; the first of a request with the nearest that it would."""
+    problems: list[Problem] = []
     prefix = f"{new.field}." if new.field else ""
     for variable, name in new.spec.secrets:
         if state.secrets.of(new.spec.tenant, user, name) is None:
             text = f"there is no secret '{name}' of {user} or of tenant {new.spec.tenant}"
             if not user:
                 text = f"there is no secret '{name}' of tenant {new.spec.tenant}, and this token reaches no others"
-            hint = f"penstock secret set {name}; penstock secret list shows those that are there"
+            hint = "" if problems or hinted else nearest(name, state.secrets.names(new.spec.tenant, user))
+            if not hint.startswith("did you mean"):
+                hint = f"{hint}; " * bool(hint) + f"penstock secret set {name}"
             problems.append(Problem("unknown_secret", f"{prefix}secrets.{variable}", text, name, hint))
     return problems
