@@ -104,7 +104,7 @@ def test_a_value_of_a_change_is_short_and_repeats_nothing(value, said):
 
 
 def test_a_path_of_a_change_is_short():
-    with pytest.raises(InvalidInput, match="at most 512|may have 512"):
+    with pytest.raises(InvalidInput, match="a path may have 512 characters"):
         with_changes(BASE, ["a." * 300 + "b=1"])
 
 
