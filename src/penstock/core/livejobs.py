@@ -15,6 +15,7 @@ from penstock.core.model.jobs import Job, JobSpec, JobState
 
 SPEC_BYTES, TEXT_BYTES, VALUE_BYTES = 1_024, 56, 256
 """Of a request, of each of its texts, and of each dependency and group, beside the characters."""
+_NOBODY, _NO_TENANT = UserName(""), TenantName("")
 K = TypeVar("K")
 LIVE_STATES: tuple[JobState, ...] = ("waiting", "starting", "running", "suspended", "stopping")
 READ_TRIES = 8
@@ -75,8 +76,8 @@ class LiveJobs(dict[JobId, Job]):
         self._by_tenant: dict[tuple[TenantName, JobState], _Numbers] = {}
         self._by_state: dict[JobState, _Numbers] = {}
         self._phases: Counter[tuple[QueueName, Phase]] = Counter()
-        self._queued: Counter[tuple[QueueName, TenantName, UserName]] = Counter()
-        """Waiting jobs, blocked ones too; tenant or user is empty in the sums over all of them."""
+        self._queued: dict[tuple[QueueName, TenantName, UserName], int] = {}
+        """Waiting jobs, blocked ones too, of a tenant (all its users), and of a user (in all tenants)."""
         self._secrets: dict[tuple[TenantName | UserName, str], dict[JobId, None]] = {}
         """Jobs that name a secret, by tenant and by user."""
         self._specs: dict[int, tuple[int, int]] = {}
@@ -86,17 +87,17 @@ class LiveJobs(dict[JobId, Job]):
     def __setitem__(self, job_id: JobId, job: Job) -> None:
         old = self.get(job_id)
         super().__setitem__(job_id, job)
-        if old is not None and old.state == job.state and old.spec is job.spec and bool(old.unmet) == bool(job.unmet):
-            return
-        key = _key(job)
         if old is None:
-            self._add(job_id, key)
+            self._add(job_id, _key(job))
             self._note_spec(job)
-            return
-        former = _key(old)
-        if former != key:
-            self._add(job_id, key, former)  # first: a reader finds it twice rather than not at all
-            self._remove(job_id, former, key)
+        elif old.state != job.state or old.spec is not job.spec or bool(old.unmet) != bool(job.unmet):
+            former, key = _key(old), _key(job)
+            if former != key:
+                self._add(job_id, key, former)  # first: a reader finds it twice rather than not at all
+                self._remove(job_id, former, key)
+            if old.spec is not job.spec:
+                self._note_spec(job)
+                self._forget_spec(old)
 
     def __delitem__(self, job_id: JobId) -> None:
         old = self[job_id]
@@ -141,7 +142,9 @@ class LiveJobs(dict[JobId, Job]):
 
     def queued(self, queue: QueueName, tenant: str = "", user: str = "") -> int:
         """Return how many jobs wait in a queue: all, those of a tenant, or those of a user."""
-        return self._queued[queue, TenantName(tenant), UserName(user)]
+        if not tenant and not user:
+            return self._phases[queue, "waiting"] + self._phases[queue, "blocked"]
+        return self._queued.get((queue, TenantName(tenant), UserName(user)), 0)
 
     def naming_secret(self, name: str, *, tenant: TenantName | None = None, user: UserName | None = None) -> list[Job]:
         """Return the jobs of a tenant, or of a user, that name a secret, by number."""
@@ -156,7 +159,7 @@ class LiveJobs(dict[JobId, Job]):
 
     def _note_spec(self, job: Job) -> None:
         spec = job.spec
-        for key in _secret_keys(job):
+        for key in _secret_keys(job) if spec.secrets else ():
             self._secrets.setdefault(key, {})[job.id] = None
         sharing, size = self._specs.get(id(spec), (0, 0))
         if not sharing:
@@ -166,7 +169,7 @@ class LiveJobs(dict[JobId, Job]):
 
     def _forget_spec(self, job: Job) -> None:
         spec = job.spec
-        for key in _secret_keys(job):
+        for key in _secret_keys(job) if spec.secrets else ():
             del self._secrets[key][job.id]
             if not self._secrets[key]:
                 del self._secrets[key]
@@ -203,11 +206,12 @@ class LiveJobs(dict[JobId, Job]):
     def _count(self, key: _Key, sign: int) -> None:
         self._phases[key.queue, key.phase] += sign
         if key.state == "waiting":
-            nobody, no_tenant = UserName(""), TenantName("")
-            for at in ((no_tenant, nobody), (key.tenant, nobody), (no_tenant, key.user)):
-                self._queued[key.queue, *at] += sign
-                if not self._queued[key.queue, *at]:
-                    del self._queued[key.queue, *at]
+            for at in ((key.queue, key.tenant, _NOBODY), (key.queue, _NO_TENANT, key.user)):
+                count = self._queued.get(at, 0) + sign
+                if count:
+                    self._queued[at] = count
+                else:
+                    del self._queued[at]
 
 
 def _key(job: Job) -> _Key:
@@ -223,16 +227,15 @@ def _secret_keys(job: Job) -> Iterable[tuple[TenantName | UserName, str]]:
 
 def spec_size(spec: JobSpec) -> int:
     """Return about how many bytes a request takes: the texts that it is made of, and something for the rest."""
-    texts = [*spec.command, spec.name, spec.workdir]
+    size = SPEC_BYTES + len(spec.name) + len(spec.workdir) + VALUE_BYTES * len(spec.after)
+    for word in spec.command:
+        size += TEXT_BYTES + len(word)
     for pairs in (spec.env, spec.labels, spec.secrets):
-        texts += (text for pair in pairs for text in pair)
-    return SPEC_BYTES + sum(map(len, texts)) + TEXT_BYTES * len(texts) + VALUE_BYTES * (len(spec.after) + _parts(spec))
-
-
-def _parts(spec: JobSpec) -> int:
-    return sum(
-        1 + len(ask.others) + len(ask.labels_wanted) + len(ask.labels_shunned) for ask in (spec.ask, *spec.alternatives)
-    )
+        for name, value in pairs:
+            size += 2 * TEXT_BYTES + len(name) + len(value)
+    for ask in (spec.ask, *spec.alternatives):
+        size += VALUE_BYTES * (len(ask.others) + len(ask.labels_wanted) + len(ask.labels_shunned))
+    return size
 
 
 def _of(lists: dict[K, _Numbers], key: K) -> _Numbers:

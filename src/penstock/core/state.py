@@ -72,7 +72,7 @@ class State:
         self.epoch = Epoch(0)
         self.next_job = 1
         self.next_port = 0
-        self.config = ClusterConfig()
+        self.config, self.config_seq = ClusterConfig(), 0
         self.nodes: dict[NodeName, Node] = {}
         self.jobs = LiveJobs()
         self.idempotency = Remembered()
@@ -119,7 +119,7 @@ class State:
         state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
         state.money, state.quota_notes = Accounts(image.money), QuotaNotes(image.quota_notes)
         state.tokens, state.secrets = Tokens(image.tokens), Secrets(image.secrets)
-        state.config_since_empty = False
+        state.config_since_empty, state.config_seq = False, image.seq
         state._take_jobs(image)
         state.derived.requests = Requests(*image.requests)
         state.derived.rebuild(state.jobs, image.nodes, image.past_use, image.config)
@@ -202,7 +202,7 @@ class State:
             case ev.LeaderElected():
                 self.epoch = event.epoch
             case ev.ConfigChanged():
-                self.config = event.config
+                self.config, self.config_seq = event.config, record.seq
                 if event.config.billing.tariff.prices:
                     self.money.priced_ms = self.money.priced_ms or record.time_ms
                 self.config_since_empty = not self.derived.active

@@ -41,6 +41,7 @@ async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_
 
 
 def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> Submit:
+    config_seq = backend.state.config_seq  # before anything is looked up in that configuration
     config = backend.state.config
     entries = adopted(jobs_of(body), who, config)
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
@@ -55,7 +56,7 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> 
     problems = asked_problems(backend.state, made) if not repeated else []
     if problems:
         raise invalid(problems)
-    return made
+    return replace(made, config_seq=config_seq)
 
 
 def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) -> None:

@@ -34,25 +34,40 @@ class Submit(msgspec.Struct, frozen=True):
     """Shares of what all use are not held against whoever keeps the cluster."""
     log_bytes: int = 0
     """What it adds to the log, where that was worked out before; 0: it is weighed where the jobs are made."""
+    config_seq: int = -1
+    """The record of the configuration that declares all that it names; -1 where nobody has looked."""
 
 
 def asked_problems(state: State, request: Submit, bounds: Bounds = BOUNDS) -> list[Problem]:
     """Return what is wrong with the names and the amount of a request. Any thread."""
     problems = Problems()
     try:
-        _find(state, request, bounds, problems)
+        if request.config_seq != state.config_seq:  # nobody has looked at these names
+            _find(state, request, bounds, problems)
+        if not problems:
+            _look_for_room(state, request, problems)
     except TooManyProblems:
         return problems.and_more()
     return problems
+
+
+def _look_for_room(state: State, request: Submit, problems: list[Problem]) -> None:
+    """Report queues without room, and secrets that are not there, however lately somebody looked."""
+    coming: dict[QueueName, Counter[TenantName]] = {}
+    for new in request.jobs:
+        coming.setdefault(new.spec.queue, Counter())[new.spec.tenant] += new.count
+        if new.spec.secrets:
+            owner = UserName("") if request.delegated else request.user
+            problems += _unknown_secrets(state, new, owner, hinted=bool(problems))
+    for name, counts in coming.items():
+        problems += _no_room(state, state.config.queue_by_name[name], counts, request)
 
 
 def _find(state: State, request: Submit, bounds: Bounds, problems: list[Problem]) -> None:
     seen: set[int] = set()
     shapes: set[GangAsk] = set()
     replicas = 0
-    coming: dict[QueueName, Counter[TenantName]] = {}
     for new in request.jobs:
-        coming.setdefault(new.spec.queue, Counter())[new.spec.tenant] += new.count
         if id(new.spec) in seen:
             continue
         seen.add(id(new.spec))
@@ -63,11 +78,6 @@ def _find(state: State, request: Submit, bounds: Bounds, problems: list[Problem]
             problems.append(_too_many_shapes(new.field, bounds))
             return
         problems += unknown_names(state.config, new.spec, f"{new.field}." if new.field else "")
-        owner = UserName("") if request.delegated else request.user
-        problems += _unknown_secrets(state, new, owner, hinted=bool(problems))
-    for queue in state.config.queues:
-        if queue.name in coming:
-            problems += _no_room(state, queue, coming[queue.name], request)
 
 
 def _too_many_shapes(field: str, bounds: Bounds) -> Problem:

@@ -12,7 +12,7 @@ from penstock.core.faults import planted
 from penstock.core.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.ledger.past import past_problems
 from penstock.core.lifecycle.asking import Submit as Submit
-from penstock.core.lifecycle.asking import asked_problems, unknown_names
+from penstock.core.lifecycle.asking import asked_problems
 from penstock.core.lifecycle.ending import finish, refused_text
 from penstock.core.lifecycle.size import BOUNDS, Bounds, over_size, over_weight, runs_by_name, size_of, weight_of
 from penstock.core.lifecycle.size import NewJob as NewJob
@@ -98,33 +98,45 @@ def _submit_problems(
     state: State, request: Submit, finished: Mapping[JobId, JobState], bounds: Bounds
 ) -> list[Problem]:
     problems = Problems()
-    checked: set[int] = set()
+    seen: set[int] = set()
+    served: set[tuple[object, ...]] = set()
+    """What could start on this cluster: the jobs of a request differ by their names, mostly."""
     try:
         problems += asked_problems(state, request, bounds)
         for new in request.jobs if not problems else ():
-            if id(new.spec) not in checked:
-                checked.add(id(new.spec))
-                problems += spec_problems(state, new.spec, new.field, finished)
+            spec = new.spec
+            if id(spec) in seen:
+                continue
+            seen.add(id(spec))
+            prefix = f"{new.field}." if new.field else ""
+            found = unknown_jobs(state, spec, prefix, finished) if spec.after else []
+            asked = (spec.queue, spec.tenant, spec.ask, spec.alternatives)
+            if not found and asked not in served:
+                found = never_served(state, spec, prefix)
+            if found:
+                problems += found
+            else:
+                served.add(asked)
     except TooManyProblems:
         return problems.and_more()
     return problems
 
 
-def spec_problems(state: State, spec: JobSpec, where: str, finished: Mapping[JobId, JobState]) -> list[Problem]:
-    """Return everything about `spec` that this cluster cannot serve, with paths below `where`."""
-    config, problems = state.config, []
-    prefix = f"{where}." if where else ""
-    problems += unknown_names(config, spec, prefix)
+def unknown_jobs(state: State, spec: JobSpec, prefix: str, finished: Mapping[JobId, JobState]) -> list[Problem]:
+    """Return the jobs that `spec` waits for and that never were."""
     unknown = (
         unknown_job(prefix + one.kind, JobId(job_id))
         for one in spec.after
         for job_id in one.jobs
         if job_id not in state.jobs and job_id not in finished
     )
-    problems += islice(unknown, PROBLEMS_MAX)
-    if not problems:
-        problems += _over_maximum(state, spec, prefix)
-    if not problems and not config.settings.allow_waiting_for_nodes:
+    return list(islice(unknown, PROBLEMS_MAX))
+
+
+def never_served(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
+    """Return why this cluster could never start `spec`, all of whose names are declared; or nothing."""
+    problems = _over_maximum(state, spec, prefix)
+    if not problems and not state.config.settings.allow_waiting_for_nodes:
         refused = could_never_fit(state, spec.ask)
         if refused and all(could_never_fit(state, other) for other in spec.alternatives):
             problems.append(_never_fits(state, spec, prefix, refused))
