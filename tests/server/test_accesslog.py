@@ -13,7 +13,7 @@ from penstock.control import messages as msg
 from penstock.core.model.accessevents import AccessEntry, AccessNoted
 from penstock.core.state import State
 from penstock.server.accesskeeper import AccessKeeper
-from penstock.server.accesslog import OTHERS, PERIOD_MS, SUBJECTS_MAX, TEXT_MAX_CHARS, AccessLog
+from penstock.server.accesslog import OTHERS, PERIOD_MS, SUBJECTS_MAX, TEXT_MAX_CHARS, USER, AccessLog
 from penstock.server.answers import ApiError
 from tests.server.harness import Server, cluster_file, until
 
@@ -44,7 +44,7 @@ def log(clock: Clock) -> AccessLog:
 
 def asked(method: str, user: str = "ann") -> Request:
     found = Request({"type": "http", "method": method, "headers": [], "route": SimpleNamespace(path="/api/v1/x/{y}")})
-    found.state.user = user
+    found.scope[USER] = user
     return found
 
 

@@ -27,9 +27,8 @@ def request_of(*chunks: bytes, length: int | None = None) -> Request:
 
 
 async def refusal_of(request: Request, room: Room) -> str:
-    with pytest.raises(ApiError) as refused:
-        async with large_body_of(request, room, 10 * FREE_BYTES):
-            raise AssertionError("it was read")
+    with pytest.raises(ApiError) as refused, await large_body_of(request, room, 10 * FREE_BYTES):
+        raise AssertionError("it was read")
     return refused.value.details.code
 
 
@@ -50,7 +49,7 @@ def test_a_body_of_more_values_than_any_request_needs_is_not_decoded(monkeypatch
 def test_a_body_counts_against_the_share_of_its_sender_until_it_was_read():
     async def read() -> None:
         room = Room(4 * FREE_BYTES)
-        async with large_body_of(request_of(b"x" * FREE_BYTES, b"y" * FREE_BYTES), room) as body:
+        with await large_body_of(request_of(b"x" * FREE_BYTES, b"y" * FREE_BYTES), room) as body:
             assert (len(body), room.used) == (2 * FREE_BYTES, FREE_BYTES)
             assert await refusal_of(request_of(*[b"z" * FREE_BYTES] * 3), room) == "too_many_requests"
         assert room.used == 0
@@ -70,7 +69,7 @@ def test_a_body_over_the_limit_is_refused_as_soon_as_that_is_known():
 
 def test_small_bodies_are_always_read():
     async def read() -> bytes:
-        async with large_body_of(request_of(b"{}"), Room(0)) as body:
+        with await large_body_of(request_of(b"{}"), Room(0)) as body:
             return body
 
     assert asyncio.run(read()) == b"{}"

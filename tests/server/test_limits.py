@@ -186,26 +186,34 @@ def test_bytes_of_live_jobs_of_one_tenant_leave_room_to_another():
 
 def test_what_a_tenant_adds_to_the_log_is_bounded_at_once_and_a_day():
     clock = Clock()
-    gate = Gate(Limits(log_bytes_per_s=100, log_bytes_burst=1_000, log_bytes_per_day=2_000), clock)
-    gate.log("red", 1_000)
-    gate.log("blue", 1_000)
+    gate = Gate(Limits(log_bytes_per_s=10**5, log_bytes_burst=10**6, log_bytes_per_day=2 * 10**6), clock)
+    gate.log("red", 10**6)
+    gate.log("blue", 10**6)
     with pytest.raises(ApiError, match="at once") as refused:
-        gate.log("red", 500)
+        gate.log("red", 5 * 10**5)
     assert refused.value.headers == {"Retry-After": "6"}
     clock.now += 10_000
-    gate.log("red", 900)
+    gate.log("red", 9 * 10**5)
     clock.now += 10_000
     with pytest.raises(ApiError, match="a day"):
-        gate.log("red", 900)
+        gate.log("red", 9 * 10**5)
+
+
+def test_small_requests_are_counted_together():
+    gate = Gate(Limits(log_bytes_per_s=1, log_bytes_burst=2 * lm.PAID_AT_BYTES), Clock())
+    for _ in range(2 * lm.PAID_AT_BYTES // 1_024 + 63):
+        gate.log("red", 1_024)
+    with pytest.raises(ApiError, match="at once"):
+        gate.log("red", 1_024)
 
 
 def test_one_request_that_is_larger_than_the_bucket_passes_once_and_leaves_a_debt():
     clock = Clock()
-    gate = Gate(Limits(log_bytes_per_s=100, log_bytes_burst=1_000), clock)
-    gate.log("red", 3_000)
+    gate = Gate(Limits(log_bytes_per_s=10**5, log_bytes_burst=10**6), clock)
+    gate.log("red", 3 * 10**6)
     clock.now += 10_000
     with pytest.raises(ApiError, match="at once"):
-        gate.log("red", 1)
+        gate.log("red", lm.PAID_AT_BYTES)
 
 
 def test_more_live_jobs_than_there_is_room_for_are_refused():

@@ -21,6 +21,10 @@ from penstock.core.reader import Raw, Reader, shown
 
 REQUEST_MAX_BYTES = 64 * 2**20
 """All different jobs of one request as they are read."""
+MARKER_MAX_BYTES = 256
+"""A longer entry is known by its digest."""
+KINDS = get_args(m.DependencyKind)
+CHECKPOINT = m.CheckpointSpec()
 HOLD = ("sleep", "infinity")
 """What a lease runs."""
 
@@ -72,7 +76,9 @@ def _marker(entry: Raw) -> tuple[bytes, int]:
         return b"", 0  # whatever is wrong with it is said when it is read
     if "after_ok" in entry or "after_any" in entry or "after_failed" in entry:
         return b"", len(encoded)
-    return hashlib.blake2b(encoded, digest_size=16).digest(), len(encoded)
+    if len(encoded) <= MARKER_MAX_BYTES:
+        return encoded, len(encoded)
+    return hashlib.blake2b(encoded, digest_size=MARKER_MAX_BYTES // 4).digest(), len(encoded)
 
 
 def _entries(raw: object, problems: list[Problem]) -> list[tuple[str, Raw]]:
@@ -142,8 +148,7 @@ def _lease(values: Values, raw: Raw, reader: Reader) -> None:
 
 
 def _build(values: Values, reader: Reader) -> NewJob:
-    kinds = get_args(m.DependencyKind)
-    after = [(item, kind) for kind in kinds for item in values.get(kind, ())]
+    after = [(item, kind) for kind in KINDS if kind in values for item in values[kind]]
     command = values["command"]
     spec = m.JobSpec(
         command=command,
@@ -154,7 +159,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         priority=values.get("priority", m.PRIORITY_CLASSES["medium"]),
         preemptible=values.get("preemptible", True),
         on_preempt=_on_preempt(values, reader),
-        after=tuple(m.Dependency(JobId(item), kind) for item, kind in after if isinstance(item, int)),
+        after=tuple(m.Dependency(JobId(item), kind) for item, kind in after if isinstance(item, int)) if after else (),
         time_limit_ms=values.get("time_limit", 0),
         on_hang=values.get("on_hang", "restart"),
         hang_limit_ms=values.get("hang_limit", m.DEFAULT_HANG_LIMIT_MS),
@@ -164,14 +169,14 @@ def _build(values: Values, reader: Reader) -> NewJob:
         retries_max=values.get("retries", 0),
         env=values.get("env", ()),
         workdir=values.get("workdir", ""),
-        checkpoint=values.get("checkpoint", m.CheckpointSpec()),
+        checkpoint=values.get("checkpoint", CHECKPOINT),
         labels=values.get("labels", ()),
         alternatives=build_alternatives(values, reader),
         shareable=values.get("shareable", False),
         lease=values.get("lease", False),
         secrets=_secrets(values, reader),
     )
-    names = tuple((item, kind) for item, kind in after if isinstance(item, str))
+    names = tuple((item, kind) for item, kind in after if isinstance(item, str)) if after else ()
     return NewJob(spec, values.get("array", 0), names, reader.where)
 
 

@@ -29,11 +29,13 @@ def over_share(claims: Iterable[Claim], *, used: int, most: int, more: int = 1, 
     """Return the first of some claims that would be larger than what is left for others, or None.
 
     Args:
-        claims: what the caller has, and the groups that it belongs to.
+        claims: what the caller has, and the groups that it belongs to; looked at only where it gets narrow.
         used: by everybody together; `most`: what there is; `more`: how much is asked for.
         factor: how many times what is left a claim may be: with 2, one alone gets two thirds.
     """
     left = most - used - more
+    if used + more <= factor * left:
+        return None  # not even a claim to all that is used would be too large
     for claim in claims:
         if claim.own + more > factor * left:
             return OverShare(claim.who, claim.own, max(0, most - used))

@@ -21,6 +21,7 @@ from penstock.server.limits import network_of
 SUBJECTS_MAX = 32
 """Of one kind in one record; the rest is counted together."""
 OTHERS = "others"
+USER = "penstock.user"
 TEXT_MAX_CHARS = 100
 PERIOD_MS = 60_000
 """At most one record of a kind within this time."""
@@ -47,7 +48,7 @@ class AccessLog:
 
     def came(self, request: Request, scope: Scope | None, token: str, state: State) -> None:
         """Take note of who calls; of a caller without a valid token, that somebody from there had none."""
-        request.state.user = scope.user if scope is not None else ""
+        request.scope[USER] = scope.user if scope is not None else ""
         if scope is None:
             why = refused_title(token, state, self._clock.unix_ms()) if token else "no token was sent"
             self.note("login_failed", network_of(request.client.host if request.client else ""), why)
@@ -57,9 +58,7 @@ class AccessLog:
         if error.details.code == "forbidden" and request.method not in READING:
             route: Any = request.scope.get("route")
             path = getattr(route, "path", "")
-            self.note(
-                "act_refused", getattr(request.state, "user", ""), f"{request.method} {path}: {error.details.title}"
-            )
+            self.note("act_refused", request.scope.get(USER, ""), f"{request.method} {path}: {error.details.title}")
 
     def replaced(self, what: str) -> None:
         """Take note of another `authority` or `certificate` of the server that was taken up."""

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -21,7 +20,7 @@ from penstock.server.backend import Backend
 from penstock.server.bill import bill_routes
 from penstock.server.cluster import cluster_routes, foresight_routes, scheduling_routes
 from penstock.server.declaring import declaring_routes
-from penstock.server.door import TOKEN_MAX, Door, scope_at_door
+from penstock.server.door import TOKEN_MAX, Door, scope_at_door, token_of
 from penstock.server.events import event_routes
 from penstock.server.foresight import Foresight
 from penstock.server.invoices import invoice_routes, payment_routes
@@ -34,8 +33,6 @@ from penstock.server.treasurer import Treasurer
 from penstock.server.usage import usage_routes
 from penstock.server.waste import waste_routes
 
-_bearer = HTTPBearer(auto_error=False)
-
 
 def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> FastAPI:
     """Return the application; it owns nothing and ends nothing."""
@@ -43,16 +40,13 @@ def create_app(backend: Backend, foresight: Foresight, treasurer: Treasurer) -> 
     app.add_middleware(Door, backend=backend)
     _errors(app, backend)
 
-    async def scope(
-        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-    ) -> Scope:
+    async def scope(request: Request) -> Scope:
         found = scope_at_door(request.scope)
-        backend.access.came(request, found, credentials.credentials[:TOKEN_MAX] if credentials else "", backend.state)
+        token = token_of(request.headers)[:TOKEN_MAX] if found is None else ""
+        backend.access.came(request, found, token, backend.state)
         backend.gate.check(found.user if found else None, request.client.host if request.client else "")
         if found is None:
-            title = "a token is needed"
-            if credentials is not None:
-                title = refused_title(credentials.credentials[:TOKEN_MAX], backend.state, backend.clock.unix_ms())
+            title = refused_title(token, backend.state, backend.clock.unix_ms()) if token else "a token is needed"
             raise ApiError("unauthenticated", title, hint="send 'Authorization: Bearer TOKEN'")
         return found
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from fastapi.security.utils import get_authorization_scheme_param
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Send
 
@@ -34,7 +33,8 @@ class Door:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        found = scope_of_token(self._backend, token_of(Headers(scope=scope)))
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        found = scope_of_token(self._backend, bearer_of(given.decode("latin-1")))
         address = scope["client"][0] if scope.get("client") else ""
         caller = caller_of(found) if found is not None else Caller(STRANGERS, network_of(address))
         scope[_SCOPE] = found
@@ -49,8 +49,13 @@ class Door:
 
 def token_of(headers: Headers) -> str:
     """Return the bearer token of a request, '' where it has none."""
-    kind, token = get_authorization_scheme_param(headers.get("authorization"))
-    return token if kind.lower() == "bearer" else ""
+    return bearer_of(headers.get("authorization", ""))
+
+
+def bearer_of(given: str) -> str:
+    """Return the token of an `Authorization` header, '' where it has none."""
+    kind, _, token = given.partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
 
 
 def scope_of_token(backend: Backend, token: str) -> Scope | None:

@@ -1,7 +1,6 @@
 """What routes do with what they are sent and with what comes back: bodies, refusals, and who may do this at all."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,30 +37,48 @@ async def body_of(request: Request, most: int = BODY_MAX_BYTES) -> bytes:
     raise ApiError("too_large", f"a request may have {most} bytes")
 
 
-@asynccontextmanager
-async def large_body_of(request: Request, room: Room, most: int = BODY_MAX_BYTES) -> AsyncIterator[bytes]:
-    """Give the body, whose bytes count against the caller's share of the room until the end of the block.
+class LargeBody:
+    """A body whose bytes count against its sender's share of a room: `with` gives it, and the room back at the end."""
 
-    Raises: ApiError when it is over the limit, or over the caller's share.
-    """
-    caller, taken = calling.get(), 0
-    names = (caller.tenant, f"{caller.tenant}/{caller.user}")
-    body = bytearray()
-    announced = request.headers.get("content-length", "0")
-    if announced.isdigit() and int(announced) > most:
-        raise ApiError("too_large", f"a request may have {most} bytes")
-    try:
-        async for chunk in request.stream():
-            over = room.take(names, len(chunk)) if len(body) + len(chunk) > FREE_BYTES else None
-            if over is not None:
+    def __init__(self, room: Room) -> None:
+        caller = calling.get()
+        self._names = (caller.tenant, f"{caller.tenant}/{caller.user}")
+        self._room, self._taken = room, 0
+        self._data = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        """Take one more piece. Raises: ApiError when it is over the sender's share."""
+        self._data += chunk
+        if len(self._data) > FREE_BYTES:
+            if self._room.take(self._names, len(chunk)) is not None:
                 raise ApiError("too_many_requests", "your other requests that are being read are too large", hint=WAIT)
-            taken += len(chunk) if len(body) + len(chunk) > FREE_BYTES else 0
-            body += chunk
+            self._taken += len(chunk)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __enter__(self) -> bytes:
+        return bytes(self._data)
+
+    def __exit__(self, *_: object) -> None:
+        if self._taken:
+            self._room.give_back(self._names, self._taken)
+
+
+async def large_body_of(request: Request, room: Room, most: int = BODY_MAX_BYTES) -> LargeBody:
+    """Return the body. Raises: ApiError when it is over the limit, or over the sender's share of the room."""
+    announced, body = request.headers.get("content-length", "0"), LargeBody(room)
+    try:
+        if announced.isdigit() and int(announced) > most:
+            raise ApiError("too_large", f"a request may have {most} bytes")
+        async for chunk in request.stream():
+            body.add(chunk)
             if len(body) > most:
                 raise ApiError("too_large", f"a request may have {most} bytes")
-        yield bytes(body)
-    finally:
-        room.give_back(names, taken)
+    except BaseException:
+        body.__exit__()
+        raise
+    return body
 
 
 def json_of(body: bytes) -> Any:

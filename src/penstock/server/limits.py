@@ -26,6 +26,8 @@ from penstock.server.listener import ANSWER_S, BODY_S, CONNECTIONS_MAX, HEADERS_
 
 _SHARED = ""
 DAY_S = 86_400
+PAID_AT_BYTES = 65_536
+"""What a tenant's requests add to the log is counted in pieces of this size."""
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=10**9)]
@@ -138,6 +140,8 @@ class Gate:
         self.streams = Streams(limits.streams_per_user, limits.streams)
         day_rate = limits.log_bytes_per_day / DAY_S
         self._log = Rates(limits.log_bytes_per_s, limits.log_bytes_burst, limits.callers_kept)
+        self._unpaid: Counter[str] = Counter()
+        """Bytes that are counted with the next ones: most requests are small."""
         self._log_of_day = Rates(day_rate, limits.log_bytes_per_day, limits.callers_kept)
 
     def check(self, user: str | None, address: str) -> None:
@@ -189,7 +193,7 @@ class Gate:
             ("live jobs", len(live), live.of_tenant, self.limits.live_jobs, coming.total()),
             ("bytes of live jobs", live.spec_bytes(), live.spec_bytes, self.limits.live_bytes, log_bytes),
         ):
-            claims = [Claim(f"tenant '{name}'", own(name)) for name in sorted(coming)]
+            claims = (Claim(f"tenant '{name}'", own(name)) for name in sorted(coming))
             over = over_share(claims, used=used, most=most, more=more)
             if over is not None:
                 text = f"{over.who} has {over.own} {what}; {more} more would leave too few of the {over.left} to others"
@@ -197,7 +201,10 @@ class Gate:
 
     def log(self, tenant: str, log_bytes: int) -> None:
         """Count what a request of a tenant adds to the log. Raises: ApiError when that is more than it may."""
-        now_ms = self._clock.monotonic_ms()
+        self._unpaid[tenant] += log_bytes
+        if self._unpaid[tenant] < PAID_AT_BYTES:
+            return
+        log_bytes, now_ms = self._unpaid.pop(tenant), self._clock.monotonic_ms()
         for rates, what in ((self._log, "at once"), (self._log_of_day, "a day")):
             wait_ms = rates.take(tenant, now_ms, log_bytes)
             if wait_ms:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from penstock.api.types import ProblemDetails
@@ -25,6 +26,7 @@ _SUPPLIES = {
 }
 """Where the values come from that paths need."""
 _TEXT = {"type": "string"}
+BEARER = "HTTPBearer"
 _answers: list[Any] = [ProblemDetails]
 
 
@@ -83,6 +85,8 @@ def describe(app: FastAPI) -> None:
             schemas = made.setdefault("components", {}).setdefault("schemas", {})
             schemas.update(components)
             schemas["JobRequest"] = _request_component()
+            made["components"]["securitySchemes"] = {BEARER: {"type": "http", "scheme": "bearer"}}
+            _secure(app, made["paths"])
             for path in made["paths"].values():
                 for operation in path.values():
                     operation["responses"].pop("422", None)
@@ -91,6 +95,14 @@ def describe(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
+
+
+def _secure(app: FastAPI, paths: dict[str, dict[str, Any]]) -> None:
+    """Say which operations need a token: those that depend on their caller. The door reads it, not FastAPI."""
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.dependant.dependencies:
+            for method in route.methods or ():
+                paths[route.path_format][method.lower()]["security"] = [{BEARER: []}]
 
 
 def document_route(app: FastAPI) -> None:

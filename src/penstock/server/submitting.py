@@ -33,7 +33,7 @@ async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_
     Raises: ApiError with all that is wrong; nothing of a body is read whose sender may not submit.
     """
     allow(who.submits_anywhere, "submit jobs")
-    async with large_body_of(request, backend.bodies) as body:
+    with await large_body_of(request, backend.bodies) as body:
         if len(body) <= READ_AT_ONCE_BYTES and b"after_" not in body:  # dependencies are looked up on the disk
             return _submit(backend, body, who, idempotency_key)
         pool = backend.pools.reads if len(body) <= READ_BESIDE_BYTES else backend.pools.intake

@@ -5,7 +5,7 @@ request costs the loop nothing, and once more by the loop itself.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -55,7 +55,10 @@ def _look_for_room(state: State, request: Submit, problems: list[Problem]) -> No
     """Report queues without room, and secrets that are not there, however lately somebody looked."""
     coming: dict[QueueName, Counter[TenantName]] = {}
     for new in request.jobs:
-        coming.setdefault(new.spec.queue, Counter())[new.spec.tenant] += new.count
+        counts = coming.get(new.spec.queue)
+        if counts is None:
+            counts = coming[new.spec.queue] = Counter()
+        counts[new.spec.tenant] = counts.get(new.spec.tenant, 0) + new.count
         if new.spec.secrets:
             owner = UserName("") if request.delegated else request.user
             problems += _unknown_secrets(state, new, owner, hinted=bool(problems))
@@ -66,18 +69,26 @@ def _look_for_room(state: State, request: Submit, problems: list[Problem]) -> No
 def _find(state: State, request: Submit, bounds: Bounds, problems: list[Problem]) -> None:
     seen: set[int] = set()
     shapes: set[GangAsk] = set()
+    named: set[tuple[str, ...]] = set()
     replicas = 0
     for new in request.jobs:
-        if id(new.spec) in seen:
+        spec = new.spec
+        if id(spec) in seen:
             continue
-        seen.add(id(new.spec))
-        for ask in (new.spec.ask, *new.spec.alternatives):
-            replicas += ask.replica_total if ask not in shapes else 0
-            shapes.add(ask)
+        seen.add(id(spec))
+        for ask in (spec.ask, *spec.alternatives) if spec.alternatives else (spec.ask,):
+            if ask not in shapes:
+                shapes.add(ask)
+                replicas += ask.replica_total
         if len(shapes) > bounds.shapes or replicas > bounds.replicas_tried:
             problems.append(_too_many_shapes(new.field, bounds))
             return
-        problems += unknown_names(state.config, new.spec, f"{new.field}." if new.field else "")
+        names = (spec.queue, spec.tenant, spec.ask.pool)
+        if names not in named:
+            found = unknown_names(state.config, spec, f"{new.field}." if new.field else "")
+            problems += found
+            if not found:
+                named.add(names)
 
 
 def _too_many_shapes(field: str, bounds: Bounds) -> Problem:
@@ -106,17 +117,22 @@ def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], reque
     if waiting + more > queue.max_waiting:
         text = f"queue '{queue.name}' holds {waiting} of at most {queue.max_waiting} waiting jobs"
         return [Problem("queue_full", "queue", text, queue.name, "submit again when some have run")]
-    claims = []
-    if len(state.config.tenants) > 1:
-        claims = [Claim(f"tenant '{name}'", state.jobs.queued(queue.name, tenant=name)) for name in sorted(coming)]
-    if len(state.config.users) > 1:
-        claims.append(Claim(request.user, state.jobs.queued(queue.name, user=request.user)))
+    claims = _claims(state, queue.name, coming, request)
     over = over_share(claims, used=waiting, most=queue.max_waiting, more=more, factor=QUEUE_FACTOR)
     if over is None or request.administrator:
         return []
     text = f"{over.who} has {over.own} waiting jobs in queue '{queue.name}'; {more} more would leave too few of its "
     text += f"{over.left} free places to others"
     return [Problem("share_used_up", "queue", text, queue.name, "submit again when some have run, or fewer at once")]
+
+
+def _claims(state: State, queue: QueueName, coming: Mapping[TenantName, int], request: Submit) -> Iterator[Claim]:
+    """Yield how much of a queue the tenants and the user of a request have; who is alone shares with nobody."""
+    if len(state.config.tenants) > 1:
+        for name in sorted(coming):
+            yield Claim(f"tenant '{name}'", state.jobs.queued(queue, tenant=name))
+    if len(state.config.users) > 1:
+        yield Claim(request.user, state.jobs.queued(queue, user=request.user))
 
 
 def _unknown_secrets(state: State, new: NewJob, user: UserName, *, hinted: bool) -> list[Problem]:

@@ -73,7 +73,7 @@ class GroupAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     each: ReplicaAsk
 
 
-class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True):
+class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
     """What the scheduler must place, all or nothing: `replicas` times `each`, then the other groups.
 
     An elastic gang may run with any number of replicas from `replicas` to `replicas_max`; it has no other groups.
@@ -191,7 +191,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "after", compacted(self.after))
 
 
-class RequestClass(msgspec.Struct, frozen=True):
+class RequestClass(msgspec.Struct, frozen=True, cache_hash=True):
     """Everything of a job that order, placement and preemption look at, but its age."""
 
     queue: QueueName
