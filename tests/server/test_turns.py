@@ -72,6 +72,19 @@ def test_a_pool_serves_callers_in_turn():
     run(work())
 
 
+def test_the_last_thread_of_a_pool_is_kept_for_another_tenant():
+    async def work() -> None:
+        pool, may_go_on = Pool("test", 2, PLENTY), threading.Event()
+        mine = [asked(ANN, pool.run(may_go_on.wait)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(asked(EVE, pool.run(divmod, 7, 2)), 10) == (3, 1)
+        may_go_on.set()
+        await asyncio.gather(*mine)
+        pool.close()
+
+    run(work())
+
+
 def test_a_pool_gives_back_what_is_raised_and_goes_on():
     async def work() -> None:
         pool = Pool("test", 1, PLENTY)

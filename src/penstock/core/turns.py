@@ -5,6 +5,7 @@ packet switches with infinite storage", RFC 970: a queue for each source, served
 """
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Container
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.core.errors import PenstockError
@@ -68,11 +69,12 @@ class FairQueue(Generic[T]):
         self._of_tenant[caller.tenant] += 1
         self._size += 1
 
-    def take(self) -> T:
-        """Return the next item. Raises: IndexError when nothing is queued."""
-        if not self._tenants:
+    def take(self, but: Container[str] = ()) -> T:
+        """Return the next item, of any tenant `but` these. Raises: IndexError when nothing of others is queued."""
+        tenant = next((one for one in self._tenants if one not in but), None)
+        if tenant is None:
             raise IndexError("nothing is queued")
-        tenant, users = next(iter(self._tenants.items()))
+        users = self._tenants[tenant]
         user, own = next(iter(users.items()))
         item = own.popleft()
         self._size -= 1

@@ -10,13 +10,14 @@ ASIDE = "penstock-aside"
 class Pools:
     """Lives on the event loop.
 
-    All threads share one interpreter: two that compute slow each other, and the loops, down. So there are few.
+    All threads share one interpreter: two that compute slow each other, and the loops, down. So there are few, and the
+    last of each kind is never the same tenant's as the others.
     """
 
     def __init__(self) -> None:
-        self.reads = Pool(f"{ASIDE}-reads", 2, Share(user=256, tenant=512, total=4_096))
+        self.reads = Pool(f"{ASIDE}-reads", 3, Share(user=256, tenant=512, total=4_096))
         """Work of some milliseconds: pages, rows of the log, pieces of outputs."""
-        self.heavy = Pool(f"{ASIDE}-heavy", 1, Share(user=8, tenant=16, total=128))
+        self.heavy = Pool(f"{ASIDE}-heavy", 2, Share(user=8, tenant=16, total=128))
         """Work that may take seconds: folds of the whole log, documents."""
 
         self.intake = Pool(f"{ASIDE}-intake", 1, Share(user=4, tenant=8, total=64))

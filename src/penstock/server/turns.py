@@ -4,6 +4,7 @@ The caller is known from the door on (`calling`), so that no route has to name i
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -126,15 +127,21 @@ class Turn:
 
 
 class _Work(NamedTuple):
+    tenant: str
     answered: asyncio.Future[Any]
     function: Callable[[], Any]
 
 
 class Pool:
-    """Threads for work of one kind; callers take turns. Lives on the event loop."""
+    """Threads for work of one kind; callers take turns. Lives on the event loop.
+
+    Where there are several threads, no tenant has all of them: another need not wait for what has begun.
+    """
 
     def __init__(self, name: str, threads: int, share: Share) -> None:
         self._threads = threads
+        self._begun: Counter[str] = Counter()
+        """Pieces of work of each tenant that have a thread."""
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._queue: FairQueue[_Work] = FairQueue(share)
         self._busy = 0
@@ -146,7 +153,8 @@ class Pool:
         """
         answered: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         try:
-            self._queue.put(calling.get(), _Work(answered, partial(function, *args, **kwargs)))
+            caller = calling.get()
+            self._queue.put(caller, _Work(caller.tenant, answered, partial(function, *args, **kwargs)))
         except TooManyWaiting as error:
             raise overloaded(error) from error
         self._fill()
@@ -158,15 +166,25 @@ class Pool:
 
     def _fill(self) -> None:
         loop = asyncio.get_running_loop()
+        most = max(1, self._threads - 1)
         while self._queue and self._busy < self._threads:
-            work = self._queue.take()
+            full = {tenant for tenant, count in self._begun.items() if count >= most}
+            try:
+                work = self._queue.take(full)
+            except IndexError:
+                return  # the thread that is left is for others
             if not work.answered.done():  # else whoever asked has gone
                 self._busy += 1
+                self._begun[work.tenant] += 1
                 done = loop.run_in_executor(self._executor, work.function)
-                done.add_done_callback(partial(self._done, work.answered))
+                done.add_done_callback(partial(self._done, work))
 
-    def _done(self, answered: "asyncio.Future[Any]", done: "asyncio.Future[Any]") -> None:
+    def _done(self, work: _Work, done: "asyncio.Future[Any]") -> None:
+        answered = work.answered
         self._busy -= 1
+        self._begun[work.tenant] -= 1
+        if not self._begun[work.tenant]:
+            del self._begun[work.tenant]
         self._fill()
         if done.cancelled():
             answered.cancel()
