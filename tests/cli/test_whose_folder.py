@@ -39,7 +39,7 @@ def test_every_command_refuses_a_folder_of_another_user(alone, command):
     (alone.data / "server.json").write_text(json.dumps({"pid": os.getpid(), "host": "127.0.0.1", "port": 9}))
     os.chown(alone.data, 65534, 65534)
     told = alone(*command)
-    assert (told.code, "(owner nobody, mode 0755) belongs to somebody else" in told.err) == (1, True), told.err
+    assert (told.code, "(owner nobody, mode 0755) belongs to somebody else" in told.err) == (4, True), told.err
     assert f"chown root {alone.data}; or work as nobody" in told.err
     assert nothing_was_started(alone)
 
@@ -50,7 +50,7 @@ def test_a_file_that_others_may_write_keeps_a_server_from_starting(alone, name):
     (alone.data / name).write_text("[]")
     (alone.data / name).chmod(0o666)
     told = alone("up")
-    assert (told.code, f"chmod go-w {alone.data / name}" in told.err) == (1, True), told.err
+    assert (told.code, f"chmod go-w {alone.data / name}" in told.err) == (4, True), told.err
     assert nothing_was_started(alone)
 
 
