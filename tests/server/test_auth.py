@@ -1,5 +1,6 @@
 """Nobody gets anything without a token; made from the OpenAPI document, so that a new route is in it at once."""
 
+import asyncio
 import re
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from penstock.core.model.access import Token, User
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.state import State
 from penstock.server.auth import LocalTokens, digest_of, refused_title, scope_for
-from penstock.server.door import scope_of_token
+from penstock.server.door import AT_ONCE, Door, scope_at_door, scope_of_token
 from penstock.server.views import token_alerts
 
 API = "/api/v1"
@@ -146,3 +147,23 @@ def test_a_stream_goes_on_for_as_long_as_its_token_is_good(tmp_path):
     backend = SimpleNamespace(tokens=local, state=state, clock=SimpleNamespace(unix_ms=lambda: times.pop(0)))
     assert scope_of_token(backend, SECRET) is not None
     assert scope_of_token(backend, SECRET) is None
+
+
+def test_a_token_that_is_revoked_while_its_request_waits_for_its_turn_is_not_taken(tmp_path):
+    local, state = known(tmp_path)
+    seen: list[Scope | None] = []
+
+    async def app(scope, receive, send):
+        seen.append(scope_at_door(scope))
+
+    async def ask() -> None:
+        clock = SimpleNamespace(unix_ms=lambda: NOW)
+        door = Door(app, SimpleNamespace(tokens=local, state=state, clock=clock))
+        request = {"type": "http", "headers": [(b"authorization", f"Bearer {SECRET}".encode())]}
+        asking = [asyncio.create_task(door(dict(request), None, None)) for _ in range(AT_ONCE + 1)]
+        await asyncio.sleep(0)  # the last of them waits
+        state.apply(ev.Record(3, NOW, ev.TokenRevoked("t")))
+        await asyncio.gather(*asking)
+
+    asyncio.run(ask())
+    assert [scope is not None for scope in seen] == [True] * AT_ONCE + [False]

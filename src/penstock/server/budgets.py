@@ -123,8 +123,8 @@ def budgets_table() -> str:
     lines = [
         "# What a request may cost",
         "",
-        "From `server/budgets.py` by `make docs`. Upper bounds for one request, whoever sends it and whatever it",
-        "says; `tests/server/test_costs.py` holds them against the most expensive input that the limits of each",
+        "From `server/budgets.py` by `make docs`. Upper bounds for one request of any sender and any content;",
+        " `tests/server/test_costs.py` holds them against the most expensive input that the limits of each",
         "operation allow, and against what is just beyond. Times are CPU time on the machine of the tests. CPU: of",
         "the server and of processes that it starts for the request. API loop, control thread: the longest piece of",
         "work there. Pause: the longest time for which one call keeps every other thread waiting.",

@@ -34,16 +34,17 @@ class Door:
             await self._app(scope, receive, send)
             return
         given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        found = scope_of_token(self._backend, bearer_of(given.decode("latin-1")))
+        token = bearer_of(given.decode("latin-1"))
+        found = scope_of_token(self._backend, token)
         address = scope["client"][0] if scope.get("client") else ""
         caller = caller_of(found) if found is not None else Caller(STRANGERS, network_of(address))
-        scope[_SCOPE] = found
         calling.set(caller)  # in the task of this request
         try:
-            await self._pace.begin(caller)
+            waited = await self._pace.begin(caller)
         except ApiError as error:
             await problem(error)(scope, receive, send)
             return
+        scope[_SCOPE] = scope_of_token(self._backend, token) if waited else found  # it may be revoked by now
         await self._app(scope, receive, send)
 
 

@@ -55,12 +55,15 @@ class Pace:
         self._begun = 0
         self._expected = False
 
-    async def begin(self, caller: Caller) -> None:
-        """Return when it is the caller's turn. Raises: ApiError when too many requests wait."""
+    async def begin(self, caller: Caller) -> bool:
+        """Return when it is the caller's turn, and whether that took a while.
+
+        Raises: ApiError when too many requests wait.
+        """
         if self._begun < self._at_once and not self._queue:
             self._begun += 1
             self._expect_pass()
-            return
+            return False
         turn = asyncio.get_running_loop().create_future()
         try:
             self._queue.put(caller, turn)
@@ -68,6 +71,7 @@ class Pace:
             raise overloaded(error) from error
         self._expect_pass()
         await turn
+        return True
 
     def _expect_pass(self) -> None:
         if not self._expected:
