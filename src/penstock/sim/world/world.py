@@ -34,6 +34,8 @@ from penstock.sim.world.telling import telling
 
 SAFETY_MS = 60_000
 LIVENESS_MS = 900_000
+CLAIMS_LIVENESS_MS = 4_500_000
+"""Where a tenant claims faults: a node that is shut to it is checked once in five minutes, and shut again."""
 STEPS_MAX = 200_000
 VIOLATIONS_MAX = 5
 
@@ -112,7 +114,8 @@ class World:
     def run(self) -> Outcome:
         steps = self._until(lambda: self.agenda.now_ms >= SAFETY_MS)
         self._heal()
-        steps += self._until(lambda: self.agenda.now_ms >= SAFETY_MS + LIVENESS_MS or self._drained())
+        over_ms = SAFETY_MS + (LIVENESS_MS if self.claims is None else CLAIMS_LIVENESS_MS)
+        steps += self._until(lambda: self.agenda.now_ms >= over_ms or self._drained())
         if not self.violations:
             self.violations += final_violations(self)
         jobs = sum(len(ids) for ids in self.clients.accepted.values())
@@ -234,7 +237,7 @@ class World:
             if sum(users.values()) > 1000:
                 self.violation(f"device {index} of {node.name} is used beyond its capacity by {sorted(users.items())}")
 
-        if not process.suspended_ms:
+        if not process.suspended_ms and not process.stop_sent:
             self.runs_on_cpus(node, process)
 
     def runs_on_cpus(self, node: SimNode, process: Process) -> None:
