@@ -374,6 +374,8 @@ def test_a_page_of_large_records_ends_early_and_the_next_goes_on_after_it(monkey
         def records(self, after: int, limit: int) -> list[Record]:
             return log[after : after + limit]
 
+    some, looked = reads.Reads(None, Reader(), lambda: 0).records(local_scope("ann"), 0, 10_000, 100_000)
+    assert (some, looked) == (log[:2], 2)
     found, after, pages = [], 0, []
     while page := reads.Reads(None, Reader(), lambda: 0).records(local_scope("ann"), after, 10_000)[0]:
         found += page

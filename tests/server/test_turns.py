@@ -12,8 +12,9 @@ from penstock.core.access import Scope, local_scope
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.turns import Caller, Share
 from penstock.server.answers import ApiError
+from penstock.server.door import PIECE_BYTES, send_in_pieces
 from penstock.server.kept import COST_TIMES, KeptAnswers
-from penstock.server.turns import CLUSTER, Pace, Pool, Turn, caller_of, calling
+from penstock.server.turns import CLUSTER, LATELY_S, Crowd, Lane, Pace, Pool, Turn, caller_of, calling
 
 PLENTY = Share(1_000, 1_000, 1_000)
 ANN, EVE = Caller("red", "ann"), Caller("blue", "eve")
@@ -30,6 +31,10 @@ async def as_caller(caller: Caller, work: Coroutine[Any, Any, Any]) -> Any:
 
 def asked(caller: Caller, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
     return asyncio.create_task(as_caller(caller, work))
+
+
+def alone() -> Lane:
+    return Lane(Crowd())
 
 
 def test_requests_begin_in_turn_a_few_in_each_pass_of_the_loop():
@@ -57,7 +62,7 @@ def test_more_than_a_callers_share_is_refused_at_the_door():
 
 def test_a_pool_serves_callers_in_turn():
     async def work() -> None:
-        pool, order, may_go_on = Pool("test", 1, PLENTY), [], threading.Event()
+        pool, order, may_go_on = Pool("test", 1, PLENTY, alone()), [], threading.Event()
         first = asked(ANN, pool.run(may_go_on.wait))
         await asyncio.sleep(0)
         rest = [asked(ANN, pool.run(order.append, "ann")) for _ in range(20)]
@@ -74,7 +79,7 @@ def test_a_pool_serves_callers_in_turn():
 
 def test_the_last_thread_of_a_pool_is_kept_for_another_tenant():
     async def work() -> None:
-        pool, may_go_on = Pool("test", 2, PLENTY), threading.Event()
+        pool, may_go_on = Pool("test", 2, PLENTY, alone()), threading.Event()
         mine = [asked(ANN, pool.run(may_go_on.wait)) for _ in range(3)]
         await asyncio.sleep(0)
         assert await asyncio.wait_for(asked(EVE, pool.run(divmod, 7, 2)), 10) == (3, 1)
@@ -85,9 +90,74 @@ def test_the_last_thread_of_a_pool_is_kept_for_another_tenant():
     run(work())
 
 
+def test_while_others_call_a_tenant_has_one_thread_of_all_pools_of_a_lane():
+    async def work() -> None:
+        now_s = 0.0
+        crowd = Crowd(lambda: now_s)
+        lane, may_go_on = Lane(crowd), threading.Event()
+        first, second = Pool("first", 3, PLENTY, lane), Pool("second", 3, PLENTY, lane)
+        crowd.note(EVE.tenant)
+        crowd.note(ANN.tenant)
+        begun: list[str] = []
+
+        def busy(name: str) -> None:
+            begun.append(name)
+            may_go_on.wait()
+
+        mine = [asked(ANN, pool.run(busy, name)) for pool, name in ((first, "a"), (first, "b"), (second, "c"))]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(asked(EVE, second.run(divmod, 7, 2)), 10) == (3, 1)
+        assert begun == ["a"]
+        now_s = LATELY_S  # the other one has gone
+        crowd.note(ANN.tenant)
+        second.fill()
+        while len(begun) < 2:
+            await asyncio.sleep(0)
+        may_go_on.set()
+        await asyncio.gather(*mine)
+        assert begun == ["a", "c", "b"]
+        first.close()
+        second.close()
+
+    run(work())
+
+
+def test_work_that_ends_in_one_pool_lets_what_waits_in_another_of_its_lane_begin():
+    async def work() -> None:
+        crowd = Crowd(lambda: 0.0)
+        lane, may_go_on = Lane(crowd), threading.Event()
+        first, second = Pool("first", 1, PLENTY, lane), Pool("second", 1, PLENTY, lane)
+        crowd.note(EVE.tenant)
+        busy = asked(ANN, first.run(may_go_on.wait))
+        await asyncio.sleep(0)
+        waiting = asked(ANN, second.run(divmod, 7, 2))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        assert await asyncio.wait_for(waiting, 10) == (3, 1)
+        await busy
+        first.close()
+        second.close()
+
+    run(work())
+
+
+def test_a_tenant_is_alone_again_once_the_others_are_silent():
+    now_s = 10.0
+    crowd = Crowd(lambda: now_s)
+    for tenant in ("a", "b", "c", "c"):
+        crowd.note(tenant)
+    assert crowd.beside("a")
+    assert crowd.beside("c")
+    now_s += LATELY_S - 0.1
+    crowd.note("c")
+    now_s += 0.1
+    assert not crowd.beside("c")
+    assert crowd.beside("a")
+
+
 def test_a_pool_gives_back_what_is_raised_and_goes_on():
     async def work() -> None:
-        pool = Pool("test", 1, PLENTY)
+        pool = Pool("test", 1, PLENTY, alone())
         with pytest.raises(ZeroDivisionError):
             await pool.run(divmod, 1, 0)
         assert await pool.run(divmod, 7, 2) == (3, 1)
@@ -99,7 +169,7 @@ def test_a_pool_gives_back_what_is_raised_and_goes_on():
 @pytest.mark.parametrize(("share", "code"), [(Share(1, 9, 9), "too_many_requests"), (Share(9, 9, 1), "overloaded")])
 def test_a_pool_that_is_full_says_whose_share_is_used_up(share, code):
     async def work() -> None:
-        pool, may_go_on = Pool("test", 1, share), threading.Event()
+        pool, may_go_on = Pool("test", 1, share, alone()), threading.Event()
         busy = asyncio.create_task(pool.run(may_go_on.wait))
         await asyncio.sleep(0)
         waiting = asyncio.create_task(pool.run(int))
@@ -203,3 +273,30 @@ def test_callers_count_as_users_of_their_tenant_and_those_of_the_cluster_apart()
     member = Scope(UserName("ann"), tenants={TenantName("red"): "member", TenantName("blue"): "viewer"})
     assert caller_of(member) == Caller("blue", "ann")
     assert caller_of(local_scope(UserName("root"))) == Caller(CLUSTER, "root")
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES, 3 * PIECE_BYTES + 1])
+@pytest.mark.parametrize("more", [True, False])
+def test_a_large_answer_is_sent_in_pieces_between_which_others_have_the_loop(size, more):
+    async def work() -> None:
+        body, sent, passes = bytes(range(256)) * (size // 256 + 1), [], 0
+
+        async def send(message: Any) -> None:
+            sent.append((passes, message))
+
+        async def others() -> None:
+            nonlocal passes
+            while True:
+                passes += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        await send_in_pieces(send, {"type": "http.response.body", "body": body[:size], "more_body": more})
+        beside.cancel()
+        assert b"".join(message["body"] for _, message in sent) == body[:size]
+        assert all(len(message["body"]) <= PIECE_BYTES for _, message in sent)
+        assert [message.get("more_body", False) for _, message in sent] == [True] * (len(sent) - 1) + [more]
+        assert len({at for at, _ in sent}) == len(sent) == max(1, -(-size // PIECE_BYTES))
+
+    run(work())

@@ -1,9 +1,11 @@
 """The first thing that a request meets: who calls, and whose turn it is."""
 
+import asyncio
+from functools import partial
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Send
+from starlette.types import ASGIApp, Message, Receive, Send
 
 from penstock.core.access import Scope
 from penstock.core.turns import Caller, Share
@@ -19,6 +21,8 @@ SHARE = Share(user=1_024, tenant=2_048, total=8_192)
 """Requests that wait for their turn to begin."""
 TOKEN_MAX = 512
 """Characters of a token; ours have 47."""
+PIECE_BYTES = 131_072
+"""Of an answer, which are sent in one pass of the event loop."""
 _SCOPE = "penstock.scope"
 
 
@@ -39,13 +43,27 @@ class Door:
         address = scope["client"][0] if scope.get("client") else ""
         caller = caller_of(found) if found is not None else Caller(STRANGERS, network_of(address))
         calling.set(caller)  # in the task of this request
+        if found is not None:
+            self._backend.pools.crowd.note(caller.tenant)
         try:
             waited = await self._pace.begin(caller)
         except ApiError as error:
             await problem(error)(scope, receive, send)
             return
         scope[_SCOPE] = scope_of_token(self._backend, token) if waited else found  # it may be revoked by now
-        await self._app(scope, receive, send)
+        await self._app(scope, receive, partial(send_in_pieces, send))
+
+
+async def send_in_pieces(send: Send, message: Message) -> None:
+    """Send a message; others have the event loop between the pieces of a large answer."""
+    body = message.get("body", b"")
+    if len(body) > PIECE_BYTES:
+        pieces = memoryview(body)
+        for begin in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
+            await send({**message, "body": bytes(pieces[begin : begin + PIECE_BYTES]), "more_body": True})
+            await asyncio.sleep(0)
+        message = {**message, "body": bytes(pieces[begin + PIECE_BYTES :])}
+    await send(message)
 
 
 def token_of(headers: Headers) -> str:

@@ -17,7 +17,7 @@ from penstock.server.openapi import returns
 from penstock.server.turns import caller_of
 
 EVENTS_MAX = 10_000
-STREAM_BATCH = 500
+STREAM_BATCH, STREAM_BATCH_BYTES = 500, 262_144
 STREAM_KEEPALIVE_S = 15.0
 LOOKS_MAX = 10
 """Parts of the log that one request looks through: a tenant's few events may lie among many others."""
@@ -67,7 +67,7 @@ async def _follow(backend: Backend, token: str, after: int) -> AsyncIterator[byt
     """Yield what the owner of a token may see, for as long as it is good: a stream may outlive it by far."""
 
     def compute(scope: Scope, after: int) -> tuple[bytes, int]:
-        records, looked = backend.reads.records(scope, after, STREAM_BATCH)
+        records, looked = backend.reads.records(scope, after, STREAM_BATCH, STREAM_BATCH_BYTES)
         return b"".join(map(_sent, records)), looked
 
     yield b": following\n\n"

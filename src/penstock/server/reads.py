@@ -126,7 +126,7 @@ class Reads:
         finished = self.finished_job(scope, job_id)
         return (finished.tenant, finished.user) if finished is not None else None
 
-    def records(self, scope: Scope, after: int, limit: int) -> tuple[list[ev.Record], int]:
+    def records(self, scope: Scope, after: int, limit: int, most_bytes: int = 0) -> tuple[list[ev.Record], int]:
         """Return up to `limit` records with seq > `after`, in order, and up to where was looked.
 
         Where nothing was looked at, nothing is left. Fewer come where they are rare or large: the log of a tenant who
@@ -134,6 +134,7 @@ class Reads:
         """
         found: list[ev.Record] = []
         size, most = 0, after + LOOKED_MAX
+        most_bytes = most_bytes or PAGE_MAX_BYTES
         while after < most and (batch := self._reader.records(after, READ_MAX)):
             for record in batch:
                 after = record.seq
@@ -141,7 +142,7 @@ class Reads:
                 if seen is not None:
                     found.append(seen)
                     size += len(_encode(seen))
-                if len(found) >= limit or size > PAGE_MAX_BYTES:
+                if len(found) >= limit or size > most_bytes:
                     return found, after
         return found, after
 

@@ -4,6 +4,7 @@ The caller is known from the door on (`calling`), so that no route has to name i
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,8 @@ STRANGERS = "\0strangers"
 CLUSTER = "\0cluster"
 """Tenant of users with a role in the cluster."""
 RETRY_S = 1
+LATELY_S = 2.0
+"""A tenant that has called within this time is not to feel what the others ask for."""
 
 calling: ContextVar[Caller] = ContextVar("calling", default=SERVER)
 """Whose request is being served; outside of requests it is the server itself."""
@@ -130,6 +133,40 @@ class Turn:
         self._taken = False
 
 
+class Crowd:
+    """Which tenants have called lately: the last two are enough to tell whether one is alone."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._last, self._last_s = "", -LATELY_S
+        self._former_s = -LATELY_S
+        """When another tenant than the last one called."""
+
+    def note(self, tenant: str) -> None:
+        """Take note of a request of a tenant."""
+        if tenant != self._last:
+            self._former_s = self._last_s
+        self._last, self._last_s = tenant, self._now_s()
+
+    def beside(self, tenant: str) -> bool:
+        """Return whether another tenant has called lately."""
+        other_s = self._former_s if tenant == self._last else self._last_s
+        return self._now_s() - other_s < LATELY_S
+
+
+class Lane:
+    """Pools whose work takes alike long: while other tenants call, a tenant has one thread of all of them."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd = crowd
+        self.pools: list[Pool] = []
+
+    def full(self) -> set[str]:
+        """Return the tenants of which no further work begins for now."""
+        busy = {tenant for pool in self.pools for tenant in pool.begun}
+        return {tenant for tenant in busy if self._crowd.beside(tenant)}
+
+
 class _Work(NamedTuple):
     tenant: str
     answered: asyncio.Future[Any]
@@ -142,9 +179,10 @@ class Pool:
     Where there are several threads, no tenant has all of them: another need not wait for what has begun.
     """
 
-    def __init__(self, name: str, threads: int, share: Share) -> None:
-        self._threads = threads
-        self._begun: Counter[str] = Counter()
+    def __init__(self, name: str, threads: int, share: Share, lane: Lane) -> None:
+        self._threads, self._lane = threads, lane
+        lane.pools.append(self)
+        self.begun: Counter[str] = Counter()
         """Pieces of work of each tenant that have a thread."""
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._queue: FairQueue[_Work] = FairQueue(share)
@@ -161,35 +199,37 @@ class Pool:
             self._queue.put(caller, _Work(caller.tenant, answered, partial(function, *args, **kwargs)))
         except TooManyWaiting as error:
             raise overloaded(error) from error
-        self._fill()
+        self.fill()
         return await answered
 
     def close(self) -> None:
         """Begin nothing more."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
+        """Begin what may begin."""
         loop = asyncio.get_running_loop()
         most = max(1, self._threads - 1)
         while self._queue and self._busy < self._threads:
-            full = {tenant for tenant, count in self._begun.items() if count >= most}
+            full = {tenant for tenant, count in self.begun.items() if count >= most}
             try:
-                work = self._queue.take(full)
+                work = self._queue.take(full | self._lane.full())
             except IndexError:
-                return  # the thread that is left is for others
+                return  # what is left is for others
             if not work.answered.done():  # else whoever asked has gone
                 self._busy += 1
-                self._begun[work.tenant] += 1
+                self.begun[work.tenant] += 1
                 done = loop.run_in_executor(self._executor, work.function)
                 done.add_done_callback(partial(self._done, work))
 
     def _done(self, work: _Work, done: "asyncio.Future[Any]") -> None:
         answered = work.answered
         self._busy -= 1
-        self._begun[work.tenant] -= 1
-        if not self._begun[work.tenant]:
-            del self._begun[work.tenant]
-        self._fill()
+        self.begun[work.tenant] -= 1
+        if not self.begun[work.tenant]:
+            del self.begun[work.tenant]
+        for pool in self._lane.pools:
+            pool.fill()
         if done.cancelled():
             answered.cancel()
         elif (error := done.exception()) is not None:
