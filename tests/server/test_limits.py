@@ -209,6 +209,18 @@ def test_small_requests_are_counted_together():
         gate.log("red", 1_024)
 
 
+@pytest.mark.parametrize("limits", [{"log_bytes_burst": 10**6, "log_bytes_per_s": 1}, {"log_bytes_per_day": 10**6}])
+def test_small_requests_are_refused_like_large_ones_until_there_is_room_again(limits):
+    gate, passed = Gate(Limits(**limits), Clock()), 0
+    for _ in range(10_000):
+        try:
+            gate.log("red", 1_000)
+        except ApiError:
+            continue
+        passed += 1_000
+    assert 10**6 <= passed < 10**6 + lm.PAID_AT_BYTES
+
+
 def test_one_request_that_is_larger_than_the_bucket_passes_once_and_leaves_a_debt():
     clock = Clock()
     gate = Gate(Limits(log_bytes_per_s=10**5, log_bytes_burst=10**6), clock)

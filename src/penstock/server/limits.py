@@ -201,14 +201,16 @@ class Gate:
 
     def log(self, tenant: str, log_bytes: int) -> None:
         """Count what a request of a tenant adds to the log. Raises: ApiError when that is more than it may."""
-        self._unpaid[tenant] += log_bytes
-        if self._unpaid[tenant] < PAID_AT_BYTES:
+        owed = self._unpaid[tenant] + log_bytes
+        if owed < PAID_AT_BYTES:
+            self._unpaid[tenant] = owed
             return
-        log_bytes, now_ms = self._unpaid.pop(tenant), self._clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         for rates, what in ((self._log, "at once"), (self._log_of_day, "a day")):
-            wait_ms = rates.take(tenant, now_ms, log_bytes)
-            if wait_ms:
+            wait_ms = rates.take(tenant, now_ms, owed)
+            if wait_ms:  # what was taken before stays owed
                 raise too_many(f"those of your tenant add more bytes to the log than they may {what}", wait_ms)
+        del self._unpaid[tenant]
 
 
 class Streams:
