@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from penstock.core.access import Scope
 from penstock.core.errors import Problems, TooManyProblems, nearest
+from penstock.core.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.lifecycle.asking import Submit, asked_problems
 from penstock.core.lifecycle.requests import NewJob, unknown_job
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
@@ -45,7 +46,8 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> 
     config = backend.state.config
     entries = adopted(jobs_of(body), who, config)
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
-    repeated = key in backend.state.idempotency  # whatever there is room for now: it was taken then
+    known = backend.state.idempotency.get(key)  # whatever there is room for now: it was taken then
+    repeated = known is not None and backend.clock.unix_ms() - known.time_ms < IDEMPOTENCY_KEPT_MS
     log_bytes = backend.gate.admit(entries, backend.state.jobs)
     if who.role != "admin" and not repeated:
         backend.gate.share(entries, log_bytes, backend.state.jobs, len(config.tenants))
@@ -53,7 +55,9 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> 
     digest = hashlib.sha256(body).hexdigest() if key else ""
     account = account_for(who, config)
     made = Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin", log_bytes)
-    problems = asked_problems(backend.state, made) if not repeated else []
+    if repeated:
+        return made  # nobody has looked at its names: it may be another request, or be forgotten by now
+    problems = asked_problems(backend.state, made)
     if problems:
         raise invalid(problems)
     return replace(made, config_seq=config_seq)
