@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from penstock.server.kept import COST_TIMES, KeptAnswers
 from penstock.server.turns import CLUSTER, LATELY_S, Crowd, Lane, Pace, Pool, Turn, caller_of, calling
 
 PLENTY = Share(1_000, 1_000, 1_000)
-ANN, EVE = Caller("red", "ann"), Caller("blue", "eve")
+ANN, BOB, EVE = Caller("red", "ann"), Caller("red", "bob"), Caller("blue", "eve")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -27,6 +27,13 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 async def as_caller(caller: Caller, work: Coroutine[Any, Any, Any]) -> Any:
     calling.set(caller)
     return await work
+
+
+async def settled(do: Callable[[], None]) -> None:
+    """Do something once whatever was asked has begun or waits."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    do()
 
 
 def asked(caller: Caller, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -214,6 +221,37 @@ def test_a_question_that_many_ask_at_once_is_worked_out_once():
 
         found = await asyncio.gather(*(kept.of("question", make) for _ in range(10)))
         assert ({one.body for one in found}, len(times)) == ({b"42"}, 1)
+
+    run(work())
+
+
+def test_nobody_is_refused_for_the_share_of_another_who_asks_the_same():
+    async def work() -> None:
+        kept, pool, free = KeptAnswers(Clock()), Pool("test", 1, Share(user=1, tenant=2, total=9)), threading.Event()
+        queued = [asked(ANN, pool.run(free.wait)) for _ in range(2)]  # one has begun, one waits
+        await asyncio.sleep(0)
+        asking = [asked(one, kept.of("question", lambda: pool.run(Response, b"42"))) for one in (ANN, BOB, BOB)]
+        refused, *answers = await asyncio.gather(*asking, settled(free.set), return_exceptions=True)
+        assert (refused.details.code, [one.body for one in answers[:2]]) == ("too_many_requests", [b"42"] * 2)
+        await asyncio.gather(*queued)
+        pool.close()
+
+    run(work())
+
+
+def test_no_question_waits_for_the_turn_of_another_tenant_that_asks_the_same():
+    async def work() -> None:
+        kept, turn = KeptAnswers(Clock()), asyncio.get_running_loop().create_future()
+
+        async def soon() -> Response:
+            return Response(b"42")
+
+        waiting = asked(ANN, kept.of("question", lambda: turn))
+        await asyncio.sleep(0)
+        found = await asked(EVE, kept.of("question", soon))
+        assert (found.body, waiting.done()) == (b"42", False)
+        turn.set_result(found)
+        await waiting
 
     run(work())
 
