@@ -210,6 +210,21 @@ def test_one_has_the_turn_at_a_time_and_who_gave_up_is_passed_over():
     run(work())
 
 
+def test_nobody_waits_for_a_pool_that_is_closed():
+    async def work() -> None:
+        pool, free = Pool("test", 1, PLENTY), threading.Event()
+        begun, waiting = (asked(ANN, pool.run(do)) for do in (free.wait, free.is_set))
+        await asyncio.sleep(0)
+        pool.close()
+        free.set()
+        assert await begun is True
+        for late in (waiting, pool.run(free.is_set)):
+            with pytest.raises(ApiError, match="the server is ending"):
+                await late
+
+    run(work())
+
+
 def test_a_question_that_many_ask_at_once_is_worked_out_once():
     async def work() -> None:
         kept, times = KeptAnswers(Clock()), []

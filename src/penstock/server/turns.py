@@ -46,6 +46,10 @@ def overloaded(error: TooManyWaiting) -> ApiError:
     return ApiError("overloaded", error.message, hint=error.hint)
 
 
+def _ending() -> ApiError:
+    return ApiError("unavailable", "the server is ending", hint="ask again once it is back")
+
+
 class Pace:
     """Lets a few requests begin in each pass of the event loop, callers in turn.
 
@@ -187,12 +191,15 @@ class Pool:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._queue: FairQueue[_Work] = FairQueue(share)
         self._busy = 0
+        self._closed = False
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what a function returns, called in a thread when it is the caller's turn.
 
         Raises: ApiError when too much waits; what the function raises.
         """
+        if self._closed:
+            raise _ending()
         answered: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         try:
             caller = calling.get()
@@ -203,7 +210,12 @@ class Pool:
         return await answered
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Begin nothing more, and say so to whoever waits for a turn."""
+        self._closed = True
+        while self._queue:
+            answered = self._queue.take().answered
+            if not answered.done():
+                answered.set_exception(_ending())
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def fill(self) -> None:
