@@ -68,19 +68,40 @@ def test_secrets_of_one_holder_leave_room_for_others_and_a_reserve_for_administr
     assert put("O3", True, owner="otto") == "too_many_secrets"
 
 
+def issue(w: World, number: int, user: str, by: str = "", **fields: object) -> str:
+    """Return what comes of a token for a user, made by themselves or by another."""
+    by = by or user
+    maker = scope_of(next(one for one in USERS if one.name == by), Token("t", "s", by, "admin"))
+    made = IssueToken(Token(f"{user}{number}", f"{user}{number}", user, by=by, **fields), maker)
+    return code_of(w.commit(lambda tx: tokens.decide(tx, made)))
+
+
 def test_tokens_of_one_user_leave_room_for_others_and_a_reserve_for_administrators(monkeypatch):
     monkeypatch.setattr(tokens, "TOKENS_MAX", 8)
     w = world()
-
-    def issue(number: int, user: str) -> str:
-        maker = scope_of(next(one for one in USERS if one.name == user), Token("t", "s", user, "admin"))
-        made = IssueToken(Token(f"{user}{number}", f"{user}{number}", user), maker)
-        return code_of(w.commit(lambda tx: tokens.decide(tx, made)))
-
-    assert [issue(i, "ann") for i in range(5)] == ["TokenDone"] * 4 + ["share_used_up"]
-    assert [issue(i, "eve") for i in range(3)] == ["TokenDone"] * 2 + ["share_used_up"]
+    assert [issue(w, i, "ann") for i in range(5)] == ["TokenDone"] * 4 + ["share_used_up"]
+    assert [issue(w, i, "eve") for i in range(3)] == ["TokenDone"] * 2 + ["share_used_up"]
     by_server = [IssueToken(Token(f"o{i}", f"o{i}", "bob")) for i in range(4)]
     assert [w.commit(lambda tx, one=one: tokens.decide(tx, one)) for one in by_server] == [TokenDone()] * 4
+
+
+def test_tokens_that_one_user_makes_for_others_leave_room_like_their_own(monkeypatch):
+    monkeypatch.setattr(tokens, "TOKENS_MAX", 8)
+    w = world()
+    made = [issue(w, i, user, by="ann") for i in range(3) for user in ("bob", "eve")]
+    assert made == ["TokenDone"] * 4 + ["share_used_up"] * 2
+    assert issue(w, 9, "bob") == "TokenDone"
+
+
+def test_tokens_that_have_expired_use_up_nothing(monkeypatch):
+    monkeypatch.setattr(tokens, "TOKENS_MAX", 8)
+    w = world()
+    for i, user in enumerate(("ann", "bob") * 4):
+        made = IssueToken(Token(f"x{i}", f"x{i}", user, by=user, expires_ms=w.now + 1))
+        assert w.commit(lambda tx, one=made: tokens.decide(tx, one)) == TokenDone()
+    w.now += 1
+    assert [issue(w, i, "ann") for i in range(5)] == ["TokenDone"] * 4 + ["share_used_up"]
+    assert (issue(w, 0, "eve"), len(w.state.tokens.by_hash)) == ("TokenDone", 8)
 
 
 def test_the_keys_of_one_user_push_out_no_others(monkeypatch):

@@ -1,5 +1,7 @@
 """Decisions about tokens: issued to declared users, for a while, and revoked, also with their users."""
 
+from collections.abc import Iterable, Iterator
+
 import msgspec
 
 from penstock.core.access import Scope
@@ -57,6 +59,19 @@ def decide(tx: Transaction, request: TokenRequest) -> TokenDone | Refusal:
     return TokenDone()
 
 
+def _claims(tx: Transaction, token: Token) -> Iterator[Claim]:
+    """Yield how many tokens the user has, and how many whoever makes this one has made for others."""
+    known = tx.state.tokens
+    yield Claim(f"user {token.user}", _live(tx, known.of_user(token.user)))
+    if token.by != token.user:
+        made = (one for one in known.by_hash.values() if one.by == token.by != one.user)
+        yield Claim(f"user {token.by}, for others,", _live(tx, made))
+
+
+def _live(tx: Transaction, tokens: Iterable[Token]) -> int:
+    return sum(not 0 < token.expires_ms <= tx.now_ms for token in tokens)
+
+
 def _expired(tx: Transaction) -> Token | None:
     """Return the token whose time has been over the longest: it makes room for a new one."""
     known = (token for token in tx.state.tokens.by_hash.values() if 0 < token.expires_ms <= tx.now_ms)
@@ -101,8 +116,9 @@ def _too_many(tx: Transaction, request: IssueToken) -> Problem | None:
     hint = "revoke those that nobody uses"
     if used >= most and _expired(tx) is None:
         return Problem("too_many_tokens", "user", f"there are {used} tokens, and no more may be", user, hint)
-    claims = [Claim(f"user {user}", len(tx.state.tokens.of_user(user)))]
-    over = None if administrator else over_share(claims, used=used, most=most)
+    over = None if administrator else over_share(_claims(tx, request.token), used=used, most=most)
+    if over is not None:  # what has expired makes room
+        over = over_share(_claims(tx, request.token), used=_live(tx, tx.state.tokens.by_hash.values()), most=most)
     if over is None:
         return None
     text = f"{over.who} has {over.own} tokens; the {over.left} that there may still be are for others"
