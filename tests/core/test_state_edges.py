@@ -270,3 +270,18 @@ def test_a_price_that_has_begun_is_never_another(after, names):
 
 def test_the_first_prices_may_begin_at_any_time():
     assert requests.config_problems(World().state, ClusterConfig(billing=Billing(Tariff(OLD))), NOW) == []
+
+
+def test_classes_of_requests_that_have_ended_are_forgotten(monkeypatch):
+    monkeypatch.setattr(derived, "CLASSES_KEPT", 4)
+    w = World(node())
+    first = w.submit(1)
+    w.run(first)
+    waiting = [w.submit(4, memory_gib=gib) for gib in (1, 2)]
+    for gib in range(3, 50):
+        w.cancel(w.submit(1, memory_gib=gib))
+    kept = w.state.derived.class_ids
+    assert (len(kept) <= 5, {w.job(one).class_id for one in (first, *waiting)} <= set(kept.values())) == (True, True)
+    w.exit_replica(first)
+    w.run(waiting[0])
+    assert w.phase(waiting[0]) == "running"

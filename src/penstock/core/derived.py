@@ -6,6 +6,7 @@ has been given are copied before they change next, so that taking a snapshot cos
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -33,6 +34,8 @@ PastUse = tuple[QueueName, TenantName, int, int]
 
 
 CHANGES_MAX = 1_000_000
+CLASSES_KEPT = 20_000
+"""Request classes that are known, whether or not a job of them lives; more only where most have one."""
 _PLAIN = ClusterConfig()
 _UNUSED = Share()
 
@@ -143,18 +146,27 @@ class Derived:
         self.trees: tuple[QueueTree, ...] = ()
         """Two trees of one configuration, to be loaded with what is used, or with nothing."""
         self.trees_config: ClusterConfig | None = None
-        self._keys: list[RequestClass] = []
+        self._keys: dict[ClassId, RequestClass] = {}
+        self._class_numbers = count()
+        self._classes_most = CLASSES_KEPT
         self._shapes: dict[NodeShape, NodeShape] = {}
         self._ends_shared = False
 
     def intern(self, key: RequestClass) -> ClassId:
         """Return the number of the class, giving it one when it is new."""
-        found = self.class_ids.get(key)
-        if found is None:
-            found = ClassId(len(self._keys))
-            self.class_ids[key] = found
-            self._keys.append(key)
+        if (found := self.class_ids.get(key)) is None:
+            found = ClassId(next(self._class_numbers))
+            self.class_ids[key], self._keys[found] = found, key
         return found
+
+    def forget_classes(self, jobs: Mapping[JobId, Job]) -> None:
+        """Forget the classes of jobs that have ended, once there are many: requests make them up as they like."""
+        if len(self.class_ids) <= self._classes_most:
+            return
+        used = {job.class_id for job in jobs.values()}
+        self.class_ids = {key: class_id for key, class_id in self.class_ids.items() if class_id in used}
+        self._keys = {class_id: key for key, class_id in self.class_ids.items()}
+        self._classes_most = max(CLASSES_KEPT, 2 * len(used))
 
     def rebuild(
         self,

@@ -414,8 +414,7 @@ class State:
         else:
             self.finished_bad += 1
         del self.jobs[job.id]
-        dependants = self.derived.dependants
-        known: dict[int, tuple[JobId, ...]] = {}
+        dependants, known = self.derived.dependants, dict[int, tuple[JobId, ...]]()
         for dependant in dependants.ended(job.id, self.jobs):
             waiting = self.jobs[dependant]
             unmet = dependants.unmet_now(waiting, self.jobs, known)
@@ -426,6 +425,7 @@ class State:
                 waiting = replace(waiting, class_id=self.derived.intern(class_of(waiting, self.config)))
                 self.derived.becomes_ready(waiting)
             self.jobs[dependant] = waiting
+        self.derived.forget_classes(self.jobs)
 
     def _put_node(self, node: Node) -> None:
         self.nodes[node.spec.name] = node
