@@ -74,3 +74,12 @@ def test_a_page_that_is_overtaken_by_the_end_of_a_job_leaves_out_none_that_stay(
     jobs._by_state["waiting"].numbers = Overtaken(jobs)
     assert [each.id for each in jobs.page(4, 3)] == [5, 6, 7]
     assert 1 not in jobs
+
+
+def test_a_job_whose_request_changes_names_the_secrets_of_the_new_one():
+    old = job(1)
+    specs = [replace(old.spec, secrets=tuple((name, name) for name in names)) for names in ("AB", "BC")]
+    jobs = filled(replace(old, spec=specs[0]))
+    jobs[JobId(1)] = replace(old, spec=specs[1])
+    assert [len(jobs.naming_secret(name, user=old.user)) for name in "ABC"] == [0, 1, 1]
+    assert jobs.indexes() == filled(replace(old, spec=specs[1])).indexes()

@@ -96,8 +96,8 @@ class LiveJobs(dict[JobId, Job]):
                 self._add(job_id, key, former)  # first: a reader finds it twice rather than not at all
                 self._remove(job_id, former, key)
             if old.spec is not job.spec:
+                self._forget_spec(old)  # first: both may name the same secrets
                 self._note_spec(job)
-                self._forget_spec(old)
 
     def __delitem__(self, job_id: JobId) -> None:
         old = self[job_id]
