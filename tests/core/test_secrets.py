@@ -47,6 +47,21 @@ def test_a_users_own_secret_comes_before_the_one_that_their_tenant_shares():
     assert known.names("vision", "bob") == ["KEY"]
 
 
+def test_the_keys_in_use_are_told_while_another_thread_sets_secrets():
+    known = Secrets([SHARED])
+
+    class Overtaken:
+        """While it is looked at, the control thread sets a secret."""
+
+        @property
+        def key_id(self) -> str:
+            known.apply(ev.SecretSet(OWN))
+            return "k1"
+
+    known.by_holder["vision", "", "OTHER"] = Overtaken()
+    assert known.key_ids() == {"", "k1"}
+
+
 @pytest.mark.parametrize("user", ["", "vision"])
 def test_nobody_gets_a_secret_by_being_called_like_its_holder(user):
     assert Secrets([SHARED]).of("", user, "KEY") is None

@@ -40,6 +40,10 @@ class Secrets:
         """Return a user's own. Any thread."""
         return list(self._by_owner.get((TenantName(""), user), {}).values())
 
+    def key_ids(self) -> set[str]:
+        """Return the keys with which secrets are sealed. Any thread."""
+        return {one.key_id for one in self.by_holder.copy().values()}
+
     def of_the_gone(self, before: ClusterConfig, after: ClusterConfig) -> list[Secret]:
         """Return what belongs to users and tenants that were declared before, and are not after."""
         tenants = {tenant.name for tenant in before.tenants} - {tenant.name for tenant in after.tenants}

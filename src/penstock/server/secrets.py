@@ -101,8 +101,7 @@ def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             sealed = await _in_vault(backend.pools.reads, _sealed_anew, vault, former)
             by = tuple(replace(one, by=who.user) for one in sealed)
             await _asked(backend, ResealSecrets(former, by))
-            used = {one.key_id for one in backend.state.secrets.by_holder.values()}
-            dropped = await _in_vault(backend.pools.reads, vault.keep, used)
+            dropped = await _in_vault(backend.pools.reads, vault.keep, backend.state.secrets.key_ids())
         backend.access.note(
             "secret_key_rotated", who.user, f"{len(sealed)} secrets sealed anew, {dropped} keys dropped"
         )
