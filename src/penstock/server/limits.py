@@ -58,6 +58,12 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of one tenant, at once."""
     log_bytes_per_day: Count = 8 * 2**30
     """Of one tenant."""
+    jobs_per_request: Count = 10_000
+    """Where several tenants share the server: while a request is committed, everybody else's wait."""
+    jobs_per_s: Count = 2_000
+    """Of one tenant, where there are several, in the long run."""
+    jobs_burst: Count = 20_000
+    """Of one tenant, where there are several, at once."""
     connections: Count = CONNECTIONS_MAX
     headers_s: Rate = HEADERS_S
     body_s: Rate = BODY_S
@@ -140,6 +146,7 @@ class Gate:
         self.streams = Streams(limits.streams_per_user, limits.streams)
         day_rate = limits.log_bytes_per_day / DAY_S
         self._log = Rates(limits.log_bytes_per_s, limits.log_bytes_burst, limits.callers_kept)
+        self._jobs = Rates(limits.jobs_per_s, limits.jobs_burst, limits.callers_kept)
         self._unpaid: Counter[str] = Counter()
         """Bytes that are counted with the next ones: most requests are small."""
         self._log_of_day = Rates(day_rate, limits.log_bytes_per_day, limits.callers_kept)
@@ -180,7 +187,7 @@ class Gate:
         return weight.log_bytes
 
     def share(self, jobs: Sequence[NewJob], log_bytes: int, live: LiveJobs, tenants: int) -> None:
-        """Check that a submit leaves enough live jobs, and bytes of them, to other tenants. Any thread.
+        """Check that a submit leaves enough time, live jobs, and bytes of them, to other tenants. Any thread.
 
         Raises: ApiError when it does not.
         """
@@ -189,6 +196,9 @@ class Gate:
         coming: Counter[TenantName] = Counter()
         for new in jobs:
             coming[new.spec.tenant] += new.count
+        if coming.total() > self.limits.jobs_per_request:
+            text = f"one request may create {self.limits.jobs_per_request} jobs, this one asks for {coming.total()}"
+            raise ApiError("too_large", text, hint="send several; the server's operator sets jobs_per_request")
         for what, used, own, most, more in (
             ("live jobs", len(live), live.of_tenant, self.limits.live_jobs, coming.total()),
             ("bytes of live jobs", live.spec_bytes(), live.spec_bytes, self.limits.live_bytes, log_bytes),
@@ -198,6 +208,14 @@ class Gate:
             if over is not None:
                 text = f"{over.who} has {over.own} {what}; {more} more would leave too few of the {over.left} to others"
                 raise ApiError("overloaded", text, hint="come back when some have ended, or send less")
+
+    def jobs(self, tenant: str, count: int, tenants: int) -> None:
+        """Count the jobs that a tenant submits. Raises: ApiError when they are more than it may."""
+        wait_ms = self._jobs.take(tenant, self._clock.monotonic_ms(), count) if tenants > 1 else 0
+        if wait_ms:
+            limits = self.limits
+            text = f"more than {limits.jobs_per_s} new jobs a second, {limits.jobs_burst} at once, of your tenant"
+            raise too_many(text, wait_ms)
 
     def log(self, tenant: str, log_bytes: int) -> None:
         """Count what a request of a tenant adds to the log. Raises: ApiError when that is more than it may."""
