@@ -26,6 +26,7 @@ LINKS_MAX = 40
 """Links on the way to a file, as the kernel has it."""
 PASSED = 0o711
 """Of folders: to be passed through, not to be looked into."""
+ACCESS_LIST = "system.posix_acl_access"
 LEFT_AFTER_S = 3600.0
 """Nobody takes so long to write one file."""
 _WRITABLE_BY_OTHERS = 0o022
@@ -113,7 +114,7 @@ def _problem(passed: Passed) -> Problem | None:
         return Problem("not_private", str(path), text, hint=f"{hint}; or work as {_name(about.st_uid)}")
     if stat.S_ISLNK(about.st_mode) or not mode & _WRITABLE_BY_OTHERS:
         return None
-    if not passed.last and (mode & stat.S_ISVTX or _only_by_trusted(about)):
+    if not passed.last and (mode & stat.S_ISVTX or _only_by_trusted(path, about)):
         return None
     who = "everybody" if mode & stat.S_IWOTH else f"the group {_group(about.st_gid)}"
     text = f"{shown} can be written by {who}, and what it says would be done as {_name(os.geteuid())}"
@@ -128,9 +129,12 @@ def _trusted(*, last: bool) -> set[int]:
     return {0, os.geteuid()} if last else {0, os.geteuid(), Path("/").stat().st_uid}
 
 
-def _only_by_trusted(about: os.stat_result) -> bool:
-    """Return whether a folder can be written by its group only, and nobody else is in that: a user's own group."""
-    if about.st_mode & stat.S_IWOTH:
+def _only_by_trusted(path: Path, about: os.stat_result) -> bool:
+    """Return whether a folder can be written by its group only, and nobody else is in that: a user's own group.
+
+    Where it has an access list, what looks like the group's right is the most that anybody named in the list has.
+    """
+    if about.st_mode & stat.S_IWOTH or _has_access_list(path):
         return False
     trusted = _trusted(last=False)
     try:
@@ -138,6 +142,12 @@ def _only_by_trusted(about: os.stat_result) -> bool:
     except KeyError:
         return False
     return members | {each.pw_uid for each in pwd.getpwall() if each.pw_gid == about.st_gid} <= trusted
+
+
+def _has_access_list(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return ACCESS_LIST in os.listxattr(path, follow_symlinks=False)
+    return False
 
 
 def _name(uid: int) -> str:

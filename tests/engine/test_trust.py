@@ -2,6 +2,7 @@
 
 import os
 import stat
+import struct
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.trust import check_data, close_secrets
 from penstock.privatefiles import (
+    ACCESS_LIST,
     LEFT_AFTER_S,
     NotPrivate,
     check,
@@ -149,6 +151,23 @@ def test_a_group_on_the_way_is_harmless_where_only_the_user_is_in_it(reachable):
         os.chown(reachable / "above", DAEMON, group)
         (reachable / "above").chmod(0o775)
         assert (as_user(DAEMON, data / "token") == [""]) == trusted
+
+
+def test_an_access_list_on_the_way_is_not_taken_for_the_users_own_group(tmp_path):
+    data = made(tmp_path / "above" / "data", "token")
+    (tmp_path / "above").chmod(0o770)
+    assert problem_of(data / "token") is None
+    nobody_in_particular = 2**32 - 1
+    entries = ((1, 7, nobody_in_particular), (2, 7, NOBODY), (4, 0, nobody_in_particular))
+    entries += ((16, 7, nobody_in_particular), (32, 0, nobody_in_particular))
+    listed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(tmp_path / "above", ACCESS_LIST, listed)
+    except OSError as error:
+        pytest.skip(f"no access lists here: {error.strerror}")
+    problem = problem_of(data / "token")
+    assert problem is not None
+    assert problem.field == str(tmp_path / "above")
 
 
 def test_a_link_is_followed_and_its_way_is_looked_at(tmp_path):
