@@ -149,6 +149,12 @@ def test_a_program_may_open_its_own_output_by_name(run):
 
 
 @root_only
+def test_what_an_account_prints_is_not_for_others_of_its_group(run):
+    program = run("true")
+    assert program.data.output(KEY).stat().st_mode & 0o077 == 0
+
+
+@root_only
 def test_one_account_sees_nothing_of_another(run):
     first = run("sh", "-c", "echo mine > $PENSTOCK_CHECKPOINT_DIR/x; sleep 60").open()
     saved = first.data.checkpoints(KEY.job_id) / "x"

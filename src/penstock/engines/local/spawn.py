@@ -80,6 +80,7 @@ def spawn(
         else:
             hand_over(data, key, account)
             os.fchown(output, account.uid, account.gid)  # so that /dev/stderr can be opened
+            os.fchmod(output, 0o600)  # its group may be that of all users
             memory = _in_memory(environment)
             words, given = _account_gate(order, data, gates, account)
         environ = [(os.POSIX_SPAWN_DUP2, memory, 4)] if memory is not None else []
