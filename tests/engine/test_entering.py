@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from penstock.core.model.jobs import ExitInfo
-from penstock.engines.local import entering
+from penstock.engines.local import entering, procfs
 from penstock.engines.local.entering import NotEntered, groups, prove
 from penstock.engines.local.journal import Journal, Line
 from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.procfs import start_ticks
+from penstock.engines.local.procfs import ENVIRONMENT_MAX_BYTES, start_ticks
 from penstock.engines.local.worker import AgentConfig
 from tests.core.builders import node
 from tests.engine.builders import KEY
@@ -23,6 +23,28 @@ from tests.engine.builders import KEY
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root enters jobs of other accounts")
 NOBODY = 65534
 WAITING = "import os, sys, time; print('ready', flush=True); time.sleep(60)"
+HUGE = """
+import ctypes, mmap, os, sys, time
+
+class Map(ctypes.Structure):
+    names = "start_code end_code start_data end_data start_brk brk start_stack arg_start arg_end env_start env_end auxv"
+    _fields_ = [(name, ctypes.c_uint64) for name in names.split()]
+    _fields_ += [("size", ctypes.c_uint32), ("exe", ctypes.c_uint32)]
+
+libc = ctypes.CDLL(None)
+libc.sbrk.restype = ctypes.c_void_p
+length = 64 * 2**20
+memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+text = open("/proc/self/stat").read()
+told = [0, 0, 0, *text[text.rindex(")") + 2 :].split()]
+code, data, arguments = map(int, told[26:28]), map(int, told[45:48]), map(int, told[48:50])
+stack, brk = int(told[28]), libc.sbrk(0)
+wanted = Map(*code, *data, brk, stack, *arguments, begin, begin + length, 0, 0, 2**32 - 1)
+print("refused" if libc.prctl(35, 14, ctypes.byref(wanted), ctypes.sizeof(wanted), 0) else "ready", flush=True)
+time.sleep(60)
+"""
+"""Names memory that it never wrote as its environment."""
 SWITCHING = "import os; os.setresuid({}); " + WAITING
 
 
@@ -105,6 +127,16 @@ def test_what_is_held_never_becomes_another_process(start):
     with pytest.raises(ProcessLookupError):
         held.environment()
     held.close()
+
+
+def test_no_more_of_an_environment_is_read_than_a_program_can_be_started_with(start, tmp_path):
+    huge = start(HUGE, wait=False)
+    if huge.process.stdout.readline() != b"ready\n":
+        pytest.skip("this kernel lets no program name its environment")
+    held = huge.noted().prove()
+    assert len(held.read("environ")) == ENVIRONMENT_MAX_BYTES
+    held.close()
+    assert len(procfs._read(f"/proc/{huge.pid}/environ")) == ENVIRONMENT_MAX_BYTES
 
 
 @root_only

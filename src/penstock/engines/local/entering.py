@@ -18,6 +18,7 @@ from penstock.engines.local.become import pairs
 from penstock.engines.local.journal import Known, replay
 from penstock.engines.local.launch import known_nodes, node_config
 from penstock.engines.local.paths import DataFolder
+from penstock.engines.local.procfs import ENVIRONMENT_MAX_BYTES
 
 CGROUPS = Path("/sys/fs/cgroup")
 _JOB = b"PENSTOCK_JOB_ID"
@@ -51,9 +52,9 @@ class Held(msgspec.Struct, frozen=True):
     box: str
 
     def read(self, name: str) -> bytes:
-        """Return a file of its folder. Raises: OSError when this process may not, or it has ended."""
+        """Return a file of its folder, or its beginning. Raises: OSError when this process may not, or it has ended."""
         with os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.folder), "rb") as file:
-            return file.read()
+            return file.read(ENVIRONMENT_MAX_BYTES)
 
     def environment(self) -> dict[bytes, bytes]:
         """Return what it was started with, to be read as its account. Raises: OSError."""

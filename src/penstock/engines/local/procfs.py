@@ -16,6 +16,9 @@ REPLICA_MARK = "PENSTOCK_REPLICA"
 LISTINGS_MAX = 5
 """One look lists the processes again until it finds no new one, or this often: some machines never stop forking."""
 READ_BYTES = 65_536
+ENVIRONMENT_MAX_BYTES = 8 * 2**20
+"""No program is started with more: the kernel allows 6 MiB. But a program may name any of its memory its environment
+(PR_SET_MM_MAP), and memory that it never wrote costs only who reads it."""
 _ENDED = ("Z", "X")
 _ENVIRONMENT_END = 48
 
@@ -124,15 +127,19 @@ def _stat(process: str) -> list[str] | None:
 
 
 def _read(path: str) -> bytes:
-    """Return a file's content, or b'' when it cannot be read. Called thousands of times a second: nothing buffers."""
+    """Return a file's content, as much as an environment may have, or b'' when it cannot be read.
+
+    Called thousands of times a second: nothing buffers.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
-        pieces = []
-        while piece := os.read(descriptor, READ_BYTES):
+        pieces, left = [], ENVIRONMENT_MAX_BYTES
+        while piece := os.read(descriptor, min(READ_BYTES, left)):
             pieces.append(piece)
+            left -= len(piece)
         return b"".join(pieces)
     except OSError:
         return b""
