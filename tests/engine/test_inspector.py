@@ -9,6 +9,7 @@ import time
 import pytest
 
 from penstock.core.hang.stacks import activity
+from penstock.core.hang.types import Sight
 from penstock.core.lifecycle.reports import NodeCheck, ReplicaKey
 from penstock.engines.local import inspector as looks
 from penstock.engines.local import selfcheck
@@ -85,6 +86,24 @@ def test_a_program_that_has_ended_is_gone(program):
     process.kill()
     process.wait()
     assert activity(look([process.pid])) == "gone"
+
+
+def test_of_another_process_that_has_its_number_nothing_is_told(program):
+    first = looks._First(KEY, [program(SLEEPS).pid])
+    assert first.second(native=False).stack
+    first._began -= 1
+    assert first.second(native=True) == Sight(KEY.rank, state="X")
+
+
+def test_stacks_are_read_up_to_a_bound(program, monkeypatch):
+    pid = program(SLEEPS).pid
+    assert looks.stack_of(pid)[1] == ""
+    monkeypatch.setattr(looks, "SAID_MAX_BYTES", 100)
+    assert looks.stack_of(pid) == ((), looks.TOO_MUCH)
+
+
+def test_a_tool_that_does_not_answer_is_ended(program):
+    assert looks._py_spy(program(SLEEPS).pid, 0.0)[1] == "py-spy: no answer within 0 s"
 
 
 def test_what_is_not_python_is_not_known():

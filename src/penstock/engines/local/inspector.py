@@ -11,6 +11,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,10 @@ APART_S = 1.0
 AT_ONCE = 8
 STACK_WAIT_S = 2.0
 NATIVE_WAIT_S = 6.0
+SAID_MAX_BYTES = 16 * 2**20
+"""Of what py-spy prints: all stacks of all threads, as the program has made them."""
+COMPLAINTS_MAX_BYTES = 65_536
+TOO_MUCH = f"its stacks take more than {SAID_MAX_BYTES // 2**20} MiB"
 CHECK_WAIT_S = 60.0
 NO_TOOL = "py-spy is not installed: pip install 'penstock[hang]'"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -108,6 +113,7 @@ class _First:
     def __init__(self, key: ReplicaKey, pids: Sequence[int]) -> None:
         self.key, self._pids = key, pids
         self._pid = program_of(pids)
+        self._began = procfs.start_ticks(self._pid)
         self._cpu = _cpu_ticks(self._pid)
         self._at_s = time.monotonic()
         # States first: py-spy may disturb what they say for a moment.
@@ -122,6 +128,9 @@ class _First:
         if cpu is None or self._cpu is None:
             return Sight(rank, state="X")
         stack, problem = stack_of(self._pid)
+        names = native_of(self._pid) if native else ()
+        if procfs.start_ticks(self._pid) != self._began:
+            return Sight(rank, state="X")  # another process has its number, perhaps another tenant's
         children = [state for pid, state in self._states.items() if pid != self._pid]
         return Sight(
             rank,
@@ -130,7 +139,7 @@ class _First:
             cpu_milli=round(1000 * (cpu - self._cpu) / _TICKS_PER_S / apart_s),
             stack=stack,
             changed=stack != self._stack,
-            native=native_of(self._pid) if native else (),
+            native=names,
             problem=problem or self._problem,
         )
 
@@ -200,11 +209,26 @@ def _py_spy(pid: int, wait_s: float, *options: str) -> tuple[str, str]:
     if tool is None:
         return "", NO_TOOL
     command = [tool, "dump", "--json", "--nonblocking", "--pid", str(pid), *options]
-    try:
-        done = subprocess.run(  # noqa: S603 - no shell
-            command, capture_output=True, text=True, timeout=wait_s, check=False, cwd=starts.HOME
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", f"py-spy: {error}"
-    lines = done.stderr.strip().splitlines()
-    return done.stdout, "" if done.returncode == 0 else f"py-spy: {lines[-1] if lines else done.returncode}"
+    with tempfile.TemporaryFile() as complaints:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - no shell
+                command, stdout=subprocess.PIPE, stderr=complaints, cwd=starts.HOME
+            )
+        except OSError as error:
+            return "", f"py-spy: {error}"
+        watchdog = threading.Timer(wait_s, process.kill)
+        watchdog.start()
+        with process:
+            assert process.stdout is not None
+            said = process.stdout.read(SAID_MAX_BYTES + 1)
+            if len(said) > SAID_MAX_BYTES:
+                process.kill()
+            code = process.wait()
+            watchdog.cancel()
+        if len(said) > SAID_MAX_BYTES:
+            return "", TOO_MUCH
+        if code == -signal.SIGKILL:
+            return "", f"py-spy: no answer within {wait_s:g} s"
+        complaints.seek(0)
+        lines = complaints.read(COMPLAINTS_MAX_BYTES).decode(errors="replace").strip().splitlines()
+    return said.decode(errors="replace"), "" if code == 0 else f"py-spy: {lines[-1] if lines else code}"
