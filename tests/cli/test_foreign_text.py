@@ -310,3 +310,14 @@ def test_lines_of_others_do_not_look_like_ours(capsys):
     said = capsys.readouterr()
     assert said.out == "job 1 (x\\nerror: y\\t)\n"
     assert said.err == "error: first\nsecond\\x1b\n  hint: \\x9b\nerror: m\\x1b\\u202e\n  hint: h\\x9b\n"
+
+
+def test_two_texts_that_look_alike_are_told_apart():
+    unseen = "\u00ad\u115f\u1160\u180e\u200b\u2060\u2064\u206a\u206f\u3164\ufeff\uffa0\ufff9\ufffb\U000e0041"
+    shown = [foreign.one_line(f"ann{each}") for each in unseen]
+    assert shown == [f"ann{ascii(each)[1:-1]}" for each in unseen]
+
+
+def test_what_joins_letters_stays():
+    joined = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f469\u200d\U0001f4bb"
+    assert foreign.one_line(joined) == joined

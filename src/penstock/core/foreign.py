@@ -4,8 +4,9 @@ import re
 
 _COMMANDS = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # of terminals: C0 without tab and line feed, DEL, C1
-    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # turn the order of letters
-    r"\u2028\u2029\ufeff\U000e0000-\U000e007f\ud800-\udfff"  # break lines, are not seen, cannot be written
+    r"\u061c\u200e\u200f\u202a-\u202e\u2060-\u206f"  # turn the order of letters, or are not seen
+    r"\u00ad\u115f\u1160\u180e\u200b\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f"  # are not seen
+    r"\u2028\u2029\ud800-\udfff"  # break lines, cannot be written
 )
 IN_LINES = re.compile(f"[{_COMMANDS}]")
 """What must not be in text of several lines. Joiners stay: names of many peoples have them."""
