@@ -15,6 +15,8 @@ SAFE = frozenset("PI")
 STARTERS = frozenset({"run", "Popen", "call", "check_call", "check_output", "create_subprocess_exec"})
 FREE = frozenset({"os.system", "os.popen", "os.posix_spawnp", "subprocess.getoutput", "create_subprocess_shell"})
 """Ways to start a program that leave it to a shell or to PATH which one."""
+MODULES = ("subprocess", "os", "asyncio", "asyncio.subprocess")
+FAMILIES = ("exec", "spawn", "posix_spawn")
 LOOKS_UP = "src/penstock/starts.py"
 """The one place that asks PATH."""
 
@@ -26,10 +28,12 @@ def unsafe(path: Path) -> list[str]:
         if isinstance(node, ast.List | ast.Tuple) and (option := _looks_around(node.elts)):
             found.append((node.lineno, f"'{option}' needs -P or -I before it"))
         if isinstance(node, ast.Call):
-            starts = ast.unparse(node.func).startswith(("os.exec", "os.spawn", "os.posix_spawn"))
+            starts = ast.unparse(node.func).startswith(tuple(f"os.{family}" for family in FAMILIES))
             if starts and (option := _looks_around(node.args)):
                 found.append((node.lineno, f"'{option}' needs -P or -I before it"))
             found += [(node.lineno, text) for text in _in_product(node, path)]
+        if isinstance(node, ast.ImportFrom):
+            found += [(node.lineno, text) for text in _imported(node, path)]
     return [f"{path}:{line}: {text}" for line, text in sorted(found)]
 
 
@@ -60,6 +64,15 @@ def _is_surely_python(word: ast.expr) -> bool:
 
 def _text(word: ast.expr) -> str:
     return word.value if isinstance(word, ast.Constant) and isinstance(word.value, str) else ""
+
+
+def _imported(node: ast.ImportFrom, path: Path) -> Iterator[str]:
+    """Yield starters that are imported by name: where one is called it would not be known for what it is."""
+    if path.parts[0] != PRODUCT or node.module not in MODULES:
+        return
+    for name in (each.name for each in node.names):
+        if name in STARTERS or name.startswith(FAMILIES) or {f"{node.module}.{name}", name} & FREE:
+            yield f"{name} is imported by name: write {node.module}.{name}"
 
 
 def _in_product(call: ast.Call, path: Path) -> Iterator[str]:

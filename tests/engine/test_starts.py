@@ -135,6 +135,9 @@ def test_a_start_that_does_not_look_around_is_taken(tmp_path, monkeypatch, words
         ("os.execv(sys.executable, [sys.executable, '-m', 'x'])", "'-m' needs -P or -I before it"),
         ("os.execl(sys.executable, 'python', '-m', 'x')", "'-m' needs -P or -I before it"),
         ("os.system('true')", "os.system leaves it to others which program starts"),
+        ("from subprocess import PIPE, Popen", "Popen is imported by name: write subprocess.Popen"),
+        ("from os import execv", "execv is imported by name: write os.execv"),
+        ("from os import system", "system is imported by name: write os.system"),
         ("shutil.which('sh')", "shutil.which may find a program in a relative folder of PATH: use starts.tool"),
     ],
 )
