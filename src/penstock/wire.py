@@ -28,12 +28,13 @@ from penstock.control.secrecy import Censor, unsealed
 from penstock.control.service import ControlService
 from penstock.core.clusterfile import ClusterFile
 from penstock.core.errors import PenstockError, StaleEpoch
+from penstock.core.lifecycle.orders import Order
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.engines.local import tls
-from penstock.engines.local.accounts import may_switch, one_for_all
+from penstock.engines.local.accounts import accounted, may_switch, one_for_all
 from penstock.engines.local.admission import Admission
 from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
 from penstock.engines.local.link import LocalEngine, Session
@@ -146,7 +147,7 @@ class _Running:
             self._security.agents.context,
             self._on_hello,
             self._on_report,
-            lambda order: unsealed(order, self._vault),
+            self._prepared,
             self._replace_other,
         )
         self._agents = LoopThread("penstock-agents")
@@ -353,6 +354,11 @@ class _Running:
                 session.close()
 
         self._ask(msg.Hello(self._admission.registered(said), incarnation), welcome, session)
+
+    def _prepared(self, order: Order) -> Order:
+        """Return an order as its node needs it. The agents' thread."""
+        state = self._controller.state
+        return unsealed(accounted(order, state, self._tokens.users, root=may_switch()), self._vault)
 
     def _on_report(self, report: NodeReport, session: Session) -> None:
         def taken(reply: msg.Reply) -> None:

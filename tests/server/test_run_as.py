@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from penstock.client import ApiProblem, Client
-from penstock.core.model.events import JobSubmitted
+from penstock.core.clusterfile import parse_cluster
+from penstock.core.model.events import ConfigChanged, JobSubmitted
+from penstock.store.sqlite import SqliteStore
+from tests.core.builders import World, node
 from tests.server.harness import Jobs, Server, cluster_file, until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs jobs as other accounts")
@@ -161,3 +164,25 @@ def test_a_checkpoint_is_saved_and_taken_up_as_the_account(own_server, jobs_of):
     Jobs(own_server.client).ended(urgent)
     assert eve.ended(job).state == "succeeded"
     assert own_server.http("GET", f"/api/v1/jobs/{job}/logs?attempt=2").body == b"saved\n"
+
+
+def test_a_job_from_before_the_server_was_root_is_not_run_as_root():
+    folder = Path(tempfile.mkdtemp(prefix="penstock-run-as-"))
+    given = cluster_file(1) | {"users": [*USERS, {"name": "adm", "role": "admin"}]}
+    world = World(node("n1", 4))
+    world.emit(ConfigChanged(parse_cluster(given)[0].config, "operator"))
+    made = {user: world.submit(user=user) for user in ("bob", "ann", "adm", "root")}
+    store = SqliteStore(folder / "data" / "log")
+    store.append(world.records, (), store.acquire_epoch())
+    store.close()
+    try:
+        with Server(folder / "data", given) as running:
+            jobs = Jobs(running.client)
+            ended = {user: jobs.ended(job) for user, job in made.items()}
+            assert {user: job.state for user, job in ended.items()} == {
+                **dict.fromkeys(("bob", "ann"), "failed"),
+                **dict.fromkeys(("adm", "root"), "succeeded"),
+            }
+            assert "bob submitted it to a server that was not root" in ended["bob"].reason
+    finally:
+        shutil.rmtree(folder)

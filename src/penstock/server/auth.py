@@ -45,6 +45,11 @@ class LocalTokens:
         write_whole(self._path, msgspec.json.encode(stored))
         write_whole(plain_path, token + "\n")
 
+    @property
+    def users(self) -> frozenset[UserName]:
+        """Who runs the server, or has run it."""
+        return frozenset(self._by_hash.values())
+
     def user_of(self, token: str) -> UserName | None:
         """Return whose token this is, or None. Looked up by hash, so timing tells nothing of a token."""
         return self._by_hash.get(digest_of(token))

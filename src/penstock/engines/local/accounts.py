@@ -2,13 +2,18 @@
 
 import os
 import pwd
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.errors import nearest
+from penstock.core.lifecycle.orders import Order, StartReplica
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
+from penstock.core.model.ids import UserName
+from penstock.core.state import State
 from penstock.engines.local.paths import DataFolder
 from penstock.privatefiles import PASSED
 
@@ -65,6 +70,25 @@ def unknown_account(name: str) -> str:
 def cannot_be(name: str) -> str:
     """Return why programs cannot be started as an account, or ''."""
     return unknown_account(name) if may_switch() else f"only root starts programs as {name}"
+
+
+def accounted(order: Order, state: State, local: Collection[UserName], *, root: bool) -> Order:
+    """Return an order as the server's nodes may get it: root starts no program of a user without an account as itself.
+
+    No submit to a server that is root makes such a job. But its log may have some: it may not have been root then, or
+    it may be another server's.
+
+    Args:
+        local: who runs the server: their jobs run as it does.
+    """
+    if not root or not isinstance(order, StartReplica) or order.account:
+        return order
+    job = state.jobs.get(order.key.job_id)
+    user = state.config.user_by_name.get(job.user) if job is not None else None
+    if user is None or user.role == "admin" or user.name in local:
+        return order
+    text = f"{user.name} submitted it to a server that was not root: it names no account to run as, submit it again"
+    return replace(order, secrets=(), refused=text)
 
 
 def account_of(name: str) -> Account:
