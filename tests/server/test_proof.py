@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import socket
 import struct
@@ -17,7 +18,7 @@ import pytest
 from penstock.client import Client, ServerNotRunning, proof
 from penstock.client.endpoints import endpoint_of
 from penstock.client.errors import NotProved
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.server import listener as ln
 from penstock.server.transport import Transport, listen, listen_in
 from tests.server.fakes import FakeServer
@@ -283,3 +284,28 @@ def test_the_kernels_table_is_read_as_it_is_written():
     words = struct.pack(">4I", 0, 0, 0xFFFF, 0x7F000001)
     cell = "".join(f"{struct.unpack('=I', words[i : i + 4])[0]:08X}" for i in range(0, 16, 4))
     assert [str(part) for part in proof._decoded(f"{cell}:1F90")] == ["127.0.0.1", "8080"]
+
+
+@as_root
+def test_nobody_has_root_send_a_token_of_roots_by_a_link_in_their_folder(tmp_path):
+    (tmp_path / "of-root").write_text("roots-own")
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "server.json").write_text(json.dumps({"host": "127.0.0.1", "port": 1, "socket": "api-1.sock"}))
+    (data / "token").symlink_to(tmp_path / "of-root")
+    for path in (data, data / "server.json"):
+        os.chown(path, STRANGER, STRANGER)
+    with pytest.raises(PenstockError, match=r"the token .* cannot be read"):
+        Client.of(data)
+    (data / "token").unlink()
+    (data / "token").write_text("theirs")
+    os.chown(data / "token", STRANGER, STRANGER)
+    assert Client.of(data)._token == "theirs"
+
+
+def test_a_token_of_ones_own_may_be_a_link(tmp_path, folder):
+    (tmp_path / "kept").write_text("own")
+    (folder / "server.json").write_text(json.dumps({"host": "127.0.0.1", "port": 1, "socket": "api-1.sock"}))
+    (folder / "token").unlink(missing_ok=True)
+    (folder / "token").symlink_to(tmp_path / "kept")
+    assert Client.of(folder)._token == "own"

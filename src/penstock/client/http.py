@@ -1,5 +1,6 @@
 """A synchronous client: one kept-alive connection, answers as typed values, errors as exceptions."""
 
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 from penstock.api import types as api
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.api.usage import UsageList, WasteList
+from penstock.client import proof
 from penstock.client.calling import Caller
 from penstock.client.endpoints import Endpoint, endpoint_of, parsed, running_on, trusted_by
 from penstock.client.errors import ServerNotRunning
@@ -39,7 +41,7 @@ class Client(Caller):
             raise ServerNotRunning(f"no server runs on {data}", hint="start one: penstock up")
         if token is None:
             try:
-                token = (data / "token").read_text(encoding="ascii").strip()
+                token = _token_in(data)
             except OSError as error:
                 raise PenstockError(f"the token {data / 'token'} cannot be read: {error.strerror}") from error
         client = cls._to(endpoint_of(found[0], data), token)
@@ -271,3 +273,14 @@ class Client(Caller):
             return msgspec.json.decode(self._request("GET", "/health", token=""), type=api.Health).status == "ok"
         except PenstockError:
             return False
+
+
+def _token_in(data: Path) -> str:
+    """Return the token in a data folder; in that of somebody else it has to be theirs, and no link to one of ours.
+
+    Raises: OSError; NotTrusted.
+    """
+    owner = proof.owner_of(data)
+    if owner == os.geteuid():
+        return (data / "token").read_text(encoding="ascii").strip()
+    return proof.read_own(data / "token", owner).decode("ascii").strip()
