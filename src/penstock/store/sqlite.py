@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,16 @@ from penstock.store.migrations import SCHEMA_VERSION, fresh_statements, refuse_n
 SNAPSHOTS_KEPT = 2
 BUSY_TIMEOUT_MS = 5_000
 DIGEST_BYTES = 32
+ROWS_AT_ONCE = (64, 8, 1)
+"""Rows in one statement. Each statement gives the interpreter away, and gets it back only in its turn."""
+_INTO = "INSERT INTO events"
+_VALUES = {count: "VALUES " + ",".join(["(?, ?, ?, ?)"] * count) for count in (*range(1, 9), 64)}
+_INSERT = {count: " ".join((_INTO, values)) for count, values in _VALUES.items()}
+_INSERT_IN_TERM = {
+    count: " ".join((_INTO, "SELECT * FROM (", values, ") WHERE (SELECT epoch FROM term) = ?"))
+    for count, values in _VALUES.items()
+}
+"""One statement that does nothing when the term is over."""
 
 
 class SqliteStore:
@@ -135,12 +146,13 @@ class SqliteStore:
 
     def append(self, records: Sequence[Record], finished: Sequence[FinishedJob], epoch: Epoch) -> None:
         try:
+            if len(records) in _INSERT_IN_TERM and not finished and self._append_at_once(records, epoch):
+                return
             self._writer.execute("BEGIN IMMEDIATE")
             current = self._writer.execute("SELECT epoch FROM term").fetchone()[0]
             if current != epoch:
                 raise StaleEpoch(f"term {epoch} has ended: term {current} has begun")
-            if records:
-                self._writer.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", event_rows(records))
+            self._insert(event_rows(records))
             if finished:
                 self._writer.executemany("INSERT INTO finished VALUES (?, ?, ?)", map(finished_row, finished))
             self._writer.execute("COMMIT")
@@ -150,6 +162,20 @@ class SqliteStore:
         except BaseException:
             self._roll_back()
             raise
+
+    def _append_at_once(self, records: Sequence[Record], epoch: Epoch) -> bool:
+        """Append a few records and commit in one statement; return whether the term was the present one."""
+        values = [value for row in event_rows(records) for value in row]
+        return self._writer.execute(_INSERT_IN_TERM[len(records)], (*values, epoch)).rowcount == len(records)
+
+    def _insert(self, rows: Iterator[EventRow]) -> None:
+        while chunk := list(islice(rows, ROWS_AT_ONCE[0])):
+            at = 0
+            for count in ROWS_AT_ONCE:
+                while at + count <= len(chunk):
+                    values = [value for row in chunk[at : at + count] for value in row]
+                    self._writer.execute(_INSERT[count], values)
+                    at += count
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:
