@@ -58,13 +58,23 @@ def test_every_term_has_a_higher_number_than_the_last(rig):
     assert [rig.store.acquire_epoch() for _ in range(3)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("log", [records(1, 1), []], ids=["records", "nothing"])
-def test_a_stale_term_is_refused_and_keeps_nothing(rig, log):
+@pytest.mark.parametrize("ended", [[], [finished(1)]], ids=["none ended", "one ended"])
+@pytest.mark.parametrize("count", [0, 1, 8, 9, 100])
+def test_a_stale_term_is_refused_and_keeps_nothing(rig, count, ended):
     old = rig.store.acquire_epoch()
     rig.store.acquire_epoch()
     with pytest.raises(StaleEpoch, match=f"term {old} has ended"):
-        rig.store.append(log, [finished(1)] if log else [], old)
+        rig.store.append(records(1, count), ended, old)
     assert (kept(rig.store), rig.store.outcomes([1])) == ([], {})
+
+
+@pytest.mark.parametrize("ended", [[], [finished(1)]], ids=["none ended", "one ended"])
+def test_groups_of_every_size_are_kept_in_order(rig, ended):
+    term, first = rig.store.acquire_epoch(), 1
+    for count in (1, 2, 7, 8, 9, 63, 64, 65, 73, 200):
+        rig.store.append(records(first, first + count - 1), ended if first == 1 else [], term)
+        first += count
+    assert (kept(rig.store), rig.store.outcomes([1])) == (records(1, first - 1), {1: ended[0].state} if ended else {})
 
 
 def test_a_full_disk_keeps_nothing_of_a_batch(rig):
