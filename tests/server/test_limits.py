@@ -17,7 +17,7 @@ from penstock.server import limits as lm
 from penstock.server.answers import ApiError
 from penstock.server.limits import Bucket, Gate, Limits, Rates, Streams, network_of, read_limits, take
 from tests.core.builders import World, job_spec, node
-from tests.server.harness import Server, until
+from tests.server.harness import Server, cluster_file, until
 
 API = "/api/v1"
 
@@ -184,6 +184,28 @@ def test_bytes_of_live_jobs_of_one_tenant_leave_room_to_another():
     with pytest.raises(ApiError, match="bytes of live jobs"):
         gate.share((entry(tenant="red"),), 10_000, jobs, 2)
     gate.share((entry(tenant="blue"),), 10_000, jobs, 2)
+
+
+def test_one_request_of_a_tenant_creates_no_more_jobs_than_others_can_wait_for():
+    gate, jobs = Gate(Limits(jobs_per_request=5), Clock()), live(0)
+    gate.share((entry(tenant="red"), entry(tenant="red", array=4)), 1, jobs, 2)
+    with pytest.raises(ApiError, match="may create 5 jobs, this one asks for 6") as refused:
+        gate.share((entry(tenant="red"), entry(tenant="red", array=5)), 1, jobs, 2)
+    assert (refused.value.details.code, "jobs_per_request" in refused.value.details.hint) == ("too_large", True)
+    gate.share((entry(tenant="red", array=6),), 1, jobs, 1)  # there is nobody else
+
+
+def test_new_jobs_of_a_tenant_are_bounded_at_once_and_a_second():
+    clock = Clock()
+    gate = Gate(Limits(jobs_per_s=10, jobs_burst=100), clock)
+    gate.jobs("red", 100, 2)
+    with pytest.raises(ApiError, match="more than 10 new jobs a second, 100 at once") as refused:
+        gate.jobs("red", 50, 2)
+    assert refused.value.headers["Retry-After"] == "6"
+    gate.jobs("blue", 100, 2)
+    gate.jobs("red", 50, 1)  # there is nobody else
+    clock.now += 5_000
+    gate.jobs("red", 50, 2)
 
 
 def test_what_a_tenant_adds_to_the_log_is_bounded_at_once_and_a_day():
@@ -393,3 +415,20 @@ def test_a_page_of_large_records_ends_early_and_the_next_goes_on_after_it(monkey
         found += page
         after, pages = page[-1].seq, [*pages, len(page)]
     assert (found, pages) == (log, [4, 4, 4, 4, 4])
+
+
+def test_jobs_of_a_tenant_are_counted_where_there_is_another(tmp_path):
+    shared = {"tenants": [{"name": "default"}, {"name": "other"}], "users": [{"name": "ann", "tenants": ["default"]}]}
+    declared = cluster_file(1, job_account="nobody") | shared
+    limits = {"jobs_per_request": 3, "jobs_per_s": 1, "jobs_burst": 3}
+    with Server(tmp_path, declared, limits=limits) as running:
+        token = running.client.create_token({"user": "ann"}).token
+
+        def submitted(count: int, token: str = token) -> tuple[int, str]:
+            body = json.dumps({"command": "true", "array": count}).encode()
+            answer = running.http("POST", f"{API}/jobs", body, token=token)
+            return answer.status, answer.json().get("code", "")
+
+        assert submitted(4) == (413, "too_large")
+        assert [submitted(3)[0], submitted(3)] == [201, (429, "too_many_requests")]
+        assert submitted(5, running.token)[0] == 201

@@ -16,7 +16,7 @@ from penstock.core.turns import Caller, FairQueue, Share, TooManyWaiting
 
 GROUP_MAX = 512
 """Requests decided and committed together."""
-GROUP_JOBS_MAX = 5_000
+GROUP_JOBS_MAX = 1_000
 """A group that submits more jobs takes no further request."""
 REPORTS_MAX = 20_000
 """Reports that may wait; an agent whose report is refused says hello again."""
