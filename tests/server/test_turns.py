@@ -212,7 +212,7 @@ def test_one_has_the_turn_at_a_time_and_who_gave_up_is_passed_over():
 
 def test_nobody_waits_for_a_pool_that_is_closed():
     async def work() -> None:
-        pool, free = Pool("test", 1, PLENTY), threading.Event()
+        pool, free = Pool("test", 1, PLENTY, alone()), threading.Event()
         begun, waiting = (asked(ANN, pool.run(do)) for do in (free.wait, free.is_set))
         await asyncio.sleep(0)
         pool.close()
@@ -242,7 +242,7 @@ def test_a_question_that_many_ask_at_once_is_worked_out_once():
 
 def test_nobody_is_refused_for_the_share_of_another_who_asks_the_same():
     async def work() -> None:
-        kept, pool, free = KeptAnswers(Clock()), Pool("test", 1, Share(user=1, tenant=2, total=9)), threading.Event()
+        kept, pool, free = KeptAnswers(Clock()), Pool("test", 1, Share(user=1, tenant=2, total=9), alone()), threading.Event()
         queued = [asked(ANN, pool.run(free.wait)) for _ in range(2)]  # one has begun, one waits
         await asyncio.sleep(0)
         asking = [asked(one, kept.of("question", lambda: pool.run(Response, b"42"))) for one in (ANN, BOB, BOB)]
