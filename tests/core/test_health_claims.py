@@ -217,6 +217,20 @@ def test_a_check_that_passes_clears_claims_and_opens_the_node_to_the_tenant():
     assert check_orders(w.state, w.now) == []
 
 
+def test_a_node_that_is_shut_is_checked_also_when_the_claims_are_forgotten_for_its_own_words():
+    w = shared()
+    claims(w, 3)
+    checked(w, passed=False, text="it did not end within 60 s", ended=False)
+    while not all(strike.own for strike in node(w).strikes):
+        w.emit(ev.NodeStruck("n0", "lost"))
+    w.now = node(w).checked_ms + CLAIM_CHECK_EVERY_MS - 1
+    assert (node(w).shut_to, check_orders(w.state, w.now)) == (("a",), [])
+    w.now += 1
+    assert ("n0", CheckNode()) in check_orders(w.state, w.now)
+    checked(w)
+    assert node(w).shut_to == ()
+
+
 def test_a_check_that_passes_clears_no_word_of_the_nodes_own():
     w = shared()
     claims(w, 1, observed=True)

@@ -46,7 +46,7 @@ def _kept(strikes: tuple[Strike, ...]) -> tuple[Strike, ...]:
 
 def _checked(node: Node, event: ev.NodeChecked, time_ms: int) -> Node:
     """Return the node after a check that claims led to: what passes it is cleared of them."""
-    theirs = tuple(sorted({strike.tenant for strike in node.strikes if not strike.own}))
+    theirs = tuple(sorted({*node.shut_to, *(strike.tenant for strike in node.strikes if not strike.own)}))
     node = replace(node, checked_ms=time_ms, checked_for=theirs)
     if not event.passed:
         return node

@@ -188,10 +188,17 @@ def claim_check_due_ms(node: Node) -> int | None:
     """Return when an open node may be checked for what is claimed of it (unix ms); None where nothing is."""
     if node.draining or node.state != "ready":
         return None
-    first_ms = next((one.time_ms for one in node.strikes if not one.own), None)
+    first_ms = min((time_ms for time_ms, _ in _claims_to_check(node)), default=None)
     if first_ms is None:
         return None
     return max(first_ms, node.checked_ms + CLAIM_CHECK_EVERY_MS) if node.checked_ms else first_ms
+
+
+def _claims_to_check(node: Node) -> list[tuple[int, TenantName]]:
+    """Return when claims were made, and whose; a node stays shut also when they are forgotten for newer strikes."""
+    claims = [(one.time_ms, one.tenant) for one in node.strikes if not one.own]
+    known = {tenant for _, tenant in claims}
+    return claims + [(node.checked_ms, tenant) for tenant in node.shut_to if tenant not in known]
 
 
 def nodes_to_check(state: State, now_ms: int) -> list[NodeName]:
@@ -204,9 +211,9 @@ def nodes_to_check(state: State, now_ms: int) -> list[NodeName]:
         closed_due_ms = check_due_ms(node) if node.draining else None
         if closed_due_ms is not None and closed_due_ms <= now_ms:
             found.append(name)
-        due_ms = claim_check_due_ms(node) if node.strikes else None
+        due_ms = claim_check_due_ms(node) if node.strikes or node.shut_to else None
         if due_ms is not None and due_ms <= now_ms:
-            claimed += [(one.time_ms, name, one.tenant) for one in node.strikes if not one.own]
+            claimed += [(time_ms, name, tenant) for time_ms, tenant in _claims_to_check(node)]
     chosen: dict[TenantName, NodeName] = {}
     for _, name, tenant in sorted(claimed):
         if tenant not in last_ms or now_ms - last_ms[tenant] >= TENANT_CHECK_EVERY_MS:
