@@ -85,6 +85,10 @@ class Watched(Server):
             self.process.kill()
 
 
+LARGEST = {"failed_logins_burst": 10_000, "jobs_per_request": 100_000, "jobs_burst": 10**9}
+"""An operator may allow the largest requests that there are."""
+
+
 class Probed(Watched):
     """A server of the costly past, with the probe in it."""
 
@@ -265,7 +269,7 @@ class World:
         self._count += 1
         folder = self._root / f"server{self._count}"
         shutil.copytree(self._past, folder, copy_function=shutil.copy)
-        self._server = Probed(folder, declared())
+        self._server = Probed(folder, declared(), limits=LARGEST)
         try:
             self._server.start()
             ask(self._server.port, Sent("GET", "/bill"), "reader")  # the first is worked out of the whole log
