@@ -60,9 +60,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of one tenant."""
     jobs_per_request: Count = 2_000
     """Where several tenants share the server: while a request is committed, everybody else's wait."""
-    jobs_per_s: Count = 2_000
+    jobs_per_s: Count = 5_000
     """Of one tenant, where there are several, in the long run."""
-    jobs_burst: Count = 10_000
+    jobs_burst: Count = 20_000
     """Of one tenant, where there are several, at once."""
     connections: Count = CONNECTIONS_MAX
     headers_s: Rate = HEADERS_S
