@@ -242,7 +242,8 @@ def test_a_question_that_many_ask_at_once_is_worked_out_once():
 
 def test_nobody_is_refused_for_the_share_of_another_who_asks_the_same():
     async def work() -> None:
-        kept, pool, free = KeptAnswers(Clock()), Pool("test", 1, Share(user=1, tenant=2, total=9), alone()), threading.Event()
+        kept, free = KeptAnswers(Clock()), threading.Event()
+        pool = Pool("test", 1, Share(user=1, tenant=2, total=9), alone())
         queued = [asked(ANN, pool.run(free.wait)) for _ in range(2)]  # one has begun, one waits
         await asyncio.sleep(0)
         asking = [asked(one, kept.of("question", lambda: pool.run(Response, b"42"))) for one in (ANN, BOB, BOB)]
