@@ -13,6 +13,7 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.state import State
 from penstock.server.auth import LocalTokens, digest_of, refused_title, scope_for
 from penstock.server.door import AT_ONCE, Door, scope_at_door, scope_of_token
+from penstock.server.pools import Pools
 from penstock.server.views import token_alerts
 
 API = "/api/v1"
@@ -158,7 +159,7 @@ def test_a_token_that_is_revoked_while_its_request_waits_for_its_turn_is_not_tak
 
     async def ask() -> None:
         clock = SimpleNamespace(unix_ms=lambda: NOW)
-        door = Door(app, SimpleNamespace(tokens=local, state=state, clock=clock))
+        door = Door(app, SimpleNamespace(tokens=local, state=state, clock=clock, pools=Pools()))
         request = {"type": "http", "headers": [(b"authorization", f"Bearer {SECRET}".encode())]}
         asking = [asyncio.create_task(door(dict(request), None, None)) for _ in range(AT_ONCE + 1)]
         await asyncio.sleep(0)  # the last of them waits
