@@ -19,6 +19,7 @@ from typing import Any
 
 from bench.harness import machine
 from penstock.control import collector
+from penstock.core.cycle.planner import Planner
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.orders import apply_plan
 from penstock.core.lifecycle.transaction import Transaction
@@ -26,9 +27,8 @@ from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Settings
 from penstock.core.model.jobs import ExitInfo, GangAsk, JobSpec, Topology
 from penstock.core.model.resources import Device, DeviceAsk, ReplicaAsk, Resources
-from penstock.core.planner import Planner
-from penstock.core.snapshot import take_snapshot
-from penstock.core.state import State
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.state import State
 
 GIB = 2**30
 NODES, JOBS, REQUESTS, DEVICES = 10_000, 100_000, 200, 8

@@ -16,7 +16,7 @@ from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import Incarnation, UserName
-from penstock.core.state import State
+from penstock.core.state.state import State
 from penstock.sim.replay import life as on
 from penstock.sim.replay.engine import Engine, Knows
 from penstock.sim.replay.measures import spread

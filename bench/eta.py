@@ -27,7 +27,7 @@ from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.predict.calibration import Calibration
 from penstock.core.predict.forecast import Forecaster
-from penstock.core.state import State
+from penstock.core.state.state import State
 from penstock.sim.replay.engine import Engine
 from penstock.sim.replay.foresee import times_of
 from penstock.sim.replay.outlook import LengthOf, learned_lengths, outlook

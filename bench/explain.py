@@ -16,14 +16,14 @@ from msgspec.structs import replace
 
 from bench.core_cycle import NOW_MS, build
 from bench.harness import machine
+from penstock.core.cycle.planner import Planner
 from penstock.core.explain import Explainer, question_of
 from penstock.core.lifecycle.orders import apply_plan
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
-from penstock.core.planner import Planner
-from penstock.core.snapshot import take_snapshot
-from penstock.core.state import State
-from penstock.core.stuck import alerts
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.state import State
+from penstock.core.status.alerts import alerts
 
 LIMIT_MS = 50
 

@@ -27,12 +27,12 @@ from bench.harness import result
 from bench.queue_sim import HELIOS, Job, Ordered, Places, Policy, Pool, fresh, load_helios
 from bench.queue_sim import replay as replay_light
 from bench.replay_tiresias import tiresias_part
-from penstock.core.extension import registry
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.jobs import Job as CoreJob
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk, ReplicaAsk, Resources
+from penstock.core.order.extension import registry
 from penstock.core.order.ranks import length_step
 from penstock.sim.replay.replay import replay
 from penstock.sim.replay.variants import variant

@@ -7,9 +7,9 @@ import typer.main
 
 from penstock.cli.main import app
 from penstock.cli.output import EXIT_CODES
+from penstock.core.config.job import FIELDS
 from penstock.core.explain import reasons
-from penstock.core.jobfile import FIELDS
-from penstock.core.lifecycle.tables import TABLES, mermaid
+from penstock.core.state.tables import TABLES, mermaid
 from penstock.server.budgets import budgets_table
 
 DOCS = Path("docs")
@@ -19,7 +19,7 @@ def lifecycles() -> str:
     parts = [
         "# Lifecycles",
         "",
-        "Drawn from `core/lifecycle/tables.py` by `make docs`. What a table does not list cannot",
+        "Drawn from `core/state/tables.py` by `make docs`. What a table does not list cannot",
         "happen: it would stop the process as a broken invariant.",
         "",
     ]
@@ -32,7 +32,7 @@ def job_fields() -> str:
     rows = [
         "# Fields of a job",
         "",
-        "From `core/jobfile.py` by `make docs`; `penstock schema` prints the JSON Schema.",
+        "From `core/config/job.py` by `make docs`; `penstock schema` prints the JSON Schema.",
         "",
         "| field | what it says |",
         "|---|---|",

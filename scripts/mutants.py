@@ -1,4 +1,4 @@
-"""Breaks the core's order, place and room one small change at a time, and asks the tests whether they notice.
+"""Breaks the core's order, place and preempt one small change at a time, and asks the tests whether they notice.
 
 `make mutants` runs it; CI does not. Each mutant is tried in a copy of the tree, against the tests that reach the
 changed lines: the most particular ones first, as many as the time for one mutant allows. Libraries for this (mutmut,
@@ -30,7 +30,7 @@ from mutations import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE, TESTS = "src/penstock/core", "tests/core"
-PACKAGES = ("order", "place", "room")
+PACKAGES = ("order", "place", "preempt")
 KEPT = ROOT / "build" / "mutants"
 SCORE_MIN_PERCENT = 85
 PYTEST = ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--hypothesis-profile=mutants"]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
-from penstock.core.extension import BadPolicy, OrderPolicy, Policies, check_policy, registry
+from penstock.core.order.extension import BadPolicy, OrderPolicy, Policies, check_policy, registry
 
 GROUP = "penstock.policies"
 

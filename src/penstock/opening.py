@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.clusterfile import ClusterFile
-from penstock.core.errors import InvalidInput, StoreError
+from penstock.core.config.cluster import ClusterFile
 from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.errors import InvalidInput, StoreError
 from penstock.devices import discovery
 from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.local.paths import DataFolder

@@ -9,7 +9,7 @@ from penstock.core.lifecycle.orders import Addressed
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import ExitInfo, JobState
-from penstock.core.state import Image
+from penstock.core.state.state import Image
 
 
 class Clock(Protocol):

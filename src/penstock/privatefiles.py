@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.core.errors import PenstockError, Problem
+from penstock.core.model.errors import PenstockError, Problem
 
 LINKS_MAX = 40
 """Links on the way to a file, as the kernel has it."""

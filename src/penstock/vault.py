@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec.structs import replace
 
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.secrets import Secret
 from penstock.privatefiles import NotPrivate, check, open_own, write_whole
 

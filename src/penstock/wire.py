@@ -26,11 +26,11 @@ from penstock.control.declared import read_cluster_file
 from penstock.control.inbox import InboxFull, OnReply
 from penstock.control.secrecy import Censor, unsealed
 from penstock.control.service import ControlService
-from penstock.core.clusterfile import ClusterFile
-from penstock.core.errors import PenstockError, StaleEpoch
+from penstock.core.config.cluster import ClusterFile
 from penstock.core.lifecycle.orders import Order
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.errors import PenstockError, StaleEpoch
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.engines.local import tls

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from penstock.cli import output
 from penstock.cli.main import app
-from penstock.core import foreign
-from penstock.core.errors import PenstockError, Problem
+from penstock.core.model import foreign
+from penstock.core.model.errors import PenstockError, Problem
 from penstock.traces import write_csv
 from tests.cli.conftest import Terminal
 from tests.server.harness import Jobs, Server, until

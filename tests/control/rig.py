@@ -5,12 +5,12 @@ from typing import Any
 
 from penstock.control import messages as msg
 from penstock.control.controller import Controller, Handled
+from penstock.core.cycle.planner import plan
 from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.lifecycle.requests import NewJob, Submit
 from penstock.core.model.ids import NodeName, UserName
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.planner import plan
-from penstock.core.state import fold
+from penstock.core.state.state import fold
 from penstock.ports import EventStore
 from penstock.sim.world.disk import SimDisk
 from tests.core.builders import config, job_spec, node

@@ -19,7 +19,7 @@ from penstock.control.calendar import (
     period_of,
     zone_problem,
 )
-from penstock.core.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 

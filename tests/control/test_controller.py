@@ -3,13 +3,13 @@
 import pytest
 
 from penstock.control import messages as msg
-from penstock.core.errors import BrokenInvariant, StaleEpoch
+from penstock.core.cycle.planner import plan
 from penstock.core.explain import explain
 from penstock.core.lifecycle.orders import Acknowledge, SaveReplica, StartReplica, StopReplica
 from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
 from penstock.core.lifecycle.requests import Refusal, Submitted
+from penstock.core.model.errors import BrokenInvariant, StaleEpoch
 from penstock.core.model.jobs import CheckpointSpec, Dependency, ExitInfo
-from penstock.core.planner import plan
 from tests.control.rig import MARGIN_MS, Clock, Rig, submit
 from tests.core.builders import config
 

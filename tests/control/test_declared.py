@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.control.declared import read_cluster_file, with_changes
-from penstock.core.errors import InvalidInput
 from penstock.core.model.cluster import Pool, Queue, Tenant
+from penstock.core.model.errors import InvalidInput
 from tests.core.builders import config
 
 BASE = config(

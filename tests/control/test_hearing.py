@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.control.hearing import NAME_MAX_CHARS, SAID_MAX_CHARS, heard
-from penstock.core.hang.types import FRAMES_MAX, Frame, Sight
+from penstock.core.health.types import FRAMES_MAX, Frame, Sight
 from penstock.core.lifecycle.reports import (
     NodeCheck,
     NodeReport,

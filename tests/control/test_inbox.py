@@ -7,7 +7,7 @@ from penstock.control import messages as msg
 from penstock.control.inbox import Inbox, InboxFull
 from penstock.core.lifecycle.requests import NewJob, Submit
 from penstock.core.model.ids import JobId, UserName
-from penstock.core.turns import Caller, Share, TooManyWaiting
+from penstock.core.order.turns import Caller, Share, TooManyWaiting
 from tests.control.rig import Rig
 from tests.core.builders import job_spec
 

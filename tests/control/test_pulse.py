@@ -2,13 +2,13 @@
 
 from penstock.control import pulse
 from penstock.control.pulse import gauges_of
-from penstock.core.hang.types import Frame, Sight
+from penstock.core.health.types import Frame, Sight
 from penstock.core.lifecycle.orders import InspectReplica, StopReplica
 from penstock.core.lifecycle.reports import ProgressSeen, ReplicaInspected, ReplicaKey
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptResumed, AttemptStopRequested, AttemptSuspended, ReplicaFrozen
 from penstock.core.model.progress import Gauges
-from penstock.core.predict.progress import told_rest_ms
+from penstock.core.state.expected_end import told_rest_ms
 from tests.control.rig import Rig
 
 STEP = Gauges(step_ms=100, total_steps=1_000)

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.control.secrecy import BLOT, Censor, blotted, blotted_piece, unsealed
-from penstock.core.errors import PenstockError
 from penstock.core.lifecycle.orders import ThawReplica
 from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.secrets import Secret
-from penstock.core.secretstore import Secrets
+from penstock.core.state.secrets import Secrets
 from tests.engine.builders import start
 
 KEY = ReplicaKey(1, 1, 0)

@@ -11,12 +11,12 @@ from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.control.service import ControlService
 from penstock.control.standby import LOOK_MS, Standby
-from penstock.core.errors import StaleEpoch, StoreError
 from penstock.core.lifecycle.requests import Submitted
+from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import LeaderElected
 from penstock.core.model.ids import UserName
 from penstock.core.model.jobs import Dependency
-from penstock.core.state import fold
+from penstock.core.state.state import fold
 from penstock.sim.world.disk import SimDisk
 from tests.control.rig import Clock, Rig, submit
 from tests.store.builders import same

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.control.finished import finished_row
 from penstock.control.verify import Verdict, Verifier
 from penstock.core.model.events import JobFinished, Record
-from penstock.core.state import State, fold
+from penstock.core.state.state import State, fold
 from penstock.store import encoding
 from penstock.store.address import Address, copy_of
 from tests.core.histories import NAMES, operations, play, small_world

@@ -6,7 +6,8 @@ Every commit of a world is checked against all invariants, so each test is also 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.core import invariants
+from penstock.core.cycle.planner import Planner, plan
+from penstock.core.cycle.verify import Plan
 from penstock.core.lifecycle import draining, orders, reports, requests
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.transaction import Transaction
@@ -15,10 +16,9 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Settings
 from penstock.core.model.jobs import ExitInfo, GangAsk, Job, JobSpec, ReplicaPlace, Topology
 from penstock.core.model.resources import Device, DeviceAsk, DeviceLink, ReplicaAsk, Resources
 from penstock.core.place.index import FreeCluster
-from penstock.core.plan import Plan
-from penstock.core.planner import Planner, plan
-from penstock.core.snapshot import Snapshot, take_snapshot
-from penstock.core.state import State
+from penstock.core.state import invariants
+from penstock.core.state.snapshot import Snapshot, take_snapshot
+from penstock.core.state.state import State
 
 GIB = 2**30
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.faults import plant
+from penstock.core.model.faults import plant
 
 ROOT = str(Path(__file__).resolve().parents[2])
 if ROOT not in sys.path:

@@ -5,16 +5,16 @@ Values of requests go through the reader of job files, so an edit can be written
 
 from msgspec.structs import replace
 
+from penstock.core.config.job import parse_job
+from penstock.core.config.queues import read_quota
+from penstock.core.config.reader import Reader
+from penstock.core.cycle.planner import plan
+from penstock.core.cycle.verify import Plan
 from penstock.core.explain import Edit
-from penstock.core.jobfile import parse_job
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import GangAsk, JobSpec
-from penstock.core.plan import Plan
-from penstock.core.planner import plan
-from penstock.core.queuefile import read_quota
-from penstock.core.reader import Reader
-from penstock.core.snapshot import take_snapshot
-from penstock.core.state import State
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.state import State
 from tests.core.builders import World
 
 DEVICE_FIELDS = {

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.access import Scope, local_scope, scope_of
-from penstock.core.clusterfile import parse_cluster
+from penstock.core.config.cluster import parse_cluster
 from penstock.core.model.access import LEVELS, Token, User
+from penstock.core.state.tokens import Scope, local_scope, scope_of
 
 TENANTS = ("a", "b", "nowhere", "")
 PEOPLE = ("me", "other")

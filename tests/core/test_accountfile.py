@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.clusterfile import parse_cluster
+from penstock.core.config.cluster import parse_cluster
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.prices import Budget, Party
 

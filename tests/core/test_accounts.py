@@ -10,10 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from penstock.control.calendar import calendar
-from penstock.core.errors import BrokenInvariant
 from penstock.core.ledger.accounts import Accounts, JournalLog, MoneyEvent, MoneyImage, moved, tenant_of
 from penstock.core.ledger.bill import Bill
-from penstock.core.ledger.lots import spend
 from penstock.core.ledger.settlement import closed_month, closing, due_events
 from penstock.core.lifecycle.money import (
     AddCredit,
@@ -28,9 +26,11 @@ from penstock.core.lifecycle.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import Account, CreditPart, Lot, Spent
 from penstock.core.model.cluster import Tenant
+from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.invoices import Invoice, Line
 from penstock.core.model.prices import Billing, Price, Tariff
-from penstock.core.state import Image, State, fold
+from penstock.core.state.credits import spend
+from penstock.core.state.state import Image, State, fold
 from tests.core.builders import World
 
 HOUR, DAY = 3_600_000, 86_400_000

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.cycle.planner import plan
 from penstock.core.model.cluster import Reservation, Tenant
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from penstock.core.planner import plan
 from tests.core.builders import World, cluster, node
 from tests.core.driving import follow
 from tests.core.worlds import crowded

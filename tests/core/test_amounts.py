@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.amounts import (
+from penstock.core.model.amounts import (
     TIME_MAX_MS,
     exact_duration,
     exact_size,
@@ -17,7 +17,7 @@ from penstock.core.amounts import (
     parse_part_milli,
     parse_time_ms,
 )
-from penstock.core.units import parse_duration_ms, parse_size_bytes
+from penstock.core.model.units import parse_duration_ms, parse_size_bytes
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

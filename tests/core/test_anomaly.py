@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.anomaly import anomalies
 from penstock.core.explain.reasons import ALERTS, OF_RUNNING
+from penstock.core.health.anomaly import anomalies
 from penstock.core.model.events import CheckpointSaved, HangFound
-from penstock.core.stuck import alerts
+from penstock.core.status.alerts import alerts
 from tests.core.builders import cluster
 from tests.core.driving import note
 from tests.core.test_elastic_plan import MINUTE, elastic

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.core.billingfile import read_amount
-from penstock.core.clusterfile import parse_cluster
+from penstock.core.config.billing import read_amount
+from penstock.core.config.cluster import parse_cluster
+from penstock.core.config.reader import Reader
 from penstock.core.model.prices import Billing, Factor, Party, Price, Tariff, Terms, Window
-from penstock.core.reader import Reader
 
 
 def read(**billing):

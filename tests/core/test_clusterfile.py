@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.clusterfile import BACKFILL_RULES, ENTRIES_MAX, PLACEMENTS, VirtualNode, parse_cluster
-from penstock.core.jobfile import parse_request
+from penstock.core.config.cluster import BACKFILL_RULES, ENTRIES_MAX, PLACEMENTS, VirtualNode, parse_cluster
+from penstock.core.config.job import parse_request
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation, Settings, Tenant
 from penstock.devices.discovery import simulated
 from tests.core.test_jobfile_fields import json_values

@@ -5,8 +5,8 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.clusterfile import parse_cluster
-from penstock.core.declare import declaration
+from penstock.core.config.cluster import parse_cluster
+from penstock.core.config.render import declaration
 from penstock.core.model.access import User
 from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.prices import Billing, Budget, Factor, Party, Price, Tariff, Terms, Window

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.core.defrag import dry_run
 from penstock.core.model.jobs import CheckpointSpec
-from penstock.core.snapshot import take_snapshot
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.status.defrag import dry_run
 from tests.core.builders import World, node
 
 SAVES = CheckpointSpec(request_signal="SIGUSR1")

@@ -6,13 +6,13 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core import invariants
-from penstock.core.jobgraph import sorted_by_dependency
+from penstock.core.config.job_graph import sorted_by_dependency
 from penstock.core.lifecycle.ending import dependency_met
 from penstock.core.lifecycle.requests import NewJob, Submit, submit
 from penstock.core.model.events import Record
 from penstock.core.model.jobs import Dependency
-from penstock.core.state import Image, State, fold
+from penstock.core.state import invariants
+from penstock.core.state.state import Image, State, fold
 from tests.core.builders import cluster, job_spec
 from tests.core.former import former
 from tests.core.test_fold import facts, reloaded

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from penstock import extensions
-from penstock.core.extension import BadPolicy, checked_key, extension_of, registry
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import GangAsk, Job, JobSpec
 from penstock.core.model.resources import ReplicaAsk, Resources
+from penstock.core.order.extension import BadPolicy, checked_key, extension_of, registry
 
 JOB = Job(7, JobSpec(("true",), GangAsk(1, ReplicaAsk(Resources())), time_limit_ms=50), "ann", 0, 0, 0)
 

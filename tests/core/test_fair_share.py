@@ -216,7 +216,7 @@ def test_the_share_is_the_mean_of_present_and_past_use():
 
 
 def test_the_past_comes_back_from_an_image():
-    from penstock.core.state import State
+    from penstock.core.state.state import State
 
     w = worn(HOUR)
     again = State.from_image(w.state.image())

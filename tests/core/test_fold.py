@@ -4,12 +4,12 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from penstock.core import invariants
-from penstock.core.errors import BrokenInvariant
 from penstock.core.lifecycle.orders import check_orders
 from penstock.core.lifecycle.reports import NodeCheck
+from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import LeaderElected, Record
-from penstock.core.state import Image, State, fold
+from penstock.core.state import invariants
+from penstock.core.state.state import Image, State, fold
 from tests.core.builders import World, cluster, node
 from tests.core.histories import operations, play, small_world
 

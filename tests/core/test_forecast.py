@@ -9,7 +9,7 @@ from penstock.core.model.jobs import Dependency
 from penstock.core.order.ranks import class_of, expected_ms, longest_ms
 from penstock.core.predict import forecast
 from penstock.core.predict.forecast import Forecaster, PastRun, features_of
-from penstock.core.state import fold
+from penstock.core.state.state import fold
 from tests.core.builders import World, cluster, queues
 from tests.store.builders import same
 

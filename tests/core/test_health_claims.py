@@ -16,7 +16,7 @@ from penstock.core.model.cluster import STRIKES_KEPT, Tenant
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.place.free import empty
 from penstock.core.place.shadow import lesser
-from penstock.core.state import fold
+from penstock.core.state.state import fold
 from tests.core.builders import World
 from tests.core.builders import node as spec
 

@@ -5,16 +5,16 @@ import random
 import pytest
 from hypothesis import given, settings
 
+from penstock.core.cycle.planner import plan
+from penstock.core.cycle.triggers import wakes
+from penstock.core.cycle.verify import verify
 from penstock.core.explain.why import explain
 from penstock.core.lifecycle.money import PostAccount, decide
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.jobs import CheckpointSpec, GangAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from penstock.core.plan import verify
-from penstock.core.planner import plan
-from penstock.core.snapshot import take_snapshot
-from penstock.core.waking import wakes
+from penstock.core.state.snapshot import take_snapshot
 from tests.core.builders import World, cluster, node, queues
 from tests.core.driving import finish, follow
 from tests.core.histories import operations, play

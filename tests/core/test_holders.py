@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.core.clusterfile import parse_cluster
-from penstock.core.quotas import Holder, seen_holders
+from penstock.core.config.cluster import parse_cluster
+from penstock.core.status.quotas import Holder, seen_holders
 
 FOUND = [
     Holder("mine", "ann", "q", "devices", 3_000, 2),

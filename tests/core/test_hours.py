@@ -9,11 +9,11 @@ from penstock.control.calendar import ZoneDates
 from penstock.core.ledger.books import Books
 from penstock.core.ledger.budgets import judge
 from penstock.core.ledger.hours import hour_costs
+from penstock.core.ledger.posting import View, forget, view_of
 from penstock.core.ledger.pricing import charges, micro_denominator
 from penstock.core.model.accounts import Account
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.prices import HOUR_MS, Billing, Factor, Price, Tariff
-from penstock.core.treasury import View, forget, view_of
 from tests.core.builders import World, node
 from tests.core.test_pricing import session
 

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.audit.rederive import audit
+from penstock.core.cycle.triggers import wakes
 from penstock.core.explain.why import explain
-from penstock.core.idleness import SILENT_MS, idle_for_ms, idle_of, makes_room
 from penstock.core.lifecycle import reports
 from penstock.core.model.cluster import IdleRule, Queue
 from penstock.core.model.events import (
@@ -17,7 +17,7 @@ from penstock.core.model.events import (
     IdleNoted,
     ReplicaFrozen,
 )
-from penstock.core.waking import wakes
+from penstock.core.state.idleness import SILENT_MS, idle_for_ms, idle_of, makes_room
 from tests.core.builders import World, cluster
 from tests.core.driving import follow, note
 

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from penstock.core import invariants
-from penstock.core.errors import BrokenInvariant
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import InvoiceHead
+from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.jobs import ReplicaPlace, StopOrder
-from penstock.core.sharded import ByNode
+from penstock.core.state import invariants
+from penstock.core.state.copy_on_write import ByNode
 from tests.core.builders import World, cluster, config, node, queues
 
 

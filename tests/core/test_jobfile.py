@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from penstock.core.askfields import ALTERNATIVES_MAX, DEVICES_PER_REPLICA_MAX, GROUPS_MAX, REPLICAS_MAX
-from penstock.core.errors import PROBLEMS_MAX, nearest
-from penstock.core.jobfields import ARRAY_MAX
-from penstock.core.jobfile import parse_request
+from penstock.core.config.ask import ALTERNATIVES_MAX, DEVICES_PER_REPLICA_MAX, GROUPS_MAX, REPLICAS_MAX
+from penstock.core.config.job import parse_request
+from penstock.core.config.job_fields import ARRAY_MAX
+from penstock.core.config.reader import shown
 from penstock.core.lifecycle.size import JOBS_MAX
-from penstock.core.reader import shown
+from penstock.core.model.errors import PROBLEMS_MAX, nearest
 
 
 def problems(raw):

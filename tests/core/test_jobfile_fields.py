@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import msgpack
 
-from penstock.core.askfields import PLACEMENTS, SHAPE
-from penstock.core.jobfields import FIELDS
-from penstock.core.jobfile import job_schema, parse_request, request_schema
+from penstock.core.config.ask import PLACEMENTS, SHAPE
+from penstock.core.config.job import job_schema, parse_request, request_schema
+from penstock.core.config.job_fields import FIELDS
 from penstock.core.lifecycle.requests import NewJob
 from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, JobSpec, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.livejobs import LIVE_STATES, LiveJobs
 from penstock.core.model.ids import ClassId, JobId, QueueName, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, Job, JobSpec, JobState
 from penstock.core.model.resources import ReplicaAsk, Resources
+from penstock.core.state.live_jobs import LIVE_STATES, LiveJobs
 
 TENANTS = tuple(map(TenantName, ("blue", "green", "red")))
 

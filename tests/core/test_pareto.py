@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from penstock.core.choose.pareto import (
+from penstock.core.cycle.objectives import (
     Candidate,
     PlanFacts,
     Scores,

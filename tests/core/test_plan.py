@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.cycle.planner import plan
+from penstock.core.cycle.verify import Verdict
 from penstock.core.place.gang import NoFit, Prepared, place_gang
-from penstock.core.plan import Verdict
-from penstock.core.planner import plan
 from tests.core.builders import World, chips, cluster, node, queues
 
 HOUR = 3_600_000

@@ -10,8 +10,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.cycle.planner import Planner, plan
 from penstock.core.model.events import ConfigChanged
-from penstock.core.planner import Planner, plan
 from tests.core.builders import World, cluster, config, device, node, queues
 from tests.core.driving import cycles
 from tests.core.rich import Rich, boards, configs, history, jobs

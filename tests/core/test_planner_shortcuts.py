@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.board import Board
-from penstock.core.lone import Lone
+from penstock.core.cycle.lone import Lone
+from penstock.core.cycle.planner import Planner, plan
+from penstock.core.cycle.workspace import Board
 from penstock.core.model.cluster import Pool, Queue
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.resources import Resources
 from penstock.core.place.index import FreeCluster
-from penstock.core.planner import Planner, plan
-from penstock.core.room.maker import Room
+from penstock.core.preempt.preemptor import Room
 from tests.core.builders import ask, cluster, config, job_spec, queues
 from tests.core.driving import finish, follow, running
 from tests.core.rich import history

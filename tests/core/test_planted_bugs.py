@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.core.errors import BrokenInvariant
-from penstock.core.faults import PLANTED_BUGS, plant, planted
 from penstock.core.lifecycle.orders import StopReplica
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.faults import PLANTED_BUGS, plant, planted
 from penstock.core.model.jobs import ExitInfo
 from tests.core.builders import World, cluster, node
 

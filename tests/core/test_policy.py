@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
+from penstock.core.config.diff import Change, describe, diff, digest
 from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.prices import Billing, Factor, Party, Price, Tariff
-from penstock.core.policy import Change, describe, diff, digest
 
 GIB = 2**30
 BASE = ClusterConfig(
@@ -308,7 +308,7 @@ def test_a_difference_has_two_texts_and_the_way_back_has_them_turned_round(pair)
 
 def test_the_digest_does_not_depend_on_the_hash_seed():
     code = (
-        "from penstock.core.model.cluster import *; from penstock.core.policy import digest; "
+        "from penstock.core.model.cluster import *; from penstock.core.config.diff import digest; "
         "print(digest(ClusterConfig(queues=(Queue('a', max=(('cpus', 1), ('devices', 2))),))))"
     )
     path = ":".join(sys.path)

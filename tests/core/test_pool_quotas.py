@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.clusterfile import parse_cluster
-from penstock.core.declare import declaration
+from penstock.core.config.cluster import parse_cluster
+from penstock.core.config.render import declaration
 from penstock.core.explain import explain
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Pool, Queue, Tenant, split_resource
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.core.order.tree import QuotaBlock
-from penstock.core.quotas import holders, quota_rows
-from penstock.core.snapshot import take_snapshot
-from penstock.core.state import State
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.state import State
+from penstock.core.status.quotas import holders, quota_rows
 from tests.core.builders import GIB, World, ask, device, job_spec, node
 from tests.core.driving import follow, running
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from penstock.core.model.cluster import Pool, Reservation
-from penstock.core.pools import DeviceCounts, pool_stats
-from penstock.core.snapshot import take_snapshot
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.status.pools import DeviceCounts, pool_stats
 from tests.core.builders import GIB, World, device, job_spec, node
 from tests.core.driving import follow, running
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.counting import expected_end_ms
 from penstock.core.model.events import ProgressNoted, Record, RunTimesPredicted
 from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress
 from penstock.core.predict.forecast import Forecaster
-from penstock.core.predict.progress import drifted, noted, step_us, told_end_ms, told_rest_ms
-from penstock.core.state import State, fold
+from penstock.core.state.expected_end import drifted, noted, step_us, told_end_ms, told_rest_ms
+from penstock.core.state.state import State, fold
+from penstock.core.state.usage import expected_end_ms
 from tests.core.builders import cluster
 from tests.core.driving import note
 from tests.core.test_elastic_plan import elastic

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.backfill import held_places
 from penstock.core.model.cluster import Queue, Settings
+from penstock.core.place.backfill import held_places
 from penstock.core.place.gang import fits
-from penstock.core.room.victims import victim_cost
+from penstock.core.preempt.victims import victim_cost
 from tests.core.builders import World, ask, cluster, node, queues
 
 MINUTE = 60_000

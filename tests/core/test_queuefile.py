@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.amounts import format_resource
-from penstock.core.clusterfile import parse_cluster
-from penstock.core.extension import registry
+from penstock.core.config.cluster import parse_cluster
+from penstock.core.config.queues import POLICIES, PREEMPTION_RULES, amount_of, tree_problems
+from penstock.core.model.amounts import format_resource
 from penstock.core.model.cluster import IdleRule, Queue
-from penstock.core.queuefile import POLICIES, PREEMPTION_RULES, amount_of, tree_problems
+from penstock.core.order.extension import registry
 from tests.core.test_jobfile_fields import json_values
 
 GIB = 2**30

@@ -5,15 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core import quota_alerts
-from penstock.core.clusterfile import parse_cluster
-from penstock.core.declare import declaration
+from penstock.core.config.cluster import parse_cluster
+from penstock.core.config.render import declaration
+from penstock.core.lifecycle import quota_alerts
 from penstock.core.model.cluster import Pool, Queue, Tenant
 from penstock.core.model.events import ConfigChanged, QuotaNoted
-from penstock.core.quota_notes import PERIOD_MS
-from penstock.core.quotas import quota_rows
-from penstock.core.snapshot import take_snapshot
-from penstock.core.state import State
+from penstock.core.state.quota_notes import PERIOD_MS
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.state import State
+from penstock.core.status.quotas import quota_rows
 from tests.core.builders import World, cluster, node
 
 HOUR = 3_600_000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.core.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.lifecycle import size
 from penstock.core.lifecycle.requests import Refusal, Submitted
 from penstock.core.model.cluster import Queue
+from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
 from tests.core.builders import GIB, World, cluster, job_spec, node
 
 
@@ -144,7 +144,7 @@ def test_an_expired_key_is_free_whether_or_not_others_submit():
 
 
 def test_remembered_keys_have_a_maximum(monkeypatch):
-    monkeypatch.setattr("penstock.core.idempotency.IDEMPOTENCY_KEPT_MAX", 3)
+    monkeypatch.setattr("penstock.core.state.idempotency.IDEMPOTENCY_KEPT_MAX", 3)
     w = cluster(1, 4)
     for i in range(5):
         w.request(job_spec(), key=f"k{i}", digest="d")

@@ -3,16 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.backfill import held_places
-from penstock.core.defrag import dry_run
 from penstock.core.model.cluster import Pool, Queue, Settings
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import StopOrder
+from penstock.core.place.backfill import held_places
 from penstock.core.place.gang import Prepared
-from penstock.core.room import victims as module
-from penstock.core.room.lawful import attained_device_ms
-from penstock.core.room.moving import can_move, fits_when_moved, gain_of, move_cost
-from penstock.core.room.victims import Victim, cheapest_victims, victim_cost
+from penstock.core.preempt import victims as module
+from penstock.core.preempt.consolidate import can_move, fits_when_moved, gain_of, move_cost
+from penstock.core.preempt.rights import attained_device_ms
+from penstock.core.preempt.victims import Victim, cheapest_victims, victim_cost
+from penstock.core.status.defrag import dry_run
 from tests.core.builders import World, ask, cluster, config, node
 from tests.core.driving import cycles
 from tests.core.test_capacity_reclaim import guaranteed

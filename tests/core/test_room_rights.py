@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model.cluster import Queue, Settings
-from penstock.core.room.lawful import Claimant
+from penstock.core.preempt.rights import Claimant
 from tests.core.builders import World, cluster, device, node
 from tests.core.test_elastic_plan import elastic
 

@@ -1,6 +1,6 @@
 """What is said to be missing: capacity, and nothing that nodes would not bring."""
 
-from penstock.core.scaleout import missing, request_of
+from penstock.core.status.scaleout import missing, request_of
 from tests.core.builders import cluster
 
 

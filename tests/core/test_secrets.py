@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.jobfile import parse_request
+from penstock.core.config.job import parse_request
 from penstock.core.lifecycle import secrets
 from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.orders import start_order
@@ -12,8 +12,8 @@ from penstock.core.model import events as ev
 from penstock.core.model.access import User
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.secrets import Secret
-from penstock.core.secretstore import Secrets
-from penstock.core.state import State, fold
+from penstock.core.state.secrets import Secrets
+from penstock.core.state.state import State, fold
 from tests.core.builders import World, config, job_spec, node
 
 TENANTS = (Tenant("default"), Tenant("vision"))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.errors import BrokenInvariant
 from penstock.core.ledger.sessions import Amounts, LogImage, Loss, SessionLog, sessions
+from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import AttemptAllocated, CheckpointSaved, JobSubmitted, NodeLost, ReplicaExited
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources

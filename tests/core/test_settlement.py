@@ -11,7 +11,6 @@ from penstock.control.calendar import calendar, months, offsets
 from penstock.core.ledger.accounts import Accounts
 from penstock.core.ledger.bill import bill
 from penstock.core.ledger.books import Books
-from penstock.core.ledger.lots import undone
 from penstock.core.ledger.pricing import charges
 from penstock.core.ledger.sessions import sessions
 from penstock.core.ledger.settlement import Calendar, bill_for, closed_month, due_events, invoice_of
@@ -20,6 +19,7 @@ from penstock.core.model.accounts import CreditPart
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.jobs import ExitInfo, ReplicaPlace
 from penstock.core.model.prices import Billing, Factor, Price, Tariff, Terms, Window
+from penstock.core.state.credits import undone
 from tests.core.builders import job_spec, node
 
 HOUR, DAY = 3_600_000, 86_400_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.sharded import ByJob, ByNode
+from penstock.core.state.copy_on_write import ByJob, ByNode
 
 KEYS = st.integers(0, 2_000)
 STEPS = st.lists(st.one_of(st.just("cut"), st.tuples(KEYS, st.one_of(st.none(), st.integers()))), max_size=60)

@@ -2,8 +2,6 @@
 
 from msgspec.structs import replace
 
-from penstock.core import idempotency
-from penstock.core.access import scope_of
 from penstock.core.lifecycle import secrets, tokens
 from penstock.core.lifecycle.orders import start_order
 from penstock.core.lifecycle.requests import NewJob, Refusal, Submit, Submitted, submit
@@ -12,6 +10,8 @@ from penstock.core.lifecycle.tokens import IssueToken, TokenDone
 from penstock.core.model.access import Token, User
 from penstock.core.model.cluster import Queue, Tenant
 from penstock.core.model.secrets import Secret
+from penstock.core.state import idempotency
+from penstock.core.state.tokens import scope_of
 from tests.core.builders import World, job_spec, node
 
 TENANTS = (Tenant("red"), Tenant("blue"))

@@ -2,16 +2,18 @@
 
 import pytest
 
-from penstock.core import backfill, derived, idempotency, invariants
-from penstock.core.errors import BrokenInvariant
 from penstock.core.ledger.sessions import sessions
 from penstock.core.lifecycle import orders, requests
 from penstock.core.model import events as ev
 from penstock.core.model.access import User
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Tenant
+from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.jobs import CheckpointSpec, Dependency, ExitInfo, ReplicaPlace
 from penstock.core.model.prices import Billing, Price, Tariff
 from penstock.core.model.resources import Resources
+from penstock.core.place import backfill
+from penstock.core.state import idempotency, invariants
+from penstock.core.state import indexes as derived
 from tests.core.builders import World, ask, cluster, config, job_spec, node, queues
 from tests.core.test_backfill import half_full, reserved
 from tests.core.test_invariants import names, put_place

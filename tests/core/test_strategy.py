@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.choose.strategy import Effort, StrategySettings, choose_strategy
+from penstock.core.cycle.strategy import Effort, StrategySettings, choose_strategy
 
 SETTINGS = StrategySettings()
 

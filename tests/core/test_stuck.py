@@ -5,15 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core import stuck
+from penstock.core.cycle.planner import plan
 from penstock.core.explain.reasons import ALERTS
 from penstock.core.model.cluster import CHECKED_BY, Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import ConfigChanged, HangFound, NodeDrainChanged, NodeShut, ProgressNoted
 from penstock.core.model.jobs import Dependency
 from penstock.core.model.progress import Gauges
-from penstock.core.planner import plan
-from penstock.core.snapshot import take_snapshot
-from penstock.core.stuck import alerts
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.status import alerts as stuck
+from penstock.core.status.alerts import alerts
 from tests.core.builders import World, ask, cluster, config, node
 from tests.core.histories import operations, play, small_world
 from tests.core.worlds import crowded

@@ -10,8 +10,8 @@ from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.predict.forecast import Forecaster
 from penstock.core.predict.runtime import RuntimePredictor
-from penstock.core.room.victims import victim_cost
-from penstock.core.state import State
+from penstock.core.preempt.victims import victim_cost
+from penstock.core.state.state import State
 from tests.core.builders import GIB, World, config, node, queues
 
 GONE = {"stop_sent": True}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.core.errors import BrokenInvariant
-from penstock.core.lifecycle import tables
+from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.jobs import FINAL_STATES
+from penstock.core.state import tables
 
 FINAL = {"job": FINAL_STATES, "replica": {"exited", "lost"}, "node": set()}
 FIRST = {"job": "waiting", "replica": "allocated", "node": "unknown"}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.thresholds import Claim, OverShare, Room, over_share
+from penstock.core.lifecycle.thresholds import Claim, OverShare, Room, over_share
 
 
 def filled(room: Room, *names: str) -> int:

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.access import Tokens, local_scope, scope_of
 from penstock.core.ledger.accounts import MoneyImage
 from penstock.core.lifecycle import tokens
 from penstock.core.lifecycle.declaring import declared
@@ -16,7 +15,8 @@ from penstock.core.model import events as ev
 from penstock.core.model.access import Token, User
 from penstock.core.model.accounts import Lot
 from penstock.core.model.cluster import ClusterConfig, Tenant
-from penstock.core.state import State, fold
+from penstock.core.state.state import State, fold
+from penstock.core.state.tokens import Tokens, local_scope, scope_of
 
 NOW = 1_000_000
 CONFIG = ClusterConfig(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.turns import Caller, FairQueue, Share, TooManyWaiting
+from penstock.core.order.turns import Caller, FairQueue, Share, TooManyWaiting
 
 PLENTY = Share(1_000, 1_000, 1_000)
 ANN, BOB, EVE = Caller("red", "ann"), Caller("red", "bob"), Caller("blue", "eve")

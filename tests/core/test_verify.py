@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.plan import verify
+from penstock.core.cycle.verify import verify
 from tests.core.builders import World, cluster, node
 
 

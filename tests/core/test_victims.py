@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from penstock.core.model.cluster import Queue, Settings
 from penstock.core.model.ids import QueueName
 from penstock.core.order.tree import Branch
-from penstock.core.room import victims as module
-from penstock.core.room.victims import Victim, cheapest_victims, shrink_cost, victim_cost
+from penstock.core.preempt import victims as module
+from penstock.core.preempt.victims import Victim, cheapest_victims, shrink_cost, victim_cost
 from tests.core.builders import World, cluster, node
 from tests.core.driving import cycles
 

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.clusterfile import parse_cluster
-from penstock.core.declare import declaration
+from penstock.core.config.cluster import parse_cluster
+from penstock.core.config.render import declaration
 from penstock.core.explain import explain
 from penstock.core.model.cluster import Pool
 from penstock.core.model.events import ConfigChanged
-from penstock.core.state import State
+from penstock.core.state.state import State
 from tests.core.builders import World, device, job_spec, node
 
 KINDS = {"whole": {}, "fraction": {"share_milli": 500}, "profile": {"profile": "2g.20gb"}}

@@ -1,6 +1,6 @@
 """A program sees its own devices and no others."""
 
-from penstock.core.visibility import VENDOR_VARIABLES, visibility
+from penstock.core.state.visibility import VENDOR_VARIABLES, visibility
 from tests.core.builders import device
 
 

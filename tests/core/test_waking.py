@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.core.cycle.triggers import wakes
 from penstock.core.model import events as ev
-from penstock.core.waking import wakes
 from tests.core.builders import cluster
 from tests.core.driving import note
 from tests.core.test_elastic_plan import elastic

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core import waves
+from penstock.core.cycle import waves
+from penstock.core.cycle.planner import plan
 from penstock.core.model.cluster import Pool, Queue
-from penstock.core.planner import plan
 from tests.core.builders import World, ask, cluster, node, queues
 from tests.core.rich import history
 

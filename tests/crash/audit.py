@@ -13,10 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from penstock.api.types import JobView
-from penstock.core import invariants
-from penstock.core.errors import BrokenInvariant
 from penstock.core.model import events as ev
-from penstock.core.state import State
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.state import invariants
+from penstock.core.state.state import State
 from tests.crash.killer import Kill
 from tests.crash.load import Job, Load
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import penstock
 from penstock.client import Client
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from penstock.engines.local.launch import agent_pid, stop_agent
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.procfs import REPLICA_MARK, all_pids

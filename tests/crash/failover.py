@@ -18,8 +18,8 @@ import psycopg
 from penstock.api.types import SubmitAnswer
 from penstock.client import Client
 from penstock.client.endpoints import endpoint_of
-from penstock.core.errors import PenstockError
 from penstock.core.model import events as ev
+from penstock.core.model.errors import PenstockError
 from tests.crash.audit import Audit
 from tests.crash.cluster import until
 from tests.crash.load import Job, Load

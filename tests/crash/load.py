@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.api.types import SubmitAnswer
 from penstock.client import ApiProblem, Client, ServerNotRunning
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from tests.crash.cluster import Cluster
 
 ABANDON_PERCENT = 4

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.client import Client
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from penstock.privatefiles import write_whole
 from tests.crash.cluster import Cluster, is_stopped, kill, until
 from tests.postgres import Postgres

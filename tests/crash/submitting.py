@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
-from penstock.core.jobfile import parse_request
+from penstock.core.config.job import parse_request
 from penstock.core.lifecycle.requests import Submit, Submitted
 from penstock.core.model.cluster import ClusterConfig, Settings
 from penstock.core.model.ids import JobId, UserName

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from penstock.client import Client
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.events import Record
-from penstock.core.state import State
+from penstock.core.state.state import State
 from penstock.store.address import address_of, open_store
 from tests.crash.audit import Audit
 from tests.crash.cluster import Cluster, until

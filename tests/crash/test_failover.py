@@ -14,8 +14,8 @@ import pytest
 from penstock.cli.output import error_code
 from penstock.client import ApiProblem, Client
 from penstock.client.endpoints import endpoint_of
-from penstock.core.errors import PenstockError
 from penstock.core.model import events as ev
+from penstock.core.model.errors import PenstockError
 from tests import postgres
 from tests.crash.cluster import until
 from tests.crash.failover import LIMIT_S, Failover, Kind, planned

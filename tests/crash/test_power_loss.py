@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.core import invariants
 from penstock.core.model.events import Record
-from penstock.core.state import State
+from penstock.core.state import invariants
+from penstock.core.state.state import State
 from penstock.store.sqlite import SqliteStore
 from tests.crash.recording import PowerLoss, Recording, record
 

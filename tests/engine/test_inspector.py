@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from penstock.core.hang.stacks import activity
-from penstock.core.hang.types import Sight
+from penstock.core.health.stacks import activity
+from penstock.core.health.types import Sight
 from penstock.core.lifecycle.reports import NodeCheck, ReplicaKey
 from penstock.engines.local import inspector as looks
 from penstock.engines.local import selfcheck

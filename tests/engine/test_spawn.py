@@ -11,7 +11,7 @@ import pytest
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec
 from penstock.core.model.resources import ReplicaAsk, Resources
-from penstock.core.visibility import VENDOR_VARIABLES
+from penstock.core.state.visibility import VENDOR_VARIABLES
 from penstock.engines.local.containment import SessionContainment
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.spawn import NEVER_RAN_CODE, port_is_free, replica_environment

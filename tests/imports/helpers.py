@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from penstock.core.clusterfile import parse_cluster
+from penstock.core.config.cluster import parse_cluster
 from penstock.core.model.cluster import ClusterConfig, Queue
 from penstock.imports import Imported, slurm, to_cluster_file
 

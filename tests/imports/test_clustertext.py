@@ -2,7 +2,7 @@
 
 import yaml
 
-from penstock.core.clusterfile import parse_cluster
+from penstock.core.config.cluster import parse_cluster
 from penstock.core.model import cluster as c
 from penstock.core.model.resources import Device, DeviceLink, Resources
 from penstock.imports import Imported, to_cluster_file

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.core.queuefile import tree_problems
+from penstock.core.config.queues import tree_problems
 from penstock.imports import Imported, kueue, slurm, volcano, yunikorn
 from penstock.imports.errors import ImportFault
 from tests.imports.helpers import SAMPLES, read_back

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from penstock.imports.errors import ImportFault, all_of
 from penstock.imports.reading import read_text
 from tests.imports.helpers import write

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.queuefile import tree_problems
+from penstock.core.config.queues import tree_problems
 from penstock.imports.errors import ImportFault
 from penstock.imports.model import Amount, Flavour, Imported, Source, SourceQueue
 from penstock.imports.report import Place, Report

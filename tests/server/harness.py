@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import penstock
 from penstock.api.types import JobView
 from penstock.client import Client
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.procfs import all_pids

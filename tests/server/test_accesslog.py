@@ -11,7 +11,7 @@ from starlette.requests import Request
 from penstock.certificates.keeper import Keeper
 from penstock.control import messages as msg
 from penstock.core.model.accessevents import AccessEntry, AccessNoted
-from penstock.core.state import State
+from penstock.core.state.state import State
 from penstock.server.accesskeeper import AccessKeeper
 from penstock.server.accesslog import OTHERS, PERIOD_MS, SUBJECTS_MAX, TEXT_MAX_CHARS, USER, AccessLog
 from penstock.server.answers import ApiError

@@ -5,7 +5,7 @@ import http.client
 import pytest
 
 from penstock.client import ApiProblem, Client, ServerNotRunning
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 
 
 @pytest.fixture

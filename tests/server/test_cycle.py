@@ -1,6 +1,6 @@
 """What the API says of the last scheduling cycle."""
 
-from penstock.core.choose.candidates import Chooser
+from penstock.core.cycle.alternatives import Chooser
 from penstock.server.views import cycle_view
 from tests.core.builders import World, cluster, node
 

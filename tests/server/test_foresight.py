@@ -7,7 +7,7 @@ import pytest
 from penstock.core.audit import audit
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.model.ids import UserName
-from penstock.core.state import State
+from penstock.core.state.state import State
 from penstock.server import seer as module
 from penstock.server.answers import ApiError
 from penstock.server.foresight import noted_again_ms

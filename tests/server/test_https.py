@@ -16,7 +16,7 @@ from penstock.certificates.keeper import Keeper
 from penstock.client import Client
 from penstock.client.endpoints import endpoint_of
 from penstock.client.errors import NotTrusted
-from penstock.core.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput
 from penstock.server import security, transport
 from penstock.server.security import Security
 from penstock.server.transport import Transport, checked, is_loopback, local_host, names_of_server

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from penstock.core.thresholds import Room
+from penstock.core.lifecycle.thresholds import Room
 from penstock.server import intake
 from penstock.server.answers import ApiError
 from penstock.server.intake import FREE_BYTES, jobs_of, large_body_of

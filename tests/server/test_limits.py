@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from penstock.core.lifecycle.requests import NewJob
 from penstock.core.lifecycle.size import RECORD_BYTES
-from penstock.core.livejobs import LiveJobs
 from penstock.core.model.cluster import Tenant
-from penstock.core.turns import Caller
+from penstock.core.order.turns import Caller
+from penstock.core.state.live_jobs import LiveJobs
 from penstock.server import limits as lm
 from penstock.server.answers import ApiError
 from penstock.server.limits import Bucket, Gate, Limits, Rates, Streams, network_of, read_limits, take
@@ -330,7 +330,7 @@ def test_limits_are_read_from_a_file(tmp_path):
     "text", ["request_per_s: 1", "streams: 0", "streams: -1", "streams: x", "[1]", "a: b: c", "\xff"]
 )
 def test_a_file_that_sets_no_limits_is_refused_with_those_that_there_are(tmp_path, text):
-    from penstock.core.errors import InvalidInput
+    from penstock.core.model.errors import InvalidInput
 
     path = tmp_path / "limits.yaml"
     path.write_bytes(text.encode("latin-1"))
@@ -395,8 +395,8 @@ def test_too_many_requests_are_told_when_to_come_back(tight):
 
 
 def test_a_page_of_large_records_ends_early_and_the_next_goes_on_after_it(monkeypatch):
-    from penstock.core.access import local_scope
     from penstock.core.model.events import JobSubmitted, Record
+    from penstock.core.state.tokens import local_scope
     from penstock.server import reads
 
     monkeypatch.setattr(reads, "PAGE_MAX_BYTES", 200_000)

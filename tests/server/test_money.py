@@ -15,12 +15,12 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.control.calendar import month_begins, months
-from penstock.core.clusterfile import parse_cluster
-from penstock.core.errors import PenstockError, StoreFull
+from penstock.core.config.cluster import parse_cluster
 from penstock.core.ledger.accounts import JournalLog
 from penstock.core.lifecycle.money import AddCredit, decide
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Tenant
+from penstock.core.model.errors import PenstockError, StoreFull
 from penstock.core.model.invoices import Invoice
 from penstock.core.model.prices import Billing, Budget, Price, Tariff
 from penstock.documents import DocumentError, render_pdf

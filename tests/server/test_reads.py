@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.client import Client
-from penstock.core.access import Scope, local_scope
-from penstock.core.livejobs import LiveJobs
 from penstock.core.model import events as ev
-from penstock.core.state import fold
+from penstock.core.state.live_jobs import LiveJobs
+from penstock.core.state.state import fold
+from penstock.core.state.tokens import Scope, local_scope
 from penstock.server.reads import Reads
 from tests.server.harness import until
 from tests.store.builders import records
@@ -226,7 +226,7 @@ def test_the_log_of_events_is_gapless_and_can_be_read_in_pieces(server, jobs):
 
 
 def test_the_state_shown_is_the_fold_of_the_events_shown(jobs):
-    from penstock.core.state import fold
+    from penstock.core.state.state import fold
 
     jobs.ended(jobs.submit())
     state, shown = fold(list(jobs.client.all_events())), jobs.client.cluster()

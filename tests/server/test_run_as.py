@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client import ApiProblem, Client
-from penstock.core.clusterfile import parse_cluster
+from penstock.core.config.cluster import parse_cluster
 from penstock.core.model.events import ConfigChanged, JobSubmitted
 from penstock.store.sqlite import SqliteStore
 from tests.core.builders import World, node

@@ -12,12 +12,12 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 
 from penstock.client import ApiProblem
-from penstock.core.access import local_scope
 from penstock.core.lifecycle.secrets import SecretDone, SetSecret
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import SecretSet
 from penstock.core.model.secrets import Secret
-from penstock.core.secretstore import Secrets
+from penstock.core.state.secrets import Secrets
+from penstock.core.state.tokens import local_scope
 from penstock.opening import RealClock
 from penstock.server.accesslog import AccessLog
 from penstock.server.pools import Pools

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from penstock.core.clusterfile import parse_cluster
+from penstock.core.config.cluster import parse_cluster
 from penstock.core.model import events as ev
 from penstock.engines.local.paths import DataFolder
 from penstock.server import waste as waste_route

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.errors import Problem
-from penstock.core.faults import plant
 from penstock.core.lifecycle.requests import NewJob, Refusal, Submit, Submitted
 from penstock.core.lifecycle.size import Bounds
+from penstock.core.model.errors import Problem
 from penstock.core.model.events import JobSubmitted, Record
+from penstock.core.model.faults import plant
 from penstock.core.model.jobs import Dependency
 from penstock.sim.world.hostile import is_hostile, left_behind, oversize, pushed_out
 from penstock.sim.world.world import World

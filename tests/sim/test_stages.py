@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.core.jobfile import parse_request
+from penstock.core.config.job import parse_request
 from penstock.core.model.events import AttemptAllocated, JobFinished, JobSubmitted, Record
 from penstock.core.model.jobs import Dependency
 from penstock.sim.world.stages import arrays_awaited, dependency_violations, staged_request, stages_of

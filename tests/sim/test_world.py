@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.core.faults import PLANTED_BUGS, plant
+from penstock.core.model.faults import PLANTED_BUGS, plant
 from penstock.sim.__main__ import EXPECTED_PROBES
 from penstock.sim.world.world import Outcome, World
 from tests.server.harness import SOURCES

@@ -8,7 +8,7 @@ from penstock.core.model.events import JobSubmitted, Record
 from penstock.core.model.ids import ClassId, JobId, UserName
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.resources import ReplicaAsk, Resources
-from penstock.core.state import Image, State, fold
+from penstock.core.state.state import Image, State, fold
 from penstock.ports import EventStore, FinishedJob
 
 SPEC = JobSpec(("true",), GangAsk(1, ReplicaAsk(Resources(1000))))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.errors import InvalidInput, StoreError
+from penstock.core.model.errors import InvalidInput, StoreError
 from penstock.store import archive
 from penstock.store.address import Address, copy_of, restoring
 from penstock.store.archive import restore_archive, write_archive

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.core.errors import StaleEpoch, StoreFull
-from penstock.core.state import fold
+from penstock.core.model.errors import StaleEpoch, StoreFull
+from penstock.core.state.state import fold
 from penstock.sim.world.disk import SimDisk
 from tests.store.builders import finished, image_of, kept, record, records, restarted, same
 from tests.store.places import PostgresPlace, SqlitePlace, opened

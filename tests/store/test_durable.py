@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.errors import StaleEpoch, StoreError
+from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import LeaderElected, Record
 from tests.store.builders import finished, kept, record, records
 from tests.store.places import KINDS, NAMES, opened

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.errors import StoreError
+from penstock.core.model.errors import StoreError
 from penstock.store import migrations
 from penstock.store.migrations import SCHEMA_VERSION, VERSIONS
 from penstock.store.postgres import PostgresStore

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from penstock.core.errors import InvalidInput, StaleEpoch, StoreError, StoreFull
+from penstock.core.model.errors import InvalidInput, StaleEpoch, StoreError, StoreFull
 from penstock.store import pgconnect
 from penstock.store.postgres import PostgresStore
 from tests import postgres

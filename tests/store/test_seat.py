@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from penstock.core.errors import StaleEpoch, StoreError
+from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.store import pgseat
 from penstock.store.pgseat import PostgresSeat
 from tests import postgres

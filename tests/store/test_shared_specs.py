@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from penstock.control.verify import Verifier
-from penstock.core.images import packed, unpacked
 from penstock.core.lifecycle import requests
 from penstock.core.model.events import JobSubmitted, Record
-from penstock.core.state import Image, State, fold
+from penstock.core.state.images import packed, unpacked
+from penstock.core.state.state import Image, State, fold
 from penstock.store import encoding
 from penstock.store.address import Address, copy_of, restoring
 from penstock.store.archive import restore_archive, write_archive

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from penstock.core.errors import StoreError
-from penstock.core.planner import plan
-from penstock.core.snapshot import take_snapshot
-from penstock.core.state import fold
+from penstock.core.cycle.planner import plan
+from penstock.core.model.errors import StoreError
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.state import fold
 from penstock.store.sqlite import SNAPSHOTS_KEPT
 from tests.core.histories import operations, play, small_world
 from tests.store.builders import image_of, records, restarted, same

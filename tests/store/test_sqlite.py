@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.errors import StoreError, StoreFull
+from penstock.core.model.errors import StoreError, StoreFull
 from penstock.store.migrations import SCHEMA_VERSION
 from penstock.store.sqlite import SqliteStore
 from tests.smalldisk import small_file_system

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.queuefile import tree_problems
+from penstock.core.config.queues import tree_problems
 from penstock.traces import Trace, load, write_csv
 
 ROOT = os.environ.get("PENSTOCK_TRACES", "")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
+from penstock.core.cycle.planner import plan
 from penstock.core.lifecycle import draining, orders, reports, requests
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
@@ -13,9 +14,8 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec, Tenant
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, TenantName, UserName
 from penstock.core.model.jobs import PRIORITY_CLASSES, Dependency, ExitInfo, GangAsk, JobSpec, Topology
 from penstock.core.model.resources import Device, DeviceAsk, ReplicaAsk, Resources
-from penstock.core.planner import plan
-from penstock.core.snapshot import take_snapshot
-from penstock.core.state import State
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.state import State
 
 START_MS = 1_760_000_000_000
 GIB = 2**30

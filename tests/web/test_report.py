@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.core.errors import BrokenInvariant
 from penstock.core.ledger.consumption import Consumption
+from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import (
     AttemptAllocated,
     AttemptResumed,

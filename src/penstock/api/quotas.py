@@ -2,8 +2,8 @@
 
 import msgspec
 
-from penstock.core.pools import PoolStats
-from penstock.core.quotas import Holder, QuotaRow
+from penstock.core.status.pools import PoolStats
+from penstock.core.status.quotas import Holder, QuotaRow
 
 
 class QuotaList(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.identities import SERVER_IDENTITY, is_node_name, node_identity
 from penstock.core.model.ids import NodeName
 

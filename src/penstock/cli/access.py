@@ -6,14 +6,14 @@ import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table
-from penstock.core.amounts import format_time
+from penstock.core.model.amounts import format_time
 
 token = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")
 
 
 def quota(data: DataOption = None, json: JsonOption = False) -> None:
     """Show how much of each quota is used, borrowed and lent, and who holds what in your tenants."""
-    from penstock.core.amounts import format_resource
+    from penstock.core.model.amounts import format_resource
 
     found = client_of(data).quotas()
     if json:

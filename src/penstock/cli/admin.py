@@ -8,8 +8,8 @@ import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import print_document, print_json, say
-from penstock.core.errors import InvalidInput, nearest
-from penstock.core.foreign import lines
+from penstock.core.model.errors import InvalidInput, nearest
+from penstock.core.model.foreign import lines
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes, and make none.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

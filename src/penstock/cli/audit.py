@@ -8,10 +8,10 @@ from pathlib import Path
 from penstock.cli.eventlog import log_of
 from penstock.cli.output import Console, marked, print_json, say
 from penstock.cli.simulate import progress
-from penstock.core.amounts import exact_duration
 from penstock.core.audit import NodeScore, Ruling, audit
-from penstock.core.errors import InvalidInput
 from penstock.core.model import events as ev
+from penstock.core.model.amounts import exact_duration
+from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import JobId
 from penstock.extensions import installed_policies
 from penstock.web.report.text import moment

@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.certificates.keeper import Keeper, Shown
 from penstock.cli.options import data_folder
 from penstock.cli.output import Console, print_json, say, table
-from penstock.core.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import NodeName
 from penstock.engines.local.launch import known_nodes
 from penstock.engines.local.paths import DataFolder

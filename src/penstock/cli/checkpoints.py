@@ -8,9 +8,9 @@ import msgspec
 
 from penstock.cli.options import data_folder
 from penstock.cli.output import Console, marked, print_json, say, table
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import JobId
-from penstock.core.units import format_duration, format_size
+from penstock.core.model.units import format_duration, format_size
 from penstock.engines.local.paths import DataFolder
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import msgspec
 from penstock.api import types as api
 from penstock.cli.options import client_of
 from penstock.cli.output import Console, marked, print_json, say, table
-from penstock.core.errors import InvalidInput, Problem
 from penstock.core.explain.reasons import OF_RUNNING
-from penstock.core.stuck import listed
-from penstock.core.units import format_duration, format_size, parse_duration_ms
+from penstock.core.model.errors import InvalidInput, Problem
+from penstock.core.model.units import format_duration, format_size, parse_duration_ms
+from penstock.core.status.alerts import listed
 
 if TYPE_CHECKING:
     from rich.text import Text

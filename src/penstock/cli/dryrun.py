@@ -7,10 +7,10 @@ from penstock.api import types as api
 from penstock.cli.jobs import request_of
 from penstock.cli.options import JobShape, client_of
 from penstock.cli.output import Console, marked, print_json
-from penstock.core.errors import InvalidInput, Problem
 from penstock.core.ledger.bill import money
 from penstock.core.ledger.quote import Quote
-from penstock.core.units import format_duration, parse_duration_ms
+from penstock.core.model.errors import InvalidInput, Problem
+from penstock.core.model.units import format_duration, parse_duration_ms
 
 WAITS, UNTOLD = 10, 11
 """Exit codes: some job waits (longer than `--within`); of some job nobody can tell when it starts."""

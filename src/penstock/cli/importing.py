@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.cli.output import Console, print_json, say, table
-from penstock.core.errors import InvalidInput, Problem
 from penstock.core.model.cluster import DEFAULT_POOL
+from penstock.core.model.errors import InvalidInput, Problem
 from penstock.core.model.ids import PoolName, QueueName
 from penstock.core.model.jobs import JobSpec
 from penstock.imports import Imported, to_cluster_file

@@ -10,8 +10,8 @@ from penstock.api.types import JobView
 from penstock.cli.options import client_of, data_folder
 from penstock.cli.terminal import close_others, run_apart
 from penstock.client import Client
-from penstock.core.errors import InvalidInput
 from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import JobSubmitted, ReplicaStarted
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.local.accounts import Account, account_of

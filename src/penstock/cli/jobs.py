@@ -12,10 +12,10 @@ from penstock.cli.logs import follow_job
 from penstock.cli.options import PASSED_ON, JobShape, client_of
 from penstock.cli.output import Console, marked, print_json, say, styled, table
 from penstock.client import Client
-from penstock.core.errors import InvalidInput
 from penstock.core.explain import Explanation
+from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import Record
-from penstock.core.units import format_duration
+from penstock.core.model.units import format_duration
 
 if TYPE_CHECKING:
     from rich.text import Text

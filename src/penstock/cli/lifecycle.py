@@ -17,7 +17,7 @@ from penstock.cli.secrets import hide
 from penstock.client import Client, ServerNotRunning
 from penstock.client.errors import NotTrusted
 from penstock.client.proof import holds_lock
-from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.model.errors import InvalidInput, PenstockError
 from penstock.engines.local import procfs
 from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
 from penstock.engines.local.paths import DataFolder

@@ -317,7 +317,7 @@ def schema() -> None:
     """Print the JSON Schema of job files."""
     import json
 
-    from penstock.core.jobfile import request_schema
+    from penstock.core.config.job import request_schema
 
     print_encoded(json.dumps(request_schema(), indent=2).encode())
 
@@ -428,7 +428,7 @@ app.add_typer(secret, name="secret")
 
 def main() -> None:
     """Run the program; a known error ends it with a message and a code of its own (docs/cli.md)."""
-    from penstock.core.errors import PenstockError
+    from penstock.core.model.errors import PenstockError
 
     try:
         app()

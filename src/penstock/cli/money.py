@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import Console, print_document, print_encoded, print_json, say, table
-from penstock.core.amounts import format_time
+from penstock.core.model.amounts import format_time
 
 NumberArgument = Annotated[str, typer.Argument(help="Number of the invoice.")]
 ReferenceOption = Annotated[str, typer.Option("--reference", "-r", help="Names it: sent again, it changes nothing.")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from penstock.core.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput
 from penstock.starts import whole
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.core.errors import PenstockError
-from penstock.core.foreign import in_json, lines, one_line
+from penstock.core.model.errors import PenstockError
+from penstock.core.model.foreign import in_json, lines, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

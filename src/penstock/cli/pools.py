@@ -6,8 +6,8 @@ from penstock.cli.output import Console, print_json, say, table
 
 def pools(data: DataOption = None, json: JsonOption = False) -> None:
     """Show what each pool has, how much of it is given out, and the state of its devices."""
-    from penstock.core.amounts import format_milli
-    from penstock.core.units import format_size
+    from penstock.core.model.amounts import format_milli
+    from penstock.core.model.units import format_size
 
     listed = client_of(data).pools()
     if json:

@@ -13,9 +13,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from penstock.cli.output import Console, print_json, say, table
 from penstock.control.declared import read_cluster_file
-from penstock.core.errors import InvalidInput, Problem
 from penstock.core.model.cluster import ClusterConfig
-from penstock.core.units import parse_duration_ms
+from penstock.core.model.errors import InvalidInput, Problem
+from penstock.core.model.units import parse_duration_ms
 from penstock.extensions import installed_policies
 from penstock.sim.replay.compare import Result, compare
 from penstock.sim.replay.measures import Summary

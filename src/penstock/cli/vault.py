@@ -8,8 +8,8 @@ import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table
-from penstock.core.amounts import format_time
-from penstock.core.errors import InvalidInput
+from penstock.core.model.amounts import format_time
+from penstock.core.model.errors import InvalidInput
 
 secret = typer.Typer(no_args_is_help=True, help="Set, list and remove secrets that jobs get as variables.")
 SharedOption = Annotated[str, typer.Option("--tenant", help="For all jobs of this tenant; by default for yours alone.")]

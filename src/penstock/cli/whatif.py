@@ -13,9 +13,9 @@ from penstock.cli.output import print_json, say
 from penstock.cli.simulate import for_programs, print_results, progress, write_page
 from penstock.control.declared import with_changes
 from penstock.core.audit import audit
-from penstock.core.errors import InvalidInput, Problem, nearest
+from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.events import Record
-from penstock.core.units import parse_duration_ms
+from penstock.core.model.units import parse_duration_ms
 from penstock.extensions import installed_policies
 from penstock.sim.replay.agreement import Agreement, Decisions, agreement, as_recorded
 from penstock.sim.replay.compare import Result, result_of

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from penstock.client import proof
 from penstock.client.errors import NotProved, NotTrusted
-from penstock.core.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput
 
 
 class Endpoint(NamedTuple):

@@ -1,7 +1,7 @@
 """Why no server was asked, or what it refused."""
 
 from penstock.api.types import ProblemDetails
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 
 
 class ServerNotRunning(PenstockError):

@@ -5,8 +5,8 @@ from datetime import date, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
-from penstock.core.errors import InvalidInput, Problem, nearest
 from penstock.core.ledger.settlement import Calendar
+from penstock.core.model.errors import InvalidInput, Problem, nearest
 
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})")
 YEAR_MAX = 9998
@@ -120,7 +120,7 @@ def month_named(zone: str, text: str) -> tuple[int, int]:
 
 
 class ZoneDates(NamedTuple):
-    """The days and months of a time zone, for those who are only told them (`core/treasury.py`)."""
+    """The days and months of a time zone, for those who are only told them (`core/ledger/posting.py`)."""
 
     zone: str
 

@@ -18,10 +18,10 @@ from penstock.control.finished import finished_row
 from penstock.control.hearing import heard
 from penstock.control.inspection import Inspections
 from penstock.control.pulse import Pulses
-from penstock.core import invariants, quota_alerts
-from penstock.core.errors import InvalidInput, Problem, StaleEpoch, StoreError
-from penstock.core.faults import planted
-from penstock.core.lifecycle import money, orders, reports, requests, secrets, tokens
+from penstock.core.config.diff import digest
+from penstock.core.cycle.triggers import wakes
+from penstock.core.cycle.verify import Plan
+from penstock.core.lifecycle import money, orders, quota_alerts, reports, requests, secrets, tokens
 from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.money import MoneyRequest
@@ -31,15 +31,15 @@ from penstock.core.lifecycle.tokens import TokenRequest
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.errors import InvalidInput, Problem, StaleEpoch, StoreError
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, QueueName, TenantName, UserName
 from penstock.core.model.jobs import Job, JobState
-from penstock.core.plan import Plan
-from penstock.core.policy import digest
 from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.predict.runtime import JobFeatures
-from penstock.core.snapshot import Snapshot, take_snapshot
-from penstock.core.state import State
-from penstock.core.waking import wakes
+from penstock.core.state import invariants
+from penstock.core.state.snapshot import Snapshot, take_snapshot
+from penstock.core.state.state import State
 from penstock.ports import Clock, EventStore, FinishedJob
 
 SNAPSHOT_EVERY_RECORDS = 50_000

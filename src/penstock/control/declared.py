@@ -7,11 +7,11 @@ from typing import Any
 import yaml
 
 from penstock.control.calendar import zone_problem
-from penstock.core.clusterfile import ClusterFile, parse_cluster
-from penstock.core.declare import declaration
-from penstock.core.errors import InvalidInput, Problem, nearest
+from penstock.core.config.cluster import ClusterFile, parse_cluster
+from penstock.core.config.reader import short
+from penstock.core.config.render import declaration
 from penstock.core.model.cluster import ClusterConfig
-from penstock.core.reader import short
+from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.extensions import installed_policies
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

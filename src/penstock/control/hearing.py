@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from penstock.core.hang.types import FRAMES_MAX, Frame, Sight
+from penstock.core.health.types import FRAMES_MAX, Frame, Sight
 from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaInspected, ReplicaKey, ReplicaSeen
 from penstock.core.model.ids import JobId, NodeName
-from penstock.core.state import State
+from penstock.core.state.state import State
 
 SAID_MAX_CHARS = 1_000
 """Of one text that a node says: why a replica ended, what a check came to."""

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.control import messages as msg
-from penstock.core.errors import PenstockError
 from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.lifecycle.requests import Submit
-from penstock.core.turns import Caller, FairQueue, Share, TooManyWaiting
+from penstock.core.model.errors import PenstockError
+from penstock.core.order.turns import Caller, FairQueue, Share, TooManyWaiting
 
 GROUP_MAX = 512
 """Requests decided and committed together."""

@@ -10,15 +10,15 @@ inspections in a row have found the same.
 import msgspec
 
 from penstock.control.pulse import Pulse, Pulses
-from penstock.core.hang.diagnose import diagnose, stalled
-from penstock.core.hang.types import Finding, Sight
+from penstock.core.health.diagnose import diagnose, stalled
+from penstock.core.health.types import Finding, Sight
 from penstock.core.lifecycle.orders import Addressed, InspectReplica
 from penstock.core.lifecycle.reports import NodeReport, ReplicaKey
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptStopRequested, HangFound
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Attempt, Job
-from penstock.core.state import State
+from penstock.core.state.state import State
 
 ANSWERS_WAIT_MS, NATIVE_WAIT_MS = 5_000, 15_000
 """Agents that have not answered by then are concluded without."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from penstock.core.cycle.verify import Plan
 from penstock.core.lifecycle.money import MoneyDone, MoneyRequest
 from penstock.core.lifecycle.orders import Order
 from penstock.core.lifecycle.reports import NodeReport
@@ -12,9 +13,8 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import AccessNoted, QuotaNoted
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
-from penstock.core.plan import Plan
-from penstock.core.scaleout import Missing
-from penstock.core.state import Image
+from penstock.core.state.state import Image
+from penstock.core.status.scaleout import Missing
 
 
 class Cancel(msgspec.Struct, frozen=True):

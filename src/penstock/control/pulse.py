@@ -16,8 +16,8 @@ from penstock.core.model.events import ProgressNoted
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Job
 from penstock.core.model.progress import Gauges
-from penstock.core.predict.progress import drifted
-from penstock.core.state import State
+from penstock.core.state.expected_end import drifted
+from penstock.core.state.state import State
 
 NOTE_FIRST_STEPS_MS = 5_000
 NOTE_EVERY_MS = 600_000

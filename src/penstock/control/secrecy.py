@@ -5,12 +5,12 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from penstock.core.errors import PenstockError
 from penstock.core.lifecycle.orders import Order, StartReplica
 from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaSeen
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import JobId, TenantName, UserName
 from penstock.core.model.secrets import Secret
-from penstock.core.state import State
+from penstock.core.state.state import State
 
 BLOT = "*"
 _BLOT = BLOT.encode()

@@ -13,13 +13,13 @@ from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.control.inbox import SERVER, Inbox, Item, OnReply
 from penstock.control.standby import Standby
-from penstock.core.choose.candidates import Chooser
-from penstock.core.errors import StaleEpoch, StoreError
-from penstock.core.extension import Policies
+from penstock.core.cycle.alternatives import Chooser
 from penstock.core.lifecycle.reports import NodeReport
+from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import Record
-from penstock.core.snapshot import Snapshot
-from penstock.core.turns import Caller
+from penstock.core.order.extension import Policies
+from penstock.core.order.turns import Caller
+from penstock.core.state.snapshot import Snapshot
 from penstock.ports import Clock, Engine, EventStore, Seat
 
 log = logging.getLogger(__name__)

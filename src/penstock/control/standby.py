@@ -4,7 +4,7 @@ import logging
 
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
-from penstock.core.errors import StoreError
+from penstock.core.model.errors import StoreError
 from penstock.core.model.events import Record
 from penstock.ports import Clock, Seat
 

@@ -10,11 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.control.finished import finished_row
-from penstock.core import invariants
-from penstock.core.errors import BrokenInvariant
+from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.model.ids import ClassId, JobId
-from penstock.core.state import Image, State
+from penstock.core.state import invariants
+from penstock.core.state.state import Image, State
 from penstock.ports import FinishedJob
 
 BATCH = 1_000

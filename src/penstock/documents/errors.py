@@ -1,6 +1,6 @@
 """What can go wrong with a document."""
 
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 
 
 class DocumentError(PenstockError):

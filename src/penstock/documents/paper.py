@@ -9,7 +9,7 @@ import logging
 import subprocess
 
 from penstock import starts
-from penstock.core.amounts import format_time
+from penstock.core.model.amounts import format_time
 from penstock.core.model.invoices import Invoice
 from penstock.documents.errors import NotPrinted
 from penstock.documents.page import page

@@ -4,9 +4,9 @@ import csv
 import io
 from decimal import Decimal
 
-from penstock.core.amounts import format_time
 from penstock.core.ledger.bill import money
 from penstock.core.ledger.pricing import GIB
+from penstock.core.model.amounts import format_time
 from penstock.core.model.invoices import Invoice, Line
 from penstock.core.model.prices import HOUR_MS
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from penstock.core.amounts import exact_size
-from penstock.core.declare import declaration, number
+from penstock.core.config.render import declaration, number
 from penstock.core.model import cluster as c
+from penstock.core.model.amounts import exact_size
 from penstock.core.model.resources import Device
 from penstock.imports.model import Imported
 from penstock.imports.names import Names

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from penstock.core.errors import PenstockError, Problem
-from penstock.core.reader import shown
+from penstock.core.config.reader import shown
+from penstock.core.model.errors import PenstockError, Problem
 
 
 class ImportFault(PenstockError):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from penstock.core.errors import nearest
+from penstock.core.model.errors import nearest
 from penstock.imports.errors import ImportFault
 from penstock.imports.located import Listing, Pair, Table, Text, Value, shown_value
 from penstock.imports.report import Place, Report

@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from penstock.core.clusterfile import DEVICES_PER_NODE_MAX
+from penstock.core.config.cluster import DEVICES_PER_NODE_MAX
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import Device, Resources

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 
-from penstock.core.amounts import format_resource
-from penstock.core.clusterfile import ENTRIES_MAX
-from penstock.core.errors import nearest
+from penstock.core.config.cluster import ENTRIES_MAX
+from penstock.core.config.queues import MODEL_PREFIX, WEIGHT_MAX, amount_of
 from penstock.core.model import cluster as c
+from penstock.core.model.amounts import format_resource
+from penstock.core.model.errors import nearest
 from penstock.core.model.ids import QueueName
-from penstock.core.queuefile import MODEL_PREFIX, WEIGHT_MAX, amount_of
 from penstock.imports.devicenames import plain_model
 from penstock.imports.model import Amount, Imported, Source, SourceQueue
 from penstock.imports.names import Names

@@ -7,18 +7,18 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from penstock.api import types as api
-from penstock.core.amounts import parse_time_ms
-from penstock.core.billingfile import read_amount
-from penstock.core.errors import Problem, nearest
+from penstock.core.config.billing import read_amount
+from penstock.core.config.reader import Reader
 from penstock.core.ledger.accounts import JournalEntry
 from penstock.core.ledger.budgets import policy_of
 from penstock.core.lifecycle.money import AddCredit, MoneyDone, ReverseEntry
 from penstock.core.lifecycle.requests import Refusal
 from penstock.core.model.accounts import CreditKind
+from penstock.core.model.amounts import parse_time_ms
 from penstock.core.model.cluster import Tenant
+from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.events import CreditAdded, InvoicePaid
 from penstock.core.model.ids import TenantName
-from penstock.core.reader import Reader
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend
 from penstock.server.intake import allow, body_of, invalid, json_of, read_body, refused

@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from penstock.api.types import ProblemDetails
-from penstock.core.errors import Problem
+from penstock.core.model.errors import Problem
 
 STATUS: dict[str, int] = {
     "invalid_input": 422,

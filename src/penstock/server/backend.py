@@ -10,11 +10,11 @@ from penstock.control.service import ControlService
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.lifecycle.secrets import SetSecret
 from penstock.core.lifecycle.size import RECORD_BYTES
+from penstock.core.lifecycle.thresholds import Room
 from penstock.core.model.events import Record
 from penstock.core.model.ids import NodeName
-from penstock.core.state import State
-from penstock.core.thresholds import Room
-from penstock.core.turns import TooManyWaiting
+from penstock.core.order.turns import TooManyWaiting
+from penstock.core.state.state import State
 from penstock.ports import Clock, EventReader
 from penstock.server.accesslog import AccessLog
 from penstock.server.answers import ApiError

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from penstock.api import types as api
 from penstock.control.calendar import month_named, months
-from penstock.core.errors import InvalidInput, nearest
+from penstock.core.model.errors import InvalidInput, nearest
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend
 from penstock.server.intake import invalid

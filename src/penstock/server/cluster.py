@@ -8,13 +8,13 @@ from starlette.responses import Response
 from penstock import __version__
 from penstock.api import types as api
 from penstock.control import messages as msg
-from penstock.core.defrag import dry_run
-from penstock.core.jobfile import request_schema
+from penstock.core.config.job import request_schema
 from penstock.core.lifecycle.requests import Refusal
 from penstock.core.model.ids import NodeName
 from penstock.core.predict.calibration import Score
-from penstock.core.snapshot import snapshot_beside
-from penstock.core.stuck import alerts
+from penstock.core.state.snapshot import snapshot_beside
+from penstock.core.status.alerts import alerts
+from penstock.core.status.defrag import dry_run
 from penstock.server import views
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend

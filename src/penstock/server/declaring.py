@@ -9,11 +9,11 @@ from starlette.responses import Response
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.control.declared import cluster_config, with_changes
-from penstock.core.declare import declaration
-from penstock.core.errors import InvalidInput, Problem
+from penstock.core.config.diff import diff, digest
+from penstock.core.config.render import declaration
 from penstock.core.lifecycle.requests import Refusal, config_problems
 from penstock.core.model.cluster import ClusterConfig
-from penstock.core.policy import diff, digest
+from penstock.core.model.errors import InvalidInput, Problem
 from penstock.engines.local.accounts import may_switch, unknown_account
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.control.controller import HISTORY_JOBS, past_run
-from penstock.core.images import packed
 from penstock.core.lifecycle.requests import Refusal, Submit, jobs_named
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState
+from penstock.core.order.turns import Share
 from penstock.core.predict.calibration import Calibration, Score
 from penstock.core.predict.forecast import PastRun
-from penstock.core.state import Image
-from penstock.core.turns import Share
+from penstock.core.state.images import packed
+from penstock.core.state.state import Image
 from penstock.server.answers import ApiError
 from penstock.server.backend import Backend
 from penstock.server.seer import Seer

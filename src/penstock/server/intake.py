@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from penstock.core.errors import Problem
-from penstock.core.jobfile import parse_request
+from penstock.core.config.job import parse_request
 from penstock.core.lifecycle.requests import NewJob, Refusal
-from penstock.core.thresholds import Room
+from penstock.core.lifecycle.thresholds import Room
+from penstock.core.model.errors import Problem
 from penstock.server.answers import ApiError
 from penstock.server.turns import calling
 

@@ -14,12 +14,12 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.errors import InvalidInput
 from penstock.core.lifecycle.size import NewJob, over_size, over_weight, size_of, weight_of
-from penstock.core.livejobs import LiveJobs
+from penstock.core.lifecycle.thresholds import Claim, Room, over_share
+from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import TenantName
-from penstock.core.thresholds import Claim, Room, over_share
-from penstock.core.turns import Caller
+from penstock.core.order.turns import Caller
+from penstock.core.state.live_jobs import LiveJobs
 from penstock.ports import Clock
 from penstock.server.answers import ApiError, problem
 from penstock.server.listener import ANSWER_S, BODY_S, CONNECTIONS_MAX, HEADERS_S, Bounds

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from penstock.api.types import ProblemDetails
-from penstock.core.jobfile import request_schema
+from penstock.core.config.job import request_schema
 
 _REF = "#/components/schemas/{name}"
 EXAMPLE = {"name": "train", "command": "python train.py", "devices": 1, "time_limit": "2h"}

@@ -1,6 +1,6 @@
 """The server's threads, by the kind of their work. Each kind has its own, so that no kind waits for another."""
 
-from penstock.core.turns import Share
+from penstock.core.order.turns import Share
 from penstock.server.turns import Crowd, Lane, Pool
 
 ASIDE = "penstock-aside"

@@ -1,14 +1,14 @@
 """Looks every few seconds how much of the maxima of queues and tenants is used, and has alerts written to the log.
 
-What is to be said is pure (`core/quota_alerts.py`). A peak that lasts less than the pause may go unseen.
+What is to be said is pure (`core/lifecycle/quota_alerts.py`). A peak that lasts less than the pause may go unseen.
 """
 
 import asyncio
 
 from penstock.control import messages as msg
-from penstock.core.quota_alerts import due_notes, is_limited
-from penstock.core.quotas import quota_rows
-from penstock.core.snapshot import snapshot_beside
+from penstock.core.lifecycle.quota_alerts import due_notes, is_limited
+from penstock.core.state.snapshot import snapshot_beside
+from penstock.core.status.quotas import quota_rows
 from penstock.server.backend import Backend
 from penstock.server.repeating import repeat
 

@@ -1,7 +1,7 @@
 """Asks for nodes when jobs wait for capacity that is not there: by a command or over HTTP.
 
-The provider gets one JSON document (`penstock.core.scaleout.request_of`) on standard input, or as the body of a POST.
-What it does is its business; nodes that come say hello like any other. It is asked again only after a pause, for
+The provider gets one JSON document (`penstock.core.status.scaleout.request_of`) on standard input, or as the body of a
+POST. What it does is its business; nodes that come say hello like any other. It is asked again only after a pause, for
 machines take minutes to come.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from penstock import starts
 from penstock.control import messages as msg
 from penstock.core.model.cluster import Settings
-from penstock.core.scaleout import Missing, missing, request_of
+from penstock.core.status.scaleout import Missing, missing, request_of
 from penstock.server.backend import Backend
 from penstock.server.repeating import repeat
 

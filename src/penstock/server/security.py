@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.certificates.authority import CertificateError, Given, given_chain
 from penstock.certificates.keeper import Keeper
 from penstock.certificates.live import Live
-from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.model.errors import InvalidInput, PenstockError
 from penstock.core.model.ids import NodeName
 from penstock.ports import Clock
 from penstock.privatefiles import check, write_whole

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from penstock.core.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput
 from penstock.starts import whole
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Keeps the books: folds the log as it grows, posts what is due, and says who spends too much.
 
-What is decided is pure (`core/treasury.py`); here is only when it is asked. Worked out in a thread, and written by the
-control loop if the account is still as it was; else it is worked out again.
+What is decided is pure (`core/ledger/posting.py`); here is only when it is asked. Worked out in a thread, and written
+by the control loop if the account is still as it was; else it is worked out again.
 """
 
 import asyncio
@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.control.calendar import ZoneDates, period_of
-from penstock.core import treasury
-from penstock.core.errors import StoreError
+from penstock.core.ledger import posting as treasury
 from penstock.core.ledger.accounts import JournalEntry
 from penstock.core.ledger.bill import Bill
 from penstock.core.ledger.books import Books, BooksImage
@@ -22,6 +21,7 @@ from penstock.core.ledger.settlement import closed_month, closing
 from penstock.core.lifecycle.money import MoneyDone, PostAccount
 from penstock.core.lifecycle.requests import Refusal
 from penstock.core.model.accounts import Account
+from penstock.core.model.errors import StoreError
 from penstock.core.model.events import InvoiceIssued
 from penstock.core.model.ids import TenantName
 from penstock.core.model.prices import Billing

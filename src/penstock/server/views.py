@@ -8,20 +8,20 @@ from msgspec.structs import replace
 
 from penstock import __version__
 from penstock.api import types as api
-from penstock.core.access import Scope
-from penstock.core.counting import expected_end_ms, whole_total
-from penstock.core.defrag import Moves
+from penstock.core.cycle.verify import Plan
 from penstock.core.explain import Explanation
 from penstock.core.explain.line import RESERVATION
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.order.tree import QueueTree
 from penstock.core.order.walk import JobOrder
-from penstock.core.plan import Plan
-from penstock.core.predict.progress import told_end_ms
-from penstock.core.snapshot import snapshot_beside
-from penstock.core.state import State
-from penstock.core.stuck import Alert
+from penstock.core.state.expected_end import told_end_ms
+from penstock.core.state.snapshot import snapshot_beside
+from penstock.core.state.state import State
+from penstock.core.state.tokens import Scope
+from penstock.core.state.usage import expected_end_ms, whole_total
+from penstock.core.status.alerts import Alert
+from penstock.core.status.defrag import Moves
 from penstock.ports import FinishedJob
 from penstock.server.auth import made_by_another
 from penstock.server.reads import Reads, public_reason

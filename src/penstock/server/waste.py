@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from penstock.api.usage import WasteList
 from penstock.control.calendar import ZoneDates
-from penstock.core import treasury
+from penstock.core.ledger import posting as treasury
 from penstock.core.ledger.activity import Activity
 from penstock.core.ledger.books import Books
 from penstock.core.ledger.consumption import DIMENSIONS, Dimension, sortable

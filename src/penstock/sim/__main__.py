@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from penstock.core import faults
+from penstock.core.model import faults
 from penstock.sim.world.world import Outcome, World
 
 PLANTED_SEEDS_MAX = 600

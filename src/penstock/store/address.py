@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from penstock.core.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput
 from penstock.ports import EventReader, EventStore, ProjectionStore, Seat
 from penstock.privatefiles import write_whole
 from penstock.starts import whole

@@ -16,9 +16,9 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from penstock.core.errors import InvalidInput, StoreError
+from penstock.core.model.errors import InvalidInput, StoreError
 from penstock.core.model.ids import Epoch
-from penstock.core.state import Image
+from penstock.core.state.state import Image
 from penstock.store import encoding
 from penstock.store.copying import LogCopy, NotEmpty, Restoring
 from penstock.store.encoding import EventRow, FinishedRow

@@ -12,10 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from penstock.core.errors import InvalidInput, StoreError
+from penstock.core.model.errors import InvalidInput, StoreError
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch
-from penstock.core.state import Image
+from penstock.core.state.state import Image
 from penstock.privatefiles import make_folder, passed_by_accounts, sync_folder
 from penstock.store.encoding import EventRow, FinishedRow, Specs
 from penstock.store.migrations import refuse_newer

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.core.images import packed, unpacked
 from penstock.core.model.event import Event
 from penstock.core.model.events import AnyEvent, JobSubmitted, Record
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import JobSpec, JobState
-from penstock.core.state import Image
+from penstock.core.state.images import packed, unpacked
+from penstock.core.state.state import Image
 from penstock.ports import FinishedJob
 
 ROWS_FIRST = 100

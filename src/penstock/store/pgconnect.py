@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import conninfo, errors
 
-from penstock.core.errors import InvalidInput, StoreError, StoreFull
+from penstock.core.model.errors import InvalidInput, StoreError, StoreFull
 
 OLDEST = 14
 """The oldest PostgreSQL that is known to work: its `pg_terminate_backend` can wait."""

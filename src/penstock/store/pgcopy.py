@@ -6,10 +6,10 @@ from typing import Any
 
 import psycopg
 
-from penstock.core.errors import StoreError
+from penstock.core.model.errors import StoreError
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch
-from penstock.core.state import Image
+from penstock.core.state.state import Image
 from penstock.store import encoding
 from penstock.store.copying import BATCH, NotEmpty
 from penstock.store.encoding import EventRow, FinishedRow, Specs

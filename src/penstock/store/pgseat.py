@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from penstock.core.errors import StaleEpoch, StoreError
+from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.ids import Epoch
 from penstock.store.pgconnect import Connection, connect, translated
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import psycopg
 
-from penstock.core.errors import StaleEpoch, StoreError
+from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import JobState
-from penstock.core.state import Image
+from penstock.core.state.state import Image
 from penstock.ports import FinishedJob
 from penstock.store import encoding
 from penstock.store.encoding import EventRow

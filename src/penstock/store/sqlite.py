@@ -14,11 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import StaleEpoch, StoreError, StoreFull
+from penstock.core.model.errors import StaleEpoch, StoreError, StoreFull
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import JobState
-from penstock.core.state import Image
+from penstock.core.state.state import Image
 from penstock.ports import FinishedJob
 from penstock.privatefiles import make_folder, sync_folder
 from penstock.store.encoding import (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from penstock.core.errors import nearest
+from penstock.core.model.errors import nearest
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders import acme, gavel, helios, openb, philly, plain, pollux, sacct, swf, tiresias
 from penstock.traces.loaders.text import lines_by_block

@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from penstock.core.errors import InvalidInput, Problem, nearest
 from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.ids import NodeName
 from penstock.traces.model import Trace, TraceJob
 

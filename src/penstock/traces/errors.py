@@ -1,6 +1,6 @@
 """What is wrong with a trace file, said so that its owner finds the place."""
 
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 
 
 class TraceError(PenstockError):

@@ -18,7 +18,8 @@ from penstock.control import messages as msg
 from penstock.control.calendar import ZoneDates
 from penstock.control.controller import Controller
 from penstock.control.declared import cluster_config
-from penstock.core import treasury
+from penstock.core.cycle.planner import plan
+from penstock.core.ledger import posting as treasury
 from penstock.core.ledger.books import Books
 from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.lifecycle.requests import NewJob, Refusal, Submit
@@ -28,7 +29,6 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk, JobSpec
 from penstock.core.model.resources import Resources
 from penstock.core.model.secrets import Secret
-from penstock.core.planner import plan
 from penstock.engines.local.paths import DataFolder
 from penstock.store.sqlite import SqliteStore
 from penstock.vault import Vault

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.audit import audit
-from penstock.core.errors import InvalidInput
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Pool, Queue
+from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import LeaderElected
 from penstock.core.model.ids import Epoch
 from penstock.sim.replay.replay import ORIGIN_MS

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.core.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput
 from penstock.sim.replay.capacity import Goal, capacity, goal_of
 from penstock.sim.replay.measures import measure
 from penstock.traces import write_csv

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.errors import InvalidInput
+from penstock.core.model.errors import InvalidInput
 from penstock.sim.replay.compare import Interval, compare
 from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.variants import variant

@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core import invariants
-from penstock.core.extension import registry
 from penstock.core.model.cluster import Pool, Queue
 from penstock.core.model.events import RunTimesPredicted
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from penstock.core.state import State, fold
+from penstock.core.order.extension import registry
+from penstock.core.state import invariants
+from penstock.core.state.state import State, fold
 from penstock.sim.replay import replay as module
 from penstock.sim.replay.engine import Engine
 from penstock.sim.replay.physics import Physics

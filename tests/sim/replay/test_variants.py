@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.core.errors import InvalidInput
 from penstock.core.model.cluster import Pool, Queue
+from penstock.core.model.errors import InvalidInput
 from penstock.sim.replay.variants import variant
 from tests.core.builders import config
 

@@ -4,22 +4,22 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from penstock.core.amounts import exact_duration, format_milli, format_resource, resource_text
 from penstock.core.audit.types import Check
-from penstock.core.counting import whole_total
+from penstock.core.cycle.verify import Plan, Preemption
 from penstock.core.elastic.told import RULES, utilisation_of
-from penstock.core.idleness import idle_for_ms, idle_of, makes_room
 from penstock.core.model import events as ev
+from penstock.core.model.amounts import exact_duration, format_milli, format_resource, resource_text
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
+from penstock.core.model.units import format_duration
 from penstock.core.order.ranks import class_of
 from penstock.core.order.tree import Branch, QueueTree
-from penstock.core.plan import Plan, Preemption
-from penstock.core.room.lawful import Claimant, attained_device_ms
-from penstock.core.room.maker import GONE
-from penstock.core.snapshot import Snapshot
-from penstock.core.stuck import listed
-from penstock.core.units import format_duration
+from penstock.core.preempt.preemptor import GONE
+from penstock.core.preempt.rights import Claimant, attained_device_ms
+from penstock.core.state.idleness import idle_for_ms, idle_of, makes_room
+from penstock.core.state.snapshot import Snapshot
+from penstock.core.state.usage import whole_total
+from penstock.core.status.alerts import listed
 
 _DEVICES = 0
 _RESIZING = ("shrink", "grow", "idle")

@@ -8,7 +8,7 @@ from penstock.core.lifecycle.health import FAILED_CHECK, enough, for_everybody, 
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import CHECKED_BY, Node, Strike
 from penstock.core.model.ids import AttemptNumber, JobId
-from penstock.core.state import State
+from penstock.core.state.state import State
 
 
 def closing(record: ev.Record, state: State, version: str) -> Iterator[Ruling]:

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 
-from penstock.core.amounts import format_resource, resource_text
 from penstock.core.audit.types import Check, NodeScore
+from penstock.core.cycle.verify import Plan
 from penstock.core.model import events as ev
+from penstock.core.model.amounts import format_resource, resource_text
 from penstock.core.model.ids import JobId
 from penstock.core.order.tree import holder_text
 from penstock.core.place.fit import needs_of
 from penstock.core.place.index import FreeCluster, Strategy
 from penstock.core.place.score import NO_FIT
-from penstock.core.plan import Plan
-from penstock.core.snapshot import Snapshot
-from penstock.core.state import State
-from penstock.core.stuck import listed
+from penstock.core.state.snapshot import Snapshot
+from penstock.core.state.state import State
+from penstock.core.status.alerts import listed
 
 OTHERS_SHOWN = 3
 """Other nodes whose scores are shown."""

@@ -1,7 +1,7 @@
 """The utilisation rules: when one job asks for twice as many replicas, or can do with half.
 
-They need no speed model, only how busy the job is, as its own gauges tell it (`told.py`). Live, `core/growth.py` asks
-them who could do with half; who gets idle devices among several is `allocate`'s business.
+They need no speed model, only how busy the job is, as its own gauges tell it (`told.py`). Live,
+`core/cycle/grow.py` asks them who could do with half; who gets idle devices among several is `allocate`'s business.
 """
 
 from typing import Literal

@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from penstock.core.amounts import format_milli, format_resource, resource_text
-from penstock.core.backfill import held_places
-from penstock.core.counting import whole_total
 from penstock.core.explain.limits import blocks, is_maximum
 from penstock.core.explain.search import Edits, Search, cluster
+from penstock.core.model.amounts import format_milli, format_resource, resource_text
 from penstock.core.model.cluster import ClusterConfig, Node, Quota, Reservation
 from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.jobs import Job
 from penstock.core.order.tree import TENANT_PREFIX, QueueTree, QuotaBlock, holder_text
+from penstock.core.place.backfill import held_places
 from penstock.core.place.fit import capacity, shape_refusal
 from penstock.core.place.free import NodeFree, NodeShape, empty
 from penstock.core.place.gang import fits
-from penstock.core.stuck import quota_blocks
+from penstock.core.state.usage import whole_total
+from penstock.core.status.alerts import quota_blocks
 
 ENDINGS_SEEN_MAX = 64
 ENDINGS_PLANNED_MAX = 3

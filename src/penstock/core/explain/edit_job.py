@@ -4,13 +4,13 @@ from bisect import bisect_left
 
 from msgspec.structs import replace
 
-from penstock.core.amounts import exact_duration
 from penstock.core.explain.search import Edits, Search, request
 from penstock.core.explain.trials import Outcome
+from penstock.core.model.amounts import exact_duration
 from penstock.core.model.jobs import JobSpec
 from penstock.core.order.policies import SCORE_SCALE, priority_score_milli
 from penstock.core.order.ranks import rounded_up_ms
-from penstock.core.stuck import listed
+from penstock.core.status.alerts import listed
 
 PRIORITY_MAX = 10_000
 QUEUES_TRIED_MAX = 8

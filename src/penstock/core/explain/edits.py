@@ -8,8 +8,8 @@ from penstock.core.explain.scene import Scene
 from penstock.core.explain.search import Edits, Search
 from penstock.core.explain.trials import Trials
 from penstock.core.explain.types import Edit
-from penstock.core.extension import Policies
 from penstock.core.model.ids import JobId
+from penstock.core.order.extension import Policies
 
 REQUEST_EDITS_MAX = 8
 CLUSTER_EDITS_MAX = 4

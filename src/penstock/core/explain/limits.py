@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from penstock.core.amounts import format_milli, format_resource, resource_text
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.types import Constraint
+from penstock.core.model.amounts import format_milli, format_resource, resource_text
 from penstock.core.model.cluster import split_resource
 from penstock.core.model.ids import JobId
 from penstock.core.order.tree import QuotaBlock, holder_text
-from penstock.core.stuck import listed
+from penstock.core.status.alerts import listed
 
 UNITS = {
     "devices": "device_milli",

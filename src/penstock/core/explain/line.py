@@ -7,14 +7,14 @@ from itertools import islice
 
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.types import Awaiting, Constraint
-from penstock.core.extension import Policies
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
+from penstock.core.model.units import format_duration
+from penstock.core.order.extension import Policies
 from penstock.core.order.policies import OrderKey, order_key
 from penstock.core.place.fit import capacity
-from penstock.core.state import State
-from penstock.core.stuck import listed
-from penstock.core.units import format_duration
+from penstock.core.state.state import State
+from penstock.core.status.alerts import listed
 
 AHEAD_NAMED_MAX = 3
 BLOCKERS_MAX = 8

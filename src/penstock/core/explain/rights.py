@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from penstock.core.amounts import exact_duration
-from penstock.core.backfill import held_places
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.types import Constraint
-from penstock.core.idleness import makes_room
+from penstock.core.model.amounts import exact_duration
 from penstock.core.model.jobs import Job
 from penstock.core.order.tree import Branch
-from penstock.core.room.lawful import Claimant
-from penstock.core.stuck import listed
+from penstock.core.place.backfill import held_places
+from penstock.core.preempt.rights import Claimant
+from penstock.core.state.idleness import makes_room
+from penstock.core.status.alerts import listed
 
 RUNNING_SEEN_MAX = 512
 """Running jobs that are looked at one by one."""

@@ -6,7 +6,8 @@ The world is the present one after everything has started that a cycle would sta
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from penstock.core.counting import whole_total
+from penstock.core.cycle.planner import Planner
+from penstock.core.cycle.verify import Plan
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
 from penstock.core.order.ranks import class_of, expected_ms
@@ -16,11 +17,10 @@ from penstock.core.place.fit import Need, closed_refusal, needs_of, refusal
 from penstock.core.place.free import NodeFree
 from penstock.core.place.gang import fits, replicas_possible
 from penstock.core.place.index import FreeCluster
-from penstock.core.plan import Plan
-from penstock.core.planner import Planner
-from penstock.core.room.maker import GONE
-from penstock.core.snapshot import Snapshot
-from penstock.core.stuck import quota_blocks
+from penstock.core.preempt.preemptor import GONE
+from penstock.core.state.snapshot import Snapshot
+from penstock.core.state.usage import whole_total
+from penstock.core.status.alerts import quota_blocks
 
 
 class Scene:

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.core.amounts import exact_size, format_milli
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.types import Constraint
+from penstock.core.model.amounts import exact_size, format_milli
 from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import RESOURCE_FIELDS, DeviceAsk, ReplicaAsk, Resources
 from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, eligible
 from penstock.core.place.free import NodeFree
 from penstock.core.place.gang import replicas_possible
-from penstock.core.stuck import listed
+from penstock.core.status.alerts import listed
 
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
 _FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "vendor", "model",

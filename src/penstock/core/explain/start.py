@@ -10,11 +10,11 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.core.backfill import Release, earliest, held_places
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.types import Awaiting
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
+from penstock.core.place.backfill import Release, earliest, held_places
 from penstock.core.place.gang import Prepared
 from penstock.core.place.shadow import FOREVER_MS
 

@@ -13,21 +13,21 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.core.backfill import held_places
-from penstock.core.counting import charge_of
+from penstock.core.cycle.planner import Planner
+from penstock.core.cycle.verify import Plan
 from penstock.core.explain.rights import may_ask_others
 from penstock.core.explain.scene import Scene
-from penstock.core.extension import Policies
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import ClassId, JobId, NodeName, QueueName
 from penstock.core.model.jobs import Job, JobSpec
+from penstock.core.order.extension import Policies
 from penstock.core.order.ranks import class_of
 from penstock.core.order.walk import PendingJobs
+from penstock.core.place.backfill import held_places
 from penstock.core.place.free import NodeFree
-from penstock.core.plan import Plan
-from penstock.core.planner import Planner
-from penstock.core.snapshot import Snapshot
-from penstock.core.stuck import quota_blocks
+from penstock.core.state.snapshot import Snapshot
+from penstock.core.state.usage import charge_of
+from penstock.core.status.alerts import quota_blocks
 
 PLANS_MAX = 40
 """Plans made for one explanation."""

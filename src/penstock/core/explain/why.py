@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from penstock.core.cycle.planner import Planner
 from penstock.core.elastic.told import why_not_larger
 from penstock.core.explain import line
 from penstock.core.explain.edits import smallest_edits
@@ -15,16 +16,15 @@ from penstock.core.explain.scene import Scene
 from penstock.core.explain.shortage import shortages
 from penstock.core.explain.start import Estimator, start_bound
 from penstock.core.explain.types import Awaiting, Constraint, Explanation, Stop
-from penstock.core.extension import Policies
-from penstock.core.idleness import makes_room, said
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Attempt, Job, StopOrder
+from penstock.core.model.units import format_duration, format_size
+from penstock.core.order.extension import Policies
 from penstock.core.place.fit import REASON_TEXT, eligible
-from penstock.core.planner import Planner
-from penstock.core.snapshot import Snapshot, snapshot_beside
-from penstock.core.state import State
-from penstock.core.stuck import Idle
-from penstock.core.units import format_duration, format_size
+from penstock.core.state.idleness import makes_room, said
+from penstock.core.state.snapshot import Snapshot, snapshot_beside
+from penstock.core.state.state import State
+from penstock.core.status.alerts import Idle
 
 PLANNER_USES_MAX = 64
 """Explanations after which a planner is made anew: it remembers every request that was tried."""

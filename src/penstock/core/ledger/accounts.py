@@ -17,10 +17,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.amounts import format_time
-from penstock.core.errors import BrokenInvariant
-from penstock.core.faults import planted
-from penstock.core.ledger.lots import added, at_close, given_back, settled_by, spend, summed, taken, total, undone
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import (
     DAYS_KEPT,
@@ -34,8 +30,12 @@ from penstock.core.model.accounts import (
     Settled,
     Spent,
 )
+from penstock.core.model.amounts import format_time
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import TenantName
 from penstock.core.model.invoices import Invoice
+from penstock.core.state.credits import added, at_close, given_back, settled_by, spend, summed, taken, total, undone
 
 MoneyEvent = (
     ev.CreditAdded

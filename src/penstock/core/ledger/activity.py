@@ -9,10 +9,10 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from penstock.core.idleness import IdleCause, known_for_ms, tells_more
 from penstock.core.model import events as ev
 from penstock.core.model.ids import AttemptNumber, JobId
 from penstock.core.model.progress import Gauges
+from penstock.core.state.idleness import IdleCause, known_for_ms, tells_more
 
 _FOREVER_MS = 2**62
 AttemptKey = tuple[JobId, AttemptNumber]

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from penstock.core.amounts import format_time
-from penstock.core.errors import Problem
+from penstock.core.model.amounts import format_time
+from penstock.core.model.errors import Problem
 from penstock.core.model.prices import Billing, Price, Terms
 
 DAY_MS = 86_400_000

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.errors import BrokenInvariant
-from penstock.core.faults import planted
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, PoolName, QueueName, Rank, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, JobSpec, ReplicaPlace
 from penstock.core.model.resources import ReplicaAsk

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from penstock.core.ledger.accounts import MoneyEvent, moved
 from penstock.core.ledger.bill import Bill, bill, half_up
-from penstock.core.ledger.lots import at_close, given_back, granted_of, total
 from penstock.core.ledger.pricing import Charge, charges
 from penstock.core.ledger.schedule import UTC, Zone
 from penstock.core.ledger.sessions import Losses, Session
@@ -24,6 +23,7 @@ from penstock.core.model.cluster import Tenant
 from penstock.core.model.ids import AttemptNumber, JobId, Rank, TenantName
 from penstock.core.model.invoices import Invoice
 from penstock.core.model.prices import Billing, Party
+from penstock.core.state.credits import at_close, given_back, granted_of, total
 
 LINES_MAX = 20_000
 """An invoice with more lines sums them up by user."""

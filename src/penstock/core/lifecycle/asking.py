@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from penstock.core.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.lifecycle.size import BOUNDS, Bounds, NewJob
+from penstock.core.lifecycle.thresholds import Claim, over_share
 from penstock.core.model.cluster import ClusterConfig, Queue
+from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.model.ids import QueueName, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, JobSpec
-from penstock.core.state import State
-from penstock.core.thresholds import Claim, over_share
+from penstock.core.state.state import State
 
 QUEUE_FACTOR = 2
 """A tenant alone may fill two thirds of a queue."""

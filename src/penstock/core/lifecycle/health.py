@@ -22,14 +22,14 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.faults import planted
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, ClusterConfig, Node, Settings, Strike
 from penstock.core.model.events import NodeChecked, NodeDrainChanged, NodeShut, NodeStruck
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import NodeName, TenantName
 from penstock.core.model.jobs import ExitInfo, Job
-from penstock.core.state import State
-from penstock.core.units import format_duration
+from penstock.core.model.units import format_duration
+from penstock.core.state.state import State
 
 _NODE_FAULT = re.compile(
     r"uncorrectable ECC|fallen off the bus|NVML|\bXid\b|CUDA driver|hardware error|Input/output error"

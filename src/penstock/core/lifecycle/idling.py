@@ -3,9 +3,9 @@
 What follows, where the queue wants that, is for plans to decide: they make room when somebody waits (`room/maker.py`).
 """
 
-from penstock.core.idleness import idle_for_ms, idle_of
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import IdleNoted
+from penstock.core.state.idleness import idle_for_ms, idle_of
 
 
 def note_idle(tx: Transaction) -> None:

@@ -3,15 +3,14 @@
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.amounts import format_time
-from penstock.core.errors import Problem, nearest
-from penstock.core.faults import planted
 from penstock.core.ledger.accounts import MoneyEvent
 from penstock.core.ledger.bill import money, wrong_sum
 from penstock.core.ledger.settlement import tax_on, to_payments
 from penstock.core.lifecycle.requests import Refusal
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.accounts import CreditKind
+from penstock.core.model.amounts import format_time
+from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.events import (
     AttemptStopRequested,
     CreditAdded,
@@ -20,6 +19,7 @@ from penstock.core.model.events import (
     MoneyReversed,
     TenantHeld,
 )
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.model.invoices import Invoice
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from penstock.core.faults import planted
+from penstock.core.cycle.verify import Plan, Preemption, verify
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.health import nodes_to_check
 from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen, current, foreign
@@ -15,12 +15,12 @@ from penstock.core.model.events import (
     Record,
     ReplicaExited,
 )
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import Incarnation, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica, StopReason
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.model.secrets import Secret
-from penstock.core.plan import Plan, Preemption, verify
-from penstock.core.state import State
+from penstock.core.state.state import State
 
 
 class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):

@@ -8,8 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.faults import planted
-from penstock.core.hang.types import Sight
+from penstock.core.health.types import Sight
 from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
 from penstock.core.lifecycle.health import Fault, checked, fault_of, strike
@@ -27,10 +26,11 @@ from penstock.core.model.events import (
     ReplicaExited,
     ReplicaStarted,
 )
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo, Job, Replica
 from penstock.core.model.progress import Gauges
-from penstock.core.state import State
+from penstock.core.state.state import State
 
 STOPPED_IN_ORDER = "its agent was stopped"
 

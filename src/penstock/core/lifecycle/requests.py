@@ -6,10 +6,6 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.amounts import BYTES, resource_text
-from penstock.core.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems
-from penstock.core.faults import planted
-from penstock.core.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.ledger.past import past_problems
 from penstock.core.lifecycle.asking import Submit as Submit
 from penstock.core.lifecycle.asking import asked_problems
@@ -17,7 +13,9 @@ from penstock.core.lifecycle.ending import finish, refused_text
 from penstock.core.lifecycle.size import BOUNDS, Bounds, over_size, over_weight, runs_by_name, size_of, weight_of
 from penstock.core.lifecycle.size import NewJob as NewJob
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.amounts import BYTES, resource_text
 from penstock.core.model.cluster import ClusterConfig, split_resource
+from penstock.core.model.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import (
     AttemptStopRequested,
@@ -25,6 +23,7 @@ from penstock.core.model.events import (
     JobSubmitted,
     StartsEstimated,
 )
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
 from penstock.core.order.tree import holder_text
@@ -32,7 +31,8 @@ from penstock.core.place.fit import REASON_TEXT
 from penstock.core.place.free import empty
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.index import FreeCluster
-from penstock.core.state import State
+from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
+from penstock.core.state.state import State
 
 
 class Refusal(msgspec.Struct, frozen=True):

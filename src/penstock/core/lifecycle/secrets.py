@@ -6,13 +6,13 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.errors import Problem, nearest
 from penstock.core.lifecycle.requests import Refusal
+from penstock.core.lifecycle.thresholds import Claim, over_share
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.events import SecretRemoved, SecretSet
 from penstock.core.model.ids import JobId, TenantName, UserName
 from penstock.core.model.secrets import Secret
-from penstock.core.thresholds import Claim, over_share
 
 SECRETS_MAX = 10_000
 RESERVE = 1_000

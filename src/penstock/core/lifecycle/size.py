@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from penstock.core.errors import Problem
-from penstock.core.faults import planted
 from penstock.core.model.dependencies import DependencyKind, JobRun, runs_of
+from penstock.core.model.errors import Problem
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobSpec
 

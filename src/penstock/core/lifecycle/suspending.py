@@ -1,10 +1,10 @@
-"""Decisions about attempts that are being suspended or are: see `core/suspension.py` for the theory."""
+"""Decisions about attempts that are being suspended or are: see `core/state/suspension.py` for the theory."""
 
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptStopRequested, AttemptSuspended, ReplicaFrozen
 from penstock.core.model.ids import JobId, Rank
 from penstock.core.model.jobs import Job
-from penstock.core.suspension import all_frozen
+from penstock.core.state.suspension import all_frozen
 
 TOO_LONG, CANNOT_FREEZE = "suspended_too_long", "cannot_freeze"
 """What gives the right to stop an attempt in earnest that was to be, or is, suspended."""

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from penstock.core.access import Scope
-from penstock.core.amounts import format_time
-from penstock.core.errors import Problem, nearest
 from penstock.core.lifecycle.requests import Refusal
+from penstock.core.lifecycle.thresholds import Claim, over_share
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.access import Token
+from penstock.core.model.amounts import format_time
+from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.events import TokenIssued, TokenRevoked
 from penstock.core.model.ids import UserName
-from penstock.core.thresholds import Claim, over_share
+from penstock.core.state.tokens import Scope
 
 TOKENS_MAX = 10_000
 RESERVE = 1_000

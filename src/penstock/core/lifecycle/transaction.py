@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from penstock.core.model.events import AnyEvent, JobFinished, Record
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
-from penstock.core.state import State
+from penstock.core.state.state import State
 
 
 class Transaction:

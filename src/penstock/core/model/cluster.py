@@ -140,7 +140,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IdleRule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What follows when an attempt holds its places and is idle (`core/idleness.py`)."""
+    """What follows when an attempt holds its places and is idle (`core/state/idleness.py`)."""
 
     after_ms: int
     """After so long it is said, as an event in the log."""

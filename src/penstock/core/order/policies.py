@@ -1,8 +1,8 @@
 """Keys of the queue policies that order jobs. The lowest key goes first; equal keys fall to the older job."""
 
-from penstock.core.extension import Policies, checked_key, extension_of
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import Job, RequestClass
+from penstock.core.order.extension import Policies, checked_key, extension_of
 
 OrderKey = tuple[int, ...]
 SCORE_SCALE = 1000

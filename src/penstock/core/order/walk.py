@@ -9,10 +9,10 @@ at once for the queues above it, so that shares and quotas hold inside a cycle a
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
-from penstock.core.extension import EXTENSION_PREFIX, Policies
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import ClassId, JobId
 from penstock.core.model.jobs import Job, RequestClass
+from penstock.core.order.extension import EXTENSION_PREFIX, Policies
 from penstock.core.order.policies import SCORE_SCALE, OrderKey, order_key
 from penstock.core.order.tree import Branch, QueueTree, QuotaBlock
 

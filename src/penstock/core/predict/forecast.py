@@ -12,9 +12,9 @@ from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Job, JobSpec
 from penstock.core.order.ranks import length_step
-from penstock.core.predict.progress import told_end_ms
 from penstock.core.predict.runtime import JobFeatures, RuntimePredictor
-from penstock.core.state import State
+from penstock.core.state.expected_end import told_end_ms
+from penstock.core.state.state import State
 
 SWEEP_MS = 600_000
 """Every live job is looked at anew this often."""

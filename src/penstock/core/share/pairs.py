@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.core.model.ids import JobId, NodeName, TenantName
-from penstock.core.units import format_size
+from penstock.core.model.units import format_size
 
 FULL_MILLI = 1000
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.errors import nearest
 from penstock.core.lifecycle.orders import Order, StartReplica
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
+from penstock.core.model.errors import nearest
 from penstock.core.model.ids import UserName
-from penstock.core.state import State
+from penstock.core.state.state import State
 from penstock.engines.local.paths import DataFolder
 from penstock.privatefiles import PASSED
 

@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from penstock.core.model.resources import Resources
-from penstock.core.units import format_size
+from penstock.core.model.units import format_size
 from penstock.engines.local import procfs
 from penstock.engines.local.procfs import Living, Process
 

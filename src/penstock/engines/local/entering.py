@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.core.errors import PenstockError
 from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.model.errors import PenstockError
 from penstock.engines.local.become import pairs
 from penstock.engines.local.journal import Known, replay
 from penstock.engines.local.launch import known_nodes, node_config

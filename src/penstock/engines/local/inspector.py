@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import starts
-from penstock.core.hang.types import FRAMES_MAX, Frame, Sight
+from penstock.core.health.types import FRAMES_MAX, Frame, Sight
 from penstock.core.lifecycle.reports import NodeCheck, ReplicaInspected, ReplicaKey
 from penstock.engines.local import procfs
 

@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Sequence
 
-from penstock.core.clusterfile import NAME_CHARACTERS, VirtualNode
+from penstock.core.config.cluster import NAME_CHARACTERS, VirtualNode
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import Device, Resources

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from penstock.core.errors import InvalidInput
 from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.model.errors import InvalidInput
 from penstock.core.model.identities import is_node_name
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.core.errors import PenstockError
+from penstock.core.model.errors import PenstockError
 from penstock.engines.local.paths import DataFolder
 from penstock.privatefiles import new_beside, open_own
 

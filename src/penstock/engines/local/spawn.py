@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from penstock import starts
 from penstock.core.lifecycle.orders import StartReplica
 from penstock.core.model.resources import Device
-from penstock.core.visibility import visibility
+from penstock.core.state.visibility import visibility
 from penstock.engines.local import become
 from penstock.engines.local.accounts import Account, account_of, hand_over, private
 from penstock.engines.local.paths import DataFolder

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.core.errors import nearest
+from penstock.core.model.errors import nearest
 from penstock.imports.errors import ImportFault, all_of
 from penstock.imports.reading import LINE_CHARACTERS_MAX, read_text
 from penstock.imports.report import Place

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from penstock.core.clusterfile import DEVICES_PER_NODE_MAX
+from penstock.core.config.cluster import DEVICES_PER_NODE_MAX
 from penstock.core.model.resources import Device, DeviceLink
 from penstock.imports.devicenames import GIB, known_of, plain_model
 from penstock.imports.quantities import slurm_count

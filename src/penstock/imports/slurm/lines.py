@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.core.errors import nearest
+from penstock.core.model.errors import nearest
 from penstock.imports.errors import ImportFault, all_of
 from penstock.imports.reading import LINE_CHARACTERS_MAX, read_text
 from penstock.imports.report import Place

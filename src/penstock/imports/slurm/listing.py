@@ -5,7 +5,7 @@ Source: https://slurm.schedmd.com/sacctmgr.html#SECTION_LIST/SHOW-ASSOCIATION-FO
 
 from pathlib import Path
 
-from penstock.core.errors import nearest
+from penstock.core.model.errors import nearest
 from penstock.imports.reading import read_text
 from penstock.imports.report import Place
 from penstock.imports.slurm.dump import ASSOCIATIONS_MAX, Association

@@ -5,7 +5,7 @@ Source: https://slurm.schedmd.com/tres.html
 
 from typing import NamedTuple
 
-from penstock.core.queuefile import AMOUNT_MAX
+from penstock.core.config.queues import AMOUNT_MAX
 from penstock.imports.model import Amount
 from penstock.imports.quantities import slurm_count, slurm_memory_bytes
 from penstock.imports.report import Place

@@ -5,8 +5,8 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.errors import InvalidInput, Problem, nearest
-from penstock.core.units import parse_duration_ms
+from penstock.core.model.errors import InvalidInput, Problem, nearest
+from penstock.core.model.units import parse_duration_ms
 from penstock.sim.replay.measures import Measures, Spread
 from penstock.traces.edit import NODES_MAX
 

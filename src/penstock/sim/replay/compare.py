@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.extension import Policies
+from penstock.core.order.extension import Policies
 from penstock.sim.replay.costs import Costs
 from penstock.sim.replay.measures import Measures, finish_ratios, measure
 from penstock.sim.replay.meter import Sample

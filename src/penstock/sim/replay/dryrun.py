@@ -4,19 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.api import types as api
 from penstock.control.calendar import offsets
-from penstock.core.choose.candidates import Chooser
+from penstock.core.cycle.alternatives import Chooser
+from penstock.core.cycle.verify import Plan
 from penstock.core.explain import explain
-from penstock.core.extension import Policies
 from penstock.core.ledger.quote import Quote, quote
 from penstock.core.lifecycle import requests
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState, ReplicaPlace
 from penstock.core.model.prices import HOUR_MS
-from penstock.core.plan import Plan
-from penstock.core.snapshot import take_snapshot
-from penstock.core.state import Image, State
-from penstock.core.units import format_duration
+from penstock.core.model.units import format_duration
+from penstock.core.order.extension import Policies
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.state import Image, State
 from penstock.sim.replay.outlook import SAMPLES, Lengths, Outlook, outlook
 
 EXPLAINED_MAX = 16

@@ -8,22 +8,22 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-from penstock.core.choose.candidates import Chooser
-from penstock.core.errors import PenstockError
-from penstock.core.extension import Policies
+from penstock.core.cycle.alternatives import Chooser
+from penstock.core.cycle.triggers import wakes
+from penstock.core.cycle.verify import Plan
 from penstock.core.lifecycle import reports, requests
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.orders import apply_plan
 from penstock.core.lifecycle.suspending import on_frozen
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
+from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import ExitInfo, Job, Replica
-from penstock.core.plan import Plan
+from penstock.core.order.extension import Policies
 from penstock.core.predict.forecast import Forecaster
-from penstock.core.snapshot import Snapshot, take_snapshot
-from penstock.core.state import State
-from penstock.core.waking import wakes
+from penstock.core.state.snapshot import Snapshot, take_snapshot
+from penstock.core.state.state import State
 from penstock.sim.replay import life as on
 from penstock.sim.replay.life import Life, Run, born
 from penstock.sim.replay.meter import Meter

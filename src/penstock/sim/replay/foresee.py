@@ -13,13 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.api import types as api
-from penstock.core.images import unpacked
 from penstock.core.lifecycle.requests import Refusal, Submit
 from penstock.core.model.estimates import Times
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobState
 from penstock.core.predict.forecast import Forecaster, PastRun
-from penstock.core.state import Image, State
+from penstock.core.state.images import unpacked
+from penstock.core.state.state import Image, State
 from penstock.extensions import installed_policies
 from penstock.sim.replay.dryrun import dry_run
 from penstock.sim.replay.outlook import Lengths, Outlook, learned_lengths, outlook

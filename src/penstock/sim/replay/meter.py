@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from penstock.core.place.stranded import stranded_milli
-from penstock.core.state import State
+from penstock.core.state.state import State
 
 SAMPLES = 400
 """About so many samples of a replay are kept."""

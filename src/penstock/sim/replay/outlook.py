@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from penstock.core.extension import Policies
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
+from penstock.core.order.extension import Policies
 from penstock.core.predict.forecast import features_of
-from penstock.core.predict.progress import told_end_ms
 from penstock.core.predict.runtime import RuntimePredictor
-from penstock.core.state import Image, State
+from penstock.core.state.expected_end import told_end_ms
+from penstock.core.state.state import Image, State
 from penstock.sim.replay.engine import Engine
 from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.urns import Urns

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.extension import Policies
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import Incarnation
-from penstock.core.state import State
+from penstock.core.order.extension import Policies
+from penstock.core.state.state import State
 from penstock.sim.replay import life as on
 from penstock.sim.replay.engine import OPERATOR, Engine, Knows, OnPlan, OnRecords
 from penstock.sim.replay.life import Life

@@ -5,8 +5,6 @@ from typing import get_args
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.errors import InvalidInput, Problem, nearest
-from penstock.core.extension import EXTENSION_PREFIX
 from penstock.core.model.cluster import (
     BackfillRule,
     BuiltinPolicy,
@@ -16,6 +14,8 @@ from penstock.core.model.cluster import (
     QueuePolicy,
     Settings,
 )
+from penstock.core.model.errors import InvalidInput, Problem, nearest
+from penstock.core.order.extension import EXTENSION_PREFIX
 from penstock.sim.replay.engine import Knows
 
 _QUEUE: tuple[str, ...] = get_args(BuiltinPolicy)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.control import messages as msg
-from penstock.core.jobfile import parse_request
+from penstock.core.config.job import parse_request
 from penstock.core.lifecycle.requests import Submit, Submitted
 from penstock.core.model.ids import JobId, NodeName, UserName
 from penstock.sim.world.programs import Behaviour, random_behaviour

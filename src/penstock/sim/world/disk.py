@@ -3,12 +3,12 @@
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from penstock.core.errors import StaleEpoch, StoreError, StoreFull
-from penstock.core.faults import planted
+from penstock.core.model.errors import StaleEpoch, StoreError, StoreFull
 from penstock.core.model.events import Record
+from penstock.core.model.faults import planted
 from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import JobState
-from penstock.core.state import Image
+from penstock.core.state.state import Image
 from penstock.ports import FinishedJob
 from penstock.store.encoding import EventRow, Specs, digest_of, encode_image, event_rows, image_of
 

@@ -12,17 +12,17 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.control import messages as msg
-from penstock.core.errors import PROBLEMS_MAX
-from penstock.core.idempotency import Remembered, remember
-from penstock.core.jobfile import parse_request
+from penstock.core.config.job import parse_request
 from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
 from penstock.core.lifecycle.secrets import RemoveSecret, SetSecret
 from penstock.core.lifecycle.size import Bounds, NewJob
 from penstock.core.model.cluster import ClusterConfig, Queue
+from penstock.core.model.errors import PROBLEMS_MAX
 from penstock.core.model.events import JobSubmitted, Record
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
 from penstock.core.model.secrets import Secret
-from penstock.core.state import State
+from penstock.core.state.idempotency import Remembered, remember
+from penstock.core.state.state import State
 from penstock.sim.world.programs import Behaviour
 
 if TYPE_CHECKING:

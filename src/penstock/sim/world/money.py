@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.control import messages as msg
-from penstock.core import treasury
+from penstock.core.ledger import posting as treasury
 from penstock.core.ledger.books import Books, BooksImage
 from penstock.core.ledger.settlement import Calendar
 from penstock.core.lifecycle.money import (

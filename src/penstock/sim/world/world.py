@@ -7,15 +7,15 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core import invariants
-from penstock.core.errors import BrokenInvariant, StoreError
 from penstock.core.lifecycle.reports import ReplicaKey
 from penstock.core.model.cluster import DEFAULT_POOL, ClusterConfig, NodeSpec, Pool, Queue, Quota, Settings, Tenant
+from penstock.core.model.errors import BrokenInvariant, StoreError
 from penstock.core.model.events import JobSubmitted
 from penstock.core.model.ids import JobId, NodeName, QueueName, TenantName
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
-from penstock.core.state import State, fold
+from penstock.core.state import invariants
+from penstock.core.state.state import State, fold
 from penstock.devices.discovery import simulated
 from penstock.engines.local import protocol
 from penstock.sim.world.claims import Claims, has_claims

@@ -6,7 +6,7 @@ Alembic, which is imported only then: it takes longer than a server's whole star
 
 from typing import Any, Literal
 
-from penstock.core.errors import StoreError
+from penstock.core.model.errors import StoreError
 from penstock.store.migrations.versions import v0001_baseline, v0002_projections, v0003_shared_specs
 
 Dialect = Literal["sqlite", "postgresql"]

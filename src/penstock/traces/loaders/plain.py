@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.core.errors import nearest
+from penstock.core.model.errors import nearest
 from penstock.core.model.jobs import JobSpec
 from penstock.traces.loaders.build import NO_LENGTH, Builder
 from penstock.traces.loaders.guess import nodes_at_peak

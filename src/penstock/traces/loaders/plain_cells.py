@@ -5,13 +5,13 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.core.askfields import DEVICES_PER_REPLICA_MAX, REPLICAS_MAX
-from penstock.core.errors import nearest
+from penstock.core.config.ask import DEVICES_PER_REPLICA_MAX, REPLICAS_MAX
 from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.errors import nearest
 from penstock.core.model.ids import QueueName, TenantName
 from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, JobSpec
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk, ReplicaAsk, Resources
-from penstock.core.units import parse_duration_ms, parse_size_bytes
+from penstock.core.model.units import parse_duration_ms, parse_size_bytes
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.build import COMMAND, printable
 from penstock.traces.loaders.moments import RUN_MAX_MS, number, seconds_to_ms, whole_number

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.core.errors import nearest
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.errors import nearest
 from penstock.core.model.resources import Resources
-from penstock.core.units import parse_size_bytes
+from penstock.core.model.units import parse_size_bytes
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.moments import whole_number
 from penstock.traces.loaders.shapes import NODES_MAX, PLAIN_CPU_MILLI, WIDTH_MAX, equal_nodes

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.core.errors import nearest
+from penstock.core.model.errors import nearest
 from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec
 from penstock.traces.loaders.build import ENDINGS, JOBS_MAX, NO_END, NO_LENGTH, NO_START, Builder
 from penstock.traces.loaders.guess import nodes_at_peak

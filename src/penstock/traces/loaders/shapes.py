@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from penstock.core.askfields import REPLICAS_MAX
-from penstock.core.extension import NAME_CHARACTERS
+from penstock.core.config.ask import REPLICAS_MAX
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import Device, DeviceAsk, ReplicaAsk, Resources
+from penstock.core.order.extension import NAME_CHARACTERS
 
 GIB = 2**30
 NODES_MAX = 100_000

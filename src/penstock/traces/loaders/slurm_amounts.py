@@ -5,7 +5,7 @@ Source of the formats: https://slurm.schedmd.com/sacct.html (Timelimit, ReqMem, 
 
 from typing import NamedTuple
 
-from penstock.core.askfields import REPLICAS_MAX
+from penstock.core.config.ask import REPLICAS_MAX
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.traces.loaders.moments import RUN_MAX_MS, number, seconds_to_ms, whole_number

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.core.amounts import TIME_MAX_MS
-from penstock.core.askfields import REPLICAS_MAX
+from penstock.core.config.ask import REPLICAS_MAX
+from penstock.core.model.amounts import TIME_MAX_MS
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
 from penstock.traces.errors import TraceError

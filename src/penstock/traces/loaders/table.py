@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from penstock.core.amounts import TIME_MAX_MS
-from penstock.core.errors import nearest
+from penstock.core.model.amounts import TIME_MAX_MS
+from penstock.core.model.errors import nearest
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.moments import DIGITS_MAX, RUN_MAX_MS, moment_ms, seconds_to_ms, whole_number
 from penstock.traces.loaders.text import lines_by_block

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from html import escape
 
-from penstock.core.foreign import IN_A_LINE
+from penstock.core.model.foreign import IN_A_LINE
 from penstock.core.place.fit import REASON_TEXT
 from penstock.web.report.model import InterruptionKind, JobRow, WaitCause, WaitPart
 

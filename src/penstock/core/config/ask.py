@@ -1,0 +1,383 @@
+"""The fields that say what a job needs: one shape of a gang, its other groups, and the shapes it would also accept.
+
+A job's own shape and each alternative are read by the same table, so they know the same fields.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from penstock.core.config.reader import NAME_MAX, Reader
+from penstock.core.model import cluster
+from penstock.core.model import jobs as m
+from penstock.core.model.amounts import MILLI, parse_milli
+from penstock.core.model.errors import nearest
+from penstock.core.model.ids import PoolName
+from penstock.core.model.resources import LINK_KINDS, DeviceAsk, LinkKind, ReplicaAsk, Resources
+from penstock.core.model.units import parse_rate_bps, parse_size_bytes
+from penstock.core.place.mig import GEOMETRIES
+
+Json = dict[str, Any]
+Values = dict[str, Any]
+"""What was read, by field; a field that was left out or wrong is not in it."""
+
+REPLICAS_MAX = 10_000
+"""Replicas of one job in all its groups, at its largest size."""
+DEVICES_PER_REPLICA_MAX = 1_024
+GROUPS_MAX = 64
+ALTERNATIVES_MAX = 8
+MODELS_MAX = 32
+NODE_LABELS_MAX = 32
+TOPOLOGY_WORDS: dict[str, m.TopologyScope] = {
+    "same_node": "node",
+    "same_switch": "switch",
+    "same_rack": "rack",
+    "spread": "spread",
+}
+DEVICE_FIELDS = ("count", "share", "memory_limit", "profile", "vendor", "model", "memory", "capability", "link")
+PLACEMENTS: tuple[str, ...] = get_args(cluster.PlacementPolicy)
+_PROFILE = re.compile(r"[12347]g\.[1-9][0-9]{0,3}gb([+-][a-z]+(\.[a-z]+)?)?")
+_PROFILES = tuple(sorted({profile.name for geometry in GEOMETRIES for profile in geometry.profiles}))
+"""Known ones, for hints only: a driver may have others, and whether a node can cut it is seen at the submit."""
+_RANGE = re.compile(r"\s*([0-9]{1,6})\s*\.\.\s*([0-9]{1,6})\s*")
+
+
+class Field(msgspec.Struct, frozen=True):
+    """How one field is read, and its JSON Schema."""
+
+    read: Callable[[Reader, str, Any], Any]
+    schema: Json
+    about: str
+
+
+def read_fields(reader: Reader, raw: Mapping[str, Any], fields: Mapping[str, Field]) -> Values:
+    """Return the values of `fields`; unknown ones are reported, those that are null are as if left out."""
+    reader.unknown(raw, tuple(fields))
+    return {
+        name: fields[name].read(reader, name, value)
+        for name, value in raw.items()
+        if name in fields and value is not None
+    }
+
+
+def build_ask(values: Values, reader: Reader) -> m.GangAsk:
+    """Return the gang that `values` describe; groups that it cannot have are reported at `groups`."""
+    low, high = values.get("replicas", (1, 0))
+    others: tuple[m.GroupAsk, ...] = values.get("groups", ())
+    total = low + sum(group.replicas for group in others)
+    if others and high:
+        hint = "say one number of replicas, or `groups: []`"
+        reader.wrong("groups", f"{len(others)} beside {low}..{high} replicas", "none in an elastic job", hint=hint)
+    elif total > REPLICAS_MAX:
+        reader.wrong("groups", total, f"at most {REPLICAS_MAX} replicas in all groups together")
+    wanted, shunned = values.get("node_labels", ((), ()))
+    return m.GangAsk(
+        replicas=low,
+        each=_each(values),
+        pool=PoolName(values.get("pool", cluster.DEFAULT_POOL)),
+        topology=values.get("topology"),
+        labels_wanted=wanted,
+        labels_shunned=shunned,
+        replicas_max=high,
+        others=others,
+        placement=values.get("placement", ""),
+    )
+
+
+def build_alternatives(values: Values, reader: Reader) -> tuple[m.GangAsk, ...]:
+    """Return the other shapes of a job; each takes what it does not name from the job's own."""
+    found = []
+    for where, own in values.get("alternatives", ()):
+        said = reader.problems if own.keys() & {"replicas", "groups"} else []  # what the job got wrong is said once
+        found.append(build_ask({**values, **own}, Reader(where, said)))
+    return tuple(found)
+
+
+def _each(values: Values) -> ReplicaAsk:
+    host = Resources(
+        cpu_milli=values.get("cpus", MILLI),
+        memory_bytes=values.get("memory", 0),
+        storage_bytes=values.get("storage", 0),
+        bandwidth_bps=values.get("bandwidth", 0),
+    )
+    return ReplicaAsk(host, values.get("devices"))
+
+
+def read_size(reader: Reader, field: str, value: Any) -> int:
+    return reader.quantity(field, value, parse_size_bytes, "40GiB")
+
+
+def read_count(low: int, high: int, default: int) -> Callable[[Reader, str, Any], int]:
+    return lambda reader, field, value: reader.integer(field, value, low=low, high=high, default=default)
+
+
+def _cpus(reader: Reader, field: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100_000:
+        reader.wrong(field, value, "a number of CPUs such as 2 or 0.5")
+        return 0
+    return round(value * 1000)
+
+
+def _replicas(reader: Reader, field: str, value: Any) -> tuple[int, int]:
+    """Return (smallest, largest) size; the largest is 0 when there is one size only."""
+    inner = Reader(reader.path(field), reader.problems)
+    if isinstance(value, str):
+        match = _RANGE.fullmatch(value)
+        if match is None:
+            reader.wrong(field, value, f"a whole number from 1 to {REPLICAS_MAX}, or a range such as 2..8")
+            return (1, 0)
+        value = {"min": int(match[1]), "max": int(match[2])}
+    if not isinstance(value, Mapping):
+        return (reader.integer(field, value, low=1, high=REPLICAS_MAX, default=1), 0)
+    inner.unknown(value, ("min", "max"))
+    low = inner.integer("min", value.get("min", 1), low=1, high=REPLICAS_MAX, default=1)
+    high = inner.integer("max", value.get("max"), low=1, high=REPLICAS_MAX, default=low)
+    if high < low:
+        inner.wrong("max", high, f"at least the smallest size, {low}")
+    return (low, high if high > low else 0)
+
+
+def _devices(reader: Reader, field: str, value: Any) -> DeviceAsk | None:
+    if not isinstance(value, Mapping):
+        return _device_number(reader, field, value)
+    inner = Reader(reader.path(field), reader.problems)
+    inner.unknown(value, DEVICE_FIELDS)
+    count = inner.integer("count", value.get("count", 1), low=0, high=DEVICES_PER_REPLICA_MAX, default=1)
+    models = value.get("model", [])
+    if isinstance(models, str):
+        models = [models]
+    if (
+        not isinstance(models, list)
+        or len(models) > MODELS_MAX
+        or not all(isinstance(w, str) and 0 < len(w) <= NAME_MAX for w in models)
+    ):
+        inner.wrong("model", models, f"a model name or a list of at most {MODELS_MAX} of them")
+        models = []
+    link: LinkKind | None = None
+    if "link" in value:
+        chosen = inner.word("link", value["link"], LINK_KINDS, "node")
+        link = next(k for k in LINK_KINDS if k == chosen)
+    share_milli, limit_bytes = _share(inner, value, count)
+    ask = DeviceAsk(
+        count=count,
+        vendor=inner.name("vendor", value["vendor"]) if "vendor" in value else "",
+        models=tuple(models),
+        memory_min_bytes=inner.quantity("memory", value.get("memory", 0), parse_size_bytes, "40GiB"),
+        capability_min=_capability(inner, value.get("capability", "0.0")),
+        link=link,
+        share_milli=share_milli,
+        share_memory_bytes=limit_bytes,
+        profile=_profile(inner, value, count),
+    )
+    return ask if count else None
+
+
+def _device_number(reader: Reader, field: str, value: Any) -> DeviceAsk | None:
+    try:
+        milli = parse_milli(value)
+    except ValueError:
+        milli = -1
+    count, part = divmod(milli, MILLI)
+    if not 0 <= count <= DEVICES_PER_REPLICA_MAX or (part and count):
+        reader.wrong(field, value, f"0 to {DEVICES_PER_REPLICA_MAX} whole devices, or a part such as 0.25 of one")
+        return None
+    if part:
+        return DeviceAsk(1, share_milli=part)
+    return DeviceAsk(count) if count else None
+
+
+def _share(inner: Reader, value: Mapping[str, Any], count: int) -> tuple[int, int]:
+    """Return the share (thousandths) and its memory limit (bytes, 0 for its share of the memory)."""
+    limit = 0
+    if "memory_limit" in value:
+        limit = inner.quantity("memory_limit", value["memory_limit"], _limit_bytes, "10GiB, more than 0")
+    if "share" not in value:
+        if "memory_limit" in value:
+            hint = "say which part of the device, such as share: 0.25"
+            inner.wrong("memory_limit", value["memory_limit"], "a limit beside a share only", hint=hint)
+        return MILLI, 0
+    try:
+        milli = parse_milli(value["share"])
+    except ValueError:
+        milli = 0
+    if not 0 < milli < MILLI:
+        inner.wrong("share", value["share"], "a part of one device from 0.001 to 0.999 in steps of 0.001")
+        return MILLI, 0
+    if count != 1:
+        inner.wrong("share", value["share"], "no share beside a count: a replica has a part of one device")
+    return milli, limit
+
+
+def _limit_bytes(value: Any) -> int:
+    size = parse_size_bytes(value)
+    if size <= 0:
+        raise ValueError(value)
+    return size
+
+
+def _profile(inner: Reader, value: Mapping[str, Any], count: int) -> str:
+    if "profile" not in value:
+        return ""
+    profile = value["profile"]
+    if not isinstance(profile, str) or not _PROFILE.fullmatch(profile):
+        hint = nearest(profile.strip().lower()[:64], _PROFILES) if isinstance(profile, str) else ""
+        inner.wrong("profile", profile, "a MIG profile such as 1g.10gb or 3g.40gb", hint=hint)
+        return ""
+    if "share" in value:
+        inner.wrong("profile", profile, "no profile beside a share: a replica has the one or the other")
+    elif count != 1:
+        inner.wrong("profile", profile, "no profile beside a count: a replica has one partition")
+    return profile
+
+
+def _capability(reader: Reader, value: Any) -> tuple[int, int]:
+    parts = str(value).split(".")
+    if isinstance(value, bool) or len(parts) > 2 or not all(p.isdecimal() and len(p) < 5 for p in parts):
+        reader.wrong("capability", value, "a compute capability such as 8.0")
+        return (0, 0)
+    return (int(parts[0]), int(parts[1]) if len(parts) == 2 else 0)
+
+
+def _topology(reader: Reader, field: str, value: Any) -> m.Topology | None:
+    required = True
+    if isinstance(value, Mapping):
+        inner = Reader(reader.path(field), reader.problems)
+        inner.unknown(value, ("scope", "required"))
+        required = inner.flag("required", value.get("required", True), default=True)
+        value = value.get("scope")
+    word = reader.word(field, value, list(TOPOLOGY_WORDS), "same_node")
+    return m.Topology(TOPOLOGY_WORDS[word], required)
+
+
+def _node_labels(
+    reader: Reader, field: str, value: Any
+) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+    inner = Reader(reader.path(field), reader.problems)
+    if not isinstance(value, Mapping):
+        reader.wrong(field, value, "a mapping with wanted and shunned")
+        return (), ()
+    inner.unknown(value, ("wanted", "shunned"))
+    wanted, shunned = (inner.pairs(name, value.get(name, {}), NODE_LABELS_MAX) for name in ("wanted", "shunned"))
+    return wanted, shunned
+
+
+def _mappings(reader: Reader, field: str, value: Any, most: int) -> list[tuple[Reader, Mapping[str, Any]]]:
+    """Return the mappings of a list, each with the reader for its place; what is none is reported."""
+    if not isinstance(value, list) or len(value) > most:
+        found = f"a list of {len(value)}" if isinstance(value, list) else value
+        reader.wrong(field, found, f"a list of at most {most} mappings")
+        return []
+    found = []
+    for index, entry in enumerate(value):
+        if isinstance(entry, Mapping):
+            found.append((Reader(f"{reader.path(field)}[{index}]", reader.problems), entry))
+        else:
+            reader.wrong(f"{field}[{index}]", entry, "a mapping of fields")
+    return found
+
+
+def _groups(reader: Reader, field: str, value: Any) -> tuple[m.GroupAsk, ...]:
+    found = []
+    for inner, entry in _mappings(reader, field, value, GROUPS_MAX):
+        values = read_fields(inner, entry, GROUP)
+        found.append(m.GroupAsk(values.get("replicas", 1), _each(values)))
+    return tuple(found)
+
+
+def _alternatives(reader: Reader, field: str, value: Any) -> list[tuple[str, Values]]:
+    """Return what each alternative names, with its path."""
+    found = []
+    for inner, entry in _mappings(reader, field, value, ALTERNATIVES_MAX):
+        if not entry:
+            Reader("", reader.problems).wrong(inner.where, entry, "at least one field of a shape")
+        found.append((inner.where, read_fields(inner, entry, SHAPE)))
+    return found
+
+
+def whole(low: int, high: int) -> Json:
+    return {"type": "integer", "minimum": low, "maximum": high}
+
+
+def struct(**properties: Json) -> Json:
+    """Return the schema of a mapping that has these fields and no others."""
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+STRING: Json = {"type": "string"}
+QUANTITY: Json = {"type": ["string", "number"]}
+NAMES: Json = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
+_PART: Json = {"type": "number", "minimum": 0.001, "maximum": 0.999}
+_DEVICES_SCHEMA: Json = {
+    "anyOf": [
+        whole(0, DEVICES_PER_REPLICA_MAX),
+        _PART,
+        struct(
+            count=whole(0, DEVICES_PER_REPLICA_MAX),
+            share=_PART,
+            memory_limit=QUANTITY,
+            profile={"type": "string", "pattern": f"^{_PROFILE.pattern}$"},
+            vendor=STRING,
+            model={"anyOf": [STRING, {"type": "array", "items": STRING}]},
+            memory=QUANTITY,
+            capability=QUANTITY,
+            link={"enum": list(LINK_KINDS)},
+        ),
+    ]
+}
+_SIZES_SCHEMA: Json = {
+    "anyOf": [
+        whole(1, REPLICAS_MAX),
+        {"type": "string", "pattern": r"^\s*[0-9]+\s*\.\.\s*[0-9]+\s*$"},
+        {**struct(min=whole(1, REPLICAS_MAX), max=whole(1, REPLICAS_MAX)), "required": ["max"]},
+    ]
+}
+_TOPOLOGY: Json = {"enum": list(TOPOLOGY_WORDS)}
+
+EACH: dict[str, Field] = {
+    "devices": Field(
+        _devices, _DEVICES_SCHEMA, "accelerators of each replica: a number, a part of one, or a MIG profile"
+    ),
+    "cpus": Field(_cpus, {"type": "number", "minimum": 0}, "CPU cores of each replica (1)"),
+    "memory": Field(read_size, QUANTITY, "host memory of each replica; enforced (no limit when left out)"),
+    "storage": Field(read_size, QUANTITY, "scratch space of each replica"),
+    "bandwidth": Field(
+        lambda r, f, v: r.quantity(f, v, parse_rate_bps, "10Gbps"), QUANTITY, "network bandwidth of each replica"
+    ),
+}
+GROUP: dict[str, Field] = {
+    "replicas": Field(read_count(1, REPLICAS_MAX, 1), whole(1, REPLICAS_MAX), "how many of this shape"),
+    **EACH,
+}
+SHAPE: dict[str, Field] = {
+    "replicas": Field(_replicas, _SIZES_SCHEMA, "how many start together, all or none; `2..8` for an elastic job"),
+    **EACH,
+    "groups": Field(
+        _groups,
+        {"type": "array", "maxItems": GROUPS_MAX, "items": struct(**{n: f.schema for n, f in GROUP.items()})},
+        "replicas of other shapes in the same gang",
+    ),
+    "topology": Field(
+        _topology,
+        {"anyOf": [_TOPOLOGY, {**struct(scope=_TOPOLOGY, required={"type": "boolean"}), "required": ["scope"]}]},
+        "how replicas stand to each other",
+    ),
+    "node_labels": Field(
+        _node_labels, struct(wanted=NAMES, shunned=NAMES), "labels that the nodes must or must not have"
+    ),
+    "placement": Field(
+        lambda r, f, v: r.word(f, v, PLACEMENTS, ""),
+        {"enum": list(PLACEMENTS)},
+        "how its nodes are chosen (its pool's)",
+    ),
+}
+ALTERNATIVES = Field(
+    _alternatives,
+    {
+        "type": "array",
+        "maxItems": ALTERNATIVES_MAX,
+        "items": {**struct(**{n: f.schema for n, f in SHAPE.items()}), "minProperties": 1},
+    },
+    "other shapes it would also accept, in order of preference",
+)

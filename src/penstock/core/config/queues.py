@@ -1,0 +1,237 @@
+"""The queue tree of a cluster file: each queue with its quotas, and what keeps them from being a tree that can hold.
+
+A guarantee is a promise, so it has to add up: level by level, and by resource name.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, get_args
+
+from penstock.core.config.reader import Reader
+from penstock.core.model import cluster as c
+from penstock.core.model.amounts import BYTES, format_resource, parse_milli, resource_text
+from penstock.core.model.errors import PROBLEMS_MAX, Problem, nearest
+from penstock.core.model.ids import QueueName
+from penstock.core.model.units import parse_duration_ms, parse_size_bytes
+from penstock.core.order.extension import EXTENSION_PREFIX, OrderPolicy
+
+POLICIES: tuple[str, ...] = get_args(c.BuiltinPolicy)
+PREEMPTION_RULES: tuple[str, ...] = get_args(c.PreemptionRule)
+RECLAIM_RULES: tuple[str, ...] = get_args(c.ReclaimRule)
+RESOURCES = ("devices", "cpus", "memory", "storage", "jobs")
+MODEL_PREFIX = "devices:"
+WEIGHT_MAX = 1_000_000
+AMOUNT_MAX = 2**53
+ALERTS_MAX = 20
+DEPTH_MAX = 32
+"""Queues above a queue: each start is counted in all of them."""
+FIELDS = (
+    "name",
+    "parent",
+    "policy",
+    "preemption",
+    "weight",
+    "guaranteed",
+    "max",
+    "lend",
+    "min_runtime",
+    "max_waiting",
+    "idle",
+    "alerts",
+)
+
+
+def read_queue(reader: Reader, raw: Mapping[str, Any], policies: Mapping[str, OrderPolicy]) -> c.Queue:
+    """Return one queue; what its quotas must be to each other is checked for the tree as a whole."""
+    reader.unknown(raw, FIELDS)
+    rule = reader.word("preemption", raw.get("preemption", "lower_priority"), PREEMPTION_RULES, "lower_priority")
+    if raw["name"] == c.ROOT_QUEUE:
+        hint = "root_policy says in which order the queues below it go; it has no quotas of its own"
+        reader.wrong("name", "root", "another name: 'root' is above all queues", hint=hint)
+    return c.Queue(
+        name=QueueName(raw["name"]),
+        parent=QueueName(reader.text("parent", raw.get("parent", "root"), "root")),
+        policy=read_policy(reader, "policy", raw.get("policy", "priority"), policies),
+        preemption=cast("c.PreemptionRule", rule),
+        weight=reader.integer("weight", raw.get("weight", 1), low=1, high=WEIGHT_MAX, default=1),
+        guaranteed=read_quota(reader, "guaranteed", raw.get("guaranteed")) or (),
+        max=read_quota(reader, "max", raw.get("max")) or (),
+        lend=read_quota(reader, "lend", raw.get("lend")),
+        min_runtime_ms=_duration(reader, "min_runtime", raw.get("min_runtime")),
+        max_waiting=reader.integer("max_waiting", raw.get("max_waiting", 200_000), low=1, high=10_000_000, default=1),
+        idle=_read_idle(reader, raw.get("idle")),
+        alerts=read_alerts(reader, raw.get("alerts", list(c.QUOTA_ALERTS))),
+    )
+
+
+def _read_idle(reader: Reader, value: object) -> c.IdleRule | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        reader.wrong("idle", value, "a mapping such as {after: 30m, reclaim: when_wanted}")
+        return None
+    inner = Reader(reader.path("idle"), reader.problems)
+    inner.unknown(value, ("after", "reclaim"))
+    after_ms = inner.quantity("after", value.get("after"), parse_duration_ms, "30m")
+    rule = inner.word("reclaim", value.get("reclaim", "never"), RECLAIM_RULES, "never")
+    return c.IdleRule(after_ms, cast("c.ReclaimRule", rule))
+
+
+def read_policy(reader: Reader, field: str, value: object, policies: Mapping[str, OrderPolicy]) -> c.QueuePolicy:
+    """Return a policy's name: one of the own, or `ext:NAME` of an installed one.
+
+    `least_attained` and `shortest_predicted` are accepted on a queue that has children, too: they order its own jobs,
+    and its children are compared as `fifo`.
+    """
+    words = [*POLICIES, *(EXTENSION_PREFIX + name for name in sorted(policies))]
+    return reader.word(field, value, words, "priority")
+
+
+def read_quota(reader: Reader, field: str, value: object) -> c.Quota | None:
+    """Return amounts by resource, sorted by name, or None when nothing was said."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        expected = "a mapping such as {devices: 16, 'devices:A100': 8, a100/devices: 8, cpus: 64, memory: 512GiB}"
+        reader.wrong(field, value, expected)
+        return ()
+    inner = Reader(reader.path(field), reader.problems)
+    found = []
+    for name, amount in value.items():
+        pool, resource = c.split_resource(str(name))
+        if not isinstance(name, str) or not (resource in RESOURCES or _is_model(resource)):
+            text = f"{inner.path(str(name))} is not a resource, expected one of {', '.join(RESOURCES)}, devices:MODEL"
+            text += ", or of one pool alone: POOL/devices, ..."
+            hint = nearest(str(name), [f"{pool}/{one}" for one in RESOURCES] if pool else RESOURCES)
+            inner.problems.append(Problem("unknown_resource", inner.path(str(name)), text, str(name)[:80], hint))
+        else:
+            found.append((name, _amount(inner, name, amount)))
+    return tuple(sorted(found))
+
+
+def read_alerts(reader: Reader, value: object) -> tuple[int, ...]:
+    """Return percentages that are to be said, ascending, each once; an empty list says none."""
+    if not isinstance(value, list) or len(value) > ALERTS_MAX:
+        reader.wrong("alerts", value, "a list of percentages such as [80, 95, 100]")
+        return ()
+    return tuple(sorted({reader.integer("alerts", one, low=1, high=1000, default=100) for one in value}))
+
+
+def _is_model(name: str) -> bool:
+    return name.startswith(MODEL_PREFIX) and len(MODEL_PREFIX) < len(name) <= 128 and name.isprintable()
+
+
+def _amount(reader: Reader, name: str, value: object) -> int:
+    _, resource = c.split_resource(name)
+    if resource in BYTES:
+        return reader.quantity(name, value, parse_size_bytes, "512GiB")
+    if resource == "jobs":
+        return reader.integer(name, value, low=0, high=AMOUNT_MAX, default=0)
+    try:
+        milli = parse_milli(value)
+    except ValueError:
+        milli = -1
+    if not 0 <= milli <= AMOUNT_MAX:
+        reader.wrong(name, value, "a number from 0 in steps of 0.001, such as 16 or 0.5")
+        return 0
+    return milli
+
+
+def _duration(reader: Reader, field: str, value: object) -> int | None:
+    return None if value is None else reader.quantity(field, value, parse_duration_ms, "10m")
+
+
+def tree_problems(queues: Sequence[c.Queue], places: Sequence[str] = ()) -> list[Problem]:
+    """Return what keeps `queues` from being a tree below `root`, and which of their quotas cannot hold.
+
+    Args:
+        places: path of each queue in its file; by default `queues[i]`.
+    """
+    where = list(places) or [f"queues[{index}]" for index in range(len(queues))]
+    problems = []
+    parents = {q.name: q.parent for q in queues}
+    children: dict[QueueName, list[c.Queue]] = {}
+    for queue, place in zip(queues, where, strict=True):
+        children.setdefault(queue.parent, []).append(queue)
+        problems += _parent_problems(queue, f"{place}.parent", parents)
+        if len(problems) >= PROBLEMS_MAX:
+            return problems
+    for queue, place in zip(queues, where, strict=True):
+        problems += _own_quota_problems(queue, place)
+        problems += _children_problems(queue, place, children.get(queue.name, []))
+    return problems
+
+
+def _parent_problems(queue: c.Queue, where: str, parents: Mapping[QueueName, QueueName]) -> list[Problem]:
+    if queue.parent != c.ROOT_QUEUE and queue.parent not in parents:
+        text = f"queue '{queue.name}' has the unknown parent '{queue.parent}'"
+        return [Problem("unknown_queue", where, text, queue.parent, nearest(queue.parent, parents))]
+    seen, above = {queue.name}, queue.parent
+    while above != c.ROOT_QUEUE and above in parents:
+        if above in seen:
+            text = f"queue '{queue.name}' is above itself"
+            return [Problem("queue_cycle", where, text, queue.parent)]
+        seen.add(above)
+        above = parents[above]
+        if len(seen) > DEPTH_MAX:
+            text = f"queue '{queue.name}' has more than {DEPTH_MAX} queues above it"
+            return [Problem("too_deep", where, text, queue.parent, "put it below a queue that is higher up")]
+    return []
+
+
+def _own_quota_problems(queue: c.Queue, place: str) -> list[Problem]:
+    """Report a guarantee above the queue's own maximum, and a loan above the guarantee that it is part of."""
+    problems = []
+    for resource, limit in queue.max:
+        promised = amount_of(queue.guaranteed, resource)
+        if promised > limit:
+            said = f"queue '{queue.name}' is guaranteed {_said(resource, promised)}"
+            text = f"{said}, but may hold {_said(resource, limit)} at most"
+            field, value = f"{place}.guaranteed.{resource}", format_resource(resource, promised)
+            problems.append(Problem("guarantee_above_max", field, text, value, "raise max, or guarantee less"))
+    for resource, lent in queue.lend or ():
+        promised = amount_of(queue.guaranteed, resource)
+        if lent > promised:
+            said = f"queue '{queue.name}' lends {_said(resource, lent)}"
+            text = f"{said}, but is guaranteed {_said(resource, promised)}"
+            field, value = f"{place}.lend.{resource}", format_resource(resource, lent)
+            problems.append(Problem("lend_above_guarantee", field, text, value, "lend at most what is guaranteed"))
+    return problems
+
+
+def _children_problems(queue: c.Queue, place: str, children: Sequence[c.Queue]) -> list[Problem]:
+    """Report what the children are guaranteed together beyond what the queue itself is: nobody could give it back.
+
+    By name: 8 devices do not promise 8 of one model; but 8 of one model and 8 of another are 16 devices.
+    """
+    problems = []
+    for resource in sorted({name for child in children for name, _ in child.guaranteed}):
+        together = sum(amount_of(child.guaranteed, resource) for child in children)
+        limit = amount_of(queue.guaranteed, resource)
+        if together > limit:
+            names = ", ".join(f"'{child.name}'" for child in children if amount_of(child.guaranteed, resource))
+            said = f"the queues below '{queue.name}' ({names}) are guaranteed {_said(resource, together)} together"
+            text = f"{said}, but '{queue.name}' itself {_said(resource, limit)}"
+            hint = f"guarantee '{queue.name}' {_said(resource, together)}, or them less"
+            field, value = f"{place}.guaranteed.{resource}", format_resource(resource, together)
+            problems.append(Problem("guarantee_above_parent", field, text, value, hint))
+    return problems
+
+
+def amount_of(quota: c.Quota, resource: str) -> int:
+    """Return how much of `resource` a guarantee promises; devices include what it promises of single models.
+
+    What is promised of single pools is included in what is promised of all.
+    """
+    pool, kind = c.split_resource(resource)
+    parts = [(*c.split_resource(name), amount) for name, amount in quota]
+    named = next((amount for name, amount in quota if name == resource), 0)
+    if kind == "devices":
+        named = max(named, sum(amount for at, name, amount in parts if at == pool and name.startswith(MODEL_PREFIX)))
+    pools = {name for name, _, _ in parts if name} if not pool else ()
+    return max(named, sum(amount_of(quota, f"{name}/{kind}") for name in pools))
+
+
+def _said(resource: str, amount: int) -> str:
+    text, kind = format_resource(resource, amount), c.split_resource(resource)[1]
+    of = "of " if kind in BYTES or kind.startswith(MODEL_PREFIX) else ""
+    return f"{text} {of}{resource_text(resource)}"

@@ -1,0 +1,222 @@
+"""Elastic jobs in a cycle: idle devices go to those that gain most, once everybody who waits was looked at.
+
+A job that starts in this cycle grows for nothing. One that runs has to save and start again for it, so it grows only
+when nobody waits for room in its pool, and when the gain over its expected rest is worth that. What it tells of itself
+decides with it: how fast it was at each size, how long it still takes, and whether it mostly waits.
+"""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from penstock.core.cycle.verify import Preemption, Start
+from penstock.core.elastic.allocate import allocate
+from penstock.core.elastic.told import curve_told, largest_useful, shrink_due, shrink_due_ms
+from penstock.core.elastic.worth import ElasticJob, Places
+from penstock.core.model.cluster import split_resource
+from penstock.core.model.ids import JobId, PoolName
+from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.place.backfill import held_places
+from penstock.core.place.fit import capacity, needs_of
+from penstock.core.place.gang import put_gang
+from penstock.core.place.index import FreeCluster
+from penstock.core.preempt.victims import shrink_cost
+from penstock.core.state.expected_end import told_rest_ms
+from penstock.core.state.snapshot import Snapshot
+
+ROUNDS_MAX = 64
+"""Elastic jobs of one pool that are weighed against each other in one cycle."""
+
+
+class Growth:
+    """Gives idle devices of one cycle to elastic jobs."""
+
+    def __init__(self, cluster: FreeCluster, tree: QueueTree, snapshot: Snapshot, now_ms: int) -> None:
+        self._cluster, self._tree, self._snapshot, self._now_ms = cluster, tree, snapshot, now_ms
+        self._settings = snapshot.config.settings
+        self.preemptions: list[Preemption] = []
+        self.again_ms = 0
+        """When the first job that changed its size lately may change it again (unix ms); 0: none did."""
+
+    def grow(
+        self,
+        starts: list[Start],
+        jobs: dict[JobId, Job],
+        busy: set[PoolName],
+        making_room: set[PoolName],
+        untouchable: set[JobId],
+    ) -> None:
+        """Enlarge elastic starts in place, and ask running jobs to go on larger, or smaller where they mostly wait.
+
+        Args:
+            starts: what this cycle starts; entries are replaced by larger ones.
+            jobs: the elastic jobs among them.
+            busy: pools in which somebody waits for room.
+            making_room: pools in which others leave for somebody: nothing there grows, not even what starts.
+            untouchable: running jobs that this cycle has plans for.
+        """
+        fresh = {start.job_id: i for i, start in enumerate(starts) if start.job_id in jobs}
+        pools: dict[PoolName, list[ElasticJob]] = {}
+        for job_id, at in sorted(fresh.items()):
+            start = starts[at]
+            if start.choice == 0 and start.ask.pool not in making_room:
+                self._offer(pools, jobs[job_id], start.places, restart_ms=0)
+        for job_id in self._snapshot.elastic:
+            job = self._snapshot.running[job_id]
+            may_grow = job.spec.ask.pool not in busy
+            if job_id in untouchable or not (may_grow or self._settings.elastic_shrink_idle) or not self._settled(job):
+                continue
+            if not self._shrinks(job) and may_grow:
+                places = tuple(place for _, place in held_places(job))
+                cost_ms = self._settings.checkpoint_cost_ms + self._settings.restart_cost_ms
+                self._offer(pools, job, places, restart_ms=cost_ms)
+        for pool in sorted(pools):
+            found = pools[pool][:ROUNDS_MAX]
+            target = allocate(found, self._idle(found, {**self._snapshot.running, **jobs}), rebalance=False)
+            for one in found:
+                number = JobId(one.id)
+                if target.sizes[number] > one.size:
+                    if number in fresh:
+                        at = fresh[number]
+                        starts[at] = self._larger(starts[at], jobs[number], target.sizes[number])
+                    else:
+                        self._ask(self._snapshot.running[number], target.sizes[number])
+
+    def _settled(self, job: Job) -> bool:
+        """Whether the job has run long enough at its size to be changed again."""
+        attempt = job.attempt
+        if attempt is None or attempt.stop is not None or not attempt.running_ms or attempt.choice:
+            return False
+        if attempt.suspended_ms:
+            return False
+        until_ms = attempt.running_ms + self._settings.elastic_growth_period_ms
+        if until_ms > self._now_ms:
+            self.again_ms = min(self.again_ms or until_ms, until_ms)
+        return until_ms <= self._now_ms
+
+    def _shrinks(self, job: Job) -> bool:
+        """Ask a running job that mostly waits to go on with half of its replicas, where that is switched on."""
+        found = shrink_due(job, self._now_ms) if self._settings.elastic_shrink_idle else None
+        if found is None or job.attempt is None:
+            return False
+        if found.action == "in":
+            cost = shrink_cost(job, self._settings)
+            self.preemptions.append(Preemption(job.id, job.attempt.number, job.id, cost, "idle"))
+            return True
+        due_ms = shrink_due_ms(job)
+        self.again_ms = min(self.again_ms or due_ms, due_ms)
+        return False
+
+    def _offer(
+        self, pools: dict[PoolName, list[ElasticJob]], job: Job, places: Iterable[ReplicaPlace], *, restart_ms: int
+    ) -> None:
+        ask = job.spec.ask
+        each = ask.each.device_count
+        held: dict[str, int] = {}
+        for place in places:
+            held[place.node] = held.get(place.node, 0) + 1
+        counted: Places = tuple(sorted(held.items()))
+        most = self._most(job, sum(held.values()))
+        if each and most > sum(held.values()):
+            pools.setdefault(ask.pool, []).append(
+                ElasticJob(
+                    id=job.id,
+                    minimum=ask.replicas,
+                    maximum=most,
+                    curve=curve_told(job),
+                    held=counted,
+                    devices_each=each,
+                    rest_ms=self._rest_ms(job),
+                    restart_cost_ms=restart_ms,
+                )
+            )
+
+    def _rest_ms(self, job: Job) -> int:
+        """Return how long the job is expected to go on at its size; where nobody knows, as long as it has run."""
+        told_ms = told_rest_ms(job, self._now_ms)
+        if told_ms is not None:
+            return told_ms
+        length_ms = job.predicted_ms or job.spec.estimated_duration_ms or job.spec.time_limit_ms
+        ran_ms = job.attempt.worked_ms(self._now_ms) if job.attempt is not None else 0
+        return max(0, length_ms - ran_ms) if length_ms else ran_ms
+
+    def _most(self, job: Job, size: int) -> int:
+        """Return the largest size that the queues above the job, and its own numbers, allow."""
+        branch = self._part(job)
+        ask = job.spec.ask
+        if branch is None:
+            return size
+        low, high = size, largest_useful(job, self._settings, self._now_ms)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._tree.block(branch, self._more(ask, middle - size)) is None:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _part(self, job: Job) -> Branch | None:
+        branch = self._tree.branches.get(job.spec.queue)
+        return None if branch is None else self._tree.part(branch, job.spec.tenant)
+
+    def _more(self, ask: GangAsk, replicas: int) -> tuple[int, ...]:
+        """Return what `replicas` more of a gang count for; devices of every model they may be of."""
+        gang = replace(ask, replicas=replicas, replicas_max=0)
+        demand = list(self._tree.demand_of(gang, (), {}))
+        for i in self._tree.job_columns:
+            demand[i] = 0
+        wanted = ask.each.devices
+        for i, name in enumerate(self._tree.resources):
+            pool, name = split_resource(name)
+            if pool not in ("", gang.pool) or wanted is None or not name.startswith("devices:"):
+                continue
+            if not wanted.models or name[8:] in wanted.models:
+                demand[i] = gang.device_milli
+        return tuple(demand)
+
+    def _idle(self, found: list[ElasticJob], jobs: dict[JobId, Job]) -> dict[str, int]:
+        """Return devices by node that are idle and that the first of these jobs could really use."""
+        job = jobs[JobId(found[0].id)]
+        need = needs_of(job.spec.ask, job.spec.tenant)[0][0]
+        idle: dict[str, int] = {}
+        for state in self._cluster.states_in_use(rich=True):
+            free = self._cluster.table.frees[state]
+            count = capacity(need, free, len(free.devices)) * need.each.device_count
+            if count:
+                idle.update((str(self._cluster.names[n]), count) for n in self._cluster.nodes_in(state))
+        return idle
+
+    def _larger(self, start: Start, job: Job, size: int) -> Start:
+        """Return the start at the largest size up to `size` that really fits, beside what others have grown by."""
+        held, branch = len(start.places), self._part(job)
+        assert branch is not None
+        size = min(size, self._most(job, held))
+        mark = self._cluster.mark()
+        while size > held:
+            self._cluster.put_back(start.ask, enumerate(start.places))
+            ask = job.spec.ask.sized(size)
+            places = put_gang(ask, self._cluster, job.spec.tenant)
+            if places is not None:
+                before = self._tree.demand_of(start.ask, start.places, self._snapshot.nodes)
+                after = self._tree.demand_of(ask, places, self._snapshot.nodes)
+                more = tuple(b - a for a, b in zip(before, after, strict=True))
+                if self._tree.block(branch, more) is None:  # all of them may stand on other models now
+                    self._tree.charge(branch, more)
+                    return replace(start, ask=ask, places=places)
+            self._cluster.rollback(mark)
+            size -= 1
+        return start
+
+    def _ask(self, job: Job, size: int) -> None:
+        attempt = job.attempt
+        assert attempt is not None
+        mark = self._cluster.mark()
+        self._cluster.put_back(job.ask, held_places(job))
+        fits = put_gang(job.spec.ask.sized(size), self._cluster, job.spec.tenant) is not None
+        if not fits:
+            self._cluster.rollback(mark)
+            return
+        width = max(job.ask.device_total, len(attempt.replicas))
+        cost = width * (self._settings.checkpoint_cost_ms + self._settings.restart_cost_ms)
+        self.preemptions.append(Preemption(job.id, attempt.number, job.id, cost, "grow"))

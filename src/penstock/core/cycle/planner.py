@@ -1,0 +1,108 @@
+"""Plans one cycle after the other: keeps indexes in between, and hands each cycle its board.
+
+What is decided depends on the snapshot and the time alone.
+"""
+
+from collections.abc import Sequence
+
+from penstock.core.cycle.cycle import Cycle
+from penstock.core.cycle.effort import strategy_of, strategy_settings
+from penstock.core.cycle.lone import Lone
+from penstock.core.cycle.strategy import StrategySettings
+from penstock.core.cycle.verify import Plan
+from penstock.core.cycle.workspace import Board
+from penstock.core.model.cluster import ClusterConfig, Pool
+from penstock.core.model.ids import ClassId, NodeName, PoolName, TenantName
+from penstock.core.model.jobs import GangAsk, RequestClass
+from penstock.core.order.extension import Policies
+from penstock.core.order.shares import Charge
+from penstock.core.order.tree import QueueTree
+from penstock.core.place.gang import Prepared
+from penstock.core.place.index import FreeCluster, Strategy
+from penstock.core.place.mix import Typical
+from penstock.core.state.snapshot import Snapshot
+from penstock.core.state.usage import pool_totals, whole_total
+
+
+class Planner:
+    """Plans cycles on successive snapshots of one state. Its indexes are a cache: a fresh planner decides the same."""
+
+    def __init__(self, policies: Policies | None = None) -> None:
+        self._policies: Policies = policies or {}
+        self._config: ClusterConfig | None = None
+        self._typical: Typical | None = None
+        self.cluster = FreeCluster()
+        self.tree = QueueTree(ClusterConfig())
+        self._thresholds = StrategySettings()
+        self._lone = Lone(ClusterConfig(), ())
+        self._changes: tuple[Sequence[NodeName], int] = ((), 0)
+        self._totals: tuple[object, dict[PoolName, Charge], Charge] = (None, {}, Charge())
+        self._prepared: dict[ClassId, tuple[RequestClass, int, list[Prepared]]] = {}
+        self._shared: dict[tuple[GangAsk, TenantName], Prepared] = {}
+        """The shapes among them: classes that differ in length or queue alone have the same."""
+
+    def plan(self, snapshot: Snapshot, now_ms: int) -> Plan:
+        """Return the decisions of one cycle."""
+        if snapshot.config is not self._config:
+            self._config = snapshot.config
+            self.tree = QueueTree(snapshot.config)
+            self._thresholds = strategy_settings(snapshot.config.settings)
+            self._lone = Lone(snapshot.config, self.tree.branches.keys())
+            self._typical = None
+        if snapshot.typical is not self._typical:
+            self._typical = snapshot.typical
+            strategies = {p.name: _strategy(p) for p in snapshot.config.pools}
+            self.cluster = FreeCluster(strategies, snapshot.typical)
+            self._changes = ((), 0)
+            self._prepared.clear()
+            self._shared.clear()
+        self.cluster.sync(snapshot.nodes, snapshot.free, self._changed(snapshot))
+        totals, whole = self.totals(snapshot)
+        strategy = strategy_of(snapshot, totals, self.cluster.free_milli, self._thresholds)
+        found = self._lone.plan(snapshot, now_ms, self._shapes, strategy)
+        if found is not None:
+            return found
+        tree = self.tree.load(snapshot.usage, whole, now_ms)
+        board = Board(snapshot, now_ms, self.cluster, tree, self._shapes, totals, self._policies)
+        return Cycle(board, strategy).run()
+
+    def _changed(self, snapshot: Snapshot) -> Sequence[NodeName] | None:
+        """Return the nodes that changed since the last snapshot, or None when that is not known."""
+        changes, seen = self._changes
+        self._changes = (snapshot.changes, snapshot.changes_count)
+        return snapshot.changes[seen : snapshot.changes_count] if changes is snapshot.changes else None
+
+    def totals(self, snapshot: Snapshot) -> tuple[dict[PoolName, Charge], Charge]:
+        """Return what the open nodes have, by pool and in all; counted anew only when a node changed."""
+        if self._totals[0] is not snapshot.nodes:
+            self._totals = (snapshot.nodes, pool_totals(snapshot.free), whole_total(snapshot.free))
+        return self._totals[1], self._totals[2]
+
+    def _shapes(self, class_id: ClassId, key: RequestClass) -> list[Prepared]:
+        """Return the shapes that jobs of the class accept, in order, ready to be placed."""
+        known = self._prepared.get(class_id)
+        if known is not None and known[0] is key and known[1] == self.cluster.generation:
+            return known[2]
+        found = [self._shape(ask, key.tenant) for ask in (key.ask, *key.alternatives)]
+        self._prepared[class_id] = (key, self.cluster.generation, found)
+        return found
+
+    def _shape(self, ask: GangAsk, tenant: TenantName) -> Prepared:
+        known = self._shared.get((ask, tenant))
+        if known is None or known.generation != self.cluster.generation:
+            known = self._shared[ask, tenant] = Prepared(ask, self.cluster, tenant)
+        return known
+
+
+def plan(snapshot: Snapshot, now_ms: int, policies: Policies | None = None) -> Plan:
+    """Return the decisions of one cycle, planned afresh.
+
+    Jobs for which others are already leaving come first, so that nobody takes their room; then one that has waited
+    too long; then every job in the order of the queue tree. A class whose head does not fit is not tried again in
+    this cycle. The result depends on nothing but the arguments.
+    """
+    return Planner(policies).plan(snapshot, now_ms)
+
+
+def _strategy(pool: Pool) -> Strategy:
+    return Strategy(pool.placement, pool.speeds)

@@ -1,0 +1,138 @@
+"""Reservations of one cycle: what is kept for jobs that come first but do not fit yet."""
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
+
+from penstock.core.cycle.verify import Reserved
+from penstock.core.model.ids import JobId, PoolName
+from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
+from penstock.core.place.backfill import Booking, Opening, Release, earliest, earliest_beside, held_places
+from penstock.core.place.gang import Prepared
+from penstock.core.place.index import FreeCluster
+from penstock.core.place.shadow import FOREVER_MS, Claim, Shadows
+from penstock.core.state.snapshot import Snapshot
+
+
+class Ahead:
+    """Looks ahead over the expected ends of running attempts.
+
+    A reservation is worked out only when a later job could start, for then alone it matters: a full cluster costs
+    nothing here.
+    """
+
+    def __init__(self, cluster: FreeCluster, shadows: Shadows, snapshot: Snapshot, now_ms: int) -> None:
+        self._cluster, self._shadows, self._snapshot, self._now_ms = cluster, shadows, snapshot, now_ms
+        self._rules = {pool.name: pool.backfill for pool in snapshot.config.pools}
+        self._depth = {"easy": 1, "conservative": snapshot.config.settings.backfill_depth_max, "none": 1, "strict": 1}
+        self._blocked: dict[PoolName, list[tuple[Job, RequestClass, Prepared]]] = {}
+        self._bookings: dict[PoolName, list[Booking]] = {}
+        self._begun: list[Release] = []
+        self.reserved: list[Reserved] = []
+        self.promised: Collection[JobId] = ()
+        """Jobs that leave for another: their places are not free for anybody else."""
+        self.revision = 0
+        """Grows whenever somebody else is owed a reservation, or got one."""
+        self.busy: set[PoolName] = set()
+        """Pools in which somebody waits for room."""
+
+    def blocked(self, job: Job, key: RequestClass, prepared: Prepared) -> bool:
+        """Take note of a job that comes now in order and does not fit; return whether those like it are booked too."""
+        pool = key.ask.pool
+        self.busy.add(pool)
+        rule, waiting = self._rules.get(pool, "none"), self._blocked.setdefault(pool, [])
+        if len(waiting) + len(self._bookings.get(pool, ())) >= self._depth[rule]:
+            return False
+        waiting.append((job, key, prepared))
+        self.revision += 1
+        return rule == "conservative"
+
+    def bars(self, pool: PoolName) -> JobId | None:
+        """Return the job that nobody may pass in the pool, or None."""
+        waiting = self._blocked.get(pool)
+        return waiting[0][0].id if waiting and self._rules.get(pool) == "strict" else None
+
+    def waiting(self, pool: PoolName) -> bool:
+        """Return whether a job of the pool is owed a reservation before a later one starts."""
+        return bool(self._blocked.get(pool))
+
+    def started(self, job: Job, ask: GangAsk, places: tuple[ReplicaPlace, ...], end_ms: int) -> None:
+        """Take note of a start of this cycle: it leaves again too."""
+        if end_ms < FOREVER_MS:
+            self._begun.append(Release(end_ms, job, tuple(enumerate(places)), ask))
+
+    def reserve(self, pool: PoolName) -> None:
+        """Keep room for the blocked jobs of a pool, in order."""
+        rule = self._rules.get(pool, "none")
+        self.revision += 1
+        for job, key, prepared in self._blocked.pop(pool, ()):
+            bookings = self._bookings.setdefault(pool, [])
+            if rule == "easy":
+                opening = earliest(prepared, self._cluster, self._releases(pool))
+            elif rule == "conservative":
+                releases = list(self._releases(pool))
+                mark = self._cluster.mark()
+                self._shadows.lift_all_of({reserved.job_id for reserved in self.reserved})
+                opening = earliest_beside(prepared, self._cluster, releases, bookings, key.length_ms, self._now_ms)
+                self._cluster.rollback(mark)
+            else:
+                opening = None
+            until_ms = opening.start_ms + key.length_ms if opening and key.length_ms else FOREVER_MS
+            if opening is not None:
+                if rule == "conservative":
+                    self._shadows.booked(prepared.gang, opening.places, opening.start_ms, until_ms)
+                bookings.append(Booking(opening.start_ms, until_ms, prepared.gang, opening.places))
+                self._keep(job, opening, opening.start_ms)
+
+    def keep_for_starving(self, job: Job, key: RequestClass, prepared: Prepared) -> None:
+        """Keep everything that becomes free where the job can start soonest, also when nobody knows how soon."""
+        pool = prepared.gang.pool
+        if self._rules.get(pool) == "strict":
+            self._blocked.setdefault(pool, []).append((job, key, prepared))
+            self.revision += 1
+            return
+        opening = earliest(prepared, self._cluster, chain(self._releases(pool), self._unknown(pool)))
+        if opening is not None:
+            known = opening.start_ms < FOREVER_MS
+            self._keep(job, opening, opening.start_ms if known else self._now_ms)
+            self._bookings.setdefault(pool, []).append(
+                Booking(opening.start_ms, FOREVER_MS, prepared.gang, opening.places)
+            )
+
+    def _keep(self, job: Job, opening: Opening, from_ms: int) -> None:
+        for node, free in opening.beside:
+            self._shadows.claim(node, Claim(from_ms, free, job.id))
+        start_ms = opening.start_ms if opening.start_ms < FOREVER_MS else 0
+        self.reserved.append(Reserved(job.id, start_ms, opening.places))
+
+    def _releases(self, pool: PoolName) -> Iterator[Release]:
+        """Yield attempts of the pool in the order in which they are expected to leave; the overdue leave now."""
+        running, stopping = self._snapshot.running, self._snapshot.stopping
+        gone = self.promised
+        leaving = (self._release(self._now_ms, job_id) for job_id in sorted(stopping) if job_id not in gone)
+        later = (
+            self._release(max(end_ms, self._now_ms + 1), job_id)
+            for end_ms, job_id in self._snapshot.ends
+            if job_id not in stopping and job_id not in gone and running[job_id].spec.ask.pool == pool
+        )
+        begun = sorted((r for r in self._begun if r.ask.pool == pool), key=lambda r: (r.end_ms, r.job.id))
+        return heapq.merge((r for r in leaving if r.job.spec.ask.pool == pool), later, begun, key=_by_end)
+
+    def _unknown(self, pool: PoolName) -> Iterable[Release]:
+        """Yield attempts of which nobody knows how long they run, the oldest first.
+
+        One that is suspended is not among them: before it has its CPUs again it does not end.
+        """
+        known = {*self._snapshot.stopping, *self.promised, *(job_id for _, job_id in self._snapshot.ends)}
+        known.update(self._snapshot.suspended)
+        rest = [j for j in self._snapshot.running.values() if j.id not in known and j.spec.ask.pool == pool]
+        for job in sorted(rest, key=lambda j: (j.attempt.allocated_ms if j.attempt else 0, j.id)):
+            yield self._release(FOREVER_MS, job.id)
+
+    def _release(self, end_ms: int, job_id: JobId) -> Release:
+        job = self._snapshot.running[job_id]
+        return Release(end_ms, job, held_places(job), job.leaves)
+
+
+def _by_end(release: Release) -> tuple[int, JobId]:
+    return (release.end_ms, release.job.id)

@@ -1,0 +1,236 @@
+"""What one scheduling cycle decides, as values; `verify` says what of a plan still holds on a newer state, at commit.
+
+The decisions are made in `cycle.py`.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from penstock.core.cycle.objectives import Front
+from penstock.core.model.faults import planted
+from penstock.core.model.ids import AttemptNumber, ClassId, JobId, NodeName, TenantName
+from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.order.tree import QueueTree, QuotaBlock
+from penstock.core.place.fit import devices_free
+from penstock.core.place.free import NodeFree
+from penstock.core.preempt.rules import PreemptionRuleName
+from penstock.core.state.state import State
+
+WaitCode = Literal[
+    "no_fit", "making_room", "kept_back", "quota", "reserve", "admission", "backing_off", "cycle_full"
+]  # fmt: skip
+
+
+class Start(msgspec.Struct, frozen=True):
+    job_id: JobId
+    attempt: AttemptNumber
+    ask: GangAsk
+    """What is placed: the job's ask or one of its alternatives, at the size it starts with."""
+    places: tuple[ReplicaPlace, ...]
+    waited_ms: int
+    choice: int = 0
+    """0 for the job's ask, k for its k-th alternative."""
+    rule: str = "fragmentation"
+    """The strategy by which the nodes were chosen."""
+
+
+class Preemption(msgspec.Struct, frozen=True):
+    """An order to one victim to save and leave, for the sake of `beneficiary`, and what gave the right to it."""
+
+    victim: JobId
+    attempt: AttemptNumber
+    beneficiary: JobId
+    cost: int
+    rule: PreemptionRuleName = "lower_priority"
+    suspend: bool = False
+    """Its CPUs are room enough: it is frozen where it is, and keeps its memory."""
+
+
+MAY_GO_ON = ("", "node_draining")
+"""What is on a node that is being drained stays there until it ends: it may go on, too."""
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """A suspended attempt goes on where it is."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """Places kept for a job that cannot start yet; `start_ms` is when they are expected to be free, 0 unknown."""
+
+    job_id: JobId
+    start_ms: int
+    places: tuple[ReplicaPlace, ...]
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why the jobs of one class wait after this cycle; `first` is the one that was tried."""
+
+    code: WaitCode
+    first: JobId
+    blocker: JobId | None = None
+    """The job whose reservation is in the way."""
+    victims: tuple[JobId, ...] = ()
+    quota: QuotaBlock | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What one cycle decided, in the order it decided."""
+
+    seq: int
+    """The last record that was known."""
+    starts: tuple[Start, ...]
+    preemptions: tuple[Preemption, ...]
+    verdicts: dict[ClassId, Verdict]
+    held: dict[JobId, tuple[ReplicaPlace, ...]]
+    """Places kept for jobs whose room is being made."""
+    reserved: tuple[Reserved, ...] = ()
+    now_ms: int = 0
+    """The time it went by (unix ms)."""
+    strategy: str = ""
+    """How hard the cycle looked, and why, in words with numbers."""
+    pause_ms: int = 0
+    """For how long the next cycle may wait, so that it decides about more jobs at once."""
+    again_ms: int = 0
+    """When time alone may change what was decided (unix ms): until then only an event can; 0: only an event."""
+    problems: tuple[str, ...] = ()
+    """What went wrong without stopping the cycle, such as a third-party policy that failed."""
+    front: Front | None = None
+    """How the candidate plans compared of which this is one, when there were any."""
+    resumes: tuple[Resume, ...] = ()
+    dropped: int = 0
+    """Decisions that `verify` took out because the state had moved on."""
+
+
+def verify(proposed: Plan, state: State) -> Plan:
+    """Return what of `proposed` still holds on `state`: checked again at commit, on real free capacity and use.
+
+    A start holds when its job still waits with the same attempt number, every place is free on an open node in the
+    same life, and no queue above it goes beyond a maximum. Preemptions hold together: if one victim of a beneficiary
+    is gone, or a node that it was to start on takes no work any more, none of them is asked.
+    """
+    check = _Check(state)
+    starts = tuple(s for s in proposed.starts if check.start_holds(s))
+    resumes = tuple(r for r in proposed.resumes if check.resume_holds(r))
+    kept = len(starts) + len(resumes) == len(proposed.starts) + len(proposed.resumes)
+    if kept and not proposed.preemptions and not proposed.dropped:
+        return proposed
+    closed = {job_id for job_id, places in proposed.held.items() if not all(_open(p, job_id, state) for p in places)}
+    broken = closed | {p.beneficiary for p in proposed.preemptions if not _preemption_holds(p, state)}
+    preemptions = tuple(p for p in proposed.preemptions if p.beneficiary not in broken)
+    decided = len(proposed.starts) + len(proposed.resumes) + len(proposed.preemptions)
+    dropped = decided - len(starts) - len(resumes) - len(preemptions)
+    return msgspec.structs.replace(proposed, starts=starts, resumes=resumes, preemptions=preemptions, dropped=dropped)
+
+
+class _Check:
+    """The state with the starts that were found to hold so far."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._free: dict[NodeName, NodeFree] = {}
+        self._tree: QueueTree | None = None
+        config = state.config
+        if any(q.max or q.lend is not None for q in config.queues) or any(t.max for t in config.tenants):
+            self._tree = state.queue_tree()
+
+    def start_holds(self, start: Start) -> bool:
+        job = self._state.jobs.get(start.job_id)
+        if job is None or job.state != "waiting" or job.unmet or job.cancel_requested:
+            return False
+        if job.spec.tenant in self._state.money.holds() and not planted("held_tenant_starts"):
+            return False
+        if job.last_attempt + 1 != start.attempt:
+            return False
+        if planted("plan_not_verified"):
+            return True
+        if not self._within_quota(start, job):
+            return False
+        return self._take(start, job.spec.tenant)
+
+    def resume_holds(self, resume: Resume) -> bool:
+        """Return whether the attempt is still suspended and the CPUs that it had are free at its places."""
+        job = self._state.jobs.get(resume.job_id)
+        attempt = job.attempt if job is not None else None
+        if job is None or attempt is None or attempt.number != resume.attempt:
+            return False
+        if not attempt.suspended_ms or attempt.stop is not None:
+            return False
+        if not self._resumes_within_quota(job):
+            return False
+        ask, after = job.placed.only_cpus(), dict[NodeName, NodeFree]()
+        for replica in attempt.replicas:
+            if replica.holds:
+                name, each = replica.place.node, ask.each_of(replica.rank)
+                free = after.get(name) or self._free.get(name) or self._state.derived.free[name]
+                if each.host.shortage(free.host) or free.closed not in MAY_GO_ON:
+                    return False
+                after[name] = free.take(each, (), ())
+        self._free.update(after)
+        return True
+
+    def _resumes_within_quota(self, job: Job) -> bool:
+        if self._tree is None:
+            return True
+        branch = self._tree.branches.get(job.spec.queue)
+        if branch is None:
+            return False
+        part, demand = self._tree.part(branch, job.spec.tenant), self._tree.cpus_of(job.placed)
+        if self._tree.block(part, demand) is not None:
+            return False
+        self._tree.charge(part, demand)
+        return True
+
+    def _within_quota(self, start: Start, job: Job) -> bool:
+        if self._tree is None:
+            return True
+        branch = self._tree.branches.get(job.spec.queue)
+        if branch is None:
+            return False
+        part = self._tree.part(branch, job.spec.tenant)
+        demand = self._tree.demand_of(start.ask, start.places, self._state.nodes)
+        if self._tree.block(part, demand) is not None:
+            return False
+        self._tree.charge(part, demand)
+        return True
+
+    def _take(self, start: Start, tenant: TenantName) -> bool:
+        """Take every place of a start, or none of them."""
+        ask, after = start.ask, dict[NodeName, NodeFree]()
+        for each, place in zip(map(ask.each_of, range(ask.replica_total)), start.places, strict=True):
+            free = after.get(place.node) or self._free.get(place.node) or self._state.derived.free.get(place.node)
+            if free is None or free.closed or self._state.nodes[place.node].incarnation != place.incarnation:
+                return False
+            if free.shut_to and tenant in free.shut_to:
+                return False
+            if each.host.shortage(free.host) or not devices_free(each.devices, free, (place.devices, place.slots)):
+                return False
+            parts = free.shape.virtualization
+            if parts != "any" and each.devices is not None and not each.devices.given_by(parts):
+                return False
+            after[place.node] = free.take(each, place.devices, place.slots)
+        if not planted("gang_checked_one_by_one"):
+            self._free.update(after)
+        return True
+
+
+def _open(place: ReplicaPlace, job_id: JobId, state: State) -> bool:
+    """Return whether the node of a place takes work of the job."""
+    node, job = state.nodes.get(place.node), state.jobs.get(job_id)
+    if node is None or node.incarnation != place.incarnation or node.state != "ready" or node.draining:
+        return False
+    return job is None or job.spec.tenant not in node.shut_to
+
+
+def _preemption_holds(preemption: Preemption, state: State) -> bool:
+    victim, beneficiary = state.jobs.get(preemption.victim), state.jobs.get(preemption.beneficiary)
+    if victim is None or victim.attempt is None or victim.attempt.number != preemption.attempt:
+        return False
+    if victim.attempt.stop is not None or beneficiary is None or (preemption.suspend and not victim.can_suspend):
+        return False
+    if beneficiary.spec.tenant in state.money.holds():
+        return False
+    return beneficiary.state == "waiting" or beneficiary.id == victim.id

@@ -1,0 +1,193 @@
+"""The tentative world of one cycle: free capacity, use and what was decided so far. It places; it does not choose."""
+
+from collections.abc import Callable, Mapping
+
+from penstock.core.cycle.reservations import Ahead
+from penstock.core.cycle.verify import Start
+from penstock.core.model.faults import planted
+from penstock.core.model.ids import AttemptNumber, ClassId, JobId, PoolName
+from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
+from penstock.core.order.extension import Policies
+from penstock.core.order.shares import Charge
+from penstock.core.order.tree import QueueTree, QuotaBlock
+from penstock.core.order.walk import JobOrder
+from penstock.core.place.gang import Prepared
+from penstock.core.place.index import FreeCluster
+from penstock.core.place.shadow import FOREVER_MS, Shadows
+from penstock.core.state.snapshot import Snapshot
+
+Placed = tuple[int, GangAsk, tuple[ReplicaPlace, ...]]
+"""Which of a class's shapes was placed (0 its ask, k an alternative), the shape, and where."""
+Shapes = Callable[[ClassId, RequestClass], list[Prepared]]
+
+
+class Board:
+    """Free capacity shrinks and use grows here as decisions are made."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        now_ms: int,
+        cluster: FreeCluster,
+        tree: QueueTree,
+        shapes: Shapes,
+        totals: dict[PoolName, Charge],
+        policies: Policies,
+    ) -> None:
+        self.snapshot, self.now_ms, self.cluster, self.tree, self.totals = snapshot, now_ms, cluster, tree, totals
+        self.settings = snapshot.config.settings
+        self.pools = {pool.name: pool for pool in snapshot.config.pools}
+        self._placement = {pool.name: pool.placement for pool in snapshot.config.pools}
+        self.shapes = shapes
+        """Returns the shapes that jobs of a class accept, in order, ready to be placed."""
+        self.order = JobOrder(snapshot.config, tree, snapshot.classes, now_ms, policies)
+        self.shadows = Shadows(cluster)
+        self.ahead = Ahead(cluster, self.shadows, snapshot, now_ms)
+        self.starts: list[Start] = []
+        self.handled: set[JobId] = set()
+        """Jobs that were decided about outside the walk, or by it."""
+        self.over: QuotaBlock | None = None
+        self.elastic: dict[JobId, Job] = {}
+        """Elastic jobs among those that start."""
+        self._refused: dict[Prepared, int] = {}
+        """Shapes that did not fit, and in which version of the cluster."""
+        self._lifted: dict[tuple[Prepared, int], tuple[int, int, bool]] = {}
+        """Whether shapes fitted that have a horizon; in which version of the cluster and revision of the shadows."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the cycle has started as many jobs as one cycle may."""
+        return len(self.starts) >= self.settings.starts_per_cycle_max
+
+    def end_ms(self, key: RequestClass) -> int:
+        """Return by when a job of the class that starts now has ended."""
+        return self.now_ms + key.length_ms if key.length_ms else FOREVER_MS
+
+    def may_start(self, job: Job, key: RequestClass) -> bool:
+        """Return whether no maximum keeps the job from starting."""
+        branch = self.tree.branches.get(job.spec.queue)
+        if branch is None:
+            return False
+        return self.tree.block(self.tree.part(branch, job.spec.tenant), self.tree.demand(key)) is None
+
+    def place(self, class_id: ClassId, key: RequestClass) -> Placed | None:
+        """Take places for a job of the class: its ask, or the first alternative that fits and exceeds no maximum.
+
+        `over` says afterwards which maximum kept it from places that were free for it.
+        """
+        self.over = None
+        shapes = self.shapes(class_id, key)
+        only, version = self._only(shapes), self.cluster.version
+        if only is not None and self._refused.get(only) == version:
+            return None  # nothing has changed since it did not fit
+        found = self._place(key, shapes)
+        if found is None and only is not None:
+            self._refused[only] = version
+        return found
+
+    def only_shape(self, class_id: ClassId, key: RequestClass) -> Prepared | None:
+        """Return the shape that alone decides whether jobs of the class fit; None where queues matter, too."""
+        return self._only(self.shapes(class_id, key))
+
+    def _only(self, shapes: list[Prepared]) -> Prepared | None:
+        return shapes[0] if len(shapes) == 1 and not self.tree.counts_models else None
+
+    def place_lifted(self, class_id: ClassId, key: RequestClass, end_ms: int) -> Placed | None:
+        """Take places for a job of the class that ends by `end_ms`, also where something is kept from then on."""
+        shapes = self.shapes(class_id, key)
+        if self._known_lifted(shapes, end_ms) is False:
+            return None
+        mark = self.cluster.mark()
+        self.shadows.lift(end_ms)
+        found = self._place(key, shapes)
+        if found is None:
+            self.cluster.rollback(mark)
+            self._note_lifted(shapes, end_ms, fits=False)
+        else:
+            self.shadows.taken(found[1], found[2], end_ms)
+            self.shadows.lower()
+        return found
+
+    def fits_lifted(self, class_id: ClassId, key: RequestClass, end_ms: int) -> bool:
+        """Return whether a job of the class would fit but for what is kept for others from before `end_ms` on."""
+        shapes = self.shapes(class_id, key)
+        fits = self._known_lifted(shapes, end_ms)
+        if fits is None:
+            mark = self.cluster.mark()
+            self.shadows.lift(end_ms)
+            fits = self._place(key, shapes) is not None
+            self.cluster.rollback(mark)
+            self._note_lifted(shapes, end_ms, fits=fits)
+        return fits
+
+    def _known_lifted(self, shapes: list[Prepared], end_ms: int) -> bool | None:
+        """Return whether these shapes fitted when they were tried last, if nothing has changed since.
+
+        Jobs that differ in length alone see the same where as many claims bind them: they get one answer.
+        """
+        self.over = None
+        only = self._only(shapes)
+        known = self._lifted.get((only, self.shadows.horizon(end_ms))) if only is not None else None
+        same = known is not None and known[:2] == (self.cluster.version, self.shadows.revision)
+        return known[2] if known is not None and same else None
+
+    def _note_lifted(self, shapes: list[Prepared], end_ms: int, *, fits: bool) -> None:
+        only = self._only(shapes)
+        if only is not None:
+            answer = (self.cluster.version, self.shadows.revision, fits)
+            self._lifted[only, self.shadows.horizon(end_ms)] = answer
+
+    def _place(self, key: RequestClass, shapes: list[Prepared]) -> Placed | None:
+        self.over = None
+        for choice, prepared in enumerate(shapes):
+            mark = self.cluster.mark()
+            places = prepared.put()
+            if places is None:
+                continue
+            ask = prepared.gang.sized(prepared.gang.replicas)
+            block = None
+            if self.counts_places(key, choice):
+                leaf = self.tree.part(self.tree.branches[key.queue], key.tenant)
+                block = self.tree.block(leaf, self.tree.demand_of(ask, places, self.snapshot.nodes))
+            if block is None:
+                return choice, ask, places
+            self.cluster.rollback(mark)
+            self.over = self.over or block
+        return None
+
+    def place_alike(self, class_id: ClassId, key: RequestClass, times: int) -> list[Placed] | None:
+        """Take places for so many jobs of a class that count for what they ask; take no more when one does not fit."""
+        prepared = self.shapes(class_id, key)[0]
+        ask = prepared.gang.sized(prepared.gang.replicas)
+        found = prepared.put_alike(times)
+        return [(0, ask, places) for places in found] if len(found) == times else None
+
+    def counts_places(self, key: RequestClass, choice: int) -> bool:
+        """Return whether what a job counts for is known only once it has places: models, pools, or another shape."""
+        return choice > 0 or self.tree.counts_models or self.tree.pools_differ(key)
+
+    def begin(self, job: Job, found: Placed, end_ms: int) -> None:
+        """Start a job outside the walk: count it, and note what it takes of what is kept."""
+        choice, ask, places = found
+        part = self.tree.part(self.tree.branches[job.spec.queue], job.spec.tenant)
+        self.tree.charge(part, self.tree.demand_of(ask, places, self.snapshot.nodes))
+        self.shadows.taken(ask, places, end_ms)
+        self.ahead.started(job, ask, places, end_ms)
+        self.note_start(job, ask, places, choice)
+
+    def note_start(self, job: Job, ask: GangAsk, places: tuple[ReplicaPlace, ...], choice: int) -> None:
+        if planted("gang_checked_one_by_one"):
+            self.cluster.put_back(ask, enumerate(places))
+        self.starts.append(start_of(job, (choice, ask, places), self._placement, self.now_ms))
+        self.handled.add(job.id)
+        if job.spec.ask.elastic:
+            self.elastic[job.id] = job
+
+
+def start_of(job: Job, found: Placed, placement: Mapping[PoolName, str], now_ms: int) -> Start:
+    """Return the start of a job that was placed; `placement` is by which strategy, for each pool."""
+    choice, ask, places = found
+    waited_ms = max(0, now_ms - job.waiting_since_ms)
+    number = AttemptNumber(job.last_attempt + 1)
+    rule = ask.placement or placement.get(ask.pool, "")
+    return Start(job.id, number, ask, places, waited_ms, choice, rule)

@@ -1,0 +1,79 @@
+"""What goes wrong in a running program, by its own gauges: found, named, with what helps.
+
+A share or a time counts once it has stood for a minute: a change within it would have been noted. A loss that is no
+number has been so several times in a row before it is told (`engines/local/progress.py`), and counts at once.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.core.model.amounts import format_milli
+from penstock.core.model.jobs import Job
+from penstock.core.model.progress import SizeNoted
+
+STANDS_MS = 60_000
+SLOW_FACTOR = 2
+SLOW_LEAST_MS = 10
+"""Shorter steps are told too coarsely, and vary too much, to call one slow."""
+STARVED_ABOVE_MILLI = 500
+
+
+class Anomaly(NamedTuple):
+    """`code` is stable (`explain/reasons.py`)."""
+
+    code: str
+    text: str
+    resolve: str
+
+
+def anomalies(job: Job, now_ms: int) -> Iterator[Anomaly]:
+    """Yield what is wrong with the job's attempt, the worst first; nothing while it stops, is suspended or hangs."""
+    attempt, told = job.attempt, job.progress
+    if attempt is None or attempt.stop is not None or attempt.suspended_ms or told.hang:
+        return
+    if told.noted_attempt != attempt.number:
+        return
+    if told.gauges.loss_not_finite:
+        yield _no_number(job)
+    if now_ms - told.noted.at_ms - attempt.idle_ms < STANDS_MS:
+        return
+    size = len(attempt.replicas)
+    known = next((s for s in told.sizes if s.replicas == size), None) if not attempt.choice else None
+    least_ms = known.step_ms_least if known is not None else 0
+    if known is not None and told.gauges.step_ms >= max(SLOW_LEAST_MS, SLOW_FACTOR * least_ms) and least_ms:
+        yield _slow(job, known)
+    if job.ask.device_milli and told.gauges.data_wait_milli > STARVED_ABOVE_MILLI:
+        yield _starved(job)
+
+
+def _no_number(job: Job) -> Anomaly:
+    saved = job.progress.checkpoint_step
+    text = f"its loss is NaN or infinite, at step {job.progress.noted.step}"
+    text += f"; it last saved at step {saved}" if saved else "; it has saved nothing yet"
+    resolve = f"cancel it: penstock cancel {job.id}; then go on from a checkpoint before that "
+    resolve += f"(penstock checkpoints {job.id}) with a lower learning rate, or clipped gradients"
+    return Anomaly("loss_not_finite", text, resolve)
+
+
+def _slow(job: Job, known: SizeNoted) -> Anomaly:
+    gauges = job.progress.gauges
+    tenths = 10 * gauges.step_ms // known.step_ms_least
+    text = f"a step takes {gauges.step_ms} ms, {tenths // 10}.{tenths % 10} times its fastest with "
+    text += f"{known.replicas} replica(s), {known.step_ms_least} ms; {_waits(job)}"
+    text += f"; it runs on {', '.join(_nodes(job))}"
+    resolve = "see what else uses these nodes, their network and storage; where it saves, it may go on elsewhere: "
+    return Anomaly("slow_steps", text, resolve + f"penstock drain {_nodes(job)[0]} --evict")
+
+
+def _starved(job: Job) -> Anomaly:
+    text = f"{_waits(job)}, while it holds {format_milli(job.ask.device_milli)} device(s)"
+    return Anomaly("starved", text, "more loader workers and `cpus`, data nearer to the node, or fewer devices")
+
+
+def _waits(job: Job) -> str:
+    return f"it waits for data {job.progress.gauges.data_wait_milli // 10} % of the time"
+
+
+def _nodes(job: Job) -> list[str]:
+    assert job.attempt is not None
+    return list(dict.fromkeys(str(replica.place.node) for replica in job.attempt.replicas))

@@ -1,0 +1,54 @@
+"""Alerts about maxima of queues and tenants: when their use reaches a percentage, and what was said of it before.
+
+Theory. Use of what is held at present goes up and down with each job, so a threshold with a band below it would still
+speak all day. A percentage is said when use is seen to reach it, and then not again for a day; a higher one is said at
+once. So each maximum writes at most one line per percentage and day, and one that is full for a week says so daily.
+Nothing but the log decides what was said: a server that starts again repeats nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.amounts import format_resource, resource_text
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.events import QuotaNoted
+from penstock.core.order.tree import holder_text
+from penstock.core.state.quota_notes import PERIOD_MS, Key, QuotaSaid
+from penstock.core.status.quotas import QuotaRow, key_of
+
+
+def due_notes(rows: Iterable[QuotaRow], last: Mapping[Key, QuotaSaid], now_ms: int) -> list[QuotaNoted]:
+    """Return what is to be said now, in the order of the rows: the highest percentage that each maximum has reached.
+
+    Args:
+        rows: the use of every quota, with the percentages that are to be said of it.
+        last: what was said last of each.
+    """
+    found = []
+    for row in rows:
+        key = key_of(row)
+        said = last.get(key)
+        before = said.percent if said is not None and now_ms - said.time_ms < PERIOD_MS else 0
+        if row.maximum is None or row.level <= before:
+            continue
+        used, most = (format_resource(row.resource, amount) for amount in (row.used, row.maximum))
+        text = f"{holder_text(key[0])} uses {used} of {most} {resource_text(row.resource)} ({row.percent} %)"
+        found.append(QuotaNoted(*key, row.level, row.used, row.maximum, text))
+    return found
+
+
+def note(tx: Transaction, events: Iterable[QuotaNoted]) -> int:
+    """Keep in the log what was worked out from an earlier state, but for what was said since; return how much."""
+    count = 0
+    for event in events:
+        said = tx.state.quota_notes.last.get((event.holder, event.resource))
+        if said is None or tx.now_ms - said.time_ms >= PERIOD_MS or said.percent < event.percent:
+            tx.emit(event)
+            count += 1
+    return count
+
+
+def is_limited(config: ClusterConfig) -> bool:
+    """Return whether any maximum is declared that something may be said of."""
+    said = [(one.max, one.alerts) for one in config.queues] + [(one.max, one.alerts) for one in config.tenants]
+    return any(most and alerts for most, alerts in said)

@@ -1,0 +1,78 @@
+"""Consolidation: attempts that can save move elsewhere, so that a gang fits for which enough is free, but scattered.
+
+Nobody loses more than a restart, and nobody moves unless the gain exceeds that cost.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from penstock.core.model.cluster import Settings
+from penstock.core.model.jobs import Job
+from penstock.core.place.backfill import Release, earliest, held_places
+from penstock.core.place.gang import Prepared, put_gang
+from penstock.core.place.index import FreeCluster
+from penstock.core.preempt.victims import Victim, shrink_cost
+from penstock.core.state.snapshot import Snapshot
+
+
+def can_move(job: Job) -> bool:
+    """Return whether the job can go on elsewhere from where it is: it has saved, or can be asked to."""
+    attempt = job.attempt
+    if attempt is None or attempt.stop is not None or attempt.suspended_ms or not job.spec.preemptible:
+        return False
+    return job.saves
+
+
+def move_cost(job: Job, settings: Settings, now_ms: int) -> int:
+    """Return what moving the job costs (device-milliseconds): the overheads, and what it cannot save on request."""
+    attempt = job.attempt
+    assert attempt is not None
+    lost_ms = 0
+    if not job.spec.checkpoint.request_signal:
+        lost_ms = attempt.unsaved_ms(job.progress.checkpoint_ms, now_ms)
+    width = max(job.ask.device_total, job.ask.replica_total)
+    return shrink_cost(job, settings) + width * lost_ms
+
+
+def fits_when_moved(
+    victims: Iterable[Victim], leaving: Iterable[Job], prepared: Prepared, cluster: FreeCluster
+) -> bool:
+    """Return whether the gang fits and each of `victims` fits again, the gang placed first."""
+    mark = cluster.mark()
+    for job in leaving:
+        cluster.put_back(job.leaves, held_places(job))
+    moved = list(victims)
+    for victim in moved:
+        cluster.put_back(victim.job.ask, victim.places)
+    fits = prepared.put() is not None
+    for victim in moved:
+        fits = fits and put_gang(victim.job.ask, cluster, victim.job.spec.tenant) is not None
+    cluster.rollback(mark)
+    return fits
+
+
+def gain_of(job: Job, prepared: Prepared, cluster: FreeCluster, snapshot: Snapshot, now_ms: int) -> int:
+    """Return what it is worth that the gang starts now (device-milliseconds): its width x the wait it is spared.
+
+    The wait is up to the earliest start by expected ends, or up to the starvation bound where no end is known.
+    """
+    opening = earliest(prepared, cluster, _releases(snapshot, prepared.gang.pool, now_ms))
+    bound_ms = snapshot.config.settings.starvation_after_ms
+    wait_ms = bound_ms if opening is None else min(bound_ms, opening.start_ms - now_ms)
+    return max(job.spec.ask.device_total, job.spec.ask.replica_total) * max(0, wait_ms)
+
+
+def _releases(snapshot: Snapshot, pool: str, now_ms: int) -> Iterator[Release]:
+    for end_ms, job_id in snapshot.ends:
+        job = snapshot.running[job_id]
+        if job.spec.ask.pool == pool:
+            yield Release(max(end_ms, now_ms + 1), job, held_places(job), job.ask)
+
+
+Weigh = Callable[[Job], Victim | None]
+
+
+def movable(snapshot: Snapshot, pool: str, weigh: Weigh) -> list[Victim]:
+    """Return who could move in a pool, as `weigh` sees them, by job id."""
+    there = (job for job in snapshot.running.values() if job.spec.ask.pool == pool)
+    found = (weigh(job) for job in there if can_move(job) and job.spec.tenant not in snapshot.held)
+    return sorted((v for v in found if v is not None), key=lambda v: v.job.id)

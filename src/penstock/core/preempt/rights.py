@@ -1,0 +1,166 @@
+"""Who may be asked to leave for whom: by priority, to give a guarantee back, or because it was served more."""
+
+from collections.abc import Iterable, Sequence
+
+from penstock.core.model.cluster import Settings
+from penstock.core.model.jobs import Job, RequestClass
+from penstock.core.order.ranks import attained_level
+from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.preempt.rules import PreemptionRuleName
+
+
+class Claimant:
+    """The job that room is made for, and what gives it a right to others' places."""
+
+    def __init__(self, job: Job, key: RequestClass, leaf: Branch, demand: tuple[int, ...], tree: QueueTree) -> None:
+        self.job, self.key, self.leaf, self.demand, self._tree = job, key, leaf, demand, tree
+        rule = tree.rules.get(job.spec.queue)
+        self._rule = rule.preemption if rule is not None else "never"
+        self._policy = rule.policy if rule is not None else "fifo"
+        self._path = list(leaf.path())
+        self._owner = self._lowest_within_guarantee()
+        promised = self._owner.guaranteed if self._owner is not None else ()
+        self._wanted = [i for i, amount in enumerate(promised) if amount and demand[i] and i not in tree.job_columns]
+        """What the owner was promised of what the job asks for."""
+
+    def _lowest_within_guarantee(self) -> Branch | None:
+        """Return the lowest queue above the job that would stay within its guarantee with it."""
+        for branch in self._path:
+            promised, within = False, True
+            for i, amount in branch.promised:
+                if self.demand[i]:
+                    promised = True
+                    within = within and branch.used[i] + self.demand[i] <= amount
+            if promised and within:
+                return branch
+        return None
+
+    @property
+    def may_preempt(self) -> bool:
+        return self._rule != "never"
+
+    @property
+    def may_reclaim(self) -> bool:
+        return self.may_preempt and self._owner is not None
+
+    def may_ask_in(self, branch: Branch, lowest_priority: int) -> bool:
+        """Rule out a whole queue, whose attempts have at least this priority: nobody in it could be asked."""
+        lower = lowest_priority < self.job.spec.priority and self._rule == "lower_priority"
+        if lower and not any(self._at_guarantee(at) for at in self._others(branch)):
+            return True
+        if self._policy == "least_attained" and branch.name == self.job.spec.queue:
+            return True
+        return self.may_reclaim and self.lends(branch)
+
+    def _at_guarantee(self, branch: Branch) -> bool:
+        """Return whether a queue has nothing beyond its guarantee of something that the job asks for."""
+        return any(self.demand[i] and branch.used[i] <= amount for i, amount in branch.promised)
+
+    def rule_for(
+        self, victim: Job, branch: Branch, demand: Sequence[int], settings: Settings, now_ms: int
+    ) -> PreemptionRuleName | None:
+        """Return what gives the right to ask `victim`, which holds `demand`, to leave, or None.
+
+        Reclaim comes first: it is the stronger right, for it may take the last gang that a queue borrowed for.
+        """
+        if self.may_reclaim and self.lends(branch, demand):
+            return "reclaim"
+        if victim.spec.priority < self.job.spec.priority and self._rule == "lower_priority":
+            return "lower_priority"
+        turns = self._policy == "least_attained" and victim.spec.queue == self.job.spec.queue and self.may_preempt
+        if turns and attained_level(attained_device_ms(victim, now_ms), settings) > self.key.rank:
+            return "less_service"
+        return None
+
+    def may_take_idle(self, priority: int) -> bool:
+        """Return whether an idle attempt of this priority makes room for the job: it is not above it.
+
+        Else it could take the place back at once.
+        """
+        return priority <= self.job.spec.priority
+
+    def lends(self, branch: Branch, demand: Sequence[int] | None = None) -> bool:
+        """Return whether a place is borrowed: each queue that is its alone holds more than it was promised.
+
+        What counts is what the owner was promised; a victim that holds nothing of it may be in the way with the rest.
+        Inside the owner nobody borrows from it. Without `demand`: whether any place of the queue may be borrowed.
+        """
+        others = self._others(branch)
+        if not others or any(at is self._owner for at in branch.path()):
+            return False
+        columns = [i for i in self._wanted if demand and demand[i]]
+        jobs = self._tree.job_columns
+        columns = columns or [i for i, n in enumerate(self.demand) if n and i not in jobs and (not demand or demand[i])]
+        if demand and self._tree.bound_columns and any(self._keeps(at, demand) for at in others):
+            return False
+        return all(any(at.used[i] > _promised(at, i) for i in columns) for at in others)
+
+    def _keeps(self, branch: Branch, demand: Sequence[int]) -> bool:
+        """Return whether places in a pool are what a queue was promised there: no promise of all pools goes before it.
+
+        Else both would take the same places from each other for ever.
+        """
+        bound = self._tree.bound_columns
+        return any(i in bound and demand[i] and branch.used[i] <= amount for i, amount in branch.promised)
+
+    def somebody_lends(self) -> bool:
+        """Return whether any place may be borrowed: then one of the queues beside the way up from the owner lends."""
+        at = self._owner
+        while at is not None and at.parent is not None:
+            if any(self.lends(other) for other in at.parent.children if other is not at):
+                return True
+            at = at.parent
+        return False
+
+    def _others(self, branch: Branch) -> list[Branch]:
+        """Return the queues from `branch` up that are not above the claimant too."""
+        return [at for at in branch.path() if at not in self._path]
+
+    def lawful(self, victims: Iterable[tuple[PreemptionRuleName, Branch, tuple[int, ...]]]) -> bool:
+        """Return whether all these may leave together.
+
+        Reclaim takes from a queue only what it holds beyond its guarantee; a lower priority in another queue, or that
+        somebody is idle there, never costs that queue what it was promised. So a victim can never claim its place back:
+        nobody plays ping-pong.
+        """
+        charged: list[tuple[Branch, tuple[int, ...]]] = []
+        try:
+            for rule, branch, demand in victims:
+                if rule == "reclaim" and not self.lends(branch, demand):
+                    return False
+                self._tree.charge(branch, demand, -1)
+                charged.append((branch, demand))
+                if rule in ("lower_priority", "held_idle") and any(_below(at, demand) for at in self._others(branch)):
+                    return False
+            return True
+        finally:
+            for branch, demand in charged:
+                self._tree.charge(branch, demand)
+
+    def unblocked(self, victims: Iterable[tuple[Branch, tuple[int, ...]]]) -> bool:
+        """Return whether no maximum keeps the job from starting once these have left."""
+        gone = list(victims)
+        for branch, demand in gone:
+            self._tree.charge(branch, demand, -1)
+        free = self._tree.block(self.leaf, self.demand) is None
+        for branch, demand in gone:
+            self._tree.charge(branch, demand)
+        return free
+
+
+def attained_device_ms(job: Job, now_ms: int) -> int:
+    """Return the service a running job has attained, the present attempt included (device-milliseconds)."""
+    attempt = job.attempt
+    if attempt is None or not attempt.running_ms:
+        return job.served_device_ms
+    width = max(job.ask.device_total, len(attempt.replicas))
+    return job.served_device_ms + width * attempt.worked_ms(now_ms)
+
+
+def _promised(branch: Branch, column: int) -> int:
+    return branch.guaranteed[column] if branch.guaranteed else 0
+
+
+def _below(branch: Branch, demand: Sequence[int]) -> bool:
+    """Return whether a queue has less than its guarantee of something it just gave."""
+    return any(demand[i] and branch.used[i] < amount for i, amount in enumerate(branch.guaranteed))

@@ -1,0 +1,108 @@
+"""How long a running program still takes, by its own account, and what is kept of the notes that tell it.
+
+A program that knows its steps tells more than all that ran before it: what is left is steps x the time that one takes.
+That time is the mean since the first note of the attempt, once that is long enough: it holds what a usual step leaves
+out (evaluations, checkpoints), and is finer than a millisecond. Before, it is the usual step's.
+
+It is an expectation: half of such ends come later. Whoever looks ahead draws around it (`sim/replay/outlook.py`), and
+nobody takes it as a bound. Training may stop early, a fold may count from 0 again: then what is told is wrong until
+the next note.
+"""
+
+from msgspec.structs import replace
+
+from penstock.core.model.events import HangFound, IdleNoted, ProgressNoted
+from penstock.core.model.jobs import Job
+from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress, SizeNoted
+from penstock.core.state.idleness import after_event, after_note
+
+PACED_STEPS, PACED_MS = 10, 60_000
+"""The mean time of a step counts once it is over so many steps, and so long."""
+DRIFT_SHARE = 8
+"""The rest of a run is worth another note when it is off by more than this part of it."""
+DRIFT_LEAST_MS = 10_000
+
+
+def noted(job: Job, event: ProgressNoted | HangFound | IdleNoted, time_ms: int) -> Job:
+    """Return the job once this was noted of its present attempt."""
+    if not isinstance(event, ProgressNoted):
+        return after_event(job, event, time_ms)
+    before, attempt = job.progress, job.attempt
+    assert attempt is not None
+    mark = Mark(event.step, (attempt.suspended_ms or time_ms) - attempt.idle_ms)
+    goes_on = before.noted_attempt == event.attempt and before.first.at_ms > 0 and before.first.step <= event.step
+    told = replace(
+        before,
+        gauges=event.gauges,
+        noted_attempt=event.attempt,
+        step=max(before.step, event.step),
+        first=before.first if goes_on else mark,
+        noted=mark,
+        sizes=before.sizes if attempt.choice else _sizes(before.sizes, event.gauges, len(attempt.replicas), time_ms),
+        hang="",
+        hang_ranks=(),
+    )
+    same_attempt = before.noted_attempt == event.attempt
+    return replace(job, progress=after_note(before, told, same_attempt=same_attempt))
+
+
+def _sizes(before: tuple[SizeNoted, ...], gauges: Gauges, replicas: int, now_ms: int) -> tuple[SizeNoted, ...]:
+    known = next((size for size in before if size.replicas == replicas), None)
+    told = [ms for ms in (gauges.step_ms, known.step_ms_least if known is not None else 0) if ms]
+    fresh = SizeNoted(
+        replicas,
+        now_ms,
+        gauges.samples_per_s_milli,
+        gauges.data_wait_milli,
+        gauges.communication_milli,
+        min(told, default=0),
+    )
+    others = tuple(size for size in before if size.replicas != replicas)
+    return (*others, fresh)[-SIZES_MAX:]
+
+
+def step_us(progress: Progress) -> int:
+    """Return how long a step takes, in microseconds; 0 where that is not known."""
+    steps, passed_ms = progress.noted.step - progress.first.step, progress.noted.at_ms - progress.first.at_ms
+    if steps >= PACED_STEPS and passed_ms >= PACED_MS:
+        return passed_ms * 1000 // steps
+    return progress.gauges.step_ms * 1000
+
+
+def told_end_ms(job: Job) -> int:
+    """Return when the job's attempt ends by its program's account (unix ms), within its time limit; 0 if it tells none.
+
+    It does not move as time passes: only a note, or a suspension, moves it.
+    """
+    attempt, told = job.attempt, job.progress
+    if attempt is None or told.noted_attempt != attempt.number or not told.noted.at_ms:
+        return 0
+    each_us, total = step_us(told), told.gauges.total_steps
+    if not each_us or not total:
+        return 0
+    end_ms = told.noted.at_ms + max(0, total - told.noted.step) * each_us // 1000
+    limit_ms = job.spec.time_limit_ms
+    if limit_ms:
+        end_ms = min(end_ms, attempt.allocated_ms + limit_ms)
+    return end_ms + attempt.idle_ms
+
+
+def told_rest_ms(job: Job, now_ms: int) -> int | None:
+    """Return how long the job's attempt still runs by its program's account, 0 when overdue; None if it tells none."""
+    end_ms = told_end_ms(job)
+    return max(0, end_ms - now_ms) if end_ms else None
+
+
+def drifted(progress: Progress, step: int, since_ms: int) -> bool:
+    """Return whether the end that was noted is off by enough for another note.
+
+    Args:
+        step: that the program has reached.
+        since_ms: how long ago its gauges were noted.
+    """
+    left = progress.gauges.total_steps - step
+    if left <= 0:
+        return False
+    each_us = step_us(progress)
+    off_ms = abs(since_ms - (step - progress.noted.step) * each_us // 1000)
+    return off_ms > DRIFT_LEAST_MS and DRIFT_SHARE * off_ms > left * each_us // 1000

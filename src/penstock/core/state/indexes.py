@@ -1,0 +1,450 @@
+"""What follows from jobs and nodes, kept at hand: what is free, who waits, what queues use, who waits for whom.
+
+A cache, nothing more: `invariants.py` recounts each part of it from the jobs and nodes. Containers that a snapshot
+has been given are copied before they change next, so that taking a snapshot costs no copy of what stays the same.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.model.cluster import ClusterConfig, Node
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.ids import ClassId, JobId, NodeName, PoolName, QueueName, Rank, TenantName
+from penstock.core.model.jobs import GangAsk, Job, Replica, RequestClass
+from penstock.core.model.resources import Virtualization
+from penstock.core.order.ranks import class_of
+from penstock.core.order.shares import Charge, Share
+from penstock.core.order.tree import QueueTree
+from penstock.core.place.free import NodeFree, NodeShape, closed_reason, empty, shape_of
+from penstock.core.place.index import FreeCluster
+from penstock.core.place.mix import Requests, Typical
+from penstock.core.state.copy_on_write import ByJob, ByNode
+from penstock.core.state.dependants import Dependants
+from penstock.core.state.idleness import is_marked
+from penstock.core.state.usage import charge_of, expected_end_ms, models_of
+
+UsageKey = tuple[QueueName, TenantName]
+PastUse = tuple[QueueName, TenantName, int, int]
+"""Queue, tenant, average of past use, and as of when: see `Share`."""
+
+
+CHANGES_MAX = 1_000_000
+CLASSES_KEPT = 20_000
+"""Request classes that are known, whether or not a job of them lives; more only where most have one."""
+_PLAIN = ClusterConfig()
+_UNUSED = Share()
+
+
+class Load(msgspec.Struct):
+    """Who is on one node: replicas, and for each device its holders (several where it is given out in parts)."""
+
+    devices: dict[int, list[JobId]]
+    replicas: set[tuple[JobId, Rank]]
+
+
+class PendingClass:
+    """Jobs of one request class that wait and have no unmet dependency, in submit order (job ids ascending)."""
+
+    __slots__ = ("class_id", "jobs", "key", "shared")
+
+    def __init__(self, class_id: ClassId, key: RequestClass) -> None:
+        self.class_id, self.key = class_id, key
+        self.jobs: list[Job] = []
+        self.shared = False
+        """A snapshot holds this list: copy it before it changes."""
+
+    def put(self, job: Job) -> None:
+        """Add a job, or replace it by its newer value."""
+        jobs = self._own()
+        at = bisect_left(jobs, job.id, key=_id_of)
+        if at < len(jobs) and jobs[at].id == job.id:
+            jobs[at] = job
+        else:
+            jobs.insert(at, job)
+
+    def remove(self, job_id: JobId) -> None:
+        jobs = self._own()
+        del jobs[bisect_left(jobs, job_id, key=_id_of)]
+
+    def _own(self) -> list[Job]:
+        if self.shared:
+            self.shared = False  # first: another thread may take a cut between these lines
+            self.jobs = list(self.jobs)
+        return self.jobs
+
+
+class Cut(NamedTuple):
+    """What a snapshot takes from here: never changed after it was given out."""
+
+    nodes: Mapping[NodeName, Node]
+    free: Mapping[NodeName, NodeFree]
+    classes: tuple[tuple[ClassId, RequestClass, list[Job]], ...]
+    active: Mapping[JobId, Job]
+    stopping: Mapping[JobId, JobId | None]
+    beneficiaries: tuple[JobId, ...]
+    usage: Mapping[UsageKey, Share]
+    ends: Sequence[tuple[int, JobId]]
+    """When attempts are expected to end whose length is known (unix ms), ascending."""
+    evictable: Mapping[tuple[PoolName, int], int]
+    """How many attempts of preemptible jobs there are, by pool and priority."""
+    elastic: tuple[JobId, ...]
+    """Attempts of elastic jobs."""
+    suspended: tuple[JobId, ...]
+    idle: tuple[JobId, ...]
+    typical: Typical
+    """What replicas asked for lately, and how often."""
+    changes: Sequence[NodeName]
+    """Nodes in the order in which what is free on them changed; it grows at its end."""
+
+
+class Derived:
+    """Indexes that follow from jobs and nodes; rebuilt from them when a state is loaded."""
+
+    def __init__(self) -> None:
+        self.class_ids: dict[RequestClass, ClassId] = {}
+        self.pending: dict[ClassId, PendingClass] = {}
+        self.nodes: dict[NodeName, Node] = {}
+        """In the order of names; a new one for each change, so that it can be given out."""
+        self.free: ByNode[NodeFree] = ByNode()
+        """In the same order."""
+        self.loads: dict[NodeName, Load] = {}
+        self.dependants = Dependants()
+        self.stopping: dict[JobId, JobId | None] = {}
+        self.waiting_by_queue: dict[str, int] = {}
+        self.active: ByJob[Job] = ByJob()
+        self.beneficiaries: set[JobId] = set()
+        self.ports: set[tuple[NodeName, int]] = set()
+        self.wait_limited: set[JobId] = set()
+        self.time_limited: set[JobId] = set()
+        """Attempts whose time is limited."""
+        self.usage: dict[UsageKey, Share] = {}
+        self.charges: dict[JobId, Charge] = {}
+        """What each attempt counts for in the use of its queue, until it has ended."""
+        self.bound: frozenset[PoolName] = frozenset()
+        """Pools that some quota is bound to: what they give is counted in the use apart, too."""
+        self.virtualization: Mapping[PoolName, Virtualization] = {}
+        self.ends: list[tuple[int, JobId]] = []
+        self.evictable: dict[tuple[PoolName, int], int] = {}
+        self.elastic: set[JobId] = set()
+        self.suspended: set[JobId] = set()
+        """Attempts that have given their CPUs back, and not had them again."""
+        self.idle: set[JobId] = set()
+        """Attempts of which it was noted last that they are idle."""
+        self.changes: list[NodeName] = []
+        self.requests = Requests()
+        self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
+        """Requests that no known node could hold even when empty; forgotten when a node registers."""
+        self.shapes_tried = 0
+        """How often a request was tried on the empty cluster because the answer was not kept."""
+        self.emptied: FreeCluster | None = None
+        """All known nodes as if they held nothing; made anew when one registers."""
+        self.trees: tuple[QueueTree, ...] = ()
+        """Two trees of one configuration, to be loaded with what is used, or with nothing."""
+        self.trees_config: ClusterConfig | None = None
+        self._keys: dict[ClassId, RequestClass] = {}
+        self._class_numbers = count()
+        self._classes_most = CLASSES_KEPT
+        self._shapes: dict[NodeShape, NodeShape] = {}
+        self._ends_shared = False
+
+    def intern(self, key: RequestClass) -> ClassId:
+        """Return the number of the class, giving it one when it is new."""
+        if (found := self.class_ids.get(key)) is None:
+            found = ClassId(next(self._class_numbers))
+            self.class_ids[key], self._keys[found] = found, key
+        return found
+
+    def forget_classes(self, jobs: Mapping[JobId, Job]) -> None:
+        """Forget the classes of jobs that have ended, once there are many: requests make them up as they like."""
+        if len(self.class_ids) <= self._classes_most:
+            return
+        used = {job.class_id for job in jobs.values()}
+        self.class_ids = {key: class_id for key, class_id in self.class_ids.items() if class_id in used}
+        self._keys = {class_id: key for key, class_id in self.class_ids.items()}
+        self._classes_most = max(CLASSES_KEPT, 2 * len(used))
+
+    def rebuild(
+        self,
+        jobs: Mapping[JobId, Job],
+        nodes: Iterable[Node],
+        past: Iterable[PastUse] = (),
+        config: ClusterConfig = _PLAIN,
+    ) -> None:
+        """Derive everything anew from jobs and nodes; `past` is what only the log could tell."""
+        self.bound, self.virtualization = config.quota_pools, config.virtualization
+        for node in nodes:
+            self.node_changed(node, {})
+        for job in (jobs[job_id] for job_id in sorted(jobs)):
+            if job.state == "waiting":
+                self.job_waits(job, jobs)
+                if job.room_made:
+                    self.beneficiaries.add(job.id)
+            if job.attempt is not None:
+                self.attempt_begins(job, 0, 0)
+                if job.attempt.stop is not None:
+                    self.stopping[job.id] = job.attempt.stop.beneficiary
+        for queue, tenant, average, since_ms in past:
+            known = self.usage.get((queue, tenant), Share())
+            self.usage[queue, tenant] = Share(known.now, average, since_ms)
+
+    def cut(self) -> Cut:
+        """Return everything a snapshot needs."""
+        self._ends_shared = True
+        classes = []
+        for class_id, pending in sorted(self.pending.items()):
+            pending.shared = True
+            classes.append((class_id, pending.key, pending.jobs))
+        beneficiaries = tuple(sorted(self.beneficiaries))
+        return Cut(
+            self.nodes,
+            self.free.cut(),
+            tuple(classes),
+            self.active.cut(),
+            dict(self.stopping),
+            beneficiaries,
+            dict(self.usage),
+            self.ends,
+            dict(self.evictable),
+            tuple(sorted(self.elastic)),
+            tuple(sorted(self.suspended)),
+            tuple(sorted(self.idle)),
+            self.requests.typical,
+            self.changes,
+        )
+
+    def past(self) -> list[PastUse]:
+        """Return what cannot be derived from jobs and nodes."""
+        return [(*key, share.average, share.since_ms) for key, share in sorted(self.usage.items()) if share.since_ms]
+
+    # Jobs that wait.
+
+    def job_waits(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
+        queue = job.spec.queue
+        self.waiting_by_queue[queue] = self.waiting_by_queue.get(queue, 0) + 1
+        if job.spec.max_wait_ms:
+            self.wait_limited.add(job.id)
+        if job.unmet:
+            self.dependants.add(job, jobs)
+        else:
+            self.becomes_ready(job)
+
+    def becomes_ready(self, job: Job) -> None:
+        pending = self.pending.get(job.class_id)
+        if pending is None:
+            pending = self.pending[job.class_id] = PendingClass(job.class_id, self._keys[job.class_id])
+        pending.put(job)
+
+    def job_changed(self, job: Job) -> None:
+        """Take over the newer value of a job whose place in the indexes stays the same."""
+        if job.attempt is not None:
+            self.active.set(job.id, job)
+        elif job.state == "waiting" and not job.unmet:
+            self.pending[job.class_id].put(job)
+
+    def job_predicted(self, old: Job, new: Job) -> None:
+        """Take over another expected length of a job, and with it another class while it waits."""
+        if old.attempt is not None:
+            self._count_active(old, -1)
+            self._count_active(new, 1)
+            self.active.set(new.id, new)
+        elif not old.unmet:
+            self._leave_class(old)
+            self.becomes_ready(new)
+
+    def job_left_queue(self, job: Job) -> None:
+        self.waiting_by_queue[job.spec.queue] -= 1
+        self.wait_limited.discard(job.id)
+        self.beneficiaries.discard(job.id)
+        if job.unmet:
+            self.dependants.remove(job)
+            return
+        self._leave_class(job)
+
+    def _leave_class(self, job: Job) -> None:
+        pending = self.pending[job.class_id]
+        pending.remove(job.id)
+        if not pending.jobs:
+            del self.pending[job.class_id]
+
+    def classify_anew(self, jobs: dict[JobId, Job], config: ClusterConfig) -> None:
+        """Sort every waiting job into the class that a changed configuration gives it, and count pools as it asks."""
+        if config.quota_pools != self.bound:
+            self._bind(config.quota_pools)
+        if config.virtualization != self.virtualization:
+            self._virtualize(config.virtualization)
+        for pending in list(self.pending.values()):
+            for job in list(pending.jobs):
+                class_id = self.intern(class_of(job, config))
+                if class_id != job.class_id:
+                    pending.remove(job.id)
+                    moved = jobs[job.id] = replace(job, class_id=class_id)
+                    self.becomes_ready(moved)
+            if not pending.jobs:
+                self.pending.pop(pending.class_id, None)
+
+    def _bind(self, pools: frozenset[PoolName]) -> None:
+        """Count apart from now on what these pools give, and no others."""
+        self.bound = pools
+        self.usage = {key: share._replace(now=share.now._replace(pools=())) for key, share in self.usage.items()}
+        for job_id, charge in self.charges.items():
+            job = self.active[job_id]
+            key = (job.spec.queue, job.spec.tenant)
+            share, part = self.usage[key], charge.of_pool(job.placed.pool, pools).pools
+            self.usage[key] = share._replace(now=share.now.plus(Charge(pools=part)))
+
+    def _virtualize(self, pools: Mapping[PoolName, Virtualization]) -> None:
+        """Take over which parts of devices pools give out from now on; what is given out stays."""
+        self.virtualization, self.emptied = pools, None
+        self.never_fits.clear()
+        for name, node in self.nodes.items():
+            shape = shape_of(node, pools)
+            self._set_free(name, self.free[name]._replace(shape=self._shapes.setdefault(shape, shape)))
+
+    # Jobs that hold places.
+
+    def attempt_begins(self, job: Job, now_ms: int, half_life_ms: int) -> None:
+        attempt = job.attempt
+        assert attempt is not None
+        self.active.set(job.id, job)
+        if attempt.port:
+            self.ports.add((attempt.replicas[0].place.node, attempt.port))
+        for replica in attempt.replicas:
+            if replica.holds:
+                self.hold(job, replica)
+        charge = self.charges[job.id] = charge_of(job, self.nodes)
+        self._use(job, charge, now_ms, half_life_ms)
+        self._count_active(job, 1)
+
+    def attempt_ends(self, job: Job, now_ms: int, half_life_ms: int) -> None:
+        attempt = job.attempt
+        assert attempt is not None
+        self.active.remove(job.id)
+        self.stopping.pop(job.id, None)
+        self.ports.discard((attempt.replicas[0].place.node, attempt.port))
+        self._use(job, self.charges.pop(job.id), now_ms, half_life_ms, -1)
+        self._count_active(job, -1)
+
+    def attempt_holds(self, old: Job, new: Job, now_ms: int, half_life_ms: int) -> None:
+        """Take over that an attempt holds other amounts at its places from now on."""
+        assert new.attempt is not None
+        for replica in new.attempt.replicas:
+            if replica.holds:
+                place = replica.place
+                given, kept = old.ask.each_of(replica.rank), new.ask.each_of(replica.rank)
+                free = self.free[place.node].put_back(given, place.devices, place.slots)
+                self._set_free(place.node, free.take(kept, place.devices, place.slots))
+        self._use(old, self.charges[old.id], now_ms, half_life_ms, -1)
+        charge = self.charges[new.id] = charge_of(new, self.nodes)
+        self._use(new, charge, now_ms, half_life_ms)
+        self._count_active(old, -1)
+        self._count_active(new, 1)
+        self.active.set(new.id, new)
+
+    def _count_active(self, job: Job, sign: int) -> None:
+        if job.spec.ask.elastic:
+            (self.elastic.add if sign > 0 else self.elastic.discard)(job.id)
+        if job.attempt is not None and job.attempt.suspended_ms:
+            (self.suspended.add if sign > 0 else self.suspended.discard)(job.id)
+        if is_marked(job):
+            (self.idle.add if sign > 0 else self.idle.discard)(job.id)
+        if job.spec.preemptible:
+            key = (job.spec.ask.pool, job.spec.priority)
+            self.evictable[key] = self.evictable.get(key, 0) + sign
+            if not self.evictable[key]:
+                del self.evictable[key]
+        if job.spec.time_limit_ms:
+            (self.time_limited.add if sign > 0 else self.time_limited.discard)(job.id)
+        end_ms = expected_end_ms(job)
+        if end_ms:
+            if self._ends_shared:
+                self._ends_shared = False
+                self.ends = list(self.ends)
+            if sign > 0:
+                insort(self.ends, (end_ms, job.id))
+            else:
+                del self.ends[bisect_left(self.ends, (end_ms, job.id))]
+
+    def _use(self, job: Job, charge: Charge, now_ms: int, half_life_ms: int, times: int = 1) -> None:
+        key = (job.spec.queue, job.spec.tenant)
+        if self.bound:
+            charge = charge.of_pool(job.placed.pool, self.bound)
+        share = self.usage.get(key, _UNUSED).changed(charge, now_ms, half_life_ms, times)
+        if share == _UNUSED:
+            self.usage.pop(key, None)
+        else:
+            self.usage[key] = share
+
+    def load(self, node: NodeName) -> Load:
+        found = self.loads.get(node)
+        if found is None:
+            found = self.loads[node] = Load({}, set())
+        return found
+
+    def hold(self, job: Job, replica: Replica) -> None:
+        place = replica.place
+        load = self.load(place.node)
+        load.replicas.add((job.id, replica.rank))
+        each = job.ask.each_of(replica.rank)
+        whole = each.devices is None or each.devices.whole
+        for index in place.devices:
+            holders = load.devices.setdefault(index, [])
+            if holders and whole:
+                raise BrokenInvariant(f"device {index} of {place.node} given to job {job.id}, held by {holders[0]}")
+            holders.append(job.id)
+        left = self.free[place.node].take(each, place.devices, place.slots)
+        self._set_free(place.node, left)
+        if not whole and any(left.devices[index] < 0 for index in place.devices):
+            raise BrokenInvariant(f"job {job.id} was given more of {place.node} {place.devices} than is free")
+
+    def release(self, job: Job, replica: Replica, now_ms: int, half_life_ms: int) -> None:
+        place, ask = replica.place, job.ask
+        given = models_of(ask, replica, self.nodes)
+        self.charges[job.id] = self.charges[job.id].plus(given, -1)
+        self._use(job, given, now_ms, half_life_ms, -1)
+        load = self.load(place.node)
+        load.replicas.discard((job.id, replica.rank))
+        for index in place.devices:
+            load.devices[index].remove(job.id)
+            if not load.devices[index]:
+                del load.devices[index]
+        free = self.free[place.node]
+        self._set_free(place.node, free.put_back(ask.each_of(replica.rank), place.devices, place.slots))
+
+    def _set_free(self, node: NodeName, free: NodeFree) -> None:
+        self.free.set(node, free)
+        if len(self.changes) >= CHANGES_MAX:
+            self.changes = []  # a new list tells whoever followed the old one to look at every node
+        self.changes.append(node)
+
+    # Nodes.
+
+    def node_changed(self, node: Node, jobs: Mapping[JobId, Job]) -> None:
+        """Take over a node's newer value, and count anew what is free on it."""
+        name = node.spec.name
+        if name not in self.nodes or self.nodes[name].spec != node.spec:
+            self.emptied = None
+            self.never_fits.clear()
+        nodes = dict(self.nodes)
+        known = name in nodes
+        nodes[name] = node
+        self.nodes = nodes if known else dict(sorted(nodes.items()))
+        shape = shape_of(node, self.virtualization)
+        shape = self._shapes.setdefault(shape, shape)
+        free = empty(shape, closed_reason(node), node.shut_to)
+        for job_id, rank in sorted(self.loads[name].replicas) if name in self.loads else ():
+            job = jobs[job_id]
+            assert job.attempt is not None
+            place = job.attempt.replicas[rank].place
+            free = free.take(job.ask.each_of(rank), place.devices, place.slots)
+        if not known:
+            self.free = ByNode((n, self.free.get(n, free)) for n in self.nodes)
+        self._set_free(name, free)
+
+
+def _id_of(job: Job) -> JobId:
+    return job.id

@@ -1,0 +1,378 @@
+"""Every promise about the state as a function `State -> violations`; tests, simulator and debug server use this list.
+
+Each function states the good case. All of them recount from jobs and nodes, never from the caches they check.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from penstock.core.lifecycle.suspending import TOO_LONG
+from penstock.core.model.dependencies import DependencyKind, JobRun
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.jobs import FINAL_STATES, Attempt, Job, Replica
+from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI, Resources
+from penstock.core.order.ranks import class_of
+from penstock.core.order.shares import Charge
+from penstock.core.order.tree import holder_text
+from penstock.core.place import mig
+from penstock.core.place.free import NodeFree, closed_reason, empty, shape_of
+from penstock.core.state.dependants import EXACT_MAX
+from penstock.core.state.idleness import is_marked
+from penstock.core.state.live_jobs import LiveJobs
+from penstock.core.state.state import State
+from penstock.core.state.usage import charge_of, expected_end_ms
+
+
+class Violation(msgspec.Struct, frozen=True):
+    promise: str
+    detail: str
+
+
+def _held(state: State) -> Iterable[tuple[Job, Replica]]:
+    for job in state.jobs.values():
+        if job.attempt is not None:
+            for replica in job.attempt.replicas:
+                if replica.holds:
+                    yield job, replica
+
+
+def no_device_beyond_capacity(state: State) -> Iterable[str]:
+    """Each device is held by at most one replica, and exists."""
+    whole: dict[tuple[NodeName, int], JobId] = {}
+    parts: dict[tuple[NodeName, int], tuple[int, int]] = {}
+    for job, replica in _held(state):
+        known = state.nodes.get(replica.place.node)
+        devices = known.spec.devices if known else ()
+        wanted = job.ask.each_of(replica.rank).devices
+        for index in replica.place.devices:
+            place = (replica.place.node, index)
+            if index >= len(devices):
+                yield f"job {job.id} holds device {place}, which does not exist"
+                continue
+            if place in whole or (place in parts and wanted is not None and wanted.whole):
+                yield f"device {place} is held by jobs {whole.get(place, 'with parts of it')} and {job.id}"
+            if wanted is None or wanted.whole:
+                whole[place] = job.id
+                continue
+            milli, memory = parts.get(place, (0, 0))
+            parts[place] = (milli + wanted.milli, memory + wanted.memory_of(devices[index]))
+            if not wanted.profile and (
+                parts[place][0] > WHOLE_DEVICE_MILLI or parts[place][1] > devices[index].memory_bytes
+            ):
+                yield f"device {place} is given out beyond its capacity: {parts[place]}"
+
+
+def mig_instances_are_legal(state: State) -> Iterable[str]:
+    """The MIG instances on each device may lie as they do."""
+    for name, free in state.derived.free.items():
+        for index, instances in free.mig:
+            device = free.shape.devices[index]
+            geometry = mig.geometry_of(device.model, device.memory_bytes)
+            wrong = "it offers none" if geometry is None else mig.illegal(geometry, instances)
+            if wrong:
+                yield f"device {index} of {name} with instances {instances}: {wrong}"
+
+
+def no_host_beyond_capacity(state: State) -> Iterable[str]:
+    """What replicas hold on a node adds up to no more than the node has."""
+    held: dict[NodeName, Resources] = {}
+    for job, replica in _held(state):
+        node = replica.place.node
+        held[node] = held.get(node, Resources()) + job.ask.each_of(replica.rank).host
+    for node, total in held.items():
+        capacity = state.nodes[node].spec.capacity
+        for field in RESOURCE_FIELDS:
+            if getattr(total, field) > getattr(capacity, field):
+                yield f"{node}: {field} {getattr(total, field)} held of {getattr(capacity, field)}"
+
+
+def loads_match_jobs(state: State) -> Iterable[str]:
+    """Who is on each node, and what is free there, is what the replicas say."""
+    replicas: dict[NodeName, set[tuple[JobId, int]]] = {}
+    devices: dict[NodeName, dict[int, list[JobId]]] = {}
+    pools = state.config.virtualization
+    free: dict[NodeName, NodeFree] = {
+        name: empty(shape_of(node, pools), closed_reason(node), node.shut_to)
+        for name, node in sorted(state.nodes.items())
+    }
+    for job, replica in _held(state):
+        place = replica.place
+        replicas.setdefault(place.node, set()).add((job.id, replica.rank))
+        known = state.nodes.get(place.node)
+        if known is None or any(index >= len(known.spec.devices) for index in place.devices):
+            continue  # that is another promise
+        free[place.node] = free[place.node].take(job.ask.each_of(replica.rank), place.devices, place.slots)
+        for index in place.devices:
+            devices.setdefault(place.node, {}).setdefault(index, []).append(job.id)
+    for name, load in state.derived.loads.items():
+        if load.replicas != replicas.pop(name, set()):
+            yield f"load of {name} differs from its replicas"
+        held = {index: sorted(jobs) for index, jobs in load.devices.items()}
+        if held != {index: sorted(jobs) for index, jobs in devices.get(name, {}).items()}:
+            yield f"devices held on {name} {held} differ from {devices.get(name, {})}"
+    for name in replicas:
+        yield f"no load is kept for {name}"
+    if state.derived.free != free or list(state.derived.free) != list(free):
+        yield f"what is free {state.derived.free} differs from {free}"
+    if dict(state.derived.nodes) != state.nodes or list(state.derived.nodes) != sorted(state.nodes):
+        yield "the ordered nodes differ from the nodes"
+
+
+def use_matches_jobs(state: State) -> Iterable[str]:
+    """The use of each queue by each tenant is what its attempts were given."""
+    found: dict[tuple[str, str], Charge] = {}
+    ends: list[tuple[int, JobId]] = []
+    evictable: dict[tuple[str, int], int] = {}
+    for job in state.jobs.values():
+        if job.attempt is None:
+            continue
+        key = (job.spec.queue, job.spec.tenant)
+        charge = charge_of(job, state.nodes).of_pool(job.placed.pool, state.config.quota_pools)
+        found[key] = found.get(key, Charge()).plus(charge)
+        if job.spec.preemptible:
+            kind = (job.spec.ask.pool, job.spec.priority)
+            evictable[kind] = evictable.get(kind, 0) + 1
+        if expected_end_ms(job):
+            ends.append((expected_end_ms(job), job.id))
+    kept = {key: share.now for key, share in state.derived.usage.items() if share.now != Charge()}
+    if kept != found:
+        yield f"use by queue {kept} differs from {found}"
+    if state.derived.ends != sorted(ends):
+        yield f"expected ends {state.derived.ends} differ from {sorted(ends)}"
+    elastic = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.ask.elastic}
+    if state.derived.elastic != elastic:
+        yield f"elastic attempts {sorted(state.derived.elastic)} differ from {sorted(elastic)}"
+    suspended = {j.id for j in state.jobs.values() if j.attempt is not None and j.attempt.suspended_ms}
+    if state.derived.suspended != suspended:
+        yield f"suspended attempts {sorted(state.derived.suspended)} differ from {sorted(suspended)}"
+    idle = {j.id for j in state.jobs.values() if is_marked(j)}
+    if state.derived.idle != idle:
+        yield f"idle attempts {sorted(state.derived.idle)} differ from {sorted(idle)}"
+    if state.derived.evictable != evictable:
+        yield f"counts of preemptible attempts {state.derived.evictable} differ from {evictable}"
+
+
+def no_queue_beyond_its_maximum(state: State) -> Iterable[str]:
+    """No queue uses more than its maximum, unless that was lowered, or the jobs were there before it."""
+    if not state.config_since_empty:
+        return
+    tree = state.queue_tree()
+    for name, branch in (*tree.branches.items(), *((cap.name, cap) for cap in tree.caps.values())):
+        for column, limit in branch.limits:
+            if branch.used[column] > limit:
+                yield f"{holder_text(name)} uses {branch.used[column]} of {tree.resources[column]}, maximum {limit}"
+
+
+def live_jobs_are_indexed(state: State) -> Iterable[str]:
+    """Pages of live jobs by tenant and state, and the numbers of each queue, are what the jobs say."""
+    recounted = LiveJobs()
+    for job in state.jobs.values():
+        recounted[job.id] = job
+    if state.jobs.indexes() != recounted.indexes():
+        yield f"indexes of live jobs {state.jobs.indexes()} differ from {recounted.indexes()}"
+
+
+def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
+    """Each waiting job is in exactly the index that its dependencies call for, once and in submit order."""
+    expected: dict[int, list[Job]] = {}
+    for job in sorted(state.jobs.values(), key=lambda j: j.id):
+        if job.state == "waiting" and not job.unmet:
+            expected.setdefault(job.class_id, []).append(job)
+            if state.derived.class_ids.get(class_of(job, state.config)) != job.class_id:
+                yield f"job {job.id} is in class {job.class_id}, which is not its own"
+    found = {class_id: pending.jobs for class_id, pending in state.derived.pending.items()}
+    if expected != found:
+        yield f"pending index {found} differs from waiting jobs {expected}"
+    counts: dict[str, int] = {}
+    for job in state.jobs.values():
+        counts[job.spec.queue] = counts.get(job.spec.queue, 0) + (job.state == "waiting")
+    kept = {queue: count for queue, count in state.derived.waiting_by_queue.items() if count}
+    if kept != {queue: count for queue, count in counts.items() if count}:
+        yield f"waiting jobs by queue {kept} differ from {counts}"
+    limited = {j.id for j in state.jobs.values() if j.state == "waiting" and j.spec.max_wait_ms}
+    if limited != state.derived.wait_limited:
+        yield f"jobs with a maximum wait {sorted(state.derived.wait_limited)} differ from {sorted(limited)}"
+    timed = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.time_limit_ms}
+    if timed != state.derived.time_limited:
+        yield f"attempts with a time limit {sorted(state.derived.time_limited)} differ from {sorted(timed)}"
+
+
+def dependencies_are_alive(state: State) -> Iterable[str]:
+    """Nobody waits for jobs that have ended, or for itself, or for later ones; and it is known who waits for whom."""
+    left: dict[JobRun, int] = {}
+    waiting: dict[tuple[JobRun, DependencyKind], list[JobId]] = {}
+    for job in sorted(state.jobs.values(), key=lambda j: j.id):
+        for one in job.spec.after:
+            if one.run not in left:
+                left[one.run] = sum(job_id in state.jobs for job_id in one.jobs)
+            if left[one.run] and one.jobs.stop > job.id:
+                yield f"job {job.id} waits for the later job {one.jobs.stop - 1}"
+        found = dict.fromkeys((one.run, one.kind) for one in job.spec.after if left[one.run])
+        firsts = tuple(sorted({run[0] for run, _ in found}))
+        ended = set(job.unmet).difference(firsts)
+        named = {one.job_id for one in job.spec.after}.issuperset(ended) and len(job.unmet) > EXACT_MAX and firsts
+        if not set(firsts) <= set(job.unmet) or (ended and not named):
+            yield f"job {job.id} waits for {job.unmet}, and of what it depends on {firsts} have not ended"
+        if state.derived.dependants.open.get(job.id, 0) != len({run for run, _ in found}):
+            yield f"job {job.id} waits for {len(found)} runs of jobs, counted are others"
+        for key in found:
+            waiting.setdefault(key, []).append(job.id)
+    dependants = state.derived.dependants
+    if dependants.each(state.jobs) != waiting:
+        yield f"dependants {dependants.each(state.jobs)} differ from {waiting}"
+    awaited = {run: left[run] for run, _ in waiting}
+    if {run: one.left for run, one in dependants.awaited.items()} != awaited:
+        yield f"awaited jobs {dependants.awaited} differ from {awaited}"
+    runs: dict[JobId, set[JobRun]] = {}
+    for first, count in awaited:
+        for job_id in map(JobId, range(first, first + count)):
+            if job_id in state.jobs:
+                runs.setdefault(job_id, set()).add((first, count))
+    if dependants.runs != runs:
+        yield f"the runs that jobs belong to {dependants.runs} differ from {runs}"
+
+
+def attempts_fit_states(state: State) -> Iterable[str]:
+    """A waiting job holds nothing; any other live job has exactly its newest attempt, whole."""
+    for job in state.jobs.values():
+        if job.state in FINAL_STATES:
+            yield f"job {job.id} is {job.state} but still live"
+        elif (job.attempt is None) != (job.state == "waiting"):
+            yield f"job {job.id} is {job.state} with attempt {job.attempt}"
+        elif job.attempt is not None:
+            attempt = job.attempt
+            if attempt.number != job.last_attempt:
+                yield f"job {job.id} runs attempt {attempt.number}, newest is {job.last_attempt}"
+            if len(attempt.replicas) != job.ask.replica_total:
+                yield f"job {job.id} has {len(attempt.replicas)} of {job.ask.replica_total} replicas"
+            if not any(r.holds for r in attempt.replicas):
+                yield f"job {job.id}: attempt {attempt.number} holds nothing and has not ended"
+            if (attempt.stop is not None) != (job.state == "stopping"):
+                yield f"job {job.id} is {job.state} with stop order {attempt.stop}"
+            if job.state == "suspended" and not (attempt.suspended_ms and all_thawed_are_gone(attempt)):
+                yield f"job {job.id} is suspended, but not all of it is frozen"
+            if job.state == "running" and attempt.suspended_ms:
+                yield f"job {job.id} is running though it was suspended"
+
+
+def all_thawed_are_gone(attempt: Attempt) -> bool:
+    return all(replica.frozen or not replica.holds for replica in attempt.replicas)
+
+
+def holders_live_on_their_node(state: State) -> Iterable[str]:
+    """No place is held on a lost node or on a former life of a node."""
+    for job, replica in _held(state):
+        node = state.nodes.get(replica.place.node)
+        if node is None or node.state == "lost" or node.incarnation != replica.place.incarnation:
+            yield f"job {job.id} holds a place on {replica.place.node}, which is lost or reborn"
+
+
+def ports_are_unique(state: State) -> Iterable[str]:
+    """No two live attempts have the same rendezvous port of one node."""
+    seen: dict[tuple[NodeName, int], JobId] = {}
+    for job in state.jobs.values():
+        if job.attempt is not None and job.attempt.port:
+            key = (job.attempt.replicas[0].place.node, job.attempt.port)
+            if key in seen:
+                yield f"port {key} given to jobs {seen[key]} and {job.id}"
+            seen[key] = job.id
+    if set(seen) != state.derived.ports:
+        yield f"kept ports {sorted(state.derived.ports)} differ from {sorted(seen)}"
+
+
+def preemptions_are_lawful(state: State) -> Iterable[str]:
+    """A victim is preemptible, and what gave the right to ask it is one of the rules."""
+    for job in state.jobs.values():
+        stop = job.attempt.stop if job.attempt else None
+        if stop is None or stop.reason not in ("preempted", "suspended") or stop.rule == TOO_LONG:
+            continue
+        if not job.spec.preemptible:
+            yield f"job {job.id} is preempted but not preemptible"
+        beneficiary = state.jobs.get(stop.beneficiary) if stop.beneficiary is not None else None
+        lower = beneficiary is None or beneficiary.spec.priority > job.spec.priority
+        if stop.rule in ("", "lower_priority") and not lower:
+            yield f"job {job.id} is preempted for job {stop.beneficiary} of no higher priority"
+        if stop.rule == "held_idle" and beneficiary is not None and beneficiary.spec.priority < job.spec.priority:
+            yield f"job {job.id} is idle and makes room for job {stop.beneficiary} of lower priority"
+
+
+def actives_match(state: State) -> Iterable[str]:
+    """The caches of active and stopping jobs are what the jobs say."""
+    active = {j.id: j for j in state.jobs.values() if j.attempt is not None}
+    if active != state.derived.active:
+        yield f"active {sorted(state.derived.active)} differs from {sorted(active)}"
+    stopping = {j.id: j.attempt.stop.beneficiary for j in state.jobs.values() if j.attempt and j.attempt.stop}
+    if stopping != state.derived.stopping:
+        yield f"stopping {state.derived.stopping} differs from {stopping}"
+    beneficiaries = {j.id for j in state.jobs.values() if j.room_made}
+    if beneficiaries != state.derived.beneficiaries:
+        yield f"beneficiaries {sorted(state.derived.beneficiaries)} differ from {sorted(beneficiaries)}"
+
+
+def ledger_adds_up(state: State) -> Iterable[str]:
+    """All balances together are zero, and those of each tenant are what its account says."""
+    ledger = state.money.ledger
+    if sum(ledger.values()):
+        yield f"balances add up to {sum(ledger.values())}"
+    for tenant, account in state.money.of.items():
+        said = {"credit": -account.credit, "unbilled": account.unbilled, "owed": account.owed}
+        found = {name: ledger.get(f"{name}:{tenant}", 0) for name in said}
+        if found != said:
+            yield f"the ledger has {found} for {tenant}, its account {said}"
+        if any(lot.left < 0 for lot in account.lots) or any(left <= 0 for _, left in account.open):
+            yield f"{tenant}: less than nothing is left of {account.lots} or owed on {account.open}"
+
+
+def numbers_have_no_gaps(state: State) -> Iterable[str]:
+    """Invoices and credit notes are numbered from 1, each kind by itself."""
+    counts: dict[str, int] = {}
+    for head in state.money.invoices.values():
+        counts[head.kind] = counts.get(head.kind, 0) + 1
+        if not head.number.endswith(f"{counts[head.kind]:06d}"):
+            yield f"{head.number} is number {counts[head.kind]} of its kind"
+        if head.corrects and head.corrects not in state.money.invoices:
+            yield f"{head.number} corrects {head.corrects}, which was never issued"
+
+
+def suspended_tenants_leave(state: State) -> Iterable[str]:
+    """What runs of a tenant that is held with all that it runs was asked to leave for good."""
+    leaving = {tenant for tenant, hold in state.money.holds().items() if hold.suspend}
+    for job in state.jobs.values() if leaving else ():
+        stop = job.attempt.stop if job.attempt is not None else None
+        if job.attempt is not None and job.spec.tenant in leaving and (stop is None or stop.reason == "suspended"):
+            yield f"job {job.id} goes on though {job.spec.tenant} is held with all that it runs"
+
+
+INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (
+    no_device_beyond_capacity,
+    mig_instances_are_legal,
+    no_host_beyond_capacity,
+    loads_match_jobs,
+    use_matches_jobs,
+    no_queue_beyond_its_maximum,
+    live_jobs_are_indexed,
+    waiting_jobs_are_indexed,
+    dependencies_are_alive,
+    attempts_fit_states,
+    holders_live_on_their_node,
+    ports_are_unique,
+    preemptions_are_lawful,
+    actives_match,
+    ledger_adds_up,
+    numbers_have_no_gaps,
+    suspended_tenants_leave,
+)
+
+
+def violations(state: State) -> list[Violation]:
+    """Return every promise that does not hold in `state`."""
+    return [Violation(check.__name__, detail) for check in INVARIANTS for detail in check(state)]
+
+
+def require(state: State) -> None:
+    """Raise BrokenInvariant, naming the promises, unless all of them hold."""
+    found = violations(state)
+    if found:
+        raise BrokenInvariant("; ".join(f"{v.promise}: {v.detail}" for v in found[:5]))

@@ -1,0 +1,73 @@
+"""Nodes as the events of the log change them."""
+
+from msgspec.structs import replace
+
+from penstock.core.model import events as ev
+from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, Node, Strike
+from penstock.core.model.ids import UserName
+from penstock.core.state import tables
+
+
+def registered(node: Node | None, event: ev.NodeRegistered, time_ms: int) -> Node:
+    """Return a node that has come, or come again. Raises: BrokenInvariant when it may not now."""
+    tables.node_step(node.state if node else None, "registered")
+    fresh = node or Node(event.spec, event.incarnation)
+    fresh = replace(fresh, spec=event.spec, incarnation=event.incarnation, state="joining", lost_ms=0)
+    return replace(fresh, registered_ms=time_ms)
+
+
+Changed = ev.NodeReady | ev.NodeDrainChanged | ev.NodeStruck | ev.NodeShut | ev.NodeChecked
+
+
+def changed(node: Node, event: Changed, time_ms: int) -> Node:
+    """Return the node after an event that leaves what runs there alone. Raises: BrokenInvariant."""
+    match event:
+        case ev.NodeReady():
+            return replace(node, state=tables.node_step(node.state, "ready"))
+        case ev.NodeDrainChanged():
+            return _drained(node, event, time_ms)
+        case ev.NodeStruck():
+            own = event.own or event.job_id is None
+            strike = Strike(time_ms, event.job_id, own, event.tenant, event.user)
+            return replace(node, strikes=_kept((*node.strikes, strike)))
+        case ev.NodeShut():
+            return replace(node, shut_to=tuple(sorted({*node.shut_to, event.tenant}))[:SHUT_TO_MAX])
+        case ev.NodeChecked():
+            return _checked(node, event, time_ms)
+
+
+def _kept(strikes: tuple[Strike, ...]) -> tuple[Strike, ...]:
+    """Return the latest strikes; claims go first, so that nobody talks the node's own words away."""
+    if len(strikes) <= STRIKES_KEPT:
+        return strikes
+    oldest = next((i for i, strike in enumerate(strikes) if not strike.own), 0)
+    return (*strikes[:oldest], *strikes[oldest + 1 :])
+
+
+def _checked(node: Node, event: ev.NodeChecked, time_ms: int) -> Node:
+    """Return the node after a check that claims led to: what passes it is cleared of them."""
+    theirs = tuple(sorted({*node.shut_to, *(strike.tenant for strike in node.strikes if not strike.own)}))
+    node = replace(node, checked_ms=time_ms, checked_for=theirs)
+    if not event.passed:
+        return node
+    return replace(node, strikes=tuple(strike for strike in node.strikes if strike.own), shut_to=())
+
+
+def _drained(node: Node, event: ev.NodeDrainChanged, time_ms: int) -> Node:
+    """Return the node closed or opened; what spoke against it is forgotten with that, by a person for good."""
+    if not event.draining:
+        opened = replace(
+            node, draining=False, drain_reason=event.reason, closed_by=UserName(""), strikes=(), shut_to=()
+        )
+        return replace(opened, evict_at_ms=0, checks_failed=0, closures=node.closures if event.by == CHECKED_BY else 0)
+    again = node.draining and node.closed_by == event.by == CHECKED_BY
+    return replace(
+        node,
+        draining=True,
+        drain_reason=event.reason,
+        closed_by=event.by,
+        closed_ms=time_ms,
+        closures=node.closures + (event.by == CHECKED_BY and not again),
+        checks_failed=node.checks_failed + again,
+        evict_at_ms=event.evict_at_ms,
+    )

@@ -1,0 +1,97 @@
+"""What one planning cycle looks at: an immutable cut of the state, cheap to take while the state moves on."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.model.accounts import Hold
+from penstock.core.model.cluster import ClusterConfig, Node
+from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
+from penstock.core.model.jobs import Job
+from penstock.core.order.shares import Share
+from penstock.core.order.walk import PendingJobs
+from penstock.core.place.free import NodeFree
+from penstock.core.place.mix import Typical
+from penstock.core.state.state import State
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The plan's whole input but the time. Nothing in it changes while the state moves on."""
+
+    seq: int
+    config: ClusterConfig
+    nodes: Mapping[NodeName, Node]
+    """In the order of names."""
+    free: Mapping[NodeName, NodeFree]
+    """What is free on each of them, in the same order."""
+    classes: tuple[PendingJobs, ...]
+    """Jobs that wait and have no unmet dependency, by request class, each in submit order."""
+    running: Mapping[JobId, Job]
+    """Jobs that hold places."""
+    stopping: Mapping[JobId, JobId | None]
+    """Jobs being stopped, and for whom."""
+    beneficiaries: tuple[Job, ...]
+    """Waiting jobs for which others were asked to leave."""
+    usage: Mapping[tuple[QueueName, TenantName], Share]
+    ends: Sequence[tuple[int, JobId]]
+    """When running attempts are expected to end, where that is known (unix ms), ascending."""
+    evictable: Mapping[tuple[PoolName, int], int]
+    """How many attempts of preemptible jobs run, by pool and priority."""
+    elastic: tuple[JobId, ...] = ()
+    """Elastic jobs among the running ones, by id."""
+    suspended: tuple[JobId, ...] = ()
+    """Attempts that have given their CPUs back, by id."""
+    idle: tuple[JobId, ...] = ()
+    """Attempts of which it was noted last that they are idle, by id."""
+    typical: Typical = ()
+    """What replicas asked for lately, and how often."""
+    changes: Sequence[NodeName] = ()
+    """Nodes in the order in which what is free on them changed, of which the first `changes_count` count here."""
+    changes_count: int = 0
+    held: Mapping[TenantName, Hold] = MappingProxyType({})
+    """Tenants of which nothing starts. Their waiting jobs are left out of all the rest here."""
+
+
+def take_snapshot(state: State) -> Snapshot:
+    """Return the cut of `state` that a cycle plans on.
+
+    For the thread that folds; `snapshot_beside` is for all others.
+    """
+    cut = state.derived.cut()
+    held = state.money.holds()
+    classes, elastic = cut.classes, cut.elastic
+    beneficiaries = tuple(job for i in cut.beneficiaries if (job := state.jobs.get(i)) is not None)
+    if held:
+        classes = tuple(entry for entry in classes if entry[1].tenant not in held)
+        beneficiaries = tuple(job for job in beneficiaries if job.spec.tenant not in held)
+        running = ((i, cut.active.get(i)) for i in elastic)
+        elastic = tuple(i for i, job in running if job is not None and job.spec.tenant not in held)
+    return Snapshot(
+        seq=state.seq,
+        config=state.config,
+        nodes=cut.nodes,
+        free=cut.free,
+        classes=classes,
+        running=cut.active,
+        stopping=cut.stopping,
+        beneficiaries=beneficiaries,
+        usage=cut.usage,
+        ends=cut.ends,
+        evictable=cut.evictable,
+        elastic=elastic,
+        suspended=cut.suspended,
+        idle=cut.idle,
+        typical=cut.typical,
+        changes=cut.changes,
+        changes_count=len(cut.changes),
+        held=held,
+    )
+
+
+def snapshot_beside(state: State) -> Snapshot:
+    """Return a snapshot for another thread than the one that folds: without lists that this one may be changing."""
+    found = take_snapshot(state)
+    classes = tuple((class_id, key, own) for class_id, key, jobs in found.classes if (own := tuple(jobs)))
+    return replace(found, classes=classes, ends=tuple(found.ends))

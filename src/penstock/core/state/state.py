@@ -1,0 +1,449 @@
+"""The state of a cluster, and its fold over the log.
+
+`State` is the only mutable thing in the core: a container of frozen values that `apply` moves one event forward.
+What is derived here (loads of nodes, pending classes, dependants) is a cache of what jobs and nodes say;
+`invariants.py` recomputes each of them and compares.
+"""
+
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.ledger.accounts import Accounts, MoneyEvent, MoneyImage
+from penstock.core.model import events as ev
+from penstock.core.model.access import Token
+from penstock.core.model.cluster import ClusterConfig, Node
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, Replica, StopOrder
+from penstock.core.model.secrets import Secret
+from penstock.core.order.ranks import class_of
+from penstock.core.order.tree import QueueTree
+from penstock.core.place.mix import Memory, Requests
+from penstock.core.state import suspension, tables
+from penstock.core.state.expected_end import noted
+from penstock.core.state.failures import next_failure
+from penstock.core.state.idempotency import IdempotencyEntry, Remembered, remember
+from penstock.core.state.indexes import Derived, PastUse
+from penstock.core.state.live_jobs import LiveJobs
+from penstock.core.state.nodes import changed, registered
+from penstock.core.state.quota_notes import QuotaNotes, QuotaSaid
+from penstock.core.state.secrets import Secrets
+from penstock.core.state.tokens import Tokens
+from penstock.core.state.usage import whole_total
+
+
+class Image(msgspec.Struct, frozen=True):
+    """Everything of a state that cannot be derived from the rest of it: what a snapshot stores."""
+
+    seq: int
+    time_ms: int
+    epoch: Epoch
+    next_job: int
+    next_port: int
+    config: ClusterConfig
+    nodes: list[Node]
+    jobs: list[Job]
+    idempotency: dict[str, IdempotencyEntry]
+    finished_ok: int
+    finished_bad: int
+    past_use: list[PastUse] = []
+    requests: Memory = Memory([], (), 0)
+    money: MoneyImage = MoneyImage()
+    tokens: tuple[Token, ...] = ()
+    secrets: tuple[Secret, ...] = ()
+    quota_notes: tuple[QuotaSaid, ...] = ()
+    specs: tuple[JobSpec, ...] = ()
+    """In stored images: specs that several jobs share (`images.py`)."""
+    spec_of: tuple[int, ...] = ()
+    """In stored images, for each job: its place among `specs`."""
+    unmet_by_run: bool = False
+    """`Job.unmet` names runs of jobs by their first; in images of former versions it has each job by itself."""
+
+
+class State:
+    """A fold over the log. Mutated only by `apply`; everything it holds is frozen."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.time_ms = 0
+        self.epoch = Epoch(0)
+        self.next_job = 1
+        self.next_port = 0
+        self.config, self.config_seq = ClusterConfig(), 0
+        self.nodes: dict[NodeName, Node] = {}
+        self.jobs = LiveJobs()
+        self.idempotency = Remembered()
+        self.finished_ok = 0
+        self.finished_bad = 0
+        self.money = Accounts()
+        self.tokens = Tokens()
+        self.secrets = Secrets()
+        self.quota_notes = QuotaNotes()
+        self.config_since_empty = True
+        """No attempt was allocated under an older configuration: every maximum must hold."""
+        self.derived = Derived()
+
+    def image(self) -> Image:
+        """Return a self-contained copy for a snapshot."""
+        return Image(
+            seq=self.seq,
+            time_ms=self.time_ms,
+            epoch=self.epoch,
+            next_job=self.next_job,
+            next_port=self.next_port,
+            config=self.config,
+            nodes=list(self.nodes.values()),
+            jobs=list(self.jobs.values()),
+            idempotency=dict(self.idempotency),
+            finished_ok=self.finished_ok,
+            finished_bad=self.finished_bad,
+            past_use=self.derived.past(),
+            requests=self.derived.requests.memory(),
+            money=self.money.image(),
+            tokens=tuple(self.tokens.by_hash.values()),
+            secrets=tuple(self.secrets.by_holder.values()),
+            quota_notes=self.quota_notes.image(),
+            unmet_by_run=True,
+        )
+
+    @classmethod
+    def from_image(cls, image: Image) -> "State":
+        state = cls()
+        state.seq, state.time_ms, state.epoch = image.seq, image.time_ms, image.epoch
+        state.next_job, state.next_port, state.config = image.next_job, image.next_port, image.config
+        state.nodes = {node.spec.name: node for node in image.nodes}
+        state.idempotency = Remembered(image.idempotency)
+        state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
+        state.money, state.quota_notes = Accounts(image.money), QuotaNotes(image.quota_notes)
+        state.tokens, state.secrets = Tokens(image.tokens), Secrets(image.secrets)
+        state.config_since_empty, state.config_seq = False, image.seq
+        state._take_jobs(image)
+        state.derived.requests = Requests(*image.requests)
+        state.derived.rebuild(state.jobs, image.nodes, image.past_use, image.config)
+        return state
+
+    def _take_jobs(self, image: Image) -> None:
+        """Take over the jobs of an image, members of an array with one spec."""
+        live = {job.id for job in image.jobs}
+        specs: dict[JobId, JobSpec] = {}
+        known: dict[int, tuple[JobId, ...]] = {}
+        for job in image.jobs:
+            spec = specs.setdefault(job.array_id, job.spec) if job.array_id is not None else job.spec
+            spec = spec if spec == job.spec else job.spec
+            if (unmet := job.unmet) and not image.unmet_by_run:
+                if id(spec) not in known:
+                    known[id(spec)] = self.derived.dependants.unmet(spec.after, live)
+                unmet = known[id(spec)]
+            class_id = self.derived.intern(class_of(job, self.config))
+            same = spec is job.spec and unmet == job.unmet and class_id == job.class_id
+            self.jobs[job.id] = job if same else replace(job, spec=spec, unmet=unmet, class_id=class_id)
+
+    def apply(self, record: ev.Record) -> None:
+        """Move the state over one record.
+
+        Raises: BrokenInvariant when the record does not follow the last one, or a lifecycle forbids it.
+        """
+        if record.seq != self.seq + 1:
+            raise BrokenInvariant(f"record {record.seq} does not follow {self.seq}")
+        self.seq = record.seq
+        self.time_ms = max(self.time_ms, record.time_ms)
+        self._dispatch(record.event, record)
+
+    def _dispatch(self, event: ev.AnyEvent, record: ev.Record) -> None:
+        match event:
+            case ev.JobSubmitted():
+                self._job_submitted(event, record)
+            case ev.AttemptAllocated():
+                self._attempt_allocated(event, record)
+            case ev.ReplicaStarted():
+                self._replica_started(event, record)
+            case ev.ReplicaExited():
+                self._replica_exited(event, record)
+            case ev.AttemptEnded():
+                self._attempt_ended(event, record)
+            case ev.JobFinished():
+                self._job_finished(event)
+            case ev.JobRequeued():
+                self._job_requeued(event, record)
+            case ev.AttemptStopRequested():
+                self._stop_requested(event, record)
+            case ev.ReplicaFrozen() | ev.AttemptSuspended() | ev.AttemptResumed():
+                self._suspension(event, record)
+            case ev.CheckpointSaved():
+                self._checkpoint_saved(event, record)
+            case ev.JobResumed():
+                job = self.jobs[event.job_id]
+                self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
+            case ev.ProgressNoted() | ev.HangFound() | ev.IdleNoted():
+                job, _ = self.attempt_of(event.job_id, event.attempt)
+                self.jobs[job.id] = noted(job, event, record.time_ms)
+                self.derived.job_predicted(job, self.jobs[job.id])
+            case ev.StartsEstimated() | ev.CapacityRequested() | ev.AccessNoted():
+                pass
+            case ev.RunTimesPredicted():
+                self._run_times_predicted(event)
+            case ev.JobCancelRequested():
+                self._put(replace(self.jobs[event.job_id], cancel_requested=True))
+            case ev.NodeRegistered():
+                self._put_node(registered(self.nodes.get(event.spec.name), event, record.time_ms))
+            case ev.NodeReady() | ev.NodeDrainChanged() | ev.NodeStruck() | ev.NodeShut() | ev.NodeChecked():
+                self._put_node(changed(self.nodes[event.node], event, record.time_ms))
+            case ev.NodeLost():
+                self._node_lost(event, record)
+            case ev.TokenIssued() | ev.TokenRevoked():
+                self.tokens.apply(event)
+            case ev.SecretSet() | ev.SecretRemoved():
+                self.secrets.apply(event)
+            case ev.QuotaNoted():
+                self.quota_notes.apply(event, record.time_ms)
+            case ev.LeaderElected():
+                self.epoch = event.epoch
+            case ev.ConfigChanged():
+                self.config, self.config_seq = event.config, record.seq
+                if event.config.billing.tariff.prices:
+                    self.money.priced_ms = self.money.priced_ms or record.time_ms
+                self.config_since_empty = not self.derived.active
+                self.derived.classify_anew(self.jobs, event.config)
+            case _:
+                if not isinstance(event, MoneyEvent):
+                    assert_never(event)
+                self.money.apply(event, record.seq, record.time_ms)
+
+    def _put(self, job: Job) -> None:
+        """Keep the newer value of a job that stays where it is."""
+        self.jobs[job.id] = job
+        self.derived.job_changed(job)
+
+    def queue_tree(self) -> QueueTree:
+        """Return the queues with what each of them uses now; good until it is asked for again."""
+        return self._tree(0).load(self.derived.usage, whole_total(self.derived.free), self.time_ms)
+
+    def empty_tree(self) -> QueueTree:
+        """Return the queues as if nothing was used: what could ever start. Nothing is ever loaded into it."""
+        return self._tree(1)
+
+    def _tree(self, which: int) -> QueueTree:
+        """Return a tree of the present configuration to be loaded: its structure is made once."""
+        if self.derived.trees_config is not self.config:
+            self.derived.trees = (QueueTree(self.config), QueueTree(self.config))
+            self.derived.trees_config = self.config
+        return self.derived.trees[which]
+
+    @property
+    def _half_life_ms(self) -> int:
+        return self.config.settings.fair_share_half_life_ms
+
+    def _job_submitted(self, event: ev.JobSubmitted, record: ev.Record) -> None:
+        if event.job_id != self.next_job:
+            raise BrokenInvariant(f"job id {event.job_id} given out, expected {self.next_job}")
+        self.next_job += 1
+        spec = event.spec
+        unmet = self.derived.dependants.unmet(spec.after, self.jobs)
+        before = self.jobs.get(JobId(event.job_id - 1)) if event.array_index else None
+        if before is not None and before.array_id == event.array_id and before.spec == spec:
+            spec = before.spec  # one of each for all members of an array, wherever the event comes from
+            unmet = before.unmet if before.unmet == unmet else unmet
+        job = Job(
+            id=event.job_id,
+            spec=spec,
+            user=event.user,
+            submitted_ms=record.time_ms,
+            submit_seq=record.seq,
+            class_id=ClassId(-1),
+            waiting_since_ms=record.time_ms,
+            unmet=unmet,
+            array_id=event.array_id,
+            array_index=event.array_index,
+            account=event.account,
+            delegated=event.delegated,
+        )
+        job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
+        self.jobs[job.id] = job
+        self.derived.requests.seen(event.spec.ask)
+        self.derived.job_waits(job, self.jobs)
+        if event.idempotency_key:
+            remember(self.idempotency, event, record.time_ms)
+
+    def _run_times_predicted(self, event: ev.RunTimesPredicted) -> None:
+        for job_id, expected_ms, most_ms in event.times:
+            old = self.jobs[job_id]
+            job = replace(old, predicted_ms=expected_ms, predicted_most_ms=most_ms)
+            if old.attempt is None:  # an attempt keeps the class it was started in
+                job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
+            self.jobs[job_id] = job
+            self.derived.job_predicted(old, job)
+
+    def _attempt_allocated(self, event: ev.AttemptAllocated, record: ev.Record) -> None:
+        job = self.jobs[event.job_id]
+        if event.attempt != job.last_attempt + 1:
+            raise BrokenInvariant(f"job {job.id}: attempt {event.attempt} after {job.last_attempt}")
+        state = tables.job_step(job.state, "allocated")
+        replicas = tuple(Replica(Rank(rank), place) for rank, place in enumerate(event.places))
+        attempt = Attempt(event.attempt, record.time_ms, replicas, event.port, choice=event.choice)
+        self.derived.job_left_queue(job)
+        job = replace(job, state=state, attempt=attempt, last_attempt=event.attempt, room_made=False, goes_on=False)
+        self.jobs[job.id] = job
+        self.next_port += 1
+        self.derived.attempt_begins(job, record.time_ms, self._half_life_ms)
+
+    def attempt_of(self, job_id: JobId, number: AttemptNumber) -> tuple[Job, Attempt]:
+        """Return the job and its current attempt.
+
+        Raises: BrokenInvariant when `number` is not the current attempt: fencing belongs before the log.
+        """
+        job = self.jobs.get(job_id)
+        if job is None or job.attempt is None or job.attempt.number != number:
+            raise BrokenInvariant(f"job {job_id}: attempt {number} is not current")
+        return job, job.attempt
+
+    def _replica_started(self, event: ev.ReplicaStarted, record: ev.Record) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        old = attempt.replicas[event.rank]
+        new = replace(old, state=tables.replica_step(old.state, "started"), started_ms=record.time_ms)
+        replicas = (*attempt.replicas[: event.rank], new, *attempt.replicas[event.rank + 1 :])
+        state = job.state
+        running_ms, first_ms = attempt.running_ms, job.first_started_ms
+        if all(r.state != "allocated" for r in replicas):
+            state = tables.job_step(job.state, "all_started")
+            running_ms = record.time_ms
+            first_ms = first_ms or running_ms
+        attempt = replace(attempt, replicas=replicas, running_ms=running_ms)
+        self._put(replace(job, state=state, first_started_ms=first_ms, attempt=attempt))
+
+    def _replica_exited(self, event: ev.ReplicaExited, record: ev.Record) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        self._end_replica(job, attempt, event.rank, "exited", event.exit, record.time_ms)
+
+    def _end_replica(self, job: Job, attempt: Attempt, rank: Rank, how: str, info: ExitInfo, time_ms: int) -> None:
+        old = attempt.replicas[rank]
+        new = replace(old, state=tables.replica_step(old.state, how), ended_ms=time_ms, exit=info)
+        self.derived.release(job, old, time_ms, self._half_life_ms)
+        replicas = (*attempt.replicas[:rank], new, *attempt.replicas[rank + 1 :])
+        self._put(replace(job, attempt=replace(attempt, replicas=replicas)))
+
+    def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        order = StopOrder(event.reason, record.time_ms, event.grace_ms, event.beneficiary, event.rule, event.cost)
+        state = tables.job_step(job.state, "stop_requested")
+        preemptions = job.preemptions + (event.reason == "preempted")
+        suspensions = attempt.suspensions + (event.reason == "suspended")
+        attempt = replace(attempt, stop=order, suspensions=suspensions)
+        self._put(replace(job, state=state, preemptions=preemptions, attempt=attempt))
+        self.derived.stopping[job.id] = event.beneficiary
+        beneficiary = self.jobs.get(event.beneficiary) if event.beneficiary is not None else None
+        if beneficiary is not None and beneficiary.state == "waiting":
+            self._put(replace(beneficiary, room_made=True))
+            self.derived.beneficiaries.add(beneficiary.id)
+
+    def _suspension(self, event: ev.ReplicaFrozen | ev.AttemptSuspended | ev.AttemptResumed, record: ev.Record) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        if isinstance(event, ev.ReplicaFrozen):
+            self._put(suspension.frozen(job, attempt, event.rank))
+            return
+        if isinstance(event, ev.AttemptSuspended):
+            changed = suspension.suspended(job, attempt, record.time_ms)
+            self.derived.stopping.pop(job.id, None)
+        else:
+            changed = suspension.resumed(job, attempt, record.time_ms)
+        self.jobs[job.id] = changed
+        self.derived.attempt_holds(job, changed, record.time_ms, self._half_life_ms)
+
+    def _checkpoint_saved(self, event: ev.CheckpointSaved, record: ev.Record) -> None:
+        job, _ = self.attempt_of(event.job_id, event.attempt)
+        saved = replace(
+            job.progress,
+            step=max(job.progress.step, event.step),
+            checkpoint_step=event.step,
+            checkpoint_ms=record.time_ms,
+            checkpoint_attempt=event.attempt,
+            hang="",
+            hang_ranks=(),
+        )
+        self._put(replace(job, progress=saved))
+
+    def _attempt_ended(self, event: ev.AttemptEnded, record: ev.Record) -> None:
+        job, attempt = self.attempt_of(event.job_id, event.attempt)
+        if any(r.holds for r in attempt.replicas):
+            raise BrokenInvariant(f"job {job.id}: attempt {attempt.number} ended while replicas hold places")
+        worst = next((r.exit for r in attempt.replicas if r.exit and not r.exit.ok), attempt.replicas[0].exit)
+        step = max(job.progress.step, event.step)
+        self.derived.attempt_ends(job, record.time_ms, self._half_life_ms)
+        nodes = tuple(dict.fromkeys(r.place.node for r in attempt.replicas))
+        width = max(job.ask.device_total, len(attempt.replicas))
+        served = width * attempt.worked_ms(record.time_ms)
+        self.jobs[job.id] = replace(
+            job,
+            attempt=None,
+            last_exit=worst,
+            last_nodes=nodes,
+            progress=replace(job.progress, step=step, hang="", hang_ranks=()),
+            failure=next_failure(job.failure, event, step),
+            served_device_ms=job.served_device_ms + served,
+        )
+
+    def _job_requeued(self, event: ev.JobRequeued, record: ev.Record) -> None:
+        job = self.jobs[event.job_id]
+        infrastructure = event.reason in ("lost", "hung")
+        job = replace(
+            job,
+            state=tables.job_step(job.state, "requeued"),
+            waiting_since_ms=record.time_ms,
+            not_before_ms=event.not_before_ms,
+            retries_used=job.retries_used + event.counts_as_retry,
+            infrastructure_failures=job.infrastructure_failures + infrastructure,
+        )
+        resized = event.reason in ("resized", "moved")
+        job = replace(job, class_id=self.derived.intern(class_of(job, self.config)), room_made=resized, goes_on=resized)
+        self.jobs[job.id] = job
+        self.derived.job_waits(job, self.jobs)
+        if resized:
+            self.derived.beneficiaries.add(job.id)
+
+    def _job_finished(self, event: ev.JobFinished) -> None:
+        job = self.jobs[event.job_id]
+        if job.attempt is not None:
+            raise BrokenInvariant(f"job {job.id} finished while an attempt holds places")
+        tables.job_step(job.state, event.state)
+        if job.state == "waiting":
+            self.derived.job_left_queue(job)
+        if event.state == "succeeded":
+            self.finished_ok += 1
+        else:
+            self.finished_bad += 1
+        del self.jobs[job.id]
+        dependants, known = self.derived.dependants, dict[int, tuple[JobId, ...]]()
+        for dependant in dependants.ended(job.id, self.jobs):
+            waiting = self.jobs[dependant]
+            unmet = dependants.unmet_now(waiting, self.jobs, known)
+            if unmet is waiting.unmet:
+                continue
+            waiting = replace(waiting, unmet=unmet)
+            if not waiting.unmet:  # the configuration may have changed since it was submitted
+                waiting = replace(waiting, class_id=self.derived.intern(class_of(waiting, self.config)))
+                self.derived.becomes_ready(waiting)
+            self.jobs[dependant] = waiting
+        self.derived.forget_classes(self.jobs)
+
+    def _put_node(self, node: Node) -> None:
+        self.nodes[node.spec.name] = node
+        self.derived.node_changed(node, self.jobs)
+
+    def _node_lost(self, event: ev.NodeLost, record: ev.Record) -> None:
+        node = self.nodes[event.node]
+        state = tables.node_step(node.state, "lost")
+        self._put_node(replace(node, state=state, lost_ms=record.time_ms))
+        info = ExitInfo(problem=f"node {event.node} was lost: {event.reason}")
+        for job_id, rank in sorted(self.derived.load(event.node).replicas):
+            job = self.jobs[job_id]
+            assert job.attempt is not None, "it holds the node"
+            self._end_replica(job, job.attempt, rank, "node_lost", info, record.time_ms)
+
+
+def fold(records: list[ev.Record], state: State | None = None) -> State:
+    """Return the state after `records`, starting from `state` (which is moved) or from nothing."""
+    state = state or State()
+    for record in records:
+        state.apply(record)
+    return state

@@ -1,0 +1,81 @@
+"""What attempts count for in the use of their queues, and what the open nodes have in all."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from penstock.core.model.cluster import Node
+from penstock.core.model.ids import NodeName, PoolName
+from penstock.core.model.jobs import GangAsk, Job, Replica
+from penstock.core.order.ranks import expected_ms
+from penstock.core.order.shares import Charge
+from penstock.core.place.free import NodeFree, NodeShape
+from penstock.core.state.expected_end import told_end_ms
+
+_NOTHING = Charge()
+
+
+def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> Charge:
+    """Return what the job's attempt counts for until it has ended; devices by model as long as they are held."""
+    attempt = job.attempt
+    assert attempt is not None
+    ask = job.ask
+    host = ask.host_total
+    charge = Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, storage_bytes=host.storage_bytes)
+    for replica in attempt.replicas:
+        if replica.holds:
+            charge = charge.plus(models_of(ask, replica, nodes))
+    return charge
+
+
+def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) -> Charge:
+    """Return the devices of one replica by model. Only while it holds them: later the node may have others."""
+    wanted, node = ask.each_of(replica.rank).devices, nodes.get(replica.place.node)
+    held = replica.place.devices
+    if wanted is None or node is None or not held:
+        return _NOTHING
+    devices, milli = node.spec.devices, wanted.milli // len(held)
+    given = [devices[index].model for index in held if index < len(devices)]
+    if len(set(given)) == 1:  # nearly always
+        return Charge(models=((given[0], milli * len(given)),))
+    return Charge(models=tuple(sorted((model, milli * count) for model, count in Counter(given).items())))
+
+
+def expected_end_ms(job: Job) -> int:
+    """Return when the attempt is expected to end (unix ms), by its program's account or by its length; 0 unknown."""
+    attempt, length_ms = job.attempt, expected_ms(job)
+    if attempt is None or attempt.suspended_ms:
+        return 0
+    told_ms = told_end_ms(job)
+    if told_ms or not length_ms:
+        return told_ms
+    return attempt.allocated_ms + attempt.idle_ms + length_ms
+
+
+def pool_totals(free: Mapping[NodeName, NodeFree]) -> dict[PoolName, Charge]:
+    """Return what the open nodes of each pool have in all, held or not."""
+    counted: dict[tuple[PoolName, NodeShape], int] = {}
+    for node in free.values():
+        if not node.closed:
+            key = (node.shape.pool, node.shape)
+            counted[key] = counted.get(key, 0) + 1
+    totals: dict[PoolName, Charge] = {}
+    for (pool, shape), count in counted.items():
+        totals[pool] = totals.get(pool, Charge()).plus(shape_total(shape), count)
+    return totals
+
+
+def whole_total(free: Mapping[NodeName, NodeFree]) -> Charge:
+    """Return what the open nodes of all pools have in all, and each pool of it."""
+    whole, totals = Charge(), pool_totals(free)
+    for total in totals.values():
+        whole = whole.plus(total)
+    return whole._replace(pools=tuple(sorted(totals.items())))
+
+
+def shape_total(shape: NodeShape) -> Charge:
+    models: dict[str, int] = {}
+    for device in shape.devices:
+        models[device.model] = models.get(device.model, 0) + 1000 * device.healthy
+    devices = sum(models.values())
+    has, by_model = shape.capacity, tuple(sorted(models.items()))
+    return Charge(devices, has.cpu_milli, has.memory_bytes, 0, by_model, storage_bytes=has.storage_bytes)

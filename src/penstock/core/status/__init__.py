@@ -1,0 +1,1 @@
+"""How the cluster stands: alerts, pools, quotas, fragmentation, missing capacity."""

@@ -1,0 +1,325 @@
+"""Jobs that can never start as things are declared now, and whatever else goes wrong: found, named, with what helps.
+
+What is busy does not count here, only what is there: a job that fits an empty cluster is merely waiting.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+import msgspec
+
+from penstock.core.cycle.verify import Plan
+from penstock.core.health.anomaly import anomalies
+from penstock.core.model.amounts import format_milli, format_resource, resource_text
+from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, Node, Reservation
+from penstock.core.model.dependencies import JobRun
+from penstock.core.model.ids import JobId, NodeName, TenantName
+from penstock.core.model.jobs import GangAsk, Job, RequestClass
+from penstock.core.model.units import format_duration
+from penstock.core.order.ranks import class_of
+from penstock.core.order.shares import Charge
+from penstock.core.order.tree import Branch, QueueTree, QuotaBlock, holder_text
+from penstock.core.place.fit import REASON_TEXT, count_refusals, needs_of
+from penstock.core.place.free import NodeFree, empty
+from penstock.core.place.gang import fits
+from penstock.core.place.index import FreeCluster
+from penstock.core.state.state import State
+from penstock.core.state.usage import pool_totals, whole_total
+
+ALERTS_MAX = 1_000
+ALERT_JOBS_MAX = 20
+"""Jobs that an alert names; `count` says how many there are."""
+CLASSES_MAX = 2_000
+"""Kinds of waiting jobs that are tried on the idle cluster."""
+NAMES_MAX = 4
+NEXT_TO_NEVER_MS = 365 * 86_400_000
+
+
+class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that does not go on, or get well, by itself. `code` is stable (`explain/reasons.py`)."""
+
+    code: str
+    job_ids: tuple[JobId, ...]
+    """The first jobs that it is about, ascending."""
+    count: int
+    text: str
+    resolve: str
+
+
+class Never(msgspec.Struct, frozen=True):
+    """Why a request cannot start even when nothing runs."""
+
+    code: str
+    text: str
+    resolve: str
+
+
+def alerts(
+    state: State, now_ms: int, last: Plan | None = None, tenants: Collection[TenantName] | None = None
+) -> tuple[Alert, ...]:
+    """Return all that goes wrong in `state`, the dearest to overlook first; `last` is the last cycle's plan.
+
+    May be called while another thread folds: what changes meanwhile may be seen or not.
+
+    Args:
+        tenants: about whose jobs; None: about everybody's.
+    """
+    jobs = {job.id: job for job in state.jobs.page(0, len(state.jobs), tenants)}
+    found = [*_cycles(jobs), *_gangs_in_part(state, jobs)]
+    stuck: set[JobId] = set()
+    idle = Idle(state.config, state.derived.nodes, dict(state.derived.free), now_ms)
+    for job_ids, never in _never_start(jobs, state.config, idle):
+        stuck.update(job_ids)
+        found.append(_alert(never.code, job_ids, never.text, never.resolve))
+    found += _behind(jobs, stuck)
+    found += _hung(jobs)
+    found += _strange(jobs, now_ms)
+    found += _closed(state)
+    found += _kept_without_end(jobs, last)
+    return tuple(found[:ALERTS_MAX])
+
+
+def _alert(code: str, job_ids: Iterable[JobId], text: str, resolve: str) -> Alert:
+    listed = sorted(job_ids)
+    return Alert(code, tuple(listed[:ALERT_JOBS_MAX]), len(listed), text, resolve)
+
+
+def listed(names: Iterable[object], most: int = NAMES_MAX) -> str:
+    """Return the first names and how many more there are."""
+    found = [str(name) for name in names]
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
+
+
+# Requests that never start.
+
+
+class Idle:
+    """The cluster as if nothing ran on it: what could ever start."""
+
+    def __init__(
+        self, config: ClusterConfig, nodes: Mapping[NodeName, Node], free: Mapping[NodeName, NodeFree], now_ms: int
+    ) -> None:
+        self.config, self._nodes, self._now_ms = config, nodes, now_ms
+        self._free = {name: one for name, one in free.items() if name in nodes}
+        self.tree = QueueTree(config).load({}, whole_total(free), now_ms)
+        self._totals = pool_totals(free)
+        self._clusters: dict[str, FreeCluster] = {}
+        self._pools = {pool.name: pool for pool in config.pools}
+
+    def holds(self, config: ClusterConfig, nodes: Mapping[NodeName, Node], now_ms: int) -> bool:
+        """Return whether this is still what these nodes are when they are idle; until then it may be used again."""
+        windows, self._now_ms = self._windows(), now_ms
+        return config is self.config and nodes is self._nodes and windows == self._windows()
+
+    def never(self, key: RequestClass) -> list[Never]:
+        """Return everything that keeps requests of this class from starting even when nothing runs."""
+        branch = self.tree.branches.get(key.queue)
+        if branch is None:
+            text = f"queue {key.queue} is not in the tree of queues"
+            return [Never("no_queue", text, f"declare queue {key.queue} and the queues above it")]
+        found = [self._over(key, block) for block in quota_blocks(self.tree, branch, key)]
+        reserve = self._reserve(key)
+        return [*found, *reserve, *self._nodes_short(key)]
+
+    def _over(self, key: RequestClass, block: QuotaBlock) -> Never:
+        amounts = (block.asked, block.limit - block.used, block.short)
+        asked, limit, more = (format_resource(block.resource, amount) for amount in amounts)
+        name = resource_text(block.resource)
+        text = f"asks for {asked} {name}; for it {holder_text(block.queue)} has {limit} at most"
+        resolve = f"give {holder_text(block.queue)} {more} {name} more, or ask for less"
+        return Never("quota_never", text, resolve)
+
+    def _reserve(self, key: RequestClass) -> Iterator[Never]:
+        pool = self._pools.get(key.ask.pool)
+        if pool is None or not pool.reserve_milli or key.preemptible or not key.ask.device_milli:
+            return
+        total = self._totals.get(pool.name, Charge()).device_milli
+        kept = total * pool.reserve_milli // 1000
+        if total and total - key.ask.device_milli < kept:
+            asked, of = format_milli(key.ask.device_milli), format_milli(total)
+            text = f"asks for {asked} of {of} devices of pool {pool.name}, which keeps {format_milli(kept)} "
+            text += "for preemptible jobs"
+            yield Never("reserve_never", text, f"make it preemptible, or lower the reserve of pool {pool.name}")
+
+    def _nodes_short(self, key: RequestClass) -> Iterator[Never]:
+        asks = (key.ask, *key.alternatives)
+        if self._fit(asks, "unreserved", key.tenant):
+            return
+        if self._fit(asks, "open", key.tenant):
+            yield self._reserved(key)
+        elif self._fit(asks, "known", key.tenant):
+            closed = {n: f.closed.removeprefix("node_") for n, f in self._free.items() if f.closed}
+            closed |= {n: "shut to its tenant" for n, f in self._free.items() if key.tenant in f.shut_to}
+            names = listed(f"{name} ({why})" for name, why in closed.items())
+            text = f"fits only on nodes that take no work now: {names}"
+            yield Never("nodes_away", text, "bring these nodes back, or ask for less")
+        else:
+            cluster = self._cluster("known")
+            refused = count_refusals(needs_of(key.ask, key.tenant), map(cluster.free_of, range(len(cluster.names))))
+            counted = "; ".join(f"{n} {REASON_TEXT.get(code, code)}" for code, n in refused) or "there are none"
+            text = f"no nodes of pool {key.ask.pool} could hold it even when empty: {counted}"
+            yield Never("never_fits", text, "ask for less, or add nodes that hold it")
+
+    def _reserved(self, key: RequestClass) -> Never:
+        windows = [w for w in self._windows() if w.tenant != key.tenant]
+        last_ms = max(w.end_ms for w in windows)
+        left_ms = last_ms - self._now_ms
+        until = f"for another {format_duration(left_ms)}" if left_ms < NEXT_TO_NEVER_MS else "for more than a year"
+        names = listed(dict.fromkeys(w.name for w in windows))
+        text = f"fits only on nodes that are reserved for other tenants {until}"
+        resolve = f"shorten reservation {names}, or ask for less"  # only here: the names are not for all tenants
+        return Never("nodes_reserved", text, resolve)
+
+    def _windows(self) -> list[Reservation]:
+        return [w for w in self.config.reservations if w.start_ms <= self._now_ms < w.end_ms]
+
+    def _fit(self, asks: Iterable[GangAsk], which: str, tenant: TenantName) -> bool:
+        cluster = self._cluster(which)
+        return any(fits(ask, cluster, tenant) for ask in asks)
+
+    def _cluster(self, which: str) -> FreeCluster:
+        """Return all nodes, empty: as known, the open ones, or the open ones with reservations in force."""
+        found = self._clusters.get(which)
+        if found is None:
+            known = which == "known"
+            free = {n: empty(f.shape) if known else empty(f.shape, f.closed, f.shut_to) for n, f in self._free.items()}
+            for window in self._windows() if which == "unreserved" else ():
+                kept = {n: free[n]._replace(kept_for=window.tenant) for n in window.nodes if n in free}
+                free.update(kept)
+            found = self._clusters[which] = FreeCluster()
+            found.sync(self._nodes, free)
+        return found
+
+
+def quota_blocks(tree: QueueTree, branch: Branch, key: RequestClass) -> list[QuotaBlock]:
+    """Return every maximum above `branch` that a job of the class would exceed, lowest queue first."""
+    part = tree.part(branch, key.tenant)
+    demand = tree.demand(key)
+    found: dict[QuotaBlock, None] = {}
+    for at in part.path():
+        for i, amount in enumerate(demand):
+            if amount:
+                block = tree.block(at, [amount if j == i else 0 for j in range(len(demand))])
+                if block is not None:
+                    found[block] = None
+    return list(found)
+
+
+def _never_start(jobs: Mapping[JobId, Job], config: ClusterConfig, idle: Idle) -> Iterator[tuple[list[JobId], Never]]:
+    """Yield each reason with all waiting jobs that it holds for; jobs of one class are looked at once."""
+    classes: dict[RequestClass, list[JobId]] = {}
+    keys: dict[int, RequestClass] = {}
+    for job in jobs.values():
+        if job.state == "waiting":
+            key = keys.get(job.class_id)
+            if key is None:
+                key = keys[job.class_id] = class_of(job, config)
+            classes.setdefault(key, []).append(job.id)
+    found: dict[Never, list[JobId]] = {}
+    for key, job_ids in islice(classes.items(), CLASSES_MAX):  # the first submitted
+        for never in idle.never(key):
+            found.setdefault(never, []).extend(job_ids)
+    for never, job_ids in sorted(found.items(), key=lambda item: min(item[1])):
+        yield job_ids, never
+
+
+# Other standstills.
+
+
+def _cycles(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
+    """Yield circles of dependencies. There are none: a job can only name earlier ones. Looked for all the same."""
+    seen: set[JobId] = set()
+    for start in sorted(i for i, job in jobs.items() if any(one.jobs.stop > i for one in job.awaited)):
+        path = _way_back(jobs, start)
+        if path and not seen.intersection(path):
+            seen.update(path)
+            text = "jobs wait for each other: " + " -> ".join(map(str, [*path, path[0]]))
+            yield _alert("dependency_cycle", path, text, f"cancel one of them: penstock cancel {max(path)}")
+
+
+def _way_back(jobs: Mapping[JobId, Job], start: JobId) -> list[JobId]:
+    """Return a way along dependencies from `start` back to it, or nothing."""
+    came_from: dict[JobId, JobId] = {}
+    runs: set[JobRun] = set()
+    todo = [start]
+    while todo:
+        at = todo.pop()
+        fresh = [one for one in jobs[at].awaited if one.run not in runs]
+        runs.update(one.run for one in fresh)
+        for following in (JobId(job_id) for one in fresh for job_id in one.jobs):
+            if following == start:
+                way = [at]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if following in jobs and following not in came_from:
+                came_from[following] = at
+                todo.append(following)
+    return []
+
+
+def _behind(jobs: Mapping[JobId, Job], stuck: set[JobId]) -> Iterator[Alert]:
+    """Yield jobs that wait, directly or not, for one that can never start."""
+    waits_for: dict[JobId, list[JobId]] = {}
+    reached = set(stuck)
+    first: dict[JobRun, JobId | None] = {}
+    """The first stuck job of each run: all of a run come before those that wait for it."""
+    for job_id in sorted(jobs):
+        for one in jobs[job_id].awaited:
+            if one.run not in first:
+                first[one.run] = next((JobId(i) for i in one.jobs if i in reached), None)
+        found = [blocker for one in jobs[job_id].awaited if (blocker := first[one.run]) is not None]
+        if found:
+            reached.add(job_id)
+            waits_for.setdefault(min(found), []).append(job_id)
+    for blocker, job_ids in sorted(waits_for.items()):
+        text = f"wait for job {blocker}, which can never start"
+        yield _alert("behind_stuck", job_ids, text, f"change or cancel job {blocker}: penstock explain {blocker}")
+
+
+def _hung(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
+    for job in jobs.values():
+        if job.progress.hang:
+            yield _alert(
+                "hung",
+                [job.id],
+                f"makes no step: {job.progress.hang}",
+                f"it starts again by itself unless it says on_hang: report; or cancel it: penstock cancel {job.id}",
+            )
+
+
+def _strange(jobs: Mapping[JobId, Job], now_ms: int) -> Iterator[Alert]:
+    """Yield what goes wrong in running programs, job by job."""
+    for job in jobs.values():
+        for code, text, resolve in anomalies(job, now_ms):
+            yield _alert(code, [job.id], text, resolve)
+
+
+def _closed(state: State) -> Iterator[Alert]:
+    for name, node in list(state.nodes.items()):
+        if node.draining and node.closed_by == CHECKED_BY:
+            text = f"node {name} takes no work: {node.drain_reason}"
+            yield _alert("node_closed", [], text, f"it opens when it passes its check; or: penstock drain {name} --off")
+
+
+def _kept_without_end(jobs: Mapping[JobId, Job], last: Plan | None) -> Iterator[Alert]:
+    for kept in last.reserved if last is not None else ():
+        job = jobs.get(kept.job_id)
+        if kept.start_ms or job is None or job.state != "waiting":
+            continue
+        nodes = listed(dict.fromkeys(place.node for place in kept.places))
+        text = f"job {job.id} has waited too long, so what becomes free on {nodes} is kept for it; "
+        text += "nobody knows when the jobs there end"
+        yield _alert("reserved_without_end", [job.id], text, "declare a time limit for what runs there, or end it")
+
+
+def _gangs_in_part(state: State, jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
+    """Yield gangs that hold part of what they need. There are none: a gang is allocated in one event."""
+    holding: Sequence[JobId] = [i for load in list(state.derived.loads.values()) for i, _ in list(load.replicas)]
+    for job_id in sorted({i for i in holding if i in jobs}):
+        job = jobs[job_id]
+        held = len(job.attempt.replicas) if job.attempt is not None else 0
+        if held != job.ask.replica_total:
+            text = f"holds places, but its attempt has {held} of {job.ask.replica_total} replicas"
+            yield _alert("gang_in_part", [job_id], text, f"cancel it (penstock cancel {job_id}) and report this")

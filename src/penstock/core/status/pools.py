@@ -1,0 +1,125 @@
+"""What each pool has, and how much of it is given out: derived from nodes and what is free on them, kept nowhere."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from penstock.core.model.cluster import Node, Pool
+from penstock.core.model.ids import NodeName, PoolName
+from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk
+from penstock.core.place.free import NodeFree
+from penstock.core.state.snapshot import Snapshot
+
+DeviceState = Literal["available", "allocated", "reserved", "maintenance", "failed"]
+
+
+class DeviceCounts(msgspec.Struct, frozen=True):
+    """Devices by state; each is in one."""
+
+    available: int = 0
+    """Nobody holds any part of it, and anybody may."""
+    allocated: int = 0
+    """Some job holds it or a part of it."""
+    reserved: int = 0
+    """Free, on a node that is reserved for a tenant now."""
+    maintenance: int = 0
+    """Free, on a node that takes no work: it is being drained, or joins."""
+    failed: int = 0
+    """Out of order, or on a node that is lost."""
+
+
+class PoolStats(msgspec.Struct, frozen=True):
+    """One pool. Devices and CPUs in thousandths; allocated, reserved, available and out add up to the total."""
+
+    name: PoolName
+    kind: str
+    virtualization: str
+    nodes: int
+    nodes_open: int
+    devices: DeviceCounts
+    total_milli: int
+    allocated_milli: int
+    """Parts count as parts: fractions as such, MIG instances by their compute slices."""
+    reserved_milli: int
+    """Free, and kept: on nodes reserved for a tenant, and what the pool's `reserve` keeps for preemptible jobs."""
+    available_milli: int
+    out_milli: int
+    """Not given out and not to be had: in maintenance or failed."""
+    utilisation_milli: int
+    """Allocated, of what is not out; thousandths. 0 where there are no devices."""
+    cpu_milli: int
+    cpu_held_milli: int
+    memory_bytes: int
+    memory_held_bytes: int
+
+
+def pool_stats(snapshot: Snapshot, now_ms: int) -> list[PoolStats]:
+    """Return all pools, in the order in which they are declared; nodes that are lost count for their devices alone."""
+    config, nodes, free = snapshot.config, snapshot.nodes, snapshot.free
+    kept = {n for window in config.reservations if window.start_ms <= now_ms < window.end_ms for n in window.nodes}
+    by_pool: dict[PoolName, list[Node]] = {pool.name: [] for pool in config.pools}
+    for node in nodes.values():
+        by_pool.setdefault(node.spec.pool, []).append(node)
+    return [_stats(pool, by_pool[pool.name], free, kept) for pool in config.pools]
+
+
+def _stats(pool: Pool, nodes: list[Node], free: Mapping[NodeName, NodeFree], kept: set[NodeName]) -> PoolStats:
+    counts: Counter[str] = Counter()
+    left: Counter[str] = Counter()
+    allocated = open_milli = 0
+    for node in nodes:
+        spare = _spare(node, kept)
+        for index, used in enumerate(_used(node, free[node.spec.name])):
+            state: DeviceState = "failed" if used is None else "allocated" if used else spare
+            counts[state] += 1
+            allocated += used or 0
+            left["failed" if used is None else spare] += WHOLE_DEVICE_MILLI - (used or 0)
+            takes_work = spare in ("available", "reserved")
+            open_milli += WHOLE_DEVICE_MILLI * (takes_work and node.spec.devices[index].healthy)
+    reserve = min(left["available"], open_milli * pool.reserve_milli // 1000)
+    total, out = WHOLE_DEVICE_MILLI * sum(counts.values()), left["maintenance"] + left["failed"]
+    present = [node for node in nodes if node.state != "lost"]
+    cpus, memory = (sum(getattr(n.spec.capacity, f) for n in present) for f in ("cpu_milli", "memory_bytes"))
+    return PoolStats(
+        name=pool.name,
+        kind=pool.kind,
+        virtualization=pool.virtualization,
+        nodes=len(nodes),
+        nodes_open=sum(not free[node.spec.name].closed for node in nodes),
+        devices=DeviceCounts(**counts),
+        total_milli=total,
+        allocated_milli=allocated,
+        reserved_milli=left["reserved"] + reserve,
+        available_milli=left["available"] - reserve,
+        out_milli=out,
+        utilisation_milli=allocated * 1000 // (total - out) if total > out else 0,
+        cpu_milli=cpus,
+        cpu_held_milli=cpus - sum(free[n.spec.name].cpu_milli for n in present),
+        memory_bytes=memory,
+        memory_held_bytes=memory - sum(free[n.spec.name].memory_bytes for n in present),
+    )
+
+
+def _spare(node: Node, kept: set[NodeName]) -> DeviceState:
+    """Return the state of what is free on a node."""
+    if node.state == "lost":
+        return "failed"
+    if node.state == "joining" or node.draining:
+        return "maintenance"
+    return "reserved" if node.spec.name in kept else "available"
+
+
+def _used(node: Node, free: NodeFree) -> list[int | None]:
+    """Return how much of each device is held (thousandths); None for one that is out of order or lost."""
+    found: list[int | None] = []
+    for device in node.spec.devices:
+        cut = free.instances(device.index)
+        if not device.healthy or node.state == "lost":
+            found.append(None)
+        elif cut:
+            found.append(sum(DeviceAsk(1, profile=profile).milli for profile, _ in cut))
+        else:
+            found.append(WHOLE_DEVICE_MILLI - free.devices[device.index])
+    return found

@@ -1,0 +1,146 @@
+"""How much of each quota is used: by queue and tenant, what is promised, borrowed and lent, and who holds it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.core.model.cluster import ShownHolders
+from penstock.core.model.ids import QueueName, TenantName, UserName
+from penstock.core.order.tree import TENANT_PREFIX, Branch, QueueTree
+from penstock.core.state.quota_notes import PERIOD_MS, Key, QuotaSaid
+from penstock.core.state.snapshot import Snapshot
+from penstock.core.state.usage import charge_of, whole_total
+
+
+class QuotaRow(msgspec.Struct, frozen=True):
+    """One resource of a queue or tenant. Amounts as quotas count them: thousandths of devices and CPUs, bytes, jobs."""
+
+    kind: str
+    """queue or tenant"""
+    name: str
+    parent: str
+    """Of a queue: the one above it."""
+    resource: str
+    used: int
+    guaranteed: int
+    maximum: int | None
+    """None: no limit of its own."""
+    borrowed: int
+    """Used beyond what is guaranteed, of a queue that is guaranteed any."""
+    lent: int
+    """Guaranteed, not used, and in use by others: theirs until it is wanted back."""
+    percent: int
+    """Of the maximum, or else of the guarantee; 0 where there is neither."""
+    level: int
+    """The highest of the declared percentages (80, 95 and 100 by default) that this reaches; 0: none."""
+    alerted: int = 0
+    """The percentage that was said last in the log, within a day; 0: none."""
+    alerted_ms: int = 0
+    """When that was (unix ms)."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """What one user holds of a resource for a tenant in a queue."""
+
+    tenant: TenantName
+    user: UserName
+    queue: QueueName
+    resource: str
+    used: int
+    jobs: int
+
+
+def quota_rows(snapshot: Snapshot, now_ms: int, said: Mapping[Key, QuotaSaid] | None = None) -> list[QuotaRow]:
+    """Return every quota that is declared, queues in their order, then tenants.
+
+    Args:
+        said: what was said last of each.
+    """
+    config = snapshot.config
+    tree = QueueTree(config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
+    found: list[QuotaRow] = []
+    for queue in config.queues:
+        branch = tree.branches.get(queue.name)
+        if branch is not None:
+            found += _rows(tree, branch, "queue", queue.name, queue.parent, queue.alerts)
+    for tenant in config.tenants:
+        cap = tree.caps.get(tenant.name)
+        if cap is not None:
+            found += _rows(tree, cap, "tenant", tenant.name, "", tenant.alerts)
+    return [_with_alert(row, said, now_ms) for row in found] if said else found
+
+
+def key_of(row: QuotaRow) -> Key:
+    """Return what alerts name a quota by."""
+    return (TENANT_PREFIX + row.name if row.kind == "tenant" else row.name, row.resource)
+
+
+def _with_alert(row: QuotaRow, said: Mapping[Key, QuotaSaid], now_ms: int) -> QuotaRow:
+    last = said.get(key_of(row))
+    fresh = last is not None and now_ms - last.time_ms < PERIOD_MS
+    return replace(row, alerted=last.percent, alerted_ms=last.time_ms) if last is not None and fresh else row
+
+
+def _rows(
+    tree: QueueTree, branch: Branch, kind: str, name: str, parent: str, alerts: Sequence[int]
+) -> Iterator[QuotaRow]:
+    limits, promised = dict(branch.limits), dict(branch.promised)
+    for column in sorted({*limits, *promised}):
+        used, most, guaranteed = branch.used[column], limits.get(column), promised.get(column, 0)
+        whole = most if most is not None else guaranteed
+        percent = used * 100 // whole if whole else 100 if used else 0
+        borrowed = max(0, used - guaranteed) if promised else 0
+        level = max((level for level in alerts if percent >= level), default=0)
+        lent = min(max(0, guaranteed - used), _taken_beside(branch, column))
+        resource = tree.resources[column]
+        yield QuotaRow(kind, name, parent, resource, used, guaranteed, most, borrowed, lent, percent, level)
+
+
+def _taken_beside(branch: Branch, column: int) -> int:
+    """Return what siblings use beyond what they are guaranteed themselves."""
+    beside = [at for at in branch.parent.children if at is not branch] if branch.parent is not None else []
+    return sum(max(0, at.used[column] - (at.guaranteed[column] if at.guaranteed else 0)) for at in beside)
+
+
+def seen_holders(found: Sequence[Holder], sees: Callable[[TenantName], bool], others: ShownHolders) -> list[Holder]:
+    """Return who holds what as somebody may see it, the largest first within each tenant.
+
+    Args:
+        sees: whether a tenant is theirs.
+        others: what they see of all other tenants; names of users that they do not see are empty.
+    """
+    if others == "users":
+        return list(found)
+    own = [one for one in found if sees(one.tenant)]
+    if others == "own":
+        return own
+    sums: dict[tuple[TenantName, QueueName, str], list[int]] = {}
+    for one in found:
+        if not sees(one.tenant):
+            had = sums.setdefault((one.tenant, one.queue, one.resource), [0, 0])
+            had[0] += one.used
+            had[1] += one.jobs
+    hidden = UserName("")
+    own += [Holder(tenant, hidden, queue, resource, *had) for (tenant, queue, resource), had in sums.items()]
+    return sorted(own, key=lambda one: (one.tenant, one.resource, -one.used, one.user, one.queue))
+
+
+def holders(snapshot: Snapshot) -> list[Holder]:
+    """Return who holds what at present, the largest first within each tenant."""
+    sums: dict[tuple[TenantName, UserName, QueueName, str], list[int]] = {}
+    for job in snapshot.running.values():
+        charge = charge_of(job, snapshot.nodes)
+        amounts = {"devices": charge.device_milli, "cpus": charge.cpu_milli, "memory": charge.memory_bytes}
+        amounts["storage"] = charge.storage_bytes
+        amounts |= {f"devices:{model}": milli for model, milli in charge.models}
+        pool = job.placed.pool
+        if pool in snapshot.config.quota_pools:
+            amounts |= {f"{pool}/{resource}": amount for resource, amount in amounts.items()}
+        for resource, amount in amounts.items():
+            if amount:
+                had = sums.setdefault((job.spec.tenant, job.user, job.spec.queue, resource), [0, 0])
+                had[0] += amount
+                had[1] += 1
+    found = [Holder(*key, *amounts) for key, amounts in sums.items()]
+    return sorted(found, key=lambda one: (one.tenant, one.resource, -one.used, one.user, one.queue))
