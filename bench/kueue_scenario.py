@@ -23,9 +23,9 @@ from bench.harness import machine
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.control.service import ControlService
-from penstock.core.lifecycle.orders import Addressed, StartReplica, StopReplica
-from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.lifecycle.requests import NewJob, Submit
+from penstock.core.messages.orders import Addressed, StartReplica, StopReplica
+from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Settings
 from penstock.core.model.jobs import ExitInfo, GangAsk, JobSpec

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.core.lifecycle.orders import Addressed
+from penstock.core.messages.orders import Addressed
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import ExitInfo, JobState

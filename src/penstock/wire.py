@@ -27,8 +27,8 @@ from penstock.control.inbox import InboxFull, OnReply
 from penstock.control.secrecy import Censor, unsealed
 from penstock.control.service import ControlService
 from penstock.core.config.cluster import ClusterFile
-from penstock.core.lifecycle.orders import Order
-from penstock.core.lifecycle.reports import NodeReport
+from penstock.core.messages.orders import Order
+from penstock.core.messages.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import PenstockError, StaleEpoch
 from penstock.core.model.events import Record

@@ -6,8 +6,8 @@ from typing import Any
 from penstock.control import messages as msg
 from penstock.control.controller import Controller, Handled
 from penstock.core.cycle.planner import plan
-from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.lifecycle.requests import NewJob, Submit
+from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.model.ids import NodeName, UserName
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.state.state import fold

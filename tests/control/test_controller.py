@@ -5,9 +5,9 @@ import pytest
 from penstock.control import messages as msg
 from penstock.core.cycle.planner import plan
 from penstock.core.explain import explain
-from penstock.core.lifecycle.orders import Acknowledge, SaveReplica, StartReplica, StopReplica
-from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
-from penstock.core.lifecycle.requests import Refusal, Submitted
+from penstock.core.messages.orders import Acknowledge, SaveReplica, StartReplica, StopReplica
+from penstock.core.messages.reports import ProgressSeen, ReplicaKey
+from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.errors import BrokenInvariant, StaleEpoch
 from penstock.core.model.jobs import CheckpointSpec, Dependency, ExitInfo
 from tests.control.rig import MARGIN_MS, Clock, Rig, submit

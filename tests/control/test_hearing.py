@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.control.hearing import NAME_MAX_CHARS, SAID_MAX_CHARS, heard
-from penstock.core.health.types import FRAMES_MAX, Frame, Sight
-from penstock.core.lifecycle.reports import (
+from penstock.core.messages.reports import (
     NodeCheck,
     NodeReport,
     ProgressSeen,
@@ -12,6 +11,7 @@ from penstock.core.lifecycle.reports import (
     ReplicaKey,
     ReplicaSeen,
 )
+from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.core.model.jobs import ExitInfo
 from tests.control.rig import Rig
 from tests.core.builders import World, node

@@ -2,11 +2,11 @@
 
 from penstock.control import pulse
 from penstock.control.pulse import gauges_of
-from penstock.core.health.types import Frame, Sight
-from penstock.core.lifecycle.orders import InspectReplica, StopReplica
-from penstock.core.lifecycle.reports import ProgressSeen, ReplicaInspected, ReplicaKey
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.orders import InspectReplica, StopReplica
+from penstock.core.messages.reports import ProgressSeen, ReplicaInspected, ReplicaKey
 from penstock.core.model.events import AttemptResumed, AttemptStopRequested, AttemptSuspended, ReplicaFrozen
+from penstock.core.model.hangs import Frame, Sight
 from penstock.core.model.progress import Gauges
 from penstock.core.state.expected_end import told_rest_ms
 from tests.control.rig import Rig

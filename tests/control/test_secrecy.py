@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.control.secrecy import BLOT, Censor, blotted, blotted_piece, unsealed
-from penstock.core.lifecycle.orders import ThawReplica
-from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
+from penstock.core.messages.orders import ThawReplica
+from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.secrets import Secret

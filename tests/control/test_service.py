@@ -12,7 +12,7 @@ from penstock.control import messages as msg
 from penstock.control import service as service_module
 from penstock.control.inbox import InboxFull
 from penstock.control.service import ControlService
-from penstock.core.lifecycle.requests import Submitted
+from penstock.core.messages.requests import Submitted
 from penstock.core.model.errors import BrokenInvariant, StoreError
 from penstock.core.order.turns import Share
 from tests.control.rig import Rig, submit

@@ -11,7 +11,7 @@ from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.control.service import ControlService
 from penstock.control.standby import LOOK_MS, Standby
-from penstock.core.lifecycle.requests import Submitted
+from penstock.core.messages.requests import Submitted
 from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import LeaderElected
 from penstock.core.model.ids import UserName

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.core.cycle.planner import Planner, plan
-from penstock.core.cycle.verify import Plan
 from penstock.core.lifecycle import draining, orders, reports, requests
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.orders import Addressed
+from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen
+from penstock.core.messages.requests import Submitted
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Settings
 from penstock.core.model.jobs import ExitInfo, GangAsk, Job, JobSpec, ReplicaPlace, Topology
+from penstock.core.model.plan import Plan
 from penstock.core.model.resources import Device, DeviceAsk, DeviceLink, ReplicaAsk, Resources
 from penstock.core.place.index import FreeCluster
 from penstock.core.state import invariants
@@ -79,7 +82,7 @@ class World:
         self.records: list[ev.Record] = []
         self.ended: dict[int, str] = {}
         self.reasons: dict[int, str] = {}
-        self.orders: list[orders.Addressed] = []
+        self.orders: list[Addressed] = []
         self.last_plan: Plan | None = None
         self._sent = 0
         self.planner = Planner()
@@ -106,30 +109,30 @@ class World:
         if ready:
             self.report(spec.name)
 
-    def report(self, name: str, *seen: reports.ReplicaSeen, inventory: bool | None = None, **fields: Any) -> list:
+    def report(self, name: str, *seen: ReplicaSeen, inventory: bool | None = None, **fields: Any) -> list:
         """Send a report and return what reconciliation answers; without `seen` it lists all that is there."""
         self._sent += 1
         known = self.state.nodes[name].incarnation
         complete = not seen if inventory is None else inventory
         listed = self._running_on(name) if inventory is None and not seen else seen
-        message = reports.NodeReport(name, fields.pop("incarnation", known), self._sent, complete, listed, **fields)
+        message = NodeReport(name, fields.pop("incarnation", known), self._sent, complete, listed, **fields)
         self.commit(lambda tx: reports.on_report(tx, message))
         return orders.reconcile(self.state, message)
 
-    def _running_on(self, name: str) -> tuple[reports.ReplicaSeen, ...]:
-        keys = [reports.ReplicaKey(j, self.job(j).attempt.number, r) for j, r in self._load(name)]
-        return tuple(reports.ReplicaSeen(k, "running") for k in keys if self.replica(k).state == "started")
+    def _running_on(self, name: str) -> tuple[ReplicaSeen, ...]:
+        keys = [ReplicaKey(j, self.job(j).attempt.number, r) for j, r in self._load(name)]
+        return tuple(ReplicaSeen(k, "running") for k in keys if self.replica(k).state == "started")
 
     def _load(self, name: str) -> list[tuple[int, int]]:
         return sorted(self.state.derived.load(name).replicas)
 
-    def replica(self, key: reports.ReplicaKey) -> Any:
+    def replica(self, key: ReplicaKey) -> Any:
         return self.job(key.job_id).attempt.replicas[key.rank]
 
     def submit(self, devices: int = 1, replicas: int = 1, **fields: Any) -> int:
         user = fields.pop("user", "ann")
         answer = self.request(job_spec(devices, replicas, **fields), user=user)
-        assert isinstance(answer, requests.Submitted), answer
+        assert isinstance(answer, Submitted), answer
         return answer.job_ids[0]
 
     def request(self, *specs: JobSpec, key: str = "", digest: str = "", array: int = 0, user: str = "ann") -> Any:
@@ -166,11 +169,11 @@ class World:
         self.last_plan = self.apply(self.plan())
         return self.last_plan
 
-    def seen(self, job_id: int, rank: int = 0, state: str = "running", **fields: Any) -> reports.ReplicaSeen:
+    def seen(self, job_id: int, rank: int = 0, state: str = "running", **fields: Any) -> ReplicaSeen:
         number = fields.pop("attempt", None) or self.job(job_id).last_attempt
         if state == "frozen":
             fields.setdefault("suspension", self.job(job_id).attempt.suspensions)
-        return reports.ReplicaSeen(reports.ReplicaKey(job_id, number, rank), state, **fields)
+        return ReplicaSeen(ReplicaKey(job_id, number, rank), state, **fields)
 
     def where(self, job_id: int, rank: int = 0) -> str:
         return self.job(job_id).attempt.replicas[rank].place.node

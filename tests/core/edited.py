@@ -9,10 +9,10 @@ from penstock.core.config.job import parse_job
 from penstock.core.config.queues import read_quota
 from penstock.core.config.reader import Reader
 from penstock.core.cycle.planner import plan
-from penstock.core.cycle.verify import Plan
 from penstock.core.explain import Edit
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import GangAsk, JobSpec
+from penstock.core.model.plan import Plan
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import State
 from tests.core.builders import World

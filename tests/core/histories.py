@@ -5,7 +5,7 @@ import random
 from hypothesis import strategies as st
 
 from penstock.core.lifecycle import reports
-from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
+from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import Dependency, ExitInfo
 from tests.core.builders import World, cluster, job_spec, queues
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.config.cluster import parse_cluster
-from penstock.core.model.access import LEVELS, Token, User
-from penstock.core.state.tokens import Scope, local_scope, scope_of
+from penstock.core.model.access import LEVELS, Scope, Token, User
+from penstock.core.state.tokens import local_scope, scope_of
 
 TENANTS = ("a", "b", "nowhere", "")
 PEOPLE = ("me", "other")

@@ -10,25 +10,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from penstock.control.calendar import calendar
-from penstock.core.ledger.accounts import Accounts, JournalLog, MoneyEvent, MoneyImage, moved, tenant_of
+from penstock.core.ledger.accounts import JournalLog
 from penstock.core.ledger.bill import Bill
 from penstock.core.ledger.settlement import closed_month, closing, due_events
-from penstock.core.lifecycle.money import (
-    AddCredit,
-    CorrectInvoice,
-    MoneyDone,
-    PayInvoice,
-    PostAccount,
-    ReverseEntry,
-    decide,
-)
-from penstock.core.lifecycle.requests import Refusal
+from penstock.core.lifecycle.money import decide
+from penstock.core.messages.money import AddCredit, CorrectInvoice, MoneyDone, PayInvoice, PostAccount, ReverseEntry
+from penstock.core.messages.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import Account, CreditPart, Lot, Spent
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.events import MoneyEvent
 from penstock.core.model.invoices import Invoice, Line
 from penstock.core.model.prices import Billing, Price, Tariff
+from penstock.core.state.accounts import Accounts, MoneyImage, moved, tenant_of
 from penstock.core.state.credits import spend
 from penstock.core.state.state import Image, State, fold
 from tests.core.builders import World

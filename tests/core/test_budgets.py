@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.ledger.accounts import moved
 from penstock.core.ledger.budgets import Spending, judge, left_of, view_of
 from penstock.core.model.accounts import Account, Hold, Lot, Month, Noted, Spent
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import SpendingNoted, TenantHeld, TenantReleased
 from penstock.core.model.prices import Billing, Budget, Price, Tariff
+from penstock.core.state.accounts import moved
 
 HOUR, DAY = 3_600_000, 86_400_000
 TODAY = 100 * DAY

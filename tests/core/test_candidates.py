@@ -3,9 +3,9 @@
 import msgspec
 
 from penstock.core.cycle.alternatives import Chooser, facts_of, weigh
-from penstock.core.cycle.objectives import Front
 from penstock.core.cycle.planner import plan
 from penstock.core.model.cluster import Tenant
+from penstock.core.model.objectives import Front
 from penstock.core.state.snapshot import take_snapshot
 from tests.core.builders import World, cluster, node
 

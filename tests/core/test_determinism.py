@@ -7,8 +7,8 @@ import sys
 
 import msgspec
 
-from penstock.core.cycle.verify import Plan
 from penstock.core.model.events import Record
+from penstock.core.model.plan import Plan
 from tests.core.builders import cluster, queues
 
 TENTHS = 10

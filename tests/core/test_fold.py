@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from penstock.core.lifecycle.orders import check_orders
-from penstock.core.lifecycle.reports import NodeCheck
+from penstock.core.messages.reports import NodeCheck
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import LeaderElected, Record
 from penstock.core.state import invariants

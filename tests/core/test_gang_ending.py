@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.lifecycle.ending import backoff_ms
-from penstock.core.lifecycle.orders import StopReplica
-from penstock.core.lifecycle.reports import ProgressSeen
+from penstock.core.messages.orders import StopReplica
+from penstock.core.messages.reports import ProgressSeen
 from penstock.core.model.jobs import ExitInfo
 from tests.core.builders import cluster
 

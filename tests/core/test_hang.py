@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.health.diagnose import diagnose, stalled
 from penstock.core.health.stacks import activity
-from penstock.core.health.types import Frame, Sight
+from penstock.core.model.hangs import Frame, Sight
 
 SITE = "/venv/lib/python3.11/site-packages/"
 MAIN = Frame("main", "/home/ann/train.py", 40)

@@ -3,8 +3,9 @@
 import pytest
 
 from penstock.core.lifecycle.health import CHECK_FIRST_MS, SHUT_DOWN, Fault, check_due_ms, fault_of
-from penstock.core.lifecycle.orders import CheckNode, check_orders
-from penstock.core.lifecycle.reports import NodeCheck
+from penstock.core.lifecycle.orders import check_orders
+from penstock.core.messages.orders import CheckNode
+from penstock.core.messages.reports import NodeCheck
 from penstock.core.model.jobs import ExitInfo
 from tests.core.builders import cluster, node
 

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from penstock.core.audit import audit
 from penstock.core.explain import explain
 from penstock.core.lifecycle.health import CLAIM_CHECK_EVERY_MS, TENANT_CHECK_EVERY_MS
-from penstock.core.lifecycle.orders import CheckNode, check_orders
-from penstock.core.lifecycle.reports import NodeCheck
+from penstock.core.lifecycle.orders import check_orders
+from penstock.core.messages.orders import CheckNode
+from penstock.core.messages.reports import NodeCheck
 from penstock.core.model import events as ev
 from penstock.core.model.access import User
 from penstock.core.model.cluster import STRIKES_KEPT, Tenant

@@ -9,7 +9,8 @@ from penstock.core.cycle.planner import plan
 from penstock.core.cycle.triggers import wakes
 from penstock.core.cycle.verify import verify
 from penstock.core.explain.why import explain
-from penstock.core.lifecycle.money import PostAccount, decide
+from penstock.core.lifecycle.money import decide
+from penstock.core.messages.money import PostAccount
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.jobs import CheckpointSpec, GangAsk

@@ -8,7 +8,7 @@ from penstock.core.config.ask import ALTERNATIVES_MAX, DEVICES_PER_REPLICA_MAX, 
 from penstock.core.config.job import parse_request
 from penstock.core.config.job_fields import ARRAY_MAX
 from penstock.core.config.reader import shown
-from penstock.core.lifecycle.size import JOBS_MAX
+from penstock.core.messages.requests import JOBS_MAX
 from penstock.core.model.errors import PROBLEMS_MAX, nearest
 
 

@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.ledger.accounts import Accounts, MoneyEvent, tenant_of
 from penstock.core.ledger.books import Books
 from penstock.core.ledger.settlement import Calendar, bill_for
 from penstock.core.model import events as ev
 from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.events import MoneyEvent
 from penstock.core.model.prices import Billing, Factor, Price, Tariff
+from penstock.core.state.accounts import Accounts, tenant_of
 from penstock.core.state.state import State, fold
 from penstock.sim.world.auditor import Biller, Reading
 from tests.core.histories import operations, play, small_world

@@ -4,16 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.ledger.bill import wrong_sum
-from penstock.core.lifecycle.money import (
-    AddCredit,
-    CorrectInvoice,
-    MoneyDone,
-    PayInvoice,
-    PostAccount,
-    ReverseEntry,
-    decide,
-)
-from penstock.core.lifecycle.requests import Refusal
+from penstock.core.lifecycle.money import decide
+from penstock.core.messages.money import AddCredit, CorrectInvoice, MoneyDone, PayInvoice, PostAccount, ReverseEntry
+from penstock.core.messages.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.prices import Billing

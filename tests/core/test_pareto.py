@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from penstock.core.cycle.objectives import (
-    Candidate,
     PlanFacts,
-    Scores,
-    Weights,
     choose_plan,
     cost_score,
     energy_score,
@@ -22,6 +19,7 @@ from penstock.core.cycle.objectives import (
     score_plan,
     utilisation_score,
 )
+from penstock.core.model.objectives import Candidate, Scores, Weights
 
 EVEN = Weights(200, 200, 200, 200, 200)
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.cycle.planner import plan
-from penstock.core.cycle.verify import Verdict
+from penstock.core.model.plan import Verdict
 from penstock.core.place.gang import NoFit, Prepared, place_gang
 from tests.core.builders import World, chips, cluster, node, queues
 

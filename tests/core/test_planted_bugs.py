@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.lifecycle.orders import StopReplica
+from penstock.core.messages.orders import StopReplica
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.faults import PLANTED_BUGS, plant, planted
 from penstock.core.model.jobs import ExitInfo

@@ -13,8 +13,8 @@ from penstock.core.explain import explain
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Pool, Queue, Tenant, split_resource
 from penstock.core.model.jobs import GangAsk
+from penstock.core.model.plan import QuotaBlock
 from penstock.core.model.resources import ReplicaAsk, Resources
-from penstock.core.order.tree import QuotaBlock
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import State
 from penstock.core.status.quotas import holders, quota_rows

@@ -135,7 +135,7 @@ def test_the_victim_that_loses_least_work_is_chosen():
 
 
 def test_a_checkpoint_makes_a_victim_cheaper():
-    from penstock.core.lifecycle.reports import ProgressSeen
+    from penstock.core.messages.reports import ProgressSeen
 
     w = cluster(1, 2)
     old, _ = full(w, 100, 100)

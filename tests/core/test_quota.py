@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from penstock.core.explain import explain
 from penstock.core.model.cluster import ROOT_QUEUE, Pool, Queue, Tenant
 from penstock.core.model.jobs import GangAsk, GroupAsk
+from penstock.core.model.plan import QuotaBlock
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from penstock.core.order.tree import QuotaBlock
 from tests.core.builders import GIB, World, ask, cluster, device, job_spec, node, queues
 from tests.core.driving import follow, running, use
 

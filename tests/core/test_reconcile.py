@@ -1,7 +1,7 @@
 """What a node has to do so that what is there becomes what should be there."""
 
-from penstock.core.lifecycle.orders import Acknowledge, StartReplica, StopReplica
-from penstock.core.lifecycle.reports import ReplicaKey, ReplicaSeen
+from penstock.core.messages.orders import Acknowledge, StartReplica, StopReplica
+from penstock.core.messages.reports import ReplicaKey, ReplicaSeen
 from penstock.core.model.faults import plant
 from penstock.core.model.jobs import ExitInfo
 from tests.core.builders import World, cluster, node

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
+from penstock.core.messages.reports import ProgressSeen, ReplicaKey
 from tests.core.builders import cluster
 
 PATIENCE = 40

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.lifecycle import reports
-from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.state import invariants
 from penstock.core.state.state import fold

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.core.lifecycle import size
-from penstock.core.lifecycle.requests import Refusal, Submitted
+from penstock.core.messages import requests
+from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.cluster import Queue
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
 from tests.core.builders import GIB, World, cluster, job_spec, node
@@ -93,7 +93,7 @@ def test_a_queue_holds_no_more_than_its_limit():
 
 
 def test_a_request_makes_no_more_jobs_than_the_limit():
-    answer = cluster(1, 1).request(job_spec(), array=size.JOBS_MAX + 1)
+    answer = cluster(1, 1).request(job_spec(), array=requests.JOBS_MAX + 1)
     assert codes(answer) == [("too_many_jobs", "jobs")]
 
 

@@ -6,8 +6,9 @@ from penstock.core.config.job import parse_request
 from penstock.core.lifecycle import secrets
 from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.orders import start_order
-from penstock.core.lifecycle.requests import NewJob, Refusal, Submit, submit
-from penstock.core.lifecycle.secrets import RemoveSecret, ResealSecrets, SecretDone, SetSecret
+from penstock.core.lifecycle.requests import NewJob, Submit, submit
+from penstock.core.messages.access import RemoveSecret, ResealSecrets, SecretDone, SetSecret
+from penstock.core.messages.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.access import User
 from penstock.core.model.cluster import Tenant

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.control.calendar import calendar, months, offsets
-from penstock.core.ledger.accounts import Accounts
 from penstock.core.ledger.bill import bill
 from penstock.core.ledger.books import Books
 from penstock.core.ledger.pricing import charges
@@ -19,6 +18,7 @@ from penstock.core.model.accounts import CreditPart
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.jobs import ExitInfo, ReplicaPlace
 from penstock.core.model.prices import Billing, Factor, Price, Tariff, Terms, Window
+from penstock.core.state.accounts import Accounts
 from penstock.core.state.credits import undone
 from tests.core.builders import job_spec, node
 

@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from penstock.core.lifecycle import secrets, tokens
 from penstock.core.lifecycle.orders import start_order
-from penstock.core.lifecycle.requests import NewJob, Refusal, Submit, Submitted, submit
-from penstock.core.lifecycle.secrets import SecretDone, SetSecret
-from penstock.core.lifecycle.tokens import IssueToken, TokenDone
+from penstock.core.lifecycle.requests import NewJob, Submit, submit
+from penstock.core.messages.access import IssueToken, SecretDone, SetSecret, TokenDone
+from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.access import Token, User
 from penstock.core.model.cluster import Queue, Tenant
 from penstock.core.model.secrets import Secret

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.lifecycle import size
-from penstock.core.lifecycle.requests import NewJob, Refusal, Submit, Submitted, submit
+from penstock.core.lifecycle.requests import NewJob, Submit, submit
+from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.jobs import Dependency
 from tests.core.builders import cluster, job_spec
 

@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.core.ledger.consumption import Consumption
-from penstock.core.lifecycle.orders import FreezeReplica, StopReplica, ThawReplica
-from penstock.core.lifecycle.suspending import CANNOT_FREEZE, TOO_LONG
+from penstock.core.messages.orders import FreezeReplica, StopReplica, ThawReplica
 from penstock.core.model.cluster import Reservation, Tenant
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import ExitInfo
@@ -12,6 +11,7 @@ from penstock.core.predict.forecast import Forecaster
 from penstock.core.predict.runtime import RuntimePredictor
 from penstock.core.preempt.victims import victim_cost
 from penstock.core.state.state import State
+from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
 from tests.core.builders import GIB, World, config, node, queues
 
 GONE = {"stop_sent": True}

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.ledger.accounts import MoneyImage
 from penstock.core.lifecycle import tokens
 from penstock.core.lifecycle.declaring import declared
-from penstock.core.lifecycle.requests import Refusal
-from penstock.core.lifecycle.tokens import IssueToken, RevokeToken, TokenDone
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.access import IssueToken, RevokeToken, TokenDone
+from penstock.core.messages.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.access import Token, User
 from penstock.core.model.accounts import Lot
 from penstock.core.model.cluster import ClusterConfig, Tenant
+from penstock.core.state.accounts import MoneyImage
 from penstock.core.state.state import State, fold
 from penstock.core.state.tokens import Tokens, local_scope, scope_of
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.core.lifecycle.orders import StartReplica
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.orders import StartReplica
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.resources import ReplicaAsk, Resources

@@ -12,7 +12,8 @@ from pathlib import Path
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.core.config.job import parse_request
-from penstock.core.lifecycle.requests import Submit, Submitted
+from penstock.core.lifecycle.requests import Submit
+from penstock.core.messages.requests import Submitted
 from penstock.core.model.cluster import ClusterConfig, Settings
 from penstock.core.model.ids import JobId, UserName
 from penstock.store.sqlite import SqliteStore

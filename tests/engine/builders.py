@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from penstock.core.lifecycle.orders import Order, StartReplica
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.orders import Order, StartReplica
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.local.brain import Action, Brain

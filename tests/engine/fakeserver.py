@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock.certificates.keeper import Keeper
 from penstock.certificates.live import Live
-from penstock.core.lifecycle.orders import Acknowledge, Order, StartReplica
-from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
+from penstock.core.messages.orders import Acknowledge, Order, StartReplica
+from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.local import tls
 from penstock.engines.local.launch import agent_pid, start_agent, stop_agent

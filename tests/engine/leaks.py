@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.core.lifecycle.orders import Acknowledge, StartReplica, StopReplica
-from penstock.core.lifecycle.reports import NodeReport, ReplicaKey
+from penstock.core.messages.orders import Acknowledge, StartReplica, StopReplica
+from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.resources import ReplicaAsk, Resources

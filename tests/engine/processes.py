@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.engines.local.containment import Box, kill_inside
 from penstock.engines.local.paths import DataFolder
 from penstock.engines.local.procfs import Process, alive, start_ticks

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from penstock.core.lifecycle.health import Fault, fault_of
-from penstock.core.lifecycle.orders import SaveReplica, StopReplica
-from penstock.core.lifecycle.reports import ProgressSeen
+from penstock.core.messages.orders import SaveReplica, StopReplica
+from penstock.core.messages.reports import ProgressSeen
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.local.brain import LEASE_OVER

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.lifecycle.orders import Acknowledge, FreezeReplica, SaveReplica, StopReplica, ThawReplica
-from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey, ReplicaSeen
+from penstock.core.messages.orders import Acknowledge, FreezeReplica, SaveReplica, StopReplica, ThawReplica
+from penstock.core.messages.reports import ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import ExitInfo
 from penstock.engines.local import brain as br
 from penstock.engines.local.brain import AskToSave, AskToStop, Entry, Forget, Freeze, KillAll, Spawn, Thaw

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.resources import Resources
 from penstock.engines.local import devicefiles

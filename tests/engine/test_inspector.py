@@ -9,8 +9,8 @@ import time
 import pytest
 
 from penstock.core.health.stacks import activity
-from penstock.core.health.types import Sight
-from penstock.core.lifecycle.reports import NodeCheck, ReplicaKey
+from penstock.core.messages.reports import NodeCheck, ReplicaKey
+from penstock.core.model.hangs import Sight
 from penstock.engines.local import inspector as looks
 from penstock.engines.local import selfcheck
 from penstock.engines.local.containment import SessionContainment

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.engines.local import outputs
 from penstock.engines.local.outputs import LocalOutputs, bound_output, last_error
 from penstock.engines.local.paths import DataFolder

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.lifecycle.reports import ProgressSeen
+from penstock.core.messages.reports import ProgressSeen
 from penstock.engines.local import progress
 from penstock.engines.local.progress import ReportFile
 from tests.engine.builders import KEY

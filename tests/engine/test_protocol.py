@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core.lifecycle.orders import Acknowledge, SaveReplica, StopReplica
+from penstock.core.messages.orders import Acknowledge, SaveReplica, StopReplica
 from penstock.engines.local import protocol as p
 from tests.core.builders import node
 from tests.engine.builders import KEY, Agent, start

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.certificates import authority as ca
 from penstock.certificates.keeper import Keeper
-from penstock.core.lifecycle.reports import NodeReport
+from penstock.core.messages.reports import NodeReport
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.identities import SERVER_IDENTITY
 from penstock.engines.local import link, tls

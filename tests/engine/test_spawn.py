@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.core.state.visibility import VENDOR_VARIABLES

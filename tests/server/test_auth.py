@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.core.model import events as ev
-from penstock.core.model.access import Token, User
+from penstock.core.model.access import Scope, Token, User
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.state.state import State
-from penstock.core.state.tokens import Scope
 from penstock.server.auth import LocalTokens, digest_of, refused_title, scope_for
 from penstock.server.door import AT_ONCE, Door, scope_at_door, scope_of_token
 from penstock.server.pools import Pools

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from penstock.control.calendar import month_begins, months
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.ledger.accounts import JournalLog
-from penstock.core.lifecycle.money import AddCredit, decide
+from penstock.core.lifecycle.money import decide
+from penstock.core.messages.money import AddCredit
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.errors import PenstockError, StoreFull

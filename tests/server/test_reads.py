@@ -7,9 +7,10 @@ import pytest
 
 from penstock.client import Client
 from penstock.core.model import events as ev
+from penstock.core.model.access import Scope
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.state import fold
-from penstock.core.state.tokens import Scope, local_scope
+from penstock.core.state.tokens import local_scope
 from penstock.server.reads import Reads
 from tests.server.harness import until
 from tests.store.builders import records

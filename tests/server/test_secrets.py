@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 
 from penstock.client import ApiProblem
-from penstock.core.lifecycle.secrets import SecretDone, SetSecret
+from penstock.core.messages.access import SecretDone, SetSecret
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import SecretSet
 from penstock.core.model.secrets import Secret

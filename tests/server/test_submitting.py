@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.core.lifecycle.requests import Refusal, submit
+from penstock.core.lifecycle.requests import submit
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.access import Scope
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
-from penstock.core.state.tokens import Scope
 from penstock.server.answers import ApiError
 from penstock.server.limits import Gate, Limits
 from penstock.server.submitting import _submit

@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.core.model import events as ev
-from penstock.core.model.access import Token
+from penstock.core.model.access import Scope, Token
 from penstock.core.model.accessevents import AccessEntry
 from penstock.core.model.cluster import CHECKED_BY, NodeSpec
 from penstock.core.model.invoices import Invoice, Line
 from penstock.core.model.prices import Party
 from penstock.core.model.resources import Resources
-from penstock.core.state.tokens import Scope
 from penstock.engines.local.paths import DataFolder
 from penstock.server.reads import Reads
 from penstock.store.sqlite import SqliteStore

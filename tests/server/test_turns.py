@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 
+from penstock.core.model.access import Scope
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.order.turns import Caller, Share
-from penstock.core.state.tokens import Scope, local_scope
+from penstock.core.state.tokens import local_scope
 from penstock.server.answers import ApiError
 from penstock.server.door import PIECE_BYTES, send_in_pieces
 from penstock.server.kept import COST_TIMES, KeptAnswers

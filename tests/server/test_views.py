@@ -2,10 +2,11 @@
 
 from penstock.cli.cluster import _node_row
 from penstock.cli.jobs import _job_row
+from penstock.core.model.access import Scope
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import NodeShut
 from penstock.core.state.snapshot import take_snapshot
-from penstock.core.state.tokens import Scope, local_scope
+from penstock.core.state.tokens import local_scope
 from penstock.server.views import live_job, node_view, queue_views
 from tests.core.builders import cluster
 from tests.core.driving import note

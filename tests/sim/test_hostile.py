@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.lifecycle.requests import NewJob, Refusal, Submit, Submitted
+from penstock.core.lifecycle.requests import NewJob, Submit
 from penstock.core.lifecycle.size import Bounds
+from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.errors import Problem
 from penstock.core.model.events import JobSubmitted, Record
 from penstock.core.model.faults import plant

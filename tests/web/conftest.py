@@ -9,6 +9,9 @@ import pytest
 from penstock.core.cycle.planner import plan
 from penstock.core.lifecycle import draining, orders, reports, requests
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.orders import Order, StartReplica, StopReplica
+from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
+from penstock.core.messages.requests import Submitted
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Tenant
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, TenantName, UserName
@@ -42,7 +45,7 @@ class World:
         self.programs: dict[JobId, Program] = {}
         self._done_ms: dict[JobId, int] = {}
         self._saved_ms: dict[JobId, int] = {}
-        self._began: dict[reports.ReplicaKey, int] = {}
+        self._began: dict[ReplicaKey, int] = {}
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         tx = self.transaction()
@@ -85,7 +88,7 @@ class World:
         spec = NodeSpec(NodeName(name), Resources(16_000, 64 * GIB), made, virtual=True)
         tx = self.transaction()
         reports.on_hello(tx, spec, Incarnation(f"{name}/{life}"))
-        reports.on_report(tx, reports.NodeReport(spec.name, Incarnation(f"{name}/{life}"), 1, True))
+        reports.on_report(tx, NodeReport(spec.name, Incarnation(f"{name}/{life}"), 1, True))
         self.commit(tx)
 
     def lose(self, name: str) -> None:
@@ -108,16 +111,16 @@ class World:
         tx = self.transaction()
         new = requests.NewJob(job_spec(name, **spec), array)
         answer = requests.submit(tx, requests.Submit((new,), UserName(user)), {})
-        assert isinstance(answer, requests.Submitted), answer
+        assert isinstance(answer, Submitted), answer
         self.programs.update(dict.fromkeys(answer.job_ids, program))
         self.commit(tx)
         return answer.job_ids[0]
 
-    def _obey(self, node: NodeName, order: orders.Order) -> None:
+    def _obey(self, node: NodeName, order: Order) -> None:
         match order:
-            case orders.StartReplica():
+            case StartReplica():
                 self.after(LAUNCH_MS, lambda: self._start(node, order.key))
-            case orders.StopReplica():
+            case StopReplica():
                 program = self.programs[order.key.job_id]
                 self.after(program.save_ms, lambda: self._leave(node, order.key))
             case _:
@@ -126,21 +129,21 @@ class World:
     def _report(
         self,
         node: NodeName,
-        *replicas: reports.ReplicaSeen,
-        progress: tuple[reports.ProgressSeen, ...] = (),
+        *replicas: ReplicaSeen,
+        progress: tuple[ProgressSeen, ...] = (),
     ) -> None:
         tx = self.transaction()
         known = self.state.nodes[node]
-        reports.on_report(tx, reports.NodeReport(node, known.incarnation, 2, False, replicas, progress))
+        reports.on_report(tx, NodeReport(node, known.incarnation, 2, False, replicas, progress))
         self.commit(tx)
 
-    def _live(self, node: NodeName, key: reports.ReplicaKey) -> bool:
+    def _live(self, node: NodeName, key: ReplicaKey) -> bool:
         return reports.current(self.state, node, key) is not None
 
-    def _start(self, node: NodeName, key: reports.ReplicaKey) -> None:
+    def _start(self, node: NodeName, key: ReplicaKey) -> None:
         if not self._live(node, key):
             return
-        self._report(node, reports.ReplicaSeen(key, "running", 4242))
+        self._report(node, ReplicaSeen(key, "running", 4242))
         if key.rank != 0:
             return
         program, self._began[key] = self.programs[key.job_id], self.now_ms
@@ -156,46 +159,46 @@ class World:
                 self.after(moment_ms - saved_ms, lambda at=moment_ms: self._save(node, key, at, "interval"))
         self.after(program.work_ms - saved_ms, lambda: self._finish(key))
 
-    def _save(self, node: NodeName, key: reports.ReplicaKey, done_ms: int, why: str) -> None:
+    def _save(self, node: NodeName, key: ReplicaKey, done_ms: int, why: str) -> None:
         if self._live(node, key):
             self._saved_ms[key.job_id] = self._done_ms[key.job_id] = done_ms
             step = done_ms // self.programs[key.job_id].step_ms
-            self._report(node, progress=(reports.ProgressSeen(key, "checkpoint", step, 2**20, why),))
+            self._report(node, progress=(ProgressSeen(key, "checkpoint", step, 2**20, why),))
 
-    def _done_now(self, key: reports.ReplicaKey) -> int:
+    def _done_now(self, key: ReplicaKey) -> int:
         """What an attempt has done: it went on from the last save, which does not move while it lives on."""
-        zero = reports.ReplicaKey(key.job_id, key.attempt, reports.Rank(0))
+        zero = ReplicaKey(key.job_id, key.attempt, reports.Rank(0))
         began_ms = self._began.get(zero)
         resumed = next((r for r in reversed(self.records) if _resumed(r, key)), None)
         first = resumed.event.step * self.programs[key.job_id].step_ms if resumed else 0
         return first + (self.now_ms - began_ms if began_ms is not None else 0)
 
-    def _leave(self, node: NodeName, key: reports.ReplicaKey) -> None:
+    def _leave(self, node: NodeName, key: ReplicaKey) -> None:
         if not self._live(node, key):
             return
         if key.rank == 0 and self.programs[key.job_id].saves_on_stop:
             self._save(node, key, self._done_now(key), "stop")
-        self._report(node, reports.ReplicaSeen(key, "exited", exit=ExitInfo(code=0, stop_sent=True)))
+        self._report(node, ReplicaSeen(key, "exited", exit=ExitInfo(code=0, stop_sent=True)))
 
-    def _finish(self, key: reports.ReplicaKey) -> None:
+    def _finish(self, key: ReplicaKey) -> None:
         job = self.state.jobs.get(key.job_id)
         if job is None or job.attempt is None or job.attempt.number != key.attempt:
             return
         info = ExitInfo(code=self.programs[key.job_id].exit_code)
         for replica in job.attempt.replicas:
-            one = reports.ReplicaKey(key.job_id, key.attempt, replica.rank)
-            self._report(replica.place.node, reports.ReplicaSeen(one, "exited", exit=info))
+            one = ReplicaKey(key.job_id, key.attempt, replica.rank)
+            self._report(replica.place.node, ReplicaSeen(one, "exited", exit=info))
 
     def note_work(self, name: str) -> None:
         """Remember how far the jobs on a node came, before it is lost."""
         for job_id, _ in self.state.derived.load(NodeName(name)).replicas:
             attempt = self.state.jobs[job_id].attempt
             assert attempt is not None
-            key = reports.ReplicaKey(job_id, attempt.number, reports.Rank(0))
+            key = ReplicaKey(job_id, attempt.number, reports.Rank(0))
             self._done_ms[job_id] = self._done_now(key)
 
 
-def _resumed(record: ev.Record, key: reports.ReplicaKey) -> bool:
+def _resumed(record: ev.Record, key: ReplicaKey) -> bool:
     event = record.event
     return isinstance(event, ev.JobResumed) and (event.job_id, event.attempt) == (key.job_id, key.attempt)
 

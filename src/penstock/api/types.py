@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.cycle.objectives import Scores
 from penstock.core.explain.types import Explanation
 from penstock.core.ledger.accounts import JournalEntry
 from penstock.core.ledger.bill import Bill
@@ -12,6 +11,7 @@ from penstock.core.ledger.budgets import BudgetView
 from penstock.core.ledger.quote import Quote
 from penstock.core.model.accounts import InvoiceHead, Lot
 from penstock.core.model.errors import Problem
+from penstock.core.model.objectives import Scores
 from penstock.core.status.alerts import Alert
 
 

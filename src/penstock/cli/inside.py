@@ -10,7 +10,7 @@ from penstock.api.types import JobView
 from penstock.cli.options import client_of, data_folder
 from penstock.cli.terminal import close_others, run_apart
 from penstock.client import Client
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import JobSubmitted, ReplicaStarted
 from penstock.core.model.ids import AttemptNumber, JobId, Rank

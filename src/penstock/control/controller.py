@@ -20,21 +20,23 @@ from penstock.control.inspection import Inspections
 from penstock.control.pulse import Pulses
 from penstock.core.config.diff import digest
 from penstock.core.cycle.triggers import wakes
-from penstock.core.cycle.verify import Plan
 from penstock.core.lifecycle import money, orders, quota_alerts, reports, requests, secrets, tokens
 from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.draining import drain
-from penstock.core.lifecycle.money import MoneyRequest
-from penstock.core.lifecycle.secrets import SecretRequest
 from penstock.core.lifecycle.size import BOUNDS, over_size, size_of
-from penstock.core.lifecycle.tokens import TokenRequest
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.access import SecretRequest, TokenRequest
+from penstock.core.messages.money import MoneyRequest
+from penstock.core.messages.orders import Addressed
+from penstock.core.messages.reports import NodeReport
+from penstock.core.messages.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem, StaleEpoch, StoreError
 from penstock.core.model.faults import planted
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, QueueName, TenantName, UserName
 from penstock.core.model.jobs import Job, JobState
+from penstock.core.model.plan import Plan
 from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.predict.runtime import JobFeatures
 from penstock.core.state import invariants
@@ -57,7 +59,7 @@ class Handled(msgspec.Struct, frozen=True):
     """The outcome of one group: replies in the order of the requests, orders, and what was committed."""
 
     replies: tuple[msg.Reply, ...]
-    orders: tuple[orders.Addressed, ...]
+    orders: tuple[Addressed, ...]
     records: tuple[ev.Record, ...]
 
 
@@ -273,7 +275,7 @@ class Controller:
                 return msg.Done(requests.cancel(tx, request.job_id, request.by, request.reason))
             case msg.AskCheckpoint():
                 problem = requests.may_ask_checkpoint(self.state, request.job_id)
-                return requests.Refusal("conflict", (problem,)) if problem else msg.Done()
+                return Refusal("conflict", (problem,)) if problem else msg.Done()
             case msg.Drain():
                 return msg.Done(
                     drain(
@@ -290,7 +292,7 @@ class Controller:
                 return self._configure(tx, request)
             case msg.Hello():
                 return self._hello(tx, request)
-            case reports.NodeReport():
+            case NodeReport():
                 return self._report(tx, request)
             case msg.TimePassed():
                 self._time_passed(tx)
@@ -328,7 +330,7 @@ class Controller:
             text = "what is declared has changed since this was planned"
             refused.append(Problem("changed_since", "base", text, request.base, "plan it again"))
         if refused:
-            return requests.Refusal("conflict", tuple(refused))
+            return Refusal("conflict", tuple(refused))
         declared(tx, request.config, request.by)
         return msg.Done()
 
@@ -349,7 +351,7 @@ class Controller:
             self._leases[name] = Lease(request.incarnation, deadline_ms)
         return msg.Welcome(self.epoch, settings.lease_ttl_ms - settings.lease_margin_ms, settings.heartbeat_ms)
 
-    def _report(self, tx: Transaction, report: reports.NodeReport) -> msg.Reply:
+    def _report(self, tx: Transaction, report: NodeReport) -> msg.Reply:
         lease = self._leases.get(report.node)
         node = self.state.nodes.get(report.node)
         known = lease is not None and node is not None and node.state != "lost"
@@ -368,7 +370,7 @@ class Controller:
         reports.on_report(tx, report)
         return msg.ReportTaken(report.seq, ())
 
-    def _checks(self) -> list[orders.Addressed]:
+    def _checks(self) -> list[Addressed]:
         """Return the orders to check closed nodes, each node at most every so often."""
         now_ms = self._clock.monotonic_ms()
         wanted = orders.check_orders(self.state, self._clock.unix_ms())
@@ -377,7 +379,7 @@ class Controller:
         return due
 
     def _after_commit(self, request: msg.Request, reply: msg.Reply) -> msg.Reply:
-        if isinstance(request, reports.NodeReport) and isinstance(reply, msg.ReportTaken) and reply.accepted:
+        if isinstance(request, NodeReport) and isinstance(reply, msg.ReportTaken) and reply.accepted:
             return msg.ReportTaken(reply.seq, tuple(orders.reconcile(self.state, request)))
         if isinstance(reply, msg.PlanCommitted):
             self.last_plan = reply.plan

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from penstock.core.health.types import FRAMES_MAX, Frame, Sight
-from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaInspected, ReplicaKey, ReplicaSeen
+from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaInspected, ReplicaKey, ReplicaSeen
+from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.state.state import State
 

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.control import messages as msg
-from penstock.core.lifecycle.reports import NodeReport
 from penstock.core.lifecycle.requests import Submit
+from penstock.core.messages.reports import NodeReport
 from penstock.core.model.errors import PenstockError
 from penstock.core.order.turns import Caller, FairQueue, Share, TooManyWaiting
 

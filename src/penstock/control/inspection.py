@@ -11,11 +11,11 @@ import msgspec
 
 from penstock.control.pulse import Pulse, Pulses
 from penstock.core.health.diagnose import diagnose, stalled
-from penstock.core.health.types import Finding, Sight
-from penstock.core.lifecycle.orders import Addressed, InspectReplica
-from penstock.core.lifecycle.reports import NodeReport, ReplicaKey
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.orders import Addressed, InspectReplica
+from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.model.events import AttemptStopRequested, HangFound
+from penstock.core.model.hangs import Finding, Sight
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Attempt, Job
 from penstock.core.state.state import State

@@ -2,17 +2,17 @@
 
 import msgspec
 
-from penstock.core.cycle.verify import Plan
-from penstock.core.lifecycle.money import MoneyDone, MoneyRequest
-from penstock.core.lifecycle.orders import Order
-from penstock.core.lifecycle.reports import NodeReport
-from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
-from penstock.core.lifecycle.secrets import SecretDone, SecretRequest
-from penstock.core.lifecycle.tokens import TokenDone, TokenRequest
+from penstock.core.lifecycle.requests import Submit
+from penstock.core.messages.access import SecretDone, SecretRequest, TokenDone, TokenRequest
+from penstock.core.messages.money import MoneyDone, MoneyRequest
+from penstock.core.messages.orders import Order
+from penstock.core.messages.reports import NodeReport
+from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.events import AccessNoted, QuotaNoted
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, UserName
+from penstock.core.model.plan import Plan
 from penstock.core.state.state import Image
 from penstock.core.status.scaleout import Missing
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaKey
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey
 from penstock.core.model.events import ProgressNoted
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Job

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from penstock.core.lifecycle.orders import Order, StartReplica
-from penstock.core.lifecycle.reports import NodeReport, ProgressSeen, ReplicaSeen
+from penstock.core.messages.orders import Order, StartReplica
+from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaSeen
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import JobId, TenantName, UserName
 from penstock.core.model.secrets import Secret

@@ -14,7 +14,7 @@ from penstock.control.controller import Controller
 from penstock.control.inbox import SERVER, Inbox, Item, OnReply
 from penstock.control.standby import Standby
 from penstock.core.cycle.alternatives import Chooser
-from penstock.core.lifecycle.reports import NodeReport
+from penstock.core.messages.reports import NodeReport
 from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import Record
 from penstock.core.order.extension import Policies

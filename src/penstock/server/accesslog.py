@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
+from penstock.core.model.access import Scope
 from penstock.core.model.accessevents import AccessEntry, AccessKind, AccessNoted
 from penstock.core.state.state import State
-from penstock.core.state.tokens import Scope
 from penstock.ports import Clock
 from penstock.server.answers import ApiError
 from penstock.server.auth import refused_title

@@ -11,8 +11,8 @@ from penstock.core.config.billing import read_amount
 from penstock.core.config.reader import Reader
 from penstock.core.ledger.accounts import JournalEntry
 from penstock.core.ledger.budgets import policy_of
-from penstock.core.lifecycle.money import AddCredit, MoneyDone, ReverseEntry
-from penstock.core.lifecycle.requests import Refusal
+from penstock.core.messages.money import AddCredit, MoneyDone, ReverseEntry
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.accounts import CreditKind
 from penstock.core.model.amounts import parse_time_ms
 from penstock.core.model.cluster import Tenant

@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from penstock import __version__
+from penstock.core.model.access import Scope
 from penstock.core.model.errors import Problem, StoreError
-from penstock.core.state.tokens import Scope
 from penstock.server.accounts import account_routes, ledger_routes
 from penstock.server.answers import ApiError, problem
 from penstock.server.auth import refused_title

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.model.access import Token
+from penstock.core.model.access import Scope, Token
 from penstock.core.model.amounts import format_time
 from penstock.core.model.ids import UserName
 from penstock.core.state.state import State
-from penstock.core.state.tokens import Scope, local_scope, scope_of
+from penstock.core.state.tokens import local_scope, scope_of
 from penstock.privatefiles import write_whole
 
 

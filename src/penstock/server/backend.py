@@ -8,9 +8,9 @@ from penstock.control import messages as msg
 from penstock.control.inbox import SERVER, InboxFull, OnReply
 from penstock.control.service import ControlService
 from penstock.core.lifecycle.requests import Submit
-from penstock.core.lifecycle.secrets import SetSecret
 from penstock.core.lifecycle.size import RECORD_BYTES
 from penstock.core.lifecycle.thresholds import Room
+from penstock.core.messages.access import SetSecret
 from penstock.core.model.events import Record
 from penstock.core.model.ids import NodeName
 from penstock.core.order.turns import TooManyWaiting

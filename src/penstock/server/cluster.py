@@ -9,7 +9,7 @@ from penstock import __version__
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.core.config.job import request_schema
-from penstock.core.lifecycle.requests import Refusal
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.ids import NodeName
 from penstock.core.predict.calibration import Score
 from penstock.core.state.snapshot import snapshot_beside

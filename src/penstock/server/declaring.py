@@ -11,7 +11,8 @@ from penstock.control import messages as msg
 from penstock.control.declared import cluster_config, with_changes
 from penstock.core.config.diff import diff, digest
 from penstock.core.config.render import declaration
-from penstock.core.lifecycle.requests import Refusal, config_problems
+from penstock.core.lifecycle.requests import config_problems
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem
 from penstock.engines.local.accounts import may_switch, unknown_account

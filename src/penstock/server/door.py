@@ -7,8 +7,8 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Send
 
+from penstock.core.model.access import Scope
 from penstock.core.order.turns import Caller, Share
-from penstock.core.state.tokens import Scope
 from penstock.server.answers import ApiError, problem
 from penstock.server.auth import scope_for
 from penstock.server.backend import Backend

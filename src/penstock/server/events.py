@@ -8,8 +8,8 @@ import msgspec
 from fastapi import FastAPI, Header, Query, Request
 from starlette.responses import Response
 
+from penstock.core.model.access import Scope
 from penstock.core.model.events import Record
-from penstock.core.state.tokens import Scope
 from penstock.server.backend import Backend
 from penstock.server.door import scope_of_token, token_of
 from penstock.server.limits import CountedStream

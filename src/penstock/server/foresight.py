@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.control.controller import HISTORY_JOBS, past_run
-from penstock.core.lifecycle.requests import Refusal, Submit, jobs_named
+from penstock.core.lifecycle.requests import Submit, jobs_named
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState

@@ -7,8 +7,9 @@ import msgspec
 from starlette.requests import Request
 
 from penstock.core.config.job import parse_request
-from penstock.core.lifecycle.requests import NewJob, Refusal
+from penstock.core.lifecycle.requests import NewJob
 from penstock.core.lifecycle.thresholds import Room
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.errors import Problem
 from penstock.server.answers import ApiError
 from penstock.server.turns import calling

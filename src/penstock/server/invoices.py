@@ -8,13 +8,13 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from penstock.api import types as api
-from penstock.core.lifecycle.money import CorrectInvoice, MoneyDone, PayInvoice
-from penstock.core.lifecycle.requests import Refusal
+from penstock.core.messages.money import CorrectInvoice, MoneyDone, PayInvoice
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.access import Scope
 from penstock.core.model.errors import nearest
 from penstock.core.model.events import InvoiceIssued
 from penstock.core.model.ids import TenantName
 from penstock.core.model.invoices import Invoice
-from penstock.core.state.tokens import Scope
 from penstock.documents import DocumentError, DoesNotAddUp, Language, render_csv, render_html, render_pdf
 from penstock.server.accounts import amount_of
 from penstock.server.answers import ApiError, answer

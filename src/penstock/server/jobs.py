@@ -9,13 +9,13 @@ from starlette.responses import Response
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.core.explain import Explainer, Explanation, question_of
-from penstock.core.lifecycle.requests import Refusal, Submitted
+from penstock.core.messages.requests import Refusal, Submitted
+from penstock.core.model.access import Scope
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Job
 from penstock.core.state import idleness
 from penstock.core.state.live_jobs import LIVE_STATES
-from penstock.core.state.tokens import Scope
 from penstock.server import views
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend

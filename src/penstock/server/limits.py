@@ -14,8 +14,9 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.lifecycle.size import NewJob, over_size, over_weight, size_of, weight_of
+from penstock.core.lifecycle.size import over_size, over_weight, size_of, weight_of
 from penstock.core.lifecycle.thresholds import Claim, Room, over_share
+from penstock.core.messages.requests import NewJob
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import TenantName
 from penstock.core.order.turns import Caller

@@ -6,8 +6,8 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from penstock.api.quotas import PoolList, QuotaList
+from penstock.core.model.access import Scope
 from penstock.core.state.snapshot import snapshot_beside
-from penstock.core.state.tokens import Scope
 from penstock.core.status.pools import pool_stats
 from penstock.core.status.quotas import QuotaRow, holders, quota_rows, seen_holders
 from penstock.server.answers import answer

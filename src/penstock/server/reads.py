@@ -10,17 +10,18 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.control.service import ControlService
-from penstock.core.ledger.accounts import MoneyEvent, tenant_of
 from penstock.core.lifecycle.health import LAST_FAILURE
 from penstock.core.model import events as ev
+from penstock.core.model.access import Scope
 from penstock.core.model.cluster import CHECKED_BY
+from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import JobId, TenantName, UserName
 from penstock.core.model.jobs import Job, JobState
 from penstock.core.model.secrets import Secret
 from penstock.core.order.tree import TENANT_PREFIX
+from penstock.core.state.accounts import tenant_of
 from penstock.core.state.live_jobs import LIVE_STATES
 from penstock.core.state.state import State
-from penstock.core.state.tokens import Scope
 from penstock.ports import EventReader, FinishedJob
 
 BATCH = 1_000

@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from penstock.api import types as api
 from penstock.control import messages as msg
-from penstock.core.lifecycle.requests import Refusal
-from penstock.core.lifecycle.secrets import RemoveSecret, ResealSecrets, SecretDone, SetSecret
+from penstock.core.messages.access import RemoveSecret, ResealSecrets, SecretDone, SetSecret
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.access import Scope
 from penstock.core.model.errors import Problem
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.model.secrets import NAME, NAME_EXPECTED, Secret
 from penstock.core.order.turns import Share
-from penstock.core.state.tokens import Scope
 from penstock.server.answers import ApiError, answer
 from penstock.server.backend import Backend
 from penstock.server.intake import allow, body_of, invalid, json_of, read_body, refused

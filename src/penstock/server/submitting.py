@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 from starlette.requests import Request
 
-from penstock.core.lifecycle.asking import Submit, asked_problems
+from penstock.core.lifecycle.asking import asked_problems
 from penstock.core.lifecycle.requests import NewJob, unknown_job
+from penstock.core.messages.requests import Submit
+from penstock.core.model.access import Scope
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.errors import Problems, TooManyProblems, nearest
 from penstock.core.model.ids import JobId
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
-from penstock.core.state.tokens import Scope
 from penstock.engines.local.accounts import may_switch
 from penstock.server.answers import ApiError
 from penstock.server.backend import Backend

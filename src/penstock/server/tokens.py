@@ -8,12 +8,11 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from penstock.api import types as api
-from penstock.core.lifecycle.requests import Refusal
-from penstock.core.lifecycle.tokens import IssueToken, RevokeToken
-from penstock.core.model.access import Level, Token
+from penstock.core.messages.access import IssueToken, RevokeToken
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.access import Level, Scope, Token
 from penstock.core.model.errors import Problem
 from penstock.core.model.ids import TenantName, UserName
-from penstock.core.state.tokens import Scope
 from penstock.server.answers import ApiError, answer
 from penstock.server.auth import digest_of, new_secret
 from penstock.server.backend import Backend

@@ -18,8 +18,8 @@ from penstock.core.ledger.bill import Bill
 from penstock.core.ledger.books import Books, BooksImage
 from penstock.core.ledger.budgets import BudgetView, left_of, view_of
 from penstock.core.ledger.settlement import closed_month, closing
-from penstock.core.lifecycle.money import MoneyDone, PostAccount
-from penstock.core.lifecycle.requests import Refusal
+from penstock.core.messages.money import MoneyDone, PostAccount
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.accounts import Account
 from penstock.core.model.errors import StoreError
 from penstock.core.model.events import InvoiceIssued

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from penstock.control.inbox import SERVER
+from penstock.core.model.access import Scope
 from penstock.core.order.turns import Caller, FairQueue, Share, TooManyWaiting
-from penstock.core.state.tokens import Scope
 from penstock.server.answers import ApiError
 
 P = ParamSpec("P")

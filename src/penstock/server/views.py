@@ -8,17 +8,17 @@ from msgspec.structs import replace
 
 from penstock import __version__
 from penstock.api import types as api
-from penstock.core.cycle.verify import Plan
 from penstock.core.explain import Explanation
 from penstock.core.explain.line import RESERVATION
+from penstock.core.model.access import Scope
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Job, ReplicaPlace
+from penstock.core.model.plan import Plan
 from penstock.core.order.tree import QueueTree
 from penstock.core.order.walk import JobOrder
 from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.snapshot import snapshot_beside
 from penstock.core.state.state import State
-from penstock.core.state.tokens import Scope
 from penstock.core.state.usage import expected_end_ms, whole_total
 from penstock.core.status.alerts import Alert
 from penstock.core.status.defrag import Moves

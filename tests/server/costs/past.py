@@ -21,8 +21,9 @@ from penstock.control.declared import cluster_config
 from penstock.core.cycle.planner import plan
 from penstock.core.ledger import posting as treasury
 from penstock.core.ledger.books import Books
-from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen
-from penstock.core.lifecycle.requests import NewJob, Refusal, Submit
+from penstock.core.lifecycle.requests import NewJob, Submit
+from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen
+from penstock.core.messages.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.access import Token
 from penstock.core.model.cluster import NodeSpec

@@ -5,7 +5,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.lifecycle.requests import NewJob, Refusal, Submit
+from penstock.core.lifecycle.requests import NewJob, Submit
+from penstock.core.messages.requests import Refusal
 from penstock.core.predict.forecast import PastRun, features_of, predictor_of
 from penstock.sim.replay.dryrun import dry_run
 from penstock.sim.replay.outlook import UNKNOWN_MS, Outlook, declared_lengths, learned_lengths

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from penstock.core.audit.types import Check
-from penstock.core.cycle.verify import Plan, Preemption
 from penstock.core.elastic.told import RULES, utilisation_of
 from penstock.core.model import events as ev
 from penstock.core.model.amounts import exact_duration, format_milli, format_resource, resource_text
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
+from penstock.core.model.plan import Plan, Preemption
 from penstock.core.model.units import format_duration
 from penstock.core.order.ranks import class_of
 from penstock.core.order.tree import Branch, QueueTree

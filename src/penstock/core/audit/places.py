@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from penstock.core.audit.types import Check, NodeScore
-from penstock.core.cycle.verify import Plan
 from penstock.core.model import events as ev
 from penstock.core.model.amounts import format_resource, resource_text
 from penstock.core.model.ids import JobId
+from penstock.core.model.plan import Plan
 from penstock.core.order.tree import holder_text
 from penstock.core.place.fit import needs_of
 from penstock.core.place.index import FreeCluster, Strategy

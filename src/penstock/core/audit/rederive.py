@@ -16,15 +16,16 @@ from penstock.core.audit.closing import closing
 from penstock.core.audit.places import place_checks, scores_of
 from penstock.core.audit.types import Ruling
 from penstock.core.cycle.alternatives import Chooser
-from penstock.core.cycle.verify import Plan, Preemption, Start, verify
+from penstock.core.cycle.verify import verify
 from penstock.core.lifecycle.orders import stop_reason
-from penstock.core.lifecycle.suspending import CANNOT_FREEZE, TOO_LONG
 from penstock.core.model import events as ev
 from penstock.core.model.errors import BrokenInvariant, InvalidInput
 from penstock.core.model.ids import JobId
+from penstock.core.model.plan import Plan, Preemption, Start
 from penstock.core.order.extension import Policies
 from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
+from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
 
 Decision = ev.AttemptAllocated | ev.AttemptStopRequested | ev.AttemptResumed
 

@@ -13,7 +13,7 @@ from penstock.core.config.ask import Json, Values, build_alternatives, build_ask
 from penstock.core.config.job_fields import FIELDS
 from penstock.core.config.job_graph import sorted_by_dependency
 from penstock.core.config.reader import Raw, Reader, shown
-from penstock.core.lifecycle.size import JOBS_MAX, NewJob
+from penstock.core.messages.requests import JOBS_MAX, NewJob
 from penstock.core.model import cluster
 from penstock.core.model import jobs as m
 from penstock.core.model.errors import Problem, Problems, TooManyProblems

@@ -6,7 +6,7 @@ once, however many entries share a name.
 
 from collections.abc import Iterator
 
-from penstock.core.lifecycle.size import NewJob
+from penstock.core.messages.requests import NewJob
 from penstock.core.model.errors import PROBLEMS_MAX, Problem, nearest
 
 CYCLE_NAMED_MAX = 10

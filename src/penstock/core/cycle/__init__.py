@@ -1,1 +1,1 @@
-"""Choosing: how hard a cycle looks, and which of several candidate plans it takes."""
+"""One planning run: from a snapshot to a plan, chosen among candidates and verified at the commit."""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from penstock.core.cycle.objectives import Candidate, Front, PlanFacts, Weights, choose_plan, score_plan
+from penstock.core.cycle.objectives import PlanFacts, choose_plan, score_plan
 from penstock.core.cycle.planner import Planner
-from penstock.core.cycle.verify import Plan
 from penstock.core.model.cluster import ClusterConfig, PlacementPolicy, Settings
+from penstock.core.model.objectives import Candidate, Front, Weights
+from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
 from penstock.core.order.shares import Charge
 from penstock.core.state.snapshot import Snapshot

@@ -6,14 +6,14 @@ from itertools import dropwhile, islice
 from penstock.core.cycle.grow import Growth
 from penstock.core.cycle.resume import Resumption
 from penstock.core.cycle.strategy import Strategy
-from penstock.core.cycle.verify import Plan, Verdict, WaitCode
 from penstock.core.cycle.waves import start_waves
 from penstock.core.cycle.workspace import Board, Placed
 from penstock.core.model.ids import ClassId, JobId, PoolName
 from penstock.core.model.jobs import Job, RequestClass
+from penstock.core.model.plan import Plan, QuotaBlock, Verdict, WaitCode
 from penstock.core.order.ranks import expected_ms
 from penstock.core.order.shares import Charge
-from penstock.core.order.tree import Branch, QuotaBlock
+from penstock.core.order.tree import Branch
 from penstock.core.order.walk import Cursor
 from penstock.core.place.gang import Prepared
 from penstock.core.place.shadow import Claim

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from penstock.core.cycle.verify import Preemption, Start
 from penstock.core.elastic.allocate import allocate
 from penstock.core.elastic.told import curve_told, largest_useful, shrink_due, shrink_due_ms
 from penstock.core.elastic.worth import ElasticJob, Places
 from penstock.core.model.cluster import split_resource
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.model.plan import Preemption, Start
 from penstock.core.order.tree import Branch, QueueTree
 from penstock.core.place.backfill import held_places
 from penstock.core.place.fit import capacity, needs_of

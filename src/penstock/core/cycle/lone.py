@@ -7,10 +7,10 @@ a job that does not fit at once, or for which more than room matters, is left to
 from collections.abc import Collection
 
 from penstock.core.cycle.strategy import Strategy
-from penstock.core.cycle.verify import Plan, Start
 from penstock.core.cycle.workspace import Shapes, start_of
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import QueueName
+from penstock.core.model.plan import Plan, Start
 from penstock.core.order.extension import EXTENSION_PREFIX
 from penstock.core.state.snapshot import Snapshot
 

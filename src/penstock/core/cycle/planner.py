@@ -9,11 +9,11 @@ from penstock.core.cycle.cycle import Cycle
 from penstock.core.cycle.effort import strategy_of, strategy_settings
 from penstock.core.cycle.lone import Lone
 from penstock.core.cycle.strategy import StrategySettings
-from penstock.core.cycle.verify import Plan
 from penstock.core.cycle.workspace import Board
 from penstock.core.model.cluster import ClusterConfig, Pool
 from penstock.core.model.ids import ClassId, NodeName, PoolName, TenantName
 from penstock.core.model.jobs import GangAsk, RequestClass
+from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
 from penstock.core.order.shares import Charge
 from penstock.core.order.tree import QueueTree

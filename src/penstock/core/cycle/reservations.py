@@ -4,9 +4,9 @@ import heapq
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
-from penstock.core.cycle.verify import Reserved
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
+from penstock.core.model.plan import Reserved
 from penstock.core.place.backfill import Booking, Opening, Release, earliest, earliest_beside, held_places
 from penstock.core.place.gang import Prepared
 from penstock.core.place.index import FreeCluster

@@ -9,10 +9,10 @@ moved: it saves, and comes first where it can have a place, theirs too.
 
 from collections.abc import Collection
 
-from penstock.core.cycle.verify import MAY_GO_ON, Preemption, Resume
 from penstock.core.cycle.workspace import Board
 from penstock.core.model.ids import JobId, NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.model.plan import MAY_GO_ON, Preemption, Resume
 from penstock.core.place.shadow import FOREVER_MS
 from penstock.core.preempt.victims import shrink_cost
 

@@ -1,7 +1,7 @@
 """Whether something that happened may change what the last plan decided: only then is another cycle worth its time."""
 
-from penstock.core.cycle.verify import Plan
 from penstock.core.model import events as ev
+from penstock.core.model.plan import Plan
 from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.state import State
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 
 from penstock.core.cycle.reservations import Ahead
-from penstock.core.cycle.verify import Start
 from penstock.core.model.faults import planted
 from penstock.core.model.ids import AttemptNumber, ClassId, JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
+from penstock.core.model.plan import QuotaBlock, Start
 from penstock.core.order.extension import Policies
 from penstock.core.order.shares import Charge
-from penstock.core.order.tree import QueueTree, QuotaBlock
+from penstock.core.order.tree import QueueTree
 from penstock.core.order.walk import JobOrder
 from penstock.core.place.gang import Prepared
 from penstock.core.place.index import FreeCluster

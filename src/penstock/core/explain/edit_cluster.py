@@ -10,7 +10,8 @@ from penstock.core.model.amounts import format_milli, format_resource, resource_
 from penstock.core.model.cluster import ClusterConfig, Node, Quota, Reservation
 from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.jobs import Job
-from penstock.core.order.tree import TENANT_PREFIX, QueueTree, QuotaBlock, holder_text
+from penstock.core.model.plan import QuotaBlock
+from penstock.core.order.tree import TENANT_PREFIX, QueueTree, holder_text
 from penstock.core.place.backfill import held_places
 from penstock.core.place.fit import capacity, shape_refusal
 from penstock.core.place.free import NodeFree, NodeShape, empty

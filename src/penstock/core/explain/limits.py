@@ -8,7 +8,8 @@ from penstock.core.explain.types import Constraint
 from penstock.core.model.amounts import format_milli, format_resource, resource_text
 from penstock.core.model.cluster import split_resource
 from penstock.core.model.ids import JobId
-from penstock.core.order.tree import QuotaBlock, holder_text
+from penstock.core.model.plan import QuotaBlock
+from penstock.core.order.tree import holder_text
 from penstock.core.status.alerts import listed
 
 UNITS = {

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from penstock.core.cycle.planner import Planner
-from penstock.core.cycle.verify import Plan
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
+from penstock.core.model.plan import Plan, QuotaBlock
 from penstock.core.order.ranks import class_of, expected_ms
 from penstock.core.order.shares import Charge
-from penstock.core.order.tree import Branch, QueueTree, QuotaBlock
+from penstock.core.order.tree import Branch, QueueTree
 from penstock.core.place.fit import Need, closed_refusal, needs_of, refusal
 from penstock.core.place.free import NodeFree
 from penstock.core.place.gang import fits, replicas_possible

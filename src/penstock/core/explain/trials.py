@@ -14,12 +14,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.core.cycle.planner import Planner
-from penstock.core.cycle.verify import Plan
 from penstock.core.explain.rights import may_ask_others
 from penstock.core.explain.scene import Scene
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import ClassId, JobId, NodeName, QueueName
 from penstock.core.model.jobs import Job, JobSpec
+from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
 from penstock.core.order.ranks import class_of
 from penstock.core.order.walk import PendingJobs

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from penstock.core.health.stacks import activity, own_frame, waits_in
-from penstock.core.health.types import Activity, Finding, Sight
+from penstock.core.model.hangs import Activity, Finding, Sight
 from penstock.core.model.ids import Rank
 
 STALL_FACTOR = 2

@@ -8,7 +8,7 @@ will be told there.
 
 from collections.abc import Sequence
 
-from penstock.core.health.types import Activity, Frame, Sight
+from penstock.core.model.hangs import Activity, Frame, Sight
 
 BUSY_MILLI = 100
 """Above this share of one CPU a rank computes. Gloo's waits use none."""

@@ -12,14 +12,13 @@ from statistics import median_high
 
 import msgspec
 
-from penstock.core.ledger.accounts import MoneyEvent
 from penstock.core.ledger.bill import money
 from penstock.core.ledger.hours import LEAST, unusual, usual_hour
 from penstock.core.ledger.settlement import good
 from penstock.core.model.accounts import Account, Hold, Noted, SpendingKind
 from penstock.core.model.amounts import format_time
 from penstock.core.model.cluster import Tenant
-from penstock.core.model.events import SpendingNoted, TenantHeld, TenantReleased
+from penstock.core.model.events import MoneyEvent, SpendingNoted, TenantHeld, TenantReleased
 from penstock.core.model.prices import AtZero, Billing, Budget
 
 HISTORY_DAYS = 28

@@ -12,7 +12,6 @@ from fractions import Fraction
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.ledger.accounts import MoneyEvent, moved
 from penstock.core.ledger.bill import Bill, bill, half_up
 from penstock.core.ledger.pricing import Charge, charges
 from penstock.core.ledger.schedule import UTC, Zone
@@ -20,9 +19,11 @@ from penstock.core.ledger.sessions import Losses, Session
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import Account, Lot, Settled
 from penstock.core.model.cluster import Tenant
+from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, JobId, Rank, TenantName
 from penstock.core.model.invoices import Invoice
 from penstock.core.model.prices import Billing, Party
+from penstock.core.state.accounts import moved
 from penstock.core.state.credits import at_close, given_back, granted_of, total
 
 LINES_MAX = 20_000

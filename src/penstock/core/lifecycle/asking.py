@@ -7,10 +7,9 @@ request costs the loop nothing, and once more by the loop itself.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
-from penstock.core.lifecycle.size import BOUNDS, Bounds, NewJob
+from penstock.core.lifecycle.size import BOUNDS, Bounds
 from penstock.core.lifecycle.thresholds import Claim, over_share
+from penstock.core.messages.requests import NewJob, Submit
 from penstock.core.model.cluster import ClusterConfig, Queue
 from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.model.ids import QueueName, TenantName, UserName
@@ -19,23 +18,6 @@ from penstock.core.state.state import State
 
 QUEUE_FACTOR = 2
 """A tenant alone may fill two thirds of a queue."""
-
-
-class Submit(msgspec.Struct, frozen=True):
-    jobs: tuple[NewJob, ...]
-    user: UserName
-    idempotency_key: str = ""
-    digest: str = ""
-    account: str = ""
-    """As which the jobs run on the machines; empty: as that of the agents."""
-    delegated: bool = False
-    """By a token that somebody else made for the user: the jobs get none of the user's own secrets."""
-    administrator: bool = False
-    """Shares of what all use are not held against whoever keeps the cluster."""
-    log_bytes: int = 0
-    """What it adds to the log, where that was worked out before; 0: it is weighed where the jobs are made."""
-    config_seq: int = -1
-    """The record of the configuration that declares all that it names; -1 where nobody has looked."""
 
 
 def asked_problems(state: State, request: Submit, bounds: Bounds = BOUNDS) -> list[Problem]:

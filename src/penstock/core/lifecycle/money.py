@@ -1,13 +1,20 @@
 """Decisions about money: credits, payments, credit notes, what is due to be posted, and tenants that are held."""
 
-import msgspec
 from msgspec.structs import replace
 
-from penstock.core.ledger.accounts import MoneyEvent
 from penstock.core.ledger.bill import money, wrong_sum
 from penstock.core.ledger.settlement import tax_on, to_payments
-from penstock.core.lifecycle.requests import Refusal
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.money import (
+    AddCredit,
+    CorrectInvoice,
+    MoneyDone,
+    MoneyRequest,
+    PayInvoice,
+    PostAccount,
+    ReverseEntry,
+)
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.accounts import CreditKind
 from penstock.core.model.amounts import format_time
 from penstock.core.model.errors import Problem, nearest
@@ -20,67 +27,11 @@ from penstock.core.model.events import (
     TenantHeld,
 )
 from penstock.core.model.faults import planted
-from penstock.core.model.ids import TenantName, UserName
+from penstock.core.model.ids import TenantName
 from penstock.core.model.invoices import Invoice
 
 AMOUNT_MAX = 10**15
 TEXT_MAX = 200
-
-
-class AddCredit(msgspec.Struct, frozen=True):
-    """A tenant paid in advance, or is granted something; the same reference again changes nothing."""
-
-    tenant: TenantName
-    reference: str
-    amount: int
-    kind: CreditKind
-    by: UserName
-    expires_ms: int = 0
-    note: str = ""
-
-
-class PayInvoice(msgspec.Struct, frozen=True):
-    number: str
-    reference: str
-    amount: int
-    by: UserName
-
-
-class CorrectInvoice(msgspec.Struct, frozen=True):
-    """Issue a credit note for all that is left of an invoice, or for a part of it (net, before tax)."""
-
-    invoice: Invoice
-    reason: str
-    by: UserName
-    net: int | None = None
-
-
-class ReverseEntry(msgspec.Struct, frozen=True):
-    """Take back what record `record` of the log says: a credit or a payment that was wrong, or did not come."""
-
-    record: int
-    time_ms: int
-    event: CreditAdded | InvoicePaid
-    reason: str
-    by: UserName
-
-
-class PostAccount(msgspec.Struct, frozen=True):
-    """Write what is due into an account, worked out from it as it was after record `changed_seq`."""
-
-    tenant: TenantName
-    changed_seq: int
-    events: tuple[MoneyEvent, ...]
-
-
-MoneyRequest = AddCredit | PayInvoice | CorrectInvoice | ReverseEntry | PostAccount
-
-
-class MoneyDone(msgspec.Struct, frozen=True):
-    """It is in the log, or was before (`repeated`). `number` is that of what was issued."""
-
-    number: str = ""
-    repeated: bool = False
 
 
 def decide(tx: Transaction, request: MoneyRequest) -> MoneyDone | Refusal:

@@ -1,13 +1,23 @@
 """Orders to nodes: derived from the state, so that a lost order is simply derived again."""
 
-import msgspec
-
-from penstock.core.cycle.verify import Plan, Preemption, verify
+from penstock.core.cycle.verify import verify
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.health import nodes_to_check
-from penstock.core.lifecycle.reports import NodeReport, ReplicaKey, ReplicaSeen, current, foreign
+from penstock.core.lifecycle.reports import current, foreign
 from penstock.core.lifecycle.suspending import on_frozen
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.orders import (
+    Acknowledge,
+    Addressed,
+    CheckNode,
+    FreezeReplica,
+    Order,
+    SaveReplica,
+    StartReplica,
+    StopReplica,
+    ThawReplica,
+)
+from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.model.events import (
     AttemptAllocated,
     AttemptResumed,
@@ -16,93 +26,10 @@ from penstock.core.model.events import (
     ReplicaExited,
 )
 from penstock.core.model.faults import planted
-from penstock.core.model.ids import Incarnation, JobId, NodeName, Rank, UserName
-from penstock.core.model.jobs import Attempt, CheckpointSpec, ExitInfo, Job, Replica, StopReason
-from penstock.core.model.resources import ReplicaAsk
-from penstock.core.model.secrets import Secret
+from penstock.core.model.ids import JobId, NodeName, Rank, UserName
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica, StopReason
+from penstock.core.model.plan import Plan, Preemption
 from penstock.core.state.state import State
-
-
-class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
-    """Start this replica unless this attempt of it was seen before. Complete: the agent asks nobody."""
-
-    key: ReplicaKey
-    incarnation: Incarnation
-    command: tuple[str, ...]
-    ask: ReplicaAsk
-    devices: tuple[int, ...]
-    env: tuple[tuple[str, str], ...]
-    world_size: int
-    local_rank: int
-    local_world_size: int
-    node_rank: int
-    node_names: tuple[str, ...]
-    master_address: str
-    master_port: int
-    workdir: str = ""
-    name: str = ""
-    checkpoint: CheckpointSpec = CheckpointSpec()
-    grace_ms: int = 30_000
-    array_id: JobId | None = None
-    array_index: int = 0
-    slots: tuple[int, ...] = ()
-    """For a MIG profile: the memory slice at which its instance begins on each device."""
-    secrets: tuple[tuple[str, Secret], ...] = ()
-    """Variables and what they are to have: opened on the way to the node, and in `env` there."""
-    account: str = ""
-    """Whose programs they are on the machine; empty: the agent's."""
-    refused: str = ""
-    """Why it cannot run: the node says so instead of starting it."""
-
-
-class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
-    """Ask the replica to save and leave; kill what is left of it after `grace_ms` (0: at once)."""
-
-    key: ReplicaKey
-    grace_ms: int
-    reason: str = ""
-
-
-class FreezeReplica(msgspec.Struct, frozen=True, tag=True):
-    """Take all processor time from the replica; it keeps its memory."""
-
-    key: ReplicaKey
-    number: int = 0
-    """Which suspension of the attempt this is."""
-
-
-class ThawReplica(msgspec.Struct, frozen=True, tag=True):
-    """Let the replica go on."""
-
-    key: ReplicaKey
-
-
-class SaveReplica(msgspec.Struct, frozen=True, tag=True):
-    """Ask the program to save a checkpoint and carry on."""
-
-    key: ReplicaKey
-
-
-class InspectReplica(msgspec.Struct, frozen=True, tag=True):
-    """Say what the program of this replica does: it makes no step."""
-
-    key: ReplicaKey
-    native: bool = False
-    """With the names of native functions, which takes seconds."""
-
-
-class CheckNode(msgspec.Struct, frozen=True, tag=True):
-    """Check whether the node can be trusted with work."""
-
-    command: str = ""
-    """For /bin/sh; empty: the agent's own check."""
-
-
-class Acknowledge(msgspec.Struct, frozen=True, tag=True):
-    """The exit of this replica is in the log: the node may forget it."""
-
-    key: ReplicaKey
-
 
 _STOP_REASON: dict[str, StopReason] = {
     "shrink": "resized",
@@ -111,11 +38,6 @@ _STOP_REASON: dict[str, StopReason] = {
     "defrag": "moved",
     "elsewhere": "moved",
 }
-
-Order = (
-    StartReplica | StopReplica | FreezeReplica | ThawReplica | SaveReplica | InspectReplica | CheckNode | Acknowledge
-)
-Addressed = tuple[NodeName, Order]
 
 
 def stop_reason(preemption: Preemption) -> StopReason:

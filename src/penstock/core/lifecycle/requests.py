@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-import msgspec
 from msgspec.structs import replace
 
 from penstock.core.ledger.past import past_problems
-from penstock.core.lifecycle.asking import Submit as Submit
 from penstock.core.lifecycle.asking import asked_problems
 from penstock.core.lifecycle.ending import finish, refused_text
 from penstock.core.lifecycle.size import BOUNDS, Bounds, over_size, over_weight, runs_by_name, size_of, weight_of
-from penstock.core.lifecycle.size import NewJob as NewJob
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.requests import NewJob as NewJob
+from penstock.core.messages.requests import Refusal, Submitted
+from penstock.core.messages.requests import Submit as Submit
 from penstock.core.model.amounts import BYTES, resource_text
 from penstock.core.model.cluster import ClusterConfig, split_resource
 from penstock.core.model.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems
@@ -33,19 +33,6 @@ from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.index import FreeCluster
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.state.state import State
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    """Nothing was done; `problems` says all that is wrong. `code` maps to an HTTP status."""
-
-    code: str
-    problems: tuple[Problem, ...]
-
-
-class Submitted(msgspec.Struct, frozen=True):
-    job_ids: tuple[JobId, ...]
-    repeated: bool = False
-    """The same request came before under this key; these are the jobs it made then."""
 
 
 def submit(

@@ -3,52 +3,21 @@
 from collections.abc import Iterator
 from itertools import islice
 
-import msgspec
 from msgspec.structs import replace
 
-from penstock.core.lifecycle.requests import Refusal
 from penstock.core.lifecycle.thresholds import Claim, over_share
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.access import RemoveSecret, SecretDone, SecretRequest, SetSecret
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.events import SecretRemoved, SecretSet
-from penstock.core.model.ids import JobId, TenantName, UserName
+from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.secrets import Secret
 
 SECRETS_MAX = 10_000
 RESERVE = 1_000
 """Beyond that, for administrators."""
 JOBS_NAMED = 3
-
-
-class SetSecret(msgspec.Struct, frozen=True):
-    """Sealed by whoever asks."""
-
-    secret: Secret
-    administrator: bool = False
-    """Shares are not held against whoever keeps the cluster; a reserve is theirs."""
-
-
-class RemoveSecret(msgspec.Struct, frozen=True):
-    tenant: TenantName
-    owner: UserName
-    name: str
-    by: UserName
-
-
-class ResealSecrets(msgspec.Struct, frozen=True):
-    """The same values, sealed with another key. What was set or removed in between is left as it is."""
-
-    former: tuple[Secret, ...]
-    sealed: tuple[Secret, ...]
-
-
-SecretRequest = SetSecret | RemoveSecret | ResealSecrets
-
-
-class SecretDone(msgspec.Struct, frozen=True):
-    """It is in the log. `found` is False when there was no such secret."""
-
-    found: bool = True
 
 
 def decide(tx: Transaction, request: SecretRequest) -> SecretDone | Refusal:

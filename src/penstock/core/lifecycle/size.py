@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from penstock.core.model.dependencies import DependencyKind, JobRun, runs_of
+from penstock.core.messages.requests import JOBS_MAX, NewJob
+from penstock.core.model.dependencies import JobRun, runs_of
 from penstock.core.model.errors import Problem
 from penstock.core.model.faults import planted
 from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import JobSpec
 
-JOBS_MAX = 100_000
 DEPENDENCIES_OF_JOB_MAX = 10_000
 """Of one job: numbers count one by one, an array one, other jobs of one name one for each run of them."""
 NUMBERS_MAX = 20_000
@@ -53,21 +52,6 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 BOUNDS = Bounds()
-
-
-class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One checked entry of a submit request; dependencies may name other entries of the same request."""
-
-    spec: JobSpec
-    array: int = 0
-    """0 for a plain job, else how many jobs this entry stands for."""
-    after_names: tuple[tuple[str, DependencyKind], ...] = ()
-    field: str = ""
-    """Path of the entry in the request, for error messages."""
-
-    @property
-    def count(self) -> int:
-        return max(1, self.array)
 
 
 class Size(msgspec.Struct, frozen=True):

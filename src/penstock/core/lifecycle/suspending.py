@@ -4,10 +4,7 @@ from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptStopRequested, AttemptSuspended, ReplicaFrozen
 from penstock.core.model.ids import JobId, Rank
 from penstock.core.model.jobs import Job
-from penstock.core.state.suspension import all_frozen
-
-TOO_LONG, CANNOT_FREEZE = "suspended_too_long", "cannot_freeze"
-"""What gives the right to stop an attempt in earnest that was to be, or is, suspended."""
+from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG, all_frozen
 
 
 def on_frozen(tx: Transaction, job: Job, rank: Rank, suspension: int) -> None:

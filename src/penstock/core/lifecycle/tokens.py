@@ -4,42 +4,19 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from penstock.core.lifecycle.requests import Refusal
 from penstock.core.lifecycle.thresholds import Claim, over_share
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.access import Token
+from penstock.core.messages.access import IssueToken, RevokeToken, TokenDone, TokenRequest
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.access import Scope, Token
 from penstock.core.model.amounts import format_time
 from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.events import TokenIssued, TokenRevoked
-from penstock.core.model.ids import UserName
-from penstock.core.state.tokens import Scope
 
 TOKENS_MAX = 10_000
 RESERVE = 1_000
 """Beyond that, for administrators."""
 NOTE_MAX = 200
-
-
-class IssueToken(msgspec.Struct, frozen=True):
-    """The token's secret is made, and its hash taken, by whoever asks."""
-
-    token: Token
-    maker: Scope | None = None
-    """What the token may do that it is made with: the new one reaches no further. None: everything."""
-
-
-class RevokeToken(msgspec.Struct, frozen=True):
-    token_id: str
-    by: UserName
-
-
-TokenRequest = IssueToken | RevokeToken
-
-
-class TokenDone(msgspec.Struct, frozen=True):
-    """It is in the log. `found` is False when there was no such token."""
-
-    found: bool = True
 
 
 def decide(tx: Transaction, request: TokenRequest) -> TokenDone | Refusal:

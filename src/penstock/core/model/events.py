@@ -367,3 +367,16 @@ class Record(msgspec.Struct, frozen=True):
 
 
 EventSource = Literal["client", "node", "cycle", "timer", "server"]
+
+
+MoneyEvent = (
+    CreditAdded
+    | CreditExpired
+    | UsagePosted
+    | InvoiceIssued
+    | InvoicePaid
+    | MoneyReversed
+    | TenantHeld
+    | TenantReleased
+    | SpendingNoted
+)

@@ -1,11 +1,12 @@
 """The queue tree with what each queue uses: shares, guarantees, and the maximum that a job would exceed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota, Tenant, split_resource
 from penstock.core.model.ids import NodeName, QueueName, TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, RequestClass
+from penstock.core.model.plan import QuotaBlock
 from penstock.core.order.policies import OrderKey
 from penstock.core.order.shares import Charge, Share
 
@@ -22,22 +23,6 @@ TENANT_PREFIX = "tenant:"
 def holder_text(name: str) -> str:
     """Return what has a maximum, in words: a queue, or a tenant."""
     return f"tenant {name[len(TENANT_PREFIX) :]}" if name.startswith(TENANT_PREFIX) else f"queue {name}"
-
-
-class QuotaBlock(NamedTuple):
-    """Why a job may not start though it may fit: a maximum of one queue above it, or of its tenant."""
-
-    queue: QueueName
-    """Or `tenant:NAME`."""
-    resource: str
-    used: int
-    limit: int
-    asked: int
-
-    @property
-    def short(self) -> int:
-        """How much more the queue would have to be allowed."""
-        return self.used + self.asked - self.limit
 
 
 class Branch:

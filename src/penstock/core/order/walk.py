@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import ClassId, JobId
 from penstock.core.model.jobs import Job, RequestClass
+from penstock.core.model.plan import QuotaBlock
 from penstock.core.order.extension import EXTENSION_PREFIX, Policies
 from penstock.core.order.policies import SCORE_SCALE, OrderKey, order_key
-from penstock.core.order.tree import Branch, QueueTree, QuotaBlock
+from penstock.core.order.tree import Branch, QueueTree
 
 PendingJobs = tuple[ClassId, RequestClass, Sequence[Job]]
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from penstock.core.cycle.verify import Preemption
 from penstock.core.model.cluster import ROOT_QUEUE
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName
 from penstock.core.model.jobs import Job, ReplicaPlace
+from penstock.core.model.plan import Preemption, PreemptionRuleName
 from penstock.core.order.tree import Branch, QueueTree
 from penstock.core.order.walk import Cursor
 from penstock.core.place.backfill import held_places, opening_now
@@ -16,7 +16,6 @@ from penstock.core.place.index import FreeCluster
 from penstock.core.place.shadow import Claim, Shadows
 from penstock.core.preempt.consolidate import fits_when_moved, gain_of, movable, move_cost
 from penstock.core.preempt.rights import Claimant
-from penstock.core.preempt.rules import PreemptionRuleName
 from penstock.core.preempt.victims import Victim, cheapest_victims, cpus_of, shrink_cost, victim_cost
 from penstock.core.state.idleness import makes_room
 from penstock.core.state.snapshot import Snapshot

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import Job, RequestClass
+from penstock.core.model.plan import PreemptionRuleName
 from penstock.core.order.ranks import attained_level
 from penstock.core.order.tree import Branch, QueueTree
-from penstock.core.preempt.rules import PreemptionRuleName
 
 
 class Claimant:

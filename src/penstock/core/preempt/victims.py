@@ -11,8 +11,8 @@ import msgspec
 
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.model.plan import PreemptionRuleName
 from penstock.core.order.tree import Branch
-from penstock.core.preempt.rules import PreemptionRuleName
 
 EXACT_MAX = 48
 """Up to so many possible victims every set may be tried, in order of cost; beyond, they are weighed node by node."""

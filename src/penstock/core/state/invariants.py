@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from penstock.core.lifecycle.suspending import TOO_LONG
 from penstock.core.model.dependencies import DependencyKind, JobRun
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.ids import JobId, NodeName
@@ -22,6 +21,7 @@ from penstock.core.state.dependants import EXACT_MAX
 from penstock.core.state.idleness import is_marked
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.state import State
+from penstock.core.state.suspension import TOO_LONG
 from penstock.core.state.usage import charge_of, expected_end_ms
 
 

@@ -10,11 +10,11 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.ledger.accounts import Accounts, MoneyEvent, MoneyImage
 from penstock.core.model import events as ev
 from penstock.core.model.access import Token
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, Replica, StopOrder
 from penstock.core.model.secrets import Secret
@@ -22,6 +22,7 @@ from penstock.core.order.ranks import class_of
 from penstock.core.order.tree import QueueTree
 from penstock.core.place.mix import Memory, Requests
 from penstock.core.state import suspension, tables
+from penstock.core.state.accounts import Accounts, MoneyImage
 from penstock.core.state.expected_end import noted
 from penstock.core.state.failures import next_failure
 from penstock.core.state.idempotency import IdempotencyEntry, Remembered, remember

@@ -11,6 +11,9 @@ from penstock.core.model.ids import Rank
 from penstock.core.model.jobs import Attempt, Job, Replica
 from penstock.core.state import tables
 
+TOO_LONG, CANNOT_FREEZE = "suspended_too_long", "cannot_freeze"
+"""What gives the right to stop an attempt in earnest that was to be, or is, suspended."""
+
 
 def frozen(job: Job, attempt: Attempt, rank: Rank) -> Job:
     """Return the job after all processes of one replica were frozen."""

@@ -8,17 +8,17 @@ from itertools import islice
 
 import msgspec
 
-from penstock.core.cycle.verify import Plan
 from penstock.core.health.anomaly import anomalies
 from penstock.core.model.amounts import format_milli, format_resource, resource_text
 from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, Node, Reservation
 from penstock.core.model.dependencies import JobRun
 from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
+from penstock.core.model.plan import Plan, QuotaBlock
 from penstock.core.model.units import format_duration
 from penstock.core.order.ranks import class_of
 from penstock.core.order.shares import Charge
-from penstock.core.order.tree import Branch, QueueTree, QuotaBlock, holder_text
+from penstock.core.order.tree import Branch, QueueTree, holder_text
 from penstock.core.place.fit import REASON_TEXT, count_refusals, needs_of
 from penstock.core.place.free import NodeFree, empty
 from penstock.core.place.gang import fits

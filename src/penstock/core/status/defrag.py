@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from penstock.core.cycle.planner import Planner
-from penstock.core.cycle.verify import Plan
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import ReplicaPlace
+from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
 from penstock.core.state.snapshot import Snapshot
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.cycle.verify import Plan
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job
+from penstock.core.model.plan import Plan
 from penstock.core.model.resources import ReplicaAsk
 
 JOBS_NAMED_MAX = 20

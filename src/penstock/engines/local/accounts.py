@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.lifecycle.orders import Order, StartReplica
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.orders import Order, StartReplica
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import UserName

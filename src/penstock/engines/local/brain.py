@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.core.lifecycle.health import SHUT_DOWN
-from penstock.core.lifecycle.orders import (
+from penstock.core.messages.orders import (
     Acknowledge,
     CheckNode,
     FreezeReplica,
@@ -26,7 +26,7 @@ from penstock.core.lifecycle.orders import (
     StopReplica,
     ThawReplica,
 )
-from penstock.core.lifecycle.reports import (
+from penstock.core.messages.reports import (
     NodeCheck,
     NodeReport,
     ProgressSeen,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.errors import PenstockError
 from penstock.engines.local.become import pairs
 from penstock.engines.local.journal import Known, replay

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock import starts
-from penstock.core.health.types import FRAMES_MAX, Frame, Sight
-from penstock.core.lifecycle.reports import NodeCheck, ReplicaInspected, ReplicaKey
+from penstock.core.messages.reports import NodeCheck, ReplicaInspected, ReplicaKey
+from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.engines.local import procfs
 
 APART_S = 1.0

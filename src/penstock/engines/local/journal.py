@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import Resources
 from penstock.privatefiles import write_whole

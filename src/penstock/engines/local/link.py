@@ -8,8 +8,8 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 
-from penstock.core.lifecycle.orders import Addressed, Order
-from penstock.core.lifecycle.reports import NodeReport
+from penstock.core.messages.orders import Addressed, Order
+from penstock.core.messages.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.identities import is_node_name
 from penstock.core.model.ids import Epoch, Incarnation, NodeName

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.engines.local.paths import DataFolder
 

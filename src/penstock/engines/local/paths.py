@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.identities import is_node_name
 from penstock.core.model.ids import AttemptNumber, JobId, Rank

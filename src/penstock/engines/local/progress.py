@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.lifecycle.reports import ProgressSeen, ReplicaKey
+from penstock.core.messages.reports import ProgressSeen, ReplicaKey
 from penstock.core.model.progress import Gauges
 
 READ_MAX_BYTES = 1 << 20

@@ -4,8 +4,8 @@ import struct
 
 import msgspec
 
-from penstock.core.lifecycle.orders import Order
-from penstock.core.lifecycle.reports import NodeReport
+from penstock.core.messages.orders import Order
+from penstock.core.messages.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import Epoch, Incarnation

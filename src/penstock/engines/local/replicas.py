@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from penstock.core.lifecycle.orders import StartReplica
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.orders import StartReplica
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import Device
 from penstock.engines.local import procfs

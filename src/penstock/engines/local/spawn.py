@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 
 from penstock import starts
-from penstock.core.lifecycle.orders import StartReplica
+from penstock.core.messages.orders import StartReplica
 from penstock.core.model.resources import Device
 from penstock.core.state.visibility import visibility
 from penstock.engines.local import become

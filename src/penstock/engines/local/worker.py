@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.core.lifecycle.health import SHUT_DOWN
-from penstock.core.lifecycle.reports import NodeCheck, ReplicaKey
+from penstock.core.messages.reports import NodeCheck, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.core.cycle.verify import Plan
 from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.plan import Plan
 from penstock.core.state.snapshot import Snapshot
 from penstock.sim.replay.physics import Physics
 from penstock.traces.ownlog import Story, Told

@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from penstock.api import types as api
 from penstock.control.calendar import offsets
 from penstock.core.cycle.alternatives import Chooser
-from penstock.core.cycle.verify import Plan
 from penstock.core.explain import explain
 from penstock.core.ledger.quote import Quote, quote
 from penstock.core.lifecycle import requests
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState, ReplicaPlace
+from penstock.core.model.plan import Plan
 from penstock.core.model.prices import HOUR_MS
 from penstock.core.model.units import format_duration
 from penstock.core.order.extension import Policies
@@ -33,7 +34,7 @@ def dry_run(
     policies: Policies | None = None,
     samples: int = SAMPLES,
     enough: Callable[[], bool] = lambda: False,
-) -> api.PlanAnswer | requests.Refusal:
+) -> api.PlanAnswer | Refusal:
     """Return what would become of the jobs of `request`, or why a submit would be refused.
 
     Args:
@@ -43,7 +44,7 @@ def dry_run(
     """
     state = State.from_image(image)
     reply = requests.submit(Transaction(state, now_ms), request, finished or {})
-    if isinstance(reply, requests.Refusal):
+    if isinstance(reply, Refusal):
         return reply
     plan = Chooser(policies).plan(take_snapshot(state), now_ms)
     starting = {start.job_id for start in plan.starts}

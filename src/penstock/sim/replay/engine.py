@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from penstock.core.cycle.alternatives import Chooser
 from penstock.core.cycle.triggers import wakes
-from penstock.core.cycle.verify import Plan
 from penstock.core.lifecycle import reports, requests
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.orders import apply_plan
@@ -20,6 +19,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import ExitInfo, Job, Replica
+from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
 from penstock.core.predict.forecast import Forecaster
 from penstock.core.state.snapshot import Snapshot, take_snapshot

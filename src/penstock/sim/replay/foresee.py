@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.api import types as api
-from penstock.core.lifecycle.requests import Refusal, Submit
+from penstock.core.lifecycle.requests import Submit
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.estimates import Times
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobState

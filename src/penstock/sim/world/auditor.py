@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.core.lifecycle.money import AddCredit, MoneyDone, PayInvoice
+from penstock.core.messages.money import AddCredit, MoneyDone, PayInvoice
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank, TenantName

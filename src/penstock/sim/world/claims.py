@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from penstock.core.config.job import parse_request
-from penstock.core.lifecycle.reports import NodeCheck
+from penstock.core.messages.reports import NodeCheck
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import CHECKED_BY, ClusterConfig
 from penstock.core.model.ids import JobId, NodeName, TenantName

@@ -7,7 +7,8 @@ import msgspec
 
 from penstock.control import messages as msg
 from penstock.core.config.job import parse_request
-from penstock.core.lifecycle.requests import Submit, Submitted
+from penstock.core.lifecycle.requests import Submit
+from penstock.core.messages.requests import Submitted
 from penstock.core.model.ids import JobId, NodeName, UserName
 from penstock.sim.world.programs import Behaviour, random_behaviour
 from penstock.sim.world.stages import REQUESTS, staged_request, stages_of

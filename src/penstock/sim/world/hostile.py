@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from penstock.control import messages as msg
 from penstock.core.config.job import parse_request
-from penstock.core.lifecycle.requests import Refusal, Submit, Submitted
-from penstock.core.lifecycle.secrets import RemoveSecret, SetSecret
-from penstock.core.lifecycle.size import Bounds, NewJob
+from penstock.core.lifecycle.requests import Submit
+from penstock.core.lifecycle.size import Bounds
+from penstock.core.messages.access import RemoveSecret, SetSecret
+from penstock.core.messages.requests import NewJob, Refusal, Submitted
 from penstock.core.model.cluster import ClusterConfig, Queue
 from penstock.core.model.errors import PROBLEMS_MAX
 from penstock.core.model.events import JobSubmitted, Record

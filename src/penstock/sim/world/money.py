@@ -14,15 +14,8 @@ from penstock.control import messages as msg
 from penstock.core.ledger import posting as treasury
 from penstock.core.ledger.books import Books, BooksImage
 from penstock.core.ledger.settlement import Calendar
-from penstock.core.lifecycle.money import (
-    AddCredit,
-    CorrectInvoice,
-    MoneyDone,
-    MoneyRequest,
-    PayInvoice,
-    ReverseEntry,
-)
-from penstock.core.lifecycle.requests import Refusal
+from penstock.core.messages.money import AddCredit, CorrectInvoice, MoneyDone, MoneyRequest, PayInvoice, ReverseEntry
+from penstock.core.messages.requests import Refusal
 from penstock.core.model.accounts import CreditKind
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import CreditAdded, InvoiceIssued, InvoicePaid

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.core.lifecycle.reports import NodeCheck, ProgressSeen, ReplicaKey
+from penstock.core.messages.reports import NodeCheck, ProgressSeen, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo

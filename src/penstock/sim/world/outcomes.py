@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.core.ledger.accounts import MoneyEvent
 from penstock.core.model.events import (
     AttemptResumed,
     AttemptStopRequested,
@@ -13,6 +12,7 @@ from penstock.core.model.events import (
     CreditExpired,
     InvoiceIssued,
     JobResumed,
+    MoneyEvent,
     MoneyReversed,
     TenantHeld,
 )

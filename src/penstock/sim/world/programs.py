@@ -4,7 +4,7 @@ import random
 
 import msgspec
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import JobId
 from penstock.sim.world.clockwork import Agenda
 

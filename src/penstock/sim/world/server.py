@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
 from penstock.core.cycle.alternatives import Chooser
-from penstock.core.lifecycle.orders import Order
+from penstock.core.messages.orders import Order
 from penstock.core.model.errors import StaleEpoch
 from penstock.engines.local import protocol
 from penstock.sim.world.clockwork import ServerClock

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.core.lifecycle.reports import ProgressSeen
+from penstock.core.messages.reports import ProgressSeen
 from penstock.core.model.cluster import ClusterConfig, IdleRule
 from penstock.core.model.progress import Gauges
 from penstock.sim.world.programs import STEP_MS, Process, steps_done

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.lifecycle.reports import ReplicaKey
+from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.cluster import DEFAULT_POOL, ClusterConfig, NodeSpec, Pool, Queue, Quota, Settings, Tenant
 from penstock.core.model.errors import BrokenInvariant, StoreError
 from penstock.core.model.events import JobSubmitted

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.core.ledger.accounts import MoneyEvent
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec, NodeState
+from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName
 from penstock.core.model.jobs import JobState, Outcome
 from penstock.web.report.model import NodeSpan, SpanKind

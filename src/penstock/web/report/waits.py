@@ -12,10 +12,10 @@ from itertools import groupby
 import msgspec
 
 from penstock.core.cycle.planner import plan
-from penstock.core.cycle.verify import Plan
 from penstock.core.model import events as ev
 from penstock.core.model.ids import ClassId, JobId
 from penstock.core.model.jobs import Job
+from penstock.core.model.plan import Plan
 from penstock.core.place.fit import count_refusals, needs_of
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import State

@@ -1,0 +1,1 @@
+"""Words between programs: requests, answers, orders to agents, their reports. Values only; no decisions."""

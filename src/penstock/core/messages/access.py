@@ -1,0 +1,60 @@
+"""Requests about tokens and secrets, and their answers."""
+
+import msgspec
+
+from penstock.core.model.access import Scope, Token
+from penstock.core.model.ids import TenantName, UserName
+from penstock.core.model.secrets import Secret
+
+
+class IssueToken(msgspec.Struct, frozen=True):
+    """The token's secret is made, and its hash taken, by whoever asks."""
+
+    token: Token
+    maker: Scope | None = None
+    """What the token may do that it is made with: the new one reaches no further. None: everything."""
+
+
+class RevokeToken(msgspec.Struct, frozen=True):
+    token_id: str
+    by: UserName
+
+
+TokenRequest = IssueToken | RevokeToken
+
+
+class TokenDone(msgspec.Struct, frozen=True):
+    """It is in the log. `found` is False when there was no such token."""
+
+    found: bool = True
+
+
+class SetSecret(msgspec.Struct, frozen=True):
+    """Sealed by whoever asks."""
+
+    secret: Secret
+    administrator: bool = False
+    """Shares are not held against whoever keeps the cluster; a reserve is theirs."""
+
+
+class RemoveSecret(msgspec.Struct, frozen=True):
+    tenant: TenantName
+    owner: UserName
+    name: str
+    by: UserName
+
+
+class ResealSecrets(msgspec.Struct, frozen=True):
+    """The same values, sealed with another key. What was set or removed in between is left as it is."""
+
+    former: tuple[Secret, ...]
+    sealed: tuple[Secret, ...]
+
+
+SecretRequest = SetSecret | RemoveSecret | ResealSecrets
+
+
+class SecretDone(msgspec.Struct, frozen=True):
+    """It is in the log. `found` is False when there was no such secret."""
+
+    found: bool = True

@@ -1,0 +1,98 @@
+"""Orders to the agents of nodes."""
+
+import msgspec
+
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.ids import Incarnation, JobId, NodeName
+from penstock.core.model.jobs import CheckpointSpec
+from penstock.core.model.resources import ReplicaAsk
+from penstock.core.model.secrets import Secret
+
+
+class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
+    """Start this replica unless this attempt of it was seen before. Complete: the agent asks nobody."""
+
+    key: ReplicaKey
+    incarnation: Incarnation
+    command: tuple[str, ...]
+    ask: ReplicaAsk
+    devices: tuple[int, ...]
+    env: tuple[tuple[str, str], ...]
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    node_names: tuple[str, ...]
+    master_address: str
+    master_port: int
+    workdir: str = ""
+    name: str = ""
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    grace_ms: int = 30_000
+    array_id: JobId | None = None
+    array_index: int = 0
+    slots: tuple[int, ...] = ()
+    """For a MIG profile: the memory slice at which its instance begins on each device."""
+    secrets: tuple[tuple[str, Secret], ...] = ()
+    """Variables and what they are to have: opened on the way to the node, and in `env` there."""
+    account: str = ""
+    """Whose programs they are on the machine; empty: the agent's."""
+    refused: str = ""
+    """Why it cannot run: the node says so instead of starting it."""
+
+
+class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
+    """Ask the replica to save and leave; kill what is left of it after `grace_ms` (0: at once)."""
+
+    key: ReplicaKey
+    grace_ms: int
+    reason: str = ""
+
+
+class FreezeReplica(msgspec.Struct, frozen=True, tag=True):
+    """Take all processor time from the replica; it keeps its memory."""
+
+    key: ReplicaKey
+    number: int = 0
+    """Which suspension of the attempt this is."""
+
+
+class ThawReplica(msgspec.Struct, frozen=True, tag=True):
+    """Let the replica go on."""
+
+    key: ReplicaKey
+
+
+class SaveReplica(msgspec.Struct, frozen=True, tag=True):
+    """Ask the program to save a checkpoint and carry on."""
+
+    key: ReplicaKey
+
+
+class InspectReplica(msgspec.Struct, frozen=True, tag=True):
+    """Say what the program of this replica does: it makes no step."""
+
+    key: ReplicaKey
+    native: bool = False
+    """With the names of native functions, which takes seconds."""
+
+
+class CheckNode(msgspec.Struct, frozen=True, tag=True):
+    """Check whether the node can be trusted with work."""
+
+    command: str = ""
+    """For /bin/sh; empty: the agent's own check."""
+
+
+class Acknowledge(msgspec.Struct, frozen=True, tag=True):
+    """The exit of this replica is in the log: the node may forget it."""
+
+    key: ReplicaKey
+
+
+Order = (
+    StartReplica | StopReplica | FreezeReplica | ThawReplica | SaveReplica | InspectReplica | CheckNode | Acknowledge
+)
+
+
+Addressed = tuple[NodeName, Order]

@@ -1,0 +1,117 @@
+"""What a planning run decides, as values."""
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from penstock.core.model.ids import AttemptNumber, ClassId, JobId, QueueName
+from penstock.core.model.jobs import GangAsk, ReplicaPlace
+from penstock.core.model.objectives import Front
+
+PreemptionRuleName = Literal[
+    "lower_priority", "reclaim", "less_service", "shrink", "grow", "idle", "defrag", "elsewhere", "held_idle"
+]
+
+
+class QuotaBlock(NamedTuple):
+    """Why a job may not start though it may fit: a maximum of one queue above it, or of its tenant."""
+
+    queue: QueueName
+    """Or `tenant:NAME`."""
+    resource: str
+    used: int
+    limit: int
+    asked: int
+
+    @property
+    def short(self) -> int:
+        """How much more the queue would have to be allowed."""
+        return self.used + self.asked - self.limit
+
+
+WaitCode = Literal[
+    "no_fit", "making_room", "kept_back", "quota", "reserve", "admission", "backing_off", "cycle_full"
+]  # fmt: skip
+
+
+class Start(msgspec.Struct, frozen=True):
+    job_id: JobId
+    attempt: AttemptNumber
+    ask: GangAsk
+    """What is placed: the job's ask or one of its alternatives, at the size it starts with."""
+    places: tuple[ReplicaPlace, ...]
+    waited_ms: int
+    choice: int = 0
+    """0 for the job's ask, k for its k-th alternative."""
+    rule: str = "fragmentation"
+    """The strategy by which the nodes were chosen."""
+
+
+class Preemption(msgspec.Struct, frozen=True):
+    """An order to one victim to save and leave, for the sake of `beneficiary`, and what gave the right to it."""
+
+    victim: JobId
+    attempt: AttemptNumber
+    beneficiary: JobId
+    cost: int
+    rule: PreemptionRuleName = "lower_priority"
+    suspend: bool = False
+    """Its CPUs are room enough: it is frozen where it is, and keeps its memory."""
+
+
+MAY_GO_ON = ("", "node_draining")
+"""What is on a node that is being drained stays there until it ends: it may go on, too."""
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """A suspended attempt goes on where it is."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """Places kept for a job that cannot start yet; `start_ms` is when they are expected to be free, 0 unknown."""
+
+    job_id: JobId
+    start_ms: int
+    places: tuple[ReplicaPlace, ...]
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why the jobs of one class wait after this cycle; `first` is the one that was tried."""
+
+    code: WaitCode
+    first: JobId
+    blocker: JobId | None = None
+    """The job whose reservation is in the way."""
+    victims: tuple[JobId, ...] = ()
+    quota: QuotaBlock | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What one cycle decided, in the order it decided."""
+
+    seq: int
+    """The last record that was known."""
+    starts: tuple[Start, ...]
+    preemptions: tuple[Preemption, ...]
+    verdicts: dict[ClassId, Verdict]
+    held: dict[JobId, tuple[ReplicaPlace, ...]]
+    """Places kept for jobs whose room is being made."""
+    reserved: tuple[Reserved, ...] = ()
+    now_ms: int = 0
+    """The time it went by (unix ms)."""
+    strategy: str = ""
+    """How hard the cycle looked, and why, in words with numbers."""
+    pause_ms: int = 0
+    """For how long the next cycle may wait, so that it decides about more jobs at once."""
+    again_ms: int = 0
+    """When time alone may change what was decided (unix ms): until then only an event can; 0: only an event."""
+    problems: tuple[str, ...] = ()
+    """What went wrong without stopping the cycle, such as a third-party policy that failed."""
+    front: Front | None = None
+    """How the candidate plans compared of which this is one, when there were any."""
+    resumes: tuple[Resume, ...] = ()
+    dropped: int = 0
+    """Decisions that `verify` took out because the state had moved on."""
