@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import machine
-from penstock.control import collector
+from penstock.control import gc as collector
 from penstock.core.cycle.planner import Planner
 from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.orders import apply_plan

@@ -11,7 +11,7 @@ import resource
 from collections.abc import Callable
 
 from bench.harness import result
-from penstock.documents import LANGUAGES, render_html, render_pdf
+from penstock.report.invoice import LANGUAGES, render_html, render_pdf
 from tests.documents.samples import month
 
 LINES, LIMIT_S = 2_000, 3.0

@@ -16,12 +16,12 @@ import json
 import sys
 from pathlib import Path
 
-from penstock.certificates.keeper import Keeper
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import Device, Resources
 from penstock.engines.local.launch import known_nodes, start_agent
 from penstock.engines.local.paths import DataFolder
+from penstock.security.keeper import Keeper
 
 
 def main() -> None:

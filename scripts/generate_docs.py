@@ -10,7 +10,7 @@ from penstock.cli.output import EXIT_CODES
 from penstock.core.config.job import FIELDS
 from penstock.core.explain import reasons
 from penstock.core.state.tables import TABLES, mermaid
-from penstock.server.budgets import budgets_table
+from penstock.server.http.budgets import budgets_table
 
 DOCS = Path("docs")
 

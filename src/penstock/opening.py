@@ -15,7 +15,7 @@ from penstock.core.model.errors import InvalidInput, StoreError
 from penstock.devices import discovery
 from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.local.paths import DataFolder
-from penstock.server.transport import Transport, transport_of
+from penstock.server.http.transport import Transport, transport_of
 from penstock.starts import whole
 from penstock.store.address import Address, Store, open_store
 

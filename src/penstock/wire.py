@@ -19,12 +19,11 @@ import msgspec
 import uvloop
 
 from penstock import starts
-from penstock.control import collector
+from penstock.control import gc as collector
 from penstock.control import messages as msg
+from penstock.control.config_files import read_cluster_file
 from penstock.control.controller import Controller
-from penstock.control.declared import read_cluster_file
 from penstock.control.inbox import InboxFull, OnReply
-from penstock.control.secrecy import Censor, unsealed
 from penstock.control.service import ControlService
 from penstock.core.config.cluster import ClusterFile
 from penstock.core.messages.orders import Order
@@ -46,22 +45,23 @@ from penstock.extensions import installed_policies
 from penstock.loopthread import LoopThread
 from penstock.opening import RealClock, ServeOptions, measured, node_specs, opened_store, options_of, read_once
 from penstock.privatefiles import make_folder, passed_by_accounts, write_whole
+from penstock.security.redaction import Censor, unsealed
+from penstock.security.vault import Vault
 from penstock.server.accesskeeper import AccessKeeper
-from penstock.server.app import create_app
-from penstock.server.auth import LocalTokens
 from penstock.server.backend import Backend, deliver_on
-from penstock.server.foresight import Foresight
-from penstock.server.limits import Limits, read_limits
-from penstock.server.listener import Listener
-from penstock.server.outputs import CensoredOutputs
-from penstock.server.pools import ASIDE
-from penstock.server.quotawatch import QuotaWatch
-from penstock.server.scaler import Scaler
-from penstock.server.security import Security
-from penstock.server.transport import advertised, checked, listen, listen_in
-from penstock.server.treasurer import Treasurer
+from penstock.server.http.app import create_app
+from penstock.server.http.auth import LocalTokens
+from penstock.server.http.limits import Limits, read_limits
+from penstock.server.http.listener import Listener
+from penstock.server.http.pools import ASIDE
+from penstock.server.http.transport import advertised, checked, listen, listen_in
+from penstock.server.routes.outputs import CensoredOutputs
+from penstock.server.services.autoscaler import Scaler
+from penstock.server.services.billing import Treasurer
+from penstock.server.services.certificates import Security
+from penstock.server.services.estimates import Foresight
+from penstock.server.services.quota_alerts import QuotaWatch
 from penstock.store.address import Address, address_of, open_seat, remember
-from penstock.vault import Vault
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from penstock.certificates import authority as ca
-from penstock.certificates.keeper import Keeper
+from penstock.security import authority as ca
+from penstock.security.keeper import Keeper
 
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)

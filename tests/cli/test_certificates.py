@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.certificates.keeper import Keeper
+from penstock.security.keeper import Keeper
 from tests.server.harness import cluster_file
 
 

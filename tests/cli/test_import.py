@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.declared import read_cluster_file
+from penstock.control.config_files import read_cluster_file
 from penstock.traces import load
 from tests.cli.test_sim import penstock
 

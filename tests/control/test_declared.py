@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.control.declared import read_cluster_file, with_changes
+from penstock.control.config_files import read_cluster_file, with_changes
 from penstock.core.model.cluster import Pool, Queue, Tenant
 from penstock.core.model.errors import InvalidInput
 from tests.core.builders import config

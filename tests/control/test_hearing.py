@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.control.hearing import NAME_MAX_CHARS, SAID_MAX_CHARS, heard
+from penstock.control.report_filter import NAME_MAX_CHARS, SAID_MAX_CHARS, heard
 from penstock.core.messages.reports import (
     NodeCheck,
     NodeReport,

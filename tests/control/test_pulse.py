@@ -1,7 +1,7 @@
 """What is done when a program makes no step: looked at, said, and started again where that is wanted."""
 
-from penstock.control import pulse
-from penstock.control.pulse import gauges_of
+from penstock.control import progress as pulse
+from penstock.control.progress import gauges_of
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.orders import InspectReplica, StopReplica
 from penstock.core.messages.reports import ProgressSeen, ReplicaInspected, ReplicaKey

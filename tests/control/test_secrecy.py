@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.control.secrecy import BLOT, Censor, blotted, blotted_piece, unsealed
 from penstock.core.messages.orders import ThawReplica
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.secrets import Secret
 from penstock.core.state.secrets import Secrets
+from penstock.security.redaction import BLOT, Censor, blotted, blotted_piece, unsealed
 from tests.engine.builders import start
 
 KEY = ReplicaKey(1, 1, 0)

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model.secrets import Secret
-from penstock.vault import Vault, VaultError
+from penstock.security.vault import Vault, VaultError
 
 SECRET = Secret("KEY", tenant="vision")
 VALUE = "p\u00e4ssword\n"

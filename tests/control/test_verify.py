@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.control.finished import finished_row
-from penstock.control.verify import Verdict, Verifier
+from penstock.control.finished_jobs import finished_row
+from penstock.control.log_check import Verdict, Verifier
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.state.state import State, fold
 from penstock.store import encoding

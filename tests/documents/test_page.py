@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.documents import LANGUAGES, DoesNotAddUp, render_html
+from penstock.report.invoice import LANGUAGES, DoesNotAddUp, render_html
 from tests.documents.needs import need
 from tests.documents.reading import Read, smallest
 from tests.documents.samples import CUSTOMER, DECEMBER_MS, HOUR_MS, ISSUER, NOVEMBER_MS, invoice, line, month

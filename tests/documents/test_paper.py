@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from penstock.documents import LANGUAGES, MissingLibrary, NotPrinted, render_csv, render_html, render_pdf
+from penstock.report.invoice import LANGUAGES, MissingLibrary, NotPrinted, render_csv, render_html, render_pdf
 from tests.documents.needs import CHINESE, LATIN, need, need_font
 from tests.documents.samples import CUSTOMER, ISSUER, invoice, line, month
 
@@ -17,7 +17,7 @@ for library in ("jinja2", "babel", "fontTools", "plutoprint", "pypdf"):
 
 import pypdf  # noqa: E402 - after the check that it is there
 
-from penstock.documents import paper  # noqa: E402
+from penstock.report.invoice import paper  # noqa: E402
 
 
 def read(pdf: bytes) -> list[str]:
@@ -86,7 +86,7 @@ def test_the_same_invoice_gives_the_same_bytes(monkeypatch):
 
 
 def test_a_name_in_a_language_without_a_font_is_not_a_box(only_latin, caplog):
-    with caplog.at_level(logging.WARNING, "penstock.documents"):
+    with caplog.at_level(logging.WARNING, "penstock.report.invoice"):
         (text,) = read(render_pdf(invoice([line(user="王小明", job_name="привет")]), "en"))
     assert "???" in text
     assert "#7 привет" in text
@@ -147,7 +147,7 @@ def test_credit_notes_and_empty_invoices_are_one_page():
 
 @pytest.mark.parametrize("library", ["plutoprint", "fontTools", "jinja2", "babel"])
 def test_a_missing_library_is_named_with_the_command_that_installs_it(library, monkeypatch):
-    for module in [name for name in sys.modules if name.startswith("penstock.documents.")]:
+    for module in [name for name in sys.modules if name.startswith("penstock.report.invoice.")]:
         if module.split(".")[-1] in ("page", "formats", "paper"):
             monkeypatch.delitem(sys.modules, module)
     for module in [library, *(name for name in sys.modules if name.startswith(f"{library}."))]:

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.documents import harmless, render_csv
+from penstock.report.invoice import harmless, render_csv
 from tests.documents.samples import GIB, HOUR_MS, invoice, line, month
 
 HEADER = (

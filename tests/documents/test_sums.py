@@ -2,7 +2,7 @@
 
 from hypothesis import given
 
-from penstock.documents.sums import USERS_MAX, by_queue, by_resource, by_user, steps
+from penstock.report.invoice.sums import USERS_MAX, by_queue, by_resource, by_user, steps
 from tests.documents.samples import invoice, line
 from tests.documents.strategies import lines
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from penstock.documents.words import LANGUAGES, LOCALES, TAGS, WORDS
+from penstock.report.invoice.words import LANGUAGES, LOCALES, TAGS, WORDS
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

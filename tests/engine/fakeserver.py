@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.certificates.keeper import Keeper
-from penstock.certificates.live import Live
 from penstock.core.messages.orders import Acknowledge, Order, StartReplica
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
@@ -17,6 +15,8 @@ from penstock.engines.local import tls
 from penstock.engines.local.launch import agent_pid, start_agent, stop_agent
 from penstock.engines.local.link import LocalEngine
 from penstock.engines.local.paths import DataFolder
+from penstock.security.keeper import Keeper
+from penstock.security.live import Live
 from tests.core.builders import node
 from tests.engine.builders import start
 from tests.server.harness import sweep, until

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.declared import cluster_config
+from penstock.control.config_files import cluster_config
 from penstock.core.model.resources import Resources
 from penstock.engines.local import accounts
 from penstock.engines.local.accounts import account_of, cannot_be, one_for_all, private

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.certificates import authority as ca
-from penstock.certificates.keeper import Keeper
 from penstock.core.messages.reports import NodeReport
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.identities import SERVER_IDENTITY
 from penstock.engines.local import link, tls
 from penstock.engines.local import protocol as p
 from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent
+from penstock.security import authority as ca
+from penstock.security.keeper import Keeper
 from tests.core.builders import node
 from tests.engine.fakeserver import FakeServer
 from tests.server.harness import until

@@ -6,7 +6,7 @@ import yaml
 
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.model.cluster import ClusterConfig, Queue
-from penstock.imports import Imported, slurm, to_cluster_file
+from penstock.migrate import Imported, slurm, to_cluster_file
 
 SAMPLES = Path(__file__).parent / "samples"
 

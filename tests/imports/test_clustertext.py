@@ -5,7 +5,7 @@ import yaml
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.model import cluster as c
 from penstock.core.model.resources import Device, DeviceLink, Resources
-from penstock.imports import Imported, to_cluster_file
+from penstock.migrate import Imported, to_cluster_file
 from tests.imports.helpers import SAMPLES, read_back, slurm_of
 
 GIB = 2**30

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.config.queues import tree_problems
-from penstock.imports import Imported, kueue, slurm, volcano, yunikorn
-from penstock.imports.errors import ImportFault
+from penstock.migrate import Imported, kueue, slurm, volcano, yunikorn
+from penstock.migrate.errors import ImportFault
 from tests.imports.helpers import SAMPLES, read_back
 
 SLURM_NAMES = {

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.core.model.cluster import Queue, Settings, Tenant
 from penstock.core.model.resources import Resources
-from penstock.imports import Imported, kueue
-from penstock.imports.errors import ImportFault
+from penstock.migrate import Imported, kueue
+from penstock.migrate.errors import ImportFault
 from tests.imports.helpers import SAMPLES, note, outcomes, queue, read_back, write
 
 GIB = 2**30

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.imports.errors import ImportFault
-from penstock.imports.located import DEPTH_MAX, Listing, Table, Text, documents
-from penstock.imports.report import Place
+from penstock.migrate.errors import ImportFault
+from penstock.migrate.located import DEPTH_MAX, Listing, Table, Text, documents
+from penstock.migrate.report import Place
 
 
 def at(line):

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from penstock.imports.quantities import (
+from penstock.migrate.quantities import (
     kubernetes_quantity,
     rounded_up,
     slurm_count,

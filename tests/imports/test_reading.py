@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.core.model.errors import PenstockError
-from penstock.imports.errors import ImportFault, all_of
-from penstock.imports.reading import read_text
+from penstock.migrate.errors import ImportFault, all_of
+from penstock.migrate.reading import read_text
 from tests.imports.helpers import write
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.model.resources import Resources
-from penstock.imports.errors import ImportFault
+from penstock.migrate.errors import ImportFault
 from tests.imports.helpers import note, outcomes, queue, slurm_of, write
 
 NODES = "NodeName=a[1-2] CPUs=4 RealMemory=1000\nNodeName=b1 CPUs=8 Gres=gpu:2\n"

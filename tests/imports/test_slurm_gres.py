@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.imports.errors import ImportFault
+from penstock.migrate.errors import ImportFault
 from tests.imports.helpers import outcomes, slurm_of
 
 GIB = 2**30

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.imports.errors import ImportFault
+from penstock.migrate.errors import ImportFault
 from tests.imports.helpers import note, outcomes, queue, slurm_of
 
 NODES = "NodeName=n[1-4]\n"

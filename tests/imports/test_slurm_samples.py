@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.model.cluster import Settings, Tenant
 from penstock.core.model.resources import Device, DeviceLink, Resources
-from penstock.imports import Imported, slurm
+from penstock.migrate import Imported, slurm
 from tests.imports.helpers import SAMPLES, queue, read_back
 
 GIB = 2**30

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.config.queues import tree_problems
-from penstock.imports.errors import ImportFault
-from penstock.imports.model import Amount, Flavour, Imported, Source, SourceQueue
-from penstock.imports.report import Place, Report
-from penstock.imports.toconfig import to_config
+from penstock.migrate.errors import ImportFault
+from penstock.migrate.model import Amount, Flavour, Imported, Source, SourceQueue
+from penstock.migrate.report import Place, Report
+from penstock.migrate.toconfig import to_config
 from tests.imports.helpers import queue, read_back
 
 

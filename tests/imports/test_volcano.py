@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.core.model.cluster import Pool, Queue
-from penstock.imports import volcano
-from penstock.imports.errors import ImportFault
+from penstock.migrate import volcano
+from penstock.migrate.errors import ImportFault
 from tests.imports.helpers import SAMPLES, note, outcomes, queue, read_back, write
 
 HERE = SAMPLES / "volcano"

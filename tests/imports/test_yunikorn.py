@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.core.model.cluster import Pool, Queue
-from penstock.imports import yunikorn
-from penstock.imports.errors import ImportFault
+from penstock.migrate import yunikorn
+from penstock.migrate.errors import ImportFault
 from tests.imports.helpers import SAMPLES, outcomes, queue, read_back, write
 
 GIB = 2**30

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 from starlette.requests import Request
 
-from penstock.certificates.keeper import Keeper
 from penstock.control import messages as msg
 from penstock.core.model.accessevents import AccessEntry, AccessNoted
 from penstock.core.state.state import State
+from penstock.security.keeper import Keeper
 from penstock.server.accesskeeper import AccessKeeper
 from penstock.server.accesslog import OTHERS, PERIOD_MS, SUBJECTS_MAX, TEXT_MAX_CHARS, USER, AccessLog
-from penstock.server.answers import ApiError
+from penstock.server.http.responses import ApiError
 from tests.server.harness import Server, cluster_file, until
 
 API = "/api/v1"

@@ -10,9 +10,8 @@ from penstock.core.model import events as ev
 from penstock.core.model.access import Scope, Token, User
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.state.state import State
-from penstock.server.auth import LocalTokens, digest_of, refused_title, scope_for
-from penstock.server.door import AT_ONCE, Door, scope_at_door, scope_of_token
-from penstock.server.pools import Pools
+from penstock.server.http.auth import LocalTokens, digest_of, refused_title, scope_for
+from penstock.server.http.door import AT_ONCE, Door, scope_at_door, scope_of_token
 from penstock.server.views import token_alerts
 
 API = "/api/v1"

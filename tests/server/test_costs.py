@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.server.budgets import (
+from penstock.server.http.budgets import (
     AGENTS_MS,
     BUDGETS,
     NOTHING,

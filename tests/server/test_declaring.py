@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.server.declaring import CHANGES_MAX
+from penstock.server.routes.config import CHANGES_MAX
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.certificates.keeper import Keeper
 from penstock.client import ApiProblem, Client, ServerNotRunning
 from penstock.client.endpoints import Endpoint
 from penstock.client.errors import NotProved, NotTrusted
+from penstock.security.keeper import Keeper
 from tests.server.fakes import FakeServer
 
 

@@ -8,10 +8,10 @@ from penstock.core.audit import audit
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.model.ids import UserName
 from penstock.core.state.state import State
-from penstock.server import seer as module
-from penstock.server.answers import ApiError
-from penstock.server.foresight import noted_again_ms
-from penstock.server.seer import Seer
+from penstock.server.http.responses import ApiError
+from penstock.server.services import estimate_process as module
+from penstock.server.services.estimate_process import Seer
+from penstock.server.services.estimates import noted_again_ms
 from penstock.sim.replay.foresee import WhatIfSubmitted, WhenStart
 from tests.core.builders import World, node
 from tests.server.harness import Jobs, Server, cluster_file, until

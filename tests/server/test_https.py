@@ -11,15 +11,16 @@ import sys
 
 import pytest
 
-from penstock.certificates import authority as ca
-from penstock.certificates.keeper import Keeper
 from penstock.client import Client
 from penstock.client.endpoints import endpoint_of
 from penstock.client.errors import NotTrusted
 from penstock.core.model.errors import InvalidInput
-from penstock.server import security, transport
-from penstock.server.security import Security
-from penstock.server.transport import Transport, checked, is_loopback, local_host, names_of_server
+from penstock.security import authority as ca
+from penstock.security.keeper import Keeper
+from penstock.server.http import transport
+from penstock.server.http.transport import Transport, checked, is_loopback, local_host, names_of_server
+from penstock.server.services import certificates as security
+from penstock.server.services.certificates import Security
 from tests.control.rig import Clock
 from tests.server.harness import Jobs, Server, environment, until
 

@@ -9,9 +9,9 @@ import pytest
 from starlette.requests import Request
 
 from penstock.core.lifecycle.thresholds import Room
-from penstock.server import intake
-from penstock.server.answers import ApiError
-from penstock.server.intake import FREE_BYTES, jobs_of, large_body_of
+from penstock.server.http import parsing as intake
+from penstock.server.http.parsing import FREE_BYTES, jobs_of, large_body_of
+from penstock.server.http.responses import ApiError
 
 
 def request_of(*chunks: bytes, length: int | None = None) -> Request:

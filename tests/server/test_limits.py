@@ -13,9 +13,9 @@ from penstock.core.lifecycle.size import RECORD_BYTES
 from penstock.core.model.cluster import Tenant
 from penstock.core.order.turns import Caller
 from penstock.core.state.live_jobs import LiveJobs
-from penstock.server import limits as lm
-from penstock.server.answers import ApiError
-from penstock.server.limits import Bucket, Gate, Limits, Rates, Streams, network_of, read_limits, take
+from penstock.server.http import limits as lm
+from penstock.server.http.limits import Bucket, Gate, Limits, Rates, Streams, network_of, read_limits, take
+from penstock.server.http.responses import ApiError
 from tests.core.builders import World, job_spec, node
 from tests.server.harness import Server, cluster_file, until
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.server import listener as ln
-from penstock.server.transport import Transport, listen
+from penstock.server.http import listener as ln
+from penstock.server.http.transport import Transport, listen
 
 GOOD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 PATIENT = ln.Bounds(100, 30, 30, 30)

@@ -24,12 +24,12 @@ from penstock.core.model.cluster import Tenant
 from penstock.core.model.errors import PenstockError, StoreFull
 from penstock.core.model.invoices import Invoice
 from penstock.core.model.prices import Billing, Budget, Price, Tariff
-from penstock.documents import DocumentError, render_pdf
 from penstock.engines.local.paths import DataFolder
-from penstock.server import treasurer as keeping
-from penstock.server.answers import ApiError
-from penstock.server.invoices import _document
-from penstock.server.treasurer import Treasurer
+from penstock.report.invoice import DocumentError, render_pdf
+from penstock.server.http.responses import ApiError
+from penstock.server.routes.invoices import _document
+from penstock.server.services import billing as keeping
+from penstock.server.services.billing import Treasurer
 from penstock.store.sqlite import SqliteStore
 from tests.core.builders import World, config, node
 from tests.server.harness import Server, cluster_file, until

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.server.budgets import SERVER_MEMORY_MIB
+from penstock.server.http.budgets import SERVER_MEMORY_MIB
 from tests.server.costs import past
 from tests.server.costs.quiet import Quiet
 from tests.server.costs.world import Watch, Watched, calm, last_seq, nodes_lost

@@ -19,8 +19,8 @@ from penstock.client import Client, ServerNotRunning, proof
 from penstock.client.endpoints import endpoint_of
 from penstock.client.errors import NotProved
 from penstock.core.model.errors import InvalidInput, PenstockError
-from penstock.server import listener as ln
-from penstock.server.transport import Transport, listen, listen_in
+from penstock.server.http import listener as ln
+from penstock.server.http.transport import Transport, listen, listen_in
 from tests.server.fakes import FakeServer
 
 STRANGER = 65534

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from penstock.core.model.events import CapacityRequested
-from penstock.server.scaler import _post
+from penstock.server.services.autoscaler import _post
 from tests.server.harness import ROOT, Server, cluster_file, until
 
 JOB = {"command": "true", "devices": 3, "cpus": 1, "memory": "1GiB"}

@@ -19,10 +19,10 @@ from penstock.core.model.secrets import Secret
 from penstock.core.state.secrets import Secrets
 from penstock.core.state.tokens import local_scope
 from penstock.opening import RealClock
+from penstock.security.vault import Vault
 from penstock.server.accesslog import AccessLog
-from penstock.server.pools import Pools
-from penstock.server.secrets import secret_routes
-from penstock.vault import Vault
+from penstock.server.http.pools import Pools
+from penstock.server.routes.secrets import secret_routes
 from tests.server.harness import Jobs, Server, until
 
 VALUE = "tok_Zq81hPwx55"

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from penstock.client import ApiProblem
-from penstock.server.intake import BODY_MAX_BYTES
+from penstock.server.http.parsing import BODY_MAX_BYTES
 
 JOBS = "/api/v1/jobs"
 WAITS = {"command": "true", "devices": 4, "replicas": 2}

@@ -8,8 +8,8 @@ from penstock.core.lifecycle.requests import submit
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.access import Scope
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
-from penstock.server.answers import ApiError
-from penstock.server.limits import Gate, Limits
+from penstock.server.http.limits import Gate, Limits
+from penstock.server.http.responses import ApiError
 from penstock.server.submitting import _submit
 from tests.core.builders import World, node
 

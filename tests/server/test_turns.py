@@ -12,10 +12,10 @@ from penstock.core.model.access import Scope
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.order.turns import Caller, Share
 from penstock.core.state.tokens import local_scope
-from penstock.server.answers import ApiError
-from penstock.server.door import PIECE_BYTES, send_in_pieces
-from penstock.server.kept import COST_TIMES, KeptAnswers
-from penstock.server.turns import CLUSTER, LATELY_S, Crowd, Lane, Pace, Pool, Turn, caller_of, calling
+from penstock.server.http.door import PIECE_BYTES, send_in_pieces
+from penstock.server.http.kept import COST_TIMES, KeptAnswers
+from penstock.server.http.responses import ApiError
+from penstock.server.http.turns import CLUSTER, LATELY_S, Crowd, Lane, Pace, Pool, Turn, caller_of, calling
 
 PLENTY = Share(1_000, 1_000, 1_000)
 ANN, BOB, EVE = Caller("red", "ann"), Caller("red", "bob"), Caller("blue", "eve")

@@ -11,7 +11,7 @@ import pytest
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.model import events as ev
 from penstock.engines.local.paths import DataFolder
-from penstock.server import waste as waste_route
+from penstock.server.routes import waste as waste_route
 from penstock.store.sqlite import SqliteStore
 from tests.core.builders import World, node
 from tests.core.driving import note

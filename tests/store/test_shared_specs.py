@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.control.verify import Verifier
+from penstock.control.log_check import Verifier
 from penstock.core.lifecycle import requests
 from penstock.core.model.events import JobSubmitted, Record
 from penstock.core.state.images import packed, unpacked

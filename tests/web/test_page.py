@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from penstock.core.model import events as ev
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import ExitInfo, ReplicaPlace
-from penstock.web.report import build, render
-from penstock.web.report.gantt import gantt
-from penstock.web.report.text import duration, esc
-from penstock.web.report.timeline import BARS_MAX, lay_out
+from penstock.report.run import build, render
+from penstock.report.run.gantt import gantt
+from penstock.report.run.text import duration, esc
+from penstock.report.run.timeline import BARS_MAX, lay_out
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 HOSTILE = (

@@ -18,11 +18,11 @@ from penstock.core.model.events import (
     ReplicaFrozen,
 )
 from penstock.core.model.jobs import Dependency
-from penstock.web.report import build, render, summary
-from penstock.web.report.build import tenant_totals, wait_stats
-from penstock.web.report.model import Report
-from penstock.web.report.timeline import CPU_LANES_MAX, _runs, lay_out
-from penstock.web.report.waits import attribute
+from penstock.report.run import build, render, summary
+from penstock.report.run.build import tenant_totals, wait_stats
+from penstock.report.run.model import Report
+from penstock.report.run.timeline import CPU_LANES_MAX, _runs, lay_out
+from penstock.report.run.waits import attribute
 from tests.core.builders import World as WorldOf
 from tests.core.builders import cluster as core_cluster
 from tests.core.builders import job_spec, node
@@ -114,7 +114,7 @@ def test_a_backoff_ends_without_a_record(story_log):
 
 
 def test_a_dependency_ends_where_it_was_met_even_unsampled(story_log, report, monkeypatch):
-    monkeypatch.setattr("penstock.web.report.waits.PLANS_MAX", 0)
+    monkeypatch.setattr("penstock.report.run.waits.PLANS_MAX", 0)
     sampled = build(*story_log)
 
     def dependency_ms(of: Report) -> list[int]:
@@ -190,7 +190,7 @@ def test_a_log_cut_at_any_record_renders_and_adds_up(story_log, cut, later_ms):
 @given(plans=st.integers(0, 80))
 def test_sampling_never_changes_how_long_a_job_waited(story_log, report, plans):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.web.report.waits.PLANS_MAX", plans)
+        patch.setattr("penstock.report.run.waits.PLANS_MAX", plans)
         sampled = build(*story_log)
     assert sampled.sampling.planned <= plans + 1
     assert [sum(p.duration_ms for p in j.waits) for j in sampled.jobs] == [j.wait_ms for j in report.jobs]

@@ -14,7 +14,7 @@ from penstock.core.model.amounts import exact_duration
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import JobId
 from penstock.extensions import installed_policies
-from penstock.web.report.text import moment
+from penstock.report.run.text import moment
 
 DIGEST_SHOWN = 12
 UNLAWFUL = 1

@@ -12,7 +12,7 @@ from penstock.core.ledger.pricing import GIB
 from penstock.core.model.amounts import format_time
 from penstock.core.model.invoices import Line
 from penstock.core.model.prices import HOUR_MS
-from penstock.documents import LINE_COLUMNS, exact_cells, harmless
+from penstock.report.invoice import LINE_COLUMNS, exact_cells, harmless
 
 LINES_MAX = 30
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from penstock.cli.output import Console, print_json, say, table
 from penstock.cli.simulate import check_load, found, progress, variant_of
 from penstock.extensions import installed_policies
+from penstock.report.run.text import duration
 from penstock.sim.replay.capacity import Capacity, Goal, capacity, goal_of
 from penstock.sim.replay.measures import Measures, measure
 from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.replay import replay
 from penstock.traces import Trace, load
 from penstock.traces.edit import drawn_like, with_nodes, without_nodes
-from penstock.web.report.text import duration
 
 NOT_MET = 10
 """Exit code when even the most nodes that were tried do not meet the goal."""

@@ -3,13 +3,13 @@
 import datetime as dt
 from pathlib import Path
 
-from penstock.certificates.keeper import Keeper, Shown
 from penstock.cli.options import data_folder
 from penstock.cli.output import Console, print_json, say, table
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import NodeName
 from penstock.engines.local.launch import known_nodes
 from penstock.engines.local.paths import DataFolder
+from penstock.security.keeper import Keeper, Shown
 
 
 def certificates(data: Path | None, *, rotate: bool, drop_former: bool, as_json: bool) -> None:

@@ -123,7 +123,7 @@ def queue(data: Path | None, *, as_json: bool) -> None:
 
 
 def report(data: Path | None, out: Path, *, as_json: bool) -> None:
-    from penstock.web import report as page
+    from penstock.report import run as page
 
     client = client_of(data)
     built = page.build(list(client.all_events()), time.time_ns() // 1_000_000)

@@ -31,7 +31,7 @@ def import_slurm(
 ) -> None:
     """Slurm: nodes, partitions, accounts, and the history of jobs."""
     from penstock.cli import importing as work
-    from penstock.imports import slurm
+    from penstock.migrate import slurm
 
     files = slurm.SlurmFiles(slurm=conf, gres=gres, topology=topology, dump=dump, qos=qos, associations=associations)
     work.bring(lambda: slurm.read(files), out, jobs, as_json=json)
@@ -41,7 +41,7 @@ def import_slurm(
 def import_kueue(files: YamlArgument, out: OutOption = Path("imported"), json: JsonOption = False) -> None:
     """Kueue: cluster queues, cohorts and flavours."""
     from penstock.cli import importing as work
-    from penstock.imports import kueue
+    from penstock.migrate import kueue
 
     work.bring(lambda: kueue.read(files), out, None, as_json=json)
 
@@ -50,7 +50,7 @@ def import_kueue(files: YamlArgument, out: OutOption = Path("imported"), json: J
 def import_volcano(files: YamlArgument, out: OutOption = Path("imported"), json: JsonOption = False) -> None:
     """Volcano: queues and the scheduler's plugins."""
     from penstock.cli import importing as work
-    from penstock.imports import volcano
+    from penstock.migrate import volcano
 
     work.bring(lambda: volcano.read(files), out, None, as_json=json)
 
@@ -59,6 +59,6 @@ def import_volcano(files: YamlArgument, out: OutOption = Path("imported"), json:
 def import_yunikorn(files: YamlArgument, out: OutOption = Path("imported"), json: JsonOption = False) -> None:
     """YuniKorn: the queues of a partition."""
     from penstock.cli import importing as work
-    from penstock.imports import yunikorn
+    from penstock.migrate import yunikorn
 
     work.bring(lambda: yunikorn.read(files), out, None, as_json=json)

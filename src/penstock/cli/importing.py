@@ -12,8 +12,8 @@ from penstock.core.model.cluster import DEFAULT_POOL
 from penstock.core.model.errors import InvalidInput, Problem
 from penstock.core.model.ids import PoolName, QueueName
 from penstock.core.model.jobs import JobSpec
-from penstock.imports import Imported, to_cluster_file
-from penstock.imports.report import Outcome
+from penstock.migrate import Imported, to_cluster_file
+from penstock.migrate.report import Outcome
 from penstock.traces import Trace, load, write_csv
 
 OUTCOMES: tuple[Outcome, ...] = ("mapped", "approximated", "not mapped")

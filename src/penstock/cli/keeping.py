@@ -9,7 +9,7 @@ from penstock import __version__
 from penstock.cli.options import data_folder
 from penstock.cli.output import print_json, say
 from penstock.cli.secrets import hide
-from penstock.control.verify import Verifier
+from penstock.control.log_check import Verifier
 from penstock.engines.local.paths import DataFolder
 from penstock.store.address import Address, address_of, copy_of, restoring
 from penstock.store.archive import Manifest, restore_archive, write_archive

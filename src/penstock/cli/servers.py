@@ -31,7 +31,7 @@ def up(
 ) -> None:
     """Start the server and the agents of this machine's nodes."""
     from penstock.cli import lifecycle
-    from penstock.server.transport import checked, transport_of
+    from penstock.server.http.transport import checked, transport_of
 
     options: dict[str, object] = {
         "cluster_file": _whole(cluster),

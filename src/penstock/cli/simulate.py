@@ -12,19 +12,19 @@ import rich.console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from penstock.cli.output import Console, print_json, say, table
-from penstock.control.declared import read_cluster_file
+from penstock.control.config_files import read_cluster_file
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem
 from penstock.core.model.units import parse_duration_ms
 from penstock.extensions import installed_policies
+from penstock.report.run.text import duration
+from penstock.report.simulation.numbers import MEASURES, by_variant, cost_rows
 from penstock.sim.replay.compare import Result, compare
 from penstock.sim.replay.measures import Summary
 from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.variants import Variant, variant
 from penstock.traces import Trace, load
 from penstock.traces.edit import drawn_like, with_nodes
-from penstock.web.report.text import duration
-from penstock.web.simreport.numbers import MEASURES, by_variant, cost_rows
 
 DEFAULT_POLICIES = ("fifo+easy", "fair_share+easy", "shortest_predicted+easy+learned")
 LOAD_MAX = 100
@@ -87,7 +87,7 @@ def check_load(load_times: float) -> None:
 
 def write_page(trace: Trace, results: Sequence[Result], out: Path, name: str) -> None:
     """Write `name`.html and `name`.json to the folder `out`."""
-    from penstock.web.simreport.page import render
+    from penstock.report.simulation.page import render
 
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.html").write_text(render(trace, results), encoding="utf-8")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from penstock.cli.eventlog import log_of
 from penstock.cli.output import print_json, say
 from penstock.cli.simulate import for_programs, print_results, progress, write_page
-from penstock.control.declared import with_changes
+from penstock.control.config_files import with_changes
 from penstock.core.audit import audit
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.events import Record

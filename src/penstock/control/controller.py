@@ -14,10 +14,10 @@ import msgspec
 
 from penstock import __version__
 from penstock.control import messages as msg
-from penstock.control.finished import finished_row
-from penstock.control.hearing import heard
-from penstock.control.inspection import Inspections
-from penstock.control.pulse import Pulses
+from penstock.control.finished_jobs import finished_row
+from penstock.control.hangs import Inspections
+from penstock.control.progress import Pulses
+from penstock.control.report_filter import heard
 from penstock.core.config.diff import digest
 from penstock.core.cycle.triggers import wakes
 from penstock.core.lifecycle import money, orders, quota_alerts, reports, requests, secrets, tokens

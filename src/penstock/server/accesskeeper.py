@@ -4,9 +4,9 @@ import contextlib
 
 from penstock.control import messages as msg
 from penstock.control.inbox import InboxFull
-from penstock.server.answers import ApiError
 from penstock.server.backend import Backend
-from penstock.server.repeating import repeat
+from penstock.server.http.responses import ApiError
+from penstock.server.services.periodic import repeat
 
 LOOK_EVERY_S = 5.0
 

@@ -14,9 +14,9 @@ from penstock.core.model.access import Scope
 from penstock.core.model.accessevents import AccessEntry, AccessKind, AccessNoted
 from penstock.core.state.state import State
 from penstock.ports import Clock
-from penstock.server.answers import ApiError
-from penstock.server.auth import refused_title
-from penstock.server.limits import network_of
+from penstock.server.http.auth import refused_title
+from penstock.server.http.limits import network_of
+from penstock.server.http.responses import ApiError
 
 SUBJECTS_MAX = 32
 """Of one kind in one record; the rest is counted together."""

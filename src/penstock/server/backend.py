@@ -16,16 +16,16 @@ from penstock.core.model.ids import NodeName
 from penstock.core.order.turns import TooManyWaiting
 from penstock.core.state.state import State
 from penstock.ports import Clock, EventReader
+from penstock.security.vault import Vault
 from penstock.server.accesslog import AccessLog
-from penstock.server.answers import ApiError
-from penstock.server.auth import LocalTokens
-from penstock.server.kept import KeptAnswers
-from penstock.server.limits import Gate, Limits
-from penstock.server.outputs import Outputs
-from penstock.server.pools import Pools
+from penstock.server.http.auth import LocalTokens
+from penstock.server.http.kept import KeptAnswers
+from penstock.server.http.limits import Gate, Limits
+from penstock.server.http.pools import Pools
+from penstock.server.http.responses import ApiError
+from penstock.server.http.turns import CLUSTER, calling, overloaded
 from penstock.server.reads import Reads
-from penstock.server.turns import CLUSTER, calling, overloaded
-from penstock.vault import Vault
+from penstock.server.routes.outputs import Outputs
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from penstock.core.model.errors import Problems, TooManyProblems, nearest
 from penstock.core.model.ids import JobId
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.engines.local.accounts import may_switch
-from penstock.server.answers import ApiError
 from penstock.server.backend import Backend
-from penstock.server.intake import allow, invalid, jobs_of, large_body_of
+from penstock.server.http.parsing import allow, invalid, jobs_of, large_body_of
+from penstock.server.http.responses import ApiError
 from penstock.server.reads import Reads
 
 READ_AT_ONCE_BYTES = 1_024

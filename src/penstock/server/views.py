@@ -23,7 +23,7 @@ from penstock.core.state.usage import expected_end_ms, whole_total
 from penstock.core.status.alerts import Alert
 from penstock.core.status.defrag import Moves
 from penstock.ports import FinishedJob
-from penstock.server.auth import made_by_another
+from penstock.server.http.auth import made_by_another
 from penstock.server.reads import Reads, public_reason
 
 NEXT_JOBS_SHOWN = 10

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from penstock.control import messages as msg
 from penstock.control.calendar import ZoneDates
+from penstock.control.config_files import cluster_config
 from penstock.control.controller import Controller
-from penstock.control.declared import cluster_config
 from penstock.core.cycle.planner import plan
 from penstock.core.ledger import posting as treasury
 from penstock.core.ledger.books import Books
@@ -31,8 +31,8 @@ from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk, JobSpec
 from penstock.core.model.resources import Resources
 from penstock.core.model.secrets import Secret
 from penstock.engines.local.paths import DataFolder
+from penstock.security.vault import Vault
 from penstock.store.sqlite import SqliteStore
-from penstock.vault import Vault
 from tests.core.builders import ask, device
 from tests.documents.samples import CUSTOMER, ISSUER, invoice, month
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.server.intake import BODY_MAX_BYTES
+from penstock.server.http.parsing import BODY_MAX_BYTES
 from tests.server.costs.cases import EITHER, GOOD, REFUSED, Case, sending
 
 JOB: dict[str, Any] = {"command": "true"}

@@ -3,13 +3,13 @@
 import pytest
 
 from penstock.core.model.errors import InvalidInput
+from penstock.report.simulation.numbers import MEASURES
+from penstock.report.simulation.page import render
 from penstock.sim.replay.compare import Interval, compare
 from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.variants import variant
 from penstock.traces.edit import drawn_like, with_nodes
 from penstock.traces.model import Change, Outage
-from penstock.web.simreport.numbers import MEASURES
-from penstock.web.simreport.page import render
 from tests.core.builders import config, device, node
 from tests.sim.replay.builders import HOUR, job, trace
 

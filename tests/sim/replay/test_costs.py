@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.prices import Billing, Price, Tariff
+from penstock.report.simulation.numbers import cost_rows
+from penstock.report.simulation.page import render
 from penstock.sim.replay.compare import result_of
 from penstock.sim.replay.costs import Till, declared_billing
 from penstock.sim.replay.replay import ORIGIN_MS
 from penstock.traces.model import Change, Outage
-from penstock.web.simreport.numbers import cost_rows
-from penstock.web.simreport.page import render
 from tests.core.builders import config, node
 from tests.sim.replay.builders import HOUR, SECOND, job, ran, trace
 

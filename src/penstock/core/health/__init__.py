@@ -1,1 +1,1 @@
-"""Hangs and anomalies: when a training makes no step, and which of its ranks is to blame. Pure, over what agents saw."""
+"""Hangs and anomalies: when a training makes no step, and which of its ranks is to blame. Pure."""

@@ -21,7 +21,7 @@ IdleCause = Literal["data", "hang"]
 IDLE_ABOVE_MILLI = 900
 """An attempt that waits for data for more of its time than this counts as idle as a whole."""
 SILENT_MS = 1_200_000
-"""What a program said holds for so long: whatever changes is noted within half of it (`control/pulse.py`)."""
+"""What a program said holds for so long: whatever changes is noted within half of it (`control/progress.py`)."""
 SILENT_REPORTS = 3
 """It holds for so many of its own steps, or reports, where those take longer."""
 

@@ -69,7 +69,7 @@ DATES = ShortDates()
 
 
 class Treasurer:
-    """Looks after the accounts for one life of a server, as `server/treasurer.py` does: late, and from kept books."""
+    """Looks after the accounts for one life of a server, late and from kept books, as the server does."""
 
     def __init__(self, world: "World", money: "Money", server: "SimServer") -> None:
         self._world, self._money, self._server = world, money, server

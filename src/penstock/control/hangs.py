@@ -1,0 +1,184 @@
+"""What is done when a program makes no step: its ranks are inspected, and a hang that this shows is told.
+
+A standstill lasts from a step that none follows in time to the next one; with that all that was found out is forgotten.
+In it the agents of all ranks are asked what their program does (an inspection), then those of a few for native stacks
+where that may decide who is to blame. What comes of it is a finding: no hang, and it is inspected again after twice as
+long; or a hang, which goes into the log, and is ended at once if it is certain, or when its limit is over and enough
+inspections in a row have found the same.
+"""
+
+import msgspec
+
+from penstock.control.progress import Pulse, Pulses
+from penstock.core.health.diagnose import diagnose, stalled
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.orders import Addressed, InspectReplica
+from penstock.core.messages.reports import NodeReport, ReplicaKey
+from penstock.core.model.events import AttemptStopRequested, HangFound
+from penstock.core.model.hangs import Finding, Sight
+from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.core.model.jobs import Attempt, Job
+from penstock.core.state.state import State
+
+ANSWERS_WAIT_MS, NATIVE_WAIT_MS = 5_000, 15_000
+"""Agents that have not answered by then are concluded without."""
+AGAIN_LEAST_MS = 2_000
+AGAIN_FIRST_MS, AGAIN_MAX_MS = 10_000, 300_000
+"""A standstill that is no hang is inspected again, after twice as long each time."""
+ALIKE_LEAST = 3
+"""A hang that may go on by itself is found so often, alike each time, before anything is started again."""
+
+
+class Inspection(msgspec.Struct):
+    """One question to the agents of several ranks, and their answers so far."""
+
+    asked_ms: int
+    ranks: frozenset[Rank]
+    native: bool
+    sights: dict[Rank, Sight]
+    before: dict[Rank, Sight] = {}
+    """What the first inspection showed, where this one is a closer one."""
+
+    def over(self, now_ms: int) -> bool:
+        """Return whether all have answered, or have had the time to."""
+        wait_ms = NATIVE_WAIT_MS if self.native else ANSWERS_WAIT_MS
+        return self.ranks <= self.sights.keys() or now_ms - self.asked_ms > wait_ms
+
+
+class Standstill(msgspec.Struct):
+    """What was found out since the last step of one attempt; times are monotonic ms."""
+
+    attempt: AttemptNumber
+    moves: int
+    """Of the pulse: it is over when that counts on."""
+    inspection: Inspection | None = None
+    again_ms: int = 0
+    pause_ms: int = AGAIN_FIRST_MS
+    closer: tuple[Rank, ...] = ()
+    """Ranks whose native stacks are to be asked for."""
+    found: Finding | None = None
+    alike: int = 0
+    """Inspections in a row that found the same."""
+
+
+class Inspections:
+    """Inspects programs that make no step, as their pulses tell."""
+
+    def __init__(self, pulses: Pulses) -> None:
+        self._pulses = pulses
+        self._by_job: dict[JobId, Standstill] = {}
+
+    def note(self, report: NodeReport) -> None:
+        """Take in what a node answers."""
+        for one in report.inspected:
+            standstill = self._by_job.get(one.key.job_id)
+            if standstill is None or standstill.attempt != one.key.attempt or standstill.inspection is None:
+                continue
+            if one.key.rank in standstill.inspection.ranks:
+                standstill.inspection.sights[one.key.rank] = one.sight
+
+    def orders(self, state: State, now_ms: int) -> list[Addressed]:
+        """Return the orders to inspect programs that make no step."""
+        orders: list[Addressed] = []
+        for job_id, pulse in self._pulses:
+            standstill = self._by_job.get(job_id)
+            if standstill is not None and not _lasts(standstill, pulse):
+                standstill = None
+                del self._by_job[job_id]
+            closer = standstill.closer if standstill is not None else ()
+            if not closer and not _overdue(standstill, pulse, now_ms):
+                continue
+            job = state.jobs.get(job_id)
+            if job is None or job.attempt is None or job.attempt.stop is not None:
+                continue
+            if standstill is None:
+                standstill = self._by_job[job_id] = Standstill(pulse.attempt, pulse.moves)
+            orders += _ask(job, job.attempt, standstill, now_ms)
+        return orders
+
+    def conclude(self, tx: Transaction, now_ms: int) -> None:
+        """Emit hangs that inspections have shown, and let hung jobs start again where their owners want that."""
+        for job_id, standstill in list(self._by_job.items()):
+            job, pulse = tx.state.jobs.get(job_id), self._pulses.of(job_id)
+            if job is None or job.attempt is None or pulse is None or not _lasts(standstill, pulse):
+                del self._by_job[job_id]
+            elif job.attempt.stop is not None or job.attempt.suspended_ms:
+                standstill.inspection, standstill.closer = None, ()
+            elif standstill.inspection is not None and not standstill.closer and standstill.inspection.over(now_ms):
+                _conclude(tx, job, job.attempt, pulse, standstill, now_ms)
+
+
+def _lasts(standstill: Standstill, pulse: Pulse) -> bool:
+    return (standstill.attempt, standstill.moves) == (pulse.attempt, pulse.moves)
+
+
+def _overdue(standstill: Standstill | None, pulse: Pulse, now_ms: int) -> bool:
+    """Return whether the next step is so late that the ranks are to be inspected, or inspected again."""
+    if pulse.moved_ms is None:
+        return False
+    if standstill is not None and (standstill.inspection is not None or now_ms < standstill.again_ms):
+        return False
+    gauges = pulse.gauges()
+    at_end = 0 < gauges.total_steps <= pulse.step
+    usual_ms = max(gauges.step_ms, gauges.report_gap_ms) if gauges.step_ms else 0
+    return not at_end and stalled(now_ms - pulse.moved_ms, usual_ms)
+
+
+def _ask(job: Job, attempt: Attempt, standstill: Standstill, now_ms: int) -> list[Addressed]:
+    """Ask the agents of all ranks; or, with native stacks, only of the `closer` ones, keeping what others showed."""
+    closer, before = standstill.closer, standstill.inspection
+    wanted = frozenset(closer) or frozenset(r.rank for r in attempt.replicas if r.state == "started")
+    known = dict(before.sights) if closer and before is not None else {}
+    standstill.inspection, standstill.closer = Inspection(now_ms, wanted, bool(closer), {}, known), ()
+    return [
+        (r.place.node, InspectReplica(ReplicaKey(job.id, attempt.number, r.rank), native=bool(closer)))
+        for r in attempt.replicas
+        if r.rank in wanted
+    ]
+
+
+def _finding(inspection: Inspection, attempt: Attempt) -> Finding:
+    missing = inspection.ranks - inspection.sights.keys()
+    silent = {rank: Sight(rank, problem="its agent did not answer") for rank in missing}
+    ended = {r.rank: Sight(r.rank, state="X") for r in attempt.replicas if r.state == "exited"}
+    sights = {**silent, **inspection.before, **inspection.sights, **ended}
+    return diagnose([sights[rank] for rank in sorted(sights)])
+
+
+def _conclude(tx: Transaction, job: Job, attempt: Attempt, pulse: Pulse, standstill: Standstill, now_ms: int) -> None:
+    """Say what the inspection shows; let a hung job start again where its owner wants that."""
+    inspection = standstill.inspection
+    assert inspection is not None
+    finding = _finding(inspection, attempt)
+    if finding.look_closer and not inspection.native and len(finding.culprits) != 1:
+        standstill.closer = finding.look_closer
+        return
+    standstill.inspection = None
+    idle_ms = now_ms - (pulse.moved_ms or 0)
+    standstill.again_ms = now_ms + standstill.pause_ms
+    standstill.pause_ms = min(2 * standstill.pause_ms, AGAIN_MAX_MS)
+    if not finding.hung:
+        standstill.alike = 0
+        return
+    before = standstill.found
+    standstill.alike = standstill.alike + 1 if _same(before, finding) else 1
+    if before is None or before.text != finding.text:
+        tx.emit(HangFound(job.id, attempt.number, pulse.step, finding.culprits, finding.text, idle_ms))
+    standstill.found, pulse.hang_step = finding, pulse.step
+    if job.spec.on_hang == "restart":
+        _end(tx, job, attempt, standstill, job.spec.hang_limit_ms - idle_ms, now_ms)
+
+
+def _same(before: Finding | None, after: Finding) -> bool:
+    return before is not None and before.culprits == after.culprits
+
+
+def _end(tx: Transaction, job: Job, attempt: Attempt, standstill: Standstill, left_ms: int, now_ms: int) -> None:
+    """End a hung attempt once it is sure enough; until then inspect it so often that it is sure by its limit."""
+    finding = standstill.found
+    assert finding is not None
+    if finding.certain or (left_ms <= 0 and standstill.alike >= ALIKE_LEAST):
+        tx.emit(AttemptStopRequested(job.id, attempt.number, "hung", job.spec.grace_ms, rule=finding.text))
+    else:
+        again_ms = now_ms + max(AGAIN_LEAST_MS, left_ms // ALIKE_LEAST)
+        standstill.again_ms = min(standstill.again_ms, again_ms)

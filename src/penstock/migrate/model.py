@@ -1,0 +1,83 @@
+"""The queue model into which every source is read, and what an import gives. No source is known here."""
+
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from penstock.core.model.cluster import ClusterConfig, NodeSpec, Pool, PreemptionRule, QueuePolicy, Settings, Tenant
+from penstock.migrate.report import Entry, Place
+
+QueueResource = Literal["devices", "cpus", "memory", "jobs"]
+
+
+class Amount(NamedTuple):
+    """What a queue is promised, and may hold and lend, of one resource in one flavour.
+
+    Devices and CPUs are in thousandths, memory in bytes, jobs are counted.
+    """
+
+    resource: QueueResource
+    flavour: str = ""
+    """Name of a `Flavour`; empty where the source knows none."""
+    nominal: int = 0
+    """What it is promised."""
+    borrow: int | None = None
+    """How much it may hold above the promise; None is no such limit."""
+    max: int | None = None
+    """What it may hold at most; None is no such limit. With `borrow` both hold."""
+    lend: int | None = None
+    """How much of the promise others may use while it is idle; None lends all."""
+
+
+class Flavour(NamedTuple):
+    """A kind of a resource, such as the nodes with one device model."""
+
+    name: str
+    model: str
+    """Model of its devices, as nodes and quotas name it."""
+
+
+class SourceQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue as its source declares it."""
+
+    key: str
+    """Unique in the source."""
+    name: str
+    """The name it shall have; made plain and unique on the way."""
+    parent: str = ""
+    """Key of the queue above it; empty is the root."""
+    place: Place
+    weight: Fraction = Fraction(1)
+    amounts: tuple[Amount, ...] = ()
+    adds: bool = False
+    """What it is promised comes on top of what the queues below it are."""
+    sealed: bool = False
+    """It holds no more than it and those below it are promised."""
+    only_named: bool = False
+    """It may hold no devices of flavours that it does not name."""
+    policy: QueuePolicy = "priority"
+    preemption: PreemptionRule = "lower_priority"
+    max_waiting: int | None = None
+    min_runtime_ms: int | None = None
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was read of one source, before it becomes Penstock's."""
+
+    queues: tuple[SourceQueue, ...]
+    flavours: tuple[Flavour, ...] = ()
+    pools: tuple[Pool, ...] = (Pool(ClusterConfig().pools[0].name),)
+    tenants: tuple[Tenant, ...] = ()
+    settings: Settings = Settings()
+    root_policy: QueuePolicy = "priority"
+    nodes: tuple[NodeSpec, ...] = ()
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What an import gives: usable values, and what became of each key of the source."""
+
+    nodes: tuple[NodeSpec, ...]
+    config: ClusterConfig
+    report: tuple[Entry, ...]
+    """By file and line."""

@@ -1,0 +1,234 @@
+"""Slurm's accounts to tenants and queues, and what becomes of users and qualities of service.
+
+Each account is a queue in the tree, and a tenant of its own; users are people who submit there.
+Source: https://slurm.schedmd.com/accounting.html, https://slurm.schedmd.com/resource_limits.html
+"""
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from penstock.core.model.cluster import Tenant
+from penstock.core.model.ids import TenantName
+from penstock.migrate.model import Amount, Flavour, SourceQueue
+from penstock.migrate.names import Names
+from penstock.migrate.report import Place, Report
+from penstock.migrate.slurm.dump import Association
+from penstock.migrate.slurm.listing import QOS_MAX, read_table
+from penstock.migrate.slurm.settings import PRIORITY_MAX, Scheduling
+from penstock.migrate.slurm.tres import read_tres
+
+ROOT = "root"
+FAIRSHARE_OF_PARENT = ("parent", "2147483647")
+"""How `Fairshare=parent` is written: in words, and as `sacctmgr dump` has it."""
+FAIRSHARE_MAX = 2**31 - 1
+JOBS_MAX = 2**31
+_ACCOUNT_WHY = {
+    "GrpJobsAccrue": "every waiting job gains by its age",
+    "GrpTRESMins": "Penstock has no budget over time in its queues",
+    "GrpTRESRunMins": "Penstock has no budget over time in its queues",
+    "GrpCPUMins": "Penstock has no budget over time in its queues",
+    "GrpCPURunMins": "Penstock has no budget over time in its queues",
+    "GrpWall": "Penstock has no budget over time in its queues",
+    "GrpNodes": "Penstock has no quota of nodes: only of devices, cpus, memory and jobs",
+    "Priority": "an account adds nothing to a job's priority",
+    "QOS": "a job says its `priority`; who may take which is not part of the cluster file",
+    "DefaultQOS": "a job that says nothing has priority medium (500)",
+    "Organization": "a tenant has a description only",
+    "Coordinator": "who may do what is not part of the cluster file",
+    "Partition": "a job names its pool; the association of one partition alone is not kept apart",
+}
+_JOB_WHY = "a limit per job or user; Penstock's quotas are of queues"
+_USER_WHY = {
+    "DefaultAccount": "a job names its tenant and queue",
+    "AdminLevel": "who may do what is not part of the cluster file",
+    "Fairshare": "users of one account have no shares: its jobs go by its own policy",
+    "Partition": "a job names its pool",
+}
+
+
+class Accounts:
+    """Tenants, queues and device models, read of associations."""
+
+    def __init__(self, scheduling: Scheduling, models: Iterable[str], report: Report) -> None:
+        """Take the models of the nodes' devices: limits may spell them otherwise, for Slurm knows no case there."""
+        self._scheduling, self._report = scheduling, report
+        self._spelt = {model.lower(): model for model in models}
+        self.queues: list[SourceQueue] = []
+        self.tenants: list[Tenant] = []
+        self.models: dict[str, Flavour] = {}
+        self._names = Names()
+
+    def read(self, associations: Sequence[Association]) -> None:
+        """Read accounts and users. Raises: ImportFault for bad numbers, and when two clusters are in one file."""
+        clusters = list(dict.fromkeys(a.cluster for a in associations if a.cluster))
+        if len(clusters) > 1:
+            place = next(a.place for a in associations if a.cluster == clusters[1])
+            raise place.fault("Cluster", clusters[1], f"one cluster; '{clusters[0]}' is before it")
+        parents = {a.parent for a in associations if not a.user}
+        with_users = {a.account for a in associations if a.user}
+        for found in associations:
+            if found.user:
+                self._user(found)
+            elif found.account == ROOT:
+                self._root(found)
+            else:
+                self._account(found, has_queues=found.account in parents, has_users=found.account in with_users)
+
+    def _root(self, found: Association) -> None:
+        for field in found.options:
+            why = "Penstock's root has no quotas: what there is follows from the nodes"
+            self._report.lost(found.place, f"root {field.key}", field.value, why)
+
+    def _account(self, found: Association, *, has_queues: bool, has_users: bool) -> None:
+        name = found.account
+        tenant = self._names.plain(name)
+        self.tenants.append(Tenant(TenantName(tenant), found.get("Description")))
+        self._report.mapped(found.place, "Account", name, f"tenant '{tenant}' and a queue")
+        if has_queues and has_users:
+            how = "it has jobs of its own and queues below it; its own count as one beside these"
+            self._report.approximated(found.place, "Account", name, how)
+        max_waiting = self._number(found, "GrpSubmitJobs")
+        amounts = self._amounts(found, max_waiting)
+        weight = self._weight(found)
+        said = ("Description", "Fairshare", "Shares", "Parent", "GrpTRES", "GrpJobs", "GrpSubmitJobs", *_OLD_LIMITS)
+        for field in found.options:
+            if field.key == "Description":
+                self._report.mapped(found.place, field.key, field.value, "the tenant's description")
+            elif field.key == "Parent":
+                self._report.mapped(found.place, field.key, field.value, "parent of the queue")
+            elif field.key not in said:
+                why = _ACCOUNT_WHY.get(field.key, _JOB_WHY)
+                self._report.lost(found.place, field.key, field.value, why)
+        scheduling = self._scheduling
+        self.queues.append(
+            SourceQueue(
+                key=name,
+                name=name,
+                parent="" if found.parent in ("", ROOT) else found.parent,
+                place=found.place,
+                weight=weight,
+                amounts=tuple(amounts),
+                policy=scheduling.tree_policy if has_queues else scheduling.leaf_policy,
+                preemption=scheduling.preemption,
+                max_waiting=max_waiting,
+            )
+        )
+
+    def _weight(self, found: Association) -> Fraction:
+        text = found.get("Fairshare") or found.get("Shares")
+        if not text:
+            return Fraction(1)
+        if text.lower() in FAIRSHARE_OF_PARENT:
+            how = "weight 1: a queue of its own beside the others; in Slurm its users count in the account above"
+            self._report.approximated(found.place, "Fairshare", text, how)
+            return Fraction(1)
+        if not text.isascii() or not text.isdecimal() or len(text) > 10 or int(text) > FAIRSHARE_MAX:
+            raise found.place.fault("Fairshare", text, f"a whole number up to {FAIRSHARE_MAX}, or parent")
+        self._report.mapped(found.place, "Fairshare", text, "weight")
+        return Fraction(int(text))
+
+    def _number(self, found: Association, key: str) -> int | None:
+        text = found.get(key)
+        if text in ("", "-1"):
+            return None
+        if not text.isascii() or not text.isdecimal() or len(text) > 10 or int(text) > JOBS_MAX:
+            raise found.place.fault(key, text, f"a whole number up to {JOBS_MAX}, or -1")
+        if key == "GrpSubmitJobs":
+            how = "max_waiting and max jobs, each by itself; in Slurm waiting and running jobs count together"
+            self._report.approximated(found.place, key, text, how)
+        return int(text)
+
+    def _amounts(self, found: Association, submitted: int | None) -> list[Amount]:
+        """Return the maxima; no more jobs run than may be `submitted`."""
+        amounts: list[Amount] = []
+        jobs = self._number(found, "GrpJobs")
+        if jobs is not None:
+            self._report.mapped(found.place, "GrpJobs", found.get("GrpJobs"), "max jobs")
+        limits = [limit for limit in (jobs, submitted) if limit is not None]
+        if limits:
+            amounts.append(Amount("jobs", max=min(limits)))
+        text = found.get("GrpTRES") or _old_limits(found)
+        if not text:
+            return amounts
+        tres = read_tres(found.place, "GrpTRES", text)
+        for model in tres.models:
+            self.models.setdefault(model, Flavour(model, self._spelt.get(model, model)))
+        if tres.rest:
+            how = f"max; without {', '.join(tres.rest)}: Penstock has quotas of devices, cpus, memory and jobs"
+            self._report.approximated(found.place, "GrpTRES", text, how)
+        else:
+            self._report.mapped(found.place, "GrpTRES", text, "max")
+        return [*amounts, *tres.limits]
+
+    def _user(self, found: Association) -> None:
+        why = f"users are who they are; a job of '{found.user}' names queue and tenant '{found.account}'"
+        self._report.lost(found.place, "User", found.user, why)
+        for field in found.options:
+            self._report.lost(found.place, f"User {field.key}", field.value, _USER_WHY.get(field.key, _JOB_WHY))
+
+
+_OLD_LIMITS = {"GrpCPUs": "cpu", "GrpMemory": "mem"}
+"""Options of Slurm before 15.08, and the resource that they limit."""
+
+
+def _old_limits(found: Association) -> str:
+    return ",".join(f"{name}={found.get(key)}" for key, name in _OLD_LIMITS.items() if found.get(key))
+
+
+def read_qos(path: Path, scheduling: Scheduling, report: Report) -> None:
+    """Report qualities of service: what of them a job says itself, and what Penstock has not.
+
+    Raises: ImportFault for a table that is none, and for a priority that is no number.
+    """
+    rows = read_table(path, "Name", rows_max=QOS_MAX)
+    priorities = [_priority(place, row.get("Priority", "")) for place, row in rows]
+    most = max(priorities, default=0)
+    weight = min(scheduling.qos_weight, PRIORITY_MAX)
+    said = "PriorityWeightQOS" if weight == scheduling.qos_weight else f"{weight} points, the most there are,"
+    for (place, row), priority in zip(rows, priorities, strict=True):
+        name = row["Name"]
+        points = weight * priority // most if most else 0
+        how = f"its jobs say `priority: {points}`: {said} × {priority} ÷ {most}"
+        report.approximated(place, f"QOS {name} Priority", str(priority), how)
+        for key, cell in row.items():
+            if cell and key not in ("Name", "Priority"):
+                report.lost(place, f"QOS {name} {key}", cell, _qos_why(key))
+
+
+def _priority(place: Place, text: str) -> int:
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= 10):
+        raise place.fault("Priority", text, "a whole number")
+    return int(text or 0)
+
+
+def _qos_why(key: str) -> str:
+    if key.startswith("Grp"):
+        return "Penstock has no quota across queues: give the queues of these jobs a max"
+    if key in ("Preempt", "PreemptMode"):
+        return "whom a job may displace follows from priority and the queue's preemption rule"
+    if key == "GraceTime":
+        return "the grace before a stop is the job's own: `grace`"
+    if key == "PreemptExemptTime":
+        return "a queue has `min_runtime`; a quality of service is no queue"
+    if key.startswith(("Max", "Min")):
+        return _JOB_WHY
+    return "Slurm's own setting"
+
+
+def partition_queues(names: Iterable[tuple[str, Place]], scheduling: Scheduling, report: Report) -> list[SourceQueue]:
+    """Return a queue for each partition: what there is to queue in where no accounts are given."""
+    found = []
+    for name, place in names:
+        how = f"queue '{name}': no accounts were given"
+        report.approximated(place, "PartitionName", name, how)
+        found.append(
+            SourceQueue(
+                key=name,
+                name=name,
+                place=place,
+                policy=scheduling.leaf_policy,
+                preemption=scheduling.preemption,
+            )
+        )
+    return found

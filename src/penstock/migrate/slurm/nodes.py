@@ -1,0 +1,238 @@
+"""The nodes of slurm.conf: `NodeName` lines with their defaults, to drafts that lack devices, place and pool.
+
+Source: https://slurm.schedmd.com/slurm.conf.html#SECTION_NODE-CONFIGURATION
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.core.model.resources import Resources
+from penstock.migrate.hostlist import HOSTS_MAX
+from penstock.migrate.quantities import MIB, slurm_count
+from penstock.migrate.report import Place, Report
+from penstock.migrate.slurm.hosts import Hosts
+from penstock.migrate.slurm.lines import Field, Line
+
+NODES_MAX = HOSTS_MAX
+CPUS_MAX = 100_000
+MEBIBYTES_MAX = 2**33
+_GRES = re.compile(r"([A-Za-z0-9_-]+)((?::[A-Za-z0-9_.+-]+)*)(?:\(([^()]*)\))?")
+_WORD = re.compile(r"[^,()]+(?:\([^()]*\))?|[()]")
+"""What commas outside of brackets divide; a bracket that is left over is a word of its own, and no resource."""
+_SOCKETS = re.compile(r"S:([0-9]{1,4})(?:-([0-9]{1,4}))?")
+_COUNT_WORD = re.compile(r"[0-9]+[KMGTPkmgtp]?")
+_GONE = ("FUTURE",)
+_DOWN = ("DOWN", "DRAIN", "DRAINING", "FAIL", "FAILING", "MAINT")
+
+
+class Gres(msgspec.Struct, frozen=True):
+    """One generic resource of a node: `gpu:a100:8(S:0-1)`. Sockets are (first, last), or None."""
+
+    name: str
+    kind: str
+    count: int
+    sockets: tuple[int, int] | None
+
+
+class Draft(msgspec.Struct, kw_only=True):
+    """A node as slurm.conf has it; other files add to it."""
+
+    name: str
+    place: Place
+    capacity: Resources
+    cores_per_socket: int
+    features: tuple[str, ...] = ()
+    gres: tuple[Gres, ...] = ()
+    address: str = "127.0.0.1"
+    switch: str = ""
+    rack: str = ""
+    zone: str = ""
+    partitions: list[str] = msgspec.field(default_factory=list)
+
+
+class Value(NamedTuple):
+    text: str
+    place: Place
+
+
+Values = dict[str, Value]
+
+
+def read_nodes(lines: Iterable[Line], hosts: Hosts, report: Report) -> dict[str, Draft]:
+    """Return nodes by name in the order of the file; each field of their lines gets an entry.
+
+    Raises: ImportFault for a node given twice, bad numbers, and above `NODES_MAX` nodes.
+    """
+    defaults: Values = {}
+    found: dict[str, Draft] = {}
+    for line in lines:
+        if line.kind != "NodeName":
+            continue
+        own = {field.key: Value(field.value, line.place) for field in line.fields[1:]}
+        names = line.fields[0].value
+        if names.upper() == "DEFAULT":
+            defaults.update(own)
+            report.mapped(line.place, "NodeName", names, "defaults of the lines below")
+            _say_fields(line, report)
+            continue
+        values = {**defaults, **own}
+        here = hosts.expand(line.place, "NodeName", names)
+        if len(found) + len(here) > NODES_MAX:
+            raise line.place.fault("NodeName", names, f"at most {NODES_MAX} nodes")
+        if values.get("State", Value("", line.place)).text.upper().split("+")[0] in _GONE:
+            report.lost(line.place, "NodeName", names, "FUTURE nodes are not there yet")
+        else:
+            report.mapped(line.place, "NodeName", names, f"{len(here)} node(s)")
+            _add(found, here, values, line, hosts)
+        _say_fields(line, report)
+    return found
+
+
+def _add(found: dict[str, Draft], names: tuple[str, ...], values: Values, line: Line, hosts: Hosts) -> None:
+    capacity, cores = _capacity(values, line.place)
+    gres = values.get("Gres")
+    features = values.get("Features") or values.get("Feature")
+    addresses = _addresses(values, len(names), hosts)
+    for index, name in enumerate(names):
+        if name in found:
+            first = found[name].place
+            raise line.place.fault("NodeName", name, f"each node once; it is also at {first.file}:{first.line}")
+        found[name] = Draft(
+            name=name,
+            place=line.place,
+            capacity=capacity,
+            cores_per_socket=cores,
+            features=tuple(w for w in re.split(r"[,\s]+", features.text) if w) if features else (),
+            gres=_read_gres(gres) if gres else (),
+            address=addresses[index] if addresses else name,
+        )
+
+
+def _addresses(values: Values, count: int, hosts: Hosts) -> tuple[str, ...]:
+    """Return one address for each node, or none: then a node is reached by its name, as in Slurm."""
+    given = values.get("NodeAddr") or values.get("NodeHostname")
+    if given is None:
+        return ()
+    found = hosts.expand(given.place, "NodeAddr", given.text)
+    if len(found) not in (1, count):
+        raise given.place.fault("NodeAddr", given.text, f"one address, or one for each of {count} nodes")
+    return found if len(found) == count else found * count
+
+
+def _whole(values: Values, key: str, default: int, most: int, place: Place) -> int:
+    value = values.get(key, Value(str(default), place))
+    if not value.text.isascii() or not value.text.isdecimal() or len(value.text) > 15 or int(value.text) > most:
+        raise value.place.fault(key, value.text, f"a whole number from 0 to {most}")
+    return int(value.text)
+
+
+def _capacity(values: Values, place: Place) -> tuple[Resources, int]:
+    """Return what jobs may use of a node, and cores per socket. What Slurm keeps for itself is taken off."""
+    boards = _whole(values, "Boards", 1, 1_000, place)
+    sockets = _whole(values, "SocketsPerBoard", 0, 1_000, place) * boards or _whole(values, "Sockets", 1, 1_000, place)
+    cores = _whole(values, "CoresPerSocket", 1, 10_000, place)
+    threads = _whole(values, "ThreadsPerCore", 1, 1_000, place)
+    cpus_key = "CPUs" if "CPUs" in values else "Procs"
+    cpus = _whole(values, cpus_key, min(sockets * cores * threads, CPUS_MAX), CPUS_MAX, place)
+    reserved = _whole(values, "CoreSpecCount", 0, CPUS_MAX, place)
+    threads_counted = 1 if cpus <= sockets * cores else threads  # CPUs may be set to the cores
+    free = max(0, cpus - reserved * threads_counted)
+    if reserved == 0 and "CPUSpecList" in values:
+        free = max(0, cpus - _listed(values["CPUSpecList"]))
+    memory = _whole(values, "RealMemory", 1, MEBIBYTES_MAX, place)
+    kept = _whole(values, "MemSpecLimit", 0, MEBIBYTES_MAX, place)
+    disk = _whole(values, "TmpDisk", 0, MEBIBYTES_MAX, place)
+    return Resources(free * 1000, max(0, memory - kept) * MIB, disk * MIB), max(1, cores)
+
+
+def _listed(value: Value) -> int:
+    """Return how many numbers a list such as `0,2-3` has."""
+    count = 0
+    for word in value.text.split(","):
+        match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", word)
+        if match is None:
+            raise value.place.fault("CPUSpecList", value.text, "numbers such as 0,2-3")
+        count += int(match[2] or match[1]) - int(match[1]) + 1
+    return max(0, count)
+
+
+def _read_gres(value: Value) -> tuple[Gres, ...]:
+    found = []
+    for word in _WORD.findall(value.text):
+        match = _GRES.fullmatch(word.strip())
+        if match is None:
+            raise value.place.fault("Gres", word, "resources such as gpu:a100:8, gpu:4 or shard:16")
+        parts = [part for part in match[2].split(":") if part and part != "no_consume"]
+        count = slurm_count(parts.pop()) if parts and _COUNT_WORD.fullmatch(parts[-1]) and len(parts[-1]) < 16 else 1
+        sockets = _SOCKETS.search(match[3] or "")
+        span = (int(sockets[1]), int(sockets[2] or sockets[1])) if sockets else None
+        found.append(Gres(match[1].lower(), ":".join(parts), count, span))
+    return tuple(found)
+
+
+def _say_fields(line: Line, report: Report) -> None:
+    for field in line.fields[1:]:
+        say = _SAY.get(field.key, _say_ignored)
+        say(report, line.place, field)
+
+
+def _mapped(note: str) -> "Say":
+    return lambda report, place, field: report.mapped(place, field.key, field.value, note)
+
+
+def _approximated(note: str) -> "Say":
+    return lambda report, place, field: report.approximated(place, field.key, field.value, note)
+
+
+def _lost(why: str) -> "Say":
+    return lambda report, place, field: report.lost(place, field.key, field.value, why)
+
+
+def _say_ignored(report: Report, place: Place, field: Field) -> None:
+    report.lost(place, field.key, field.value, "nodes of Penstock have no such field")
+
+
+def _say_state(report: Report, place: Place, field: Field) -> None:
+    word = field.value.upper().split("+")[0]
+    if word in _GONE:
+        report.lost(place, field.key, field.value, "FUTURE nodes are left out")
+    elif word in _DOWN:
+        report.lost(place, field.key, field.value, "a state, not a configuration: `penstock drain NODE` closes a node")
+    elif word == "CLOUD":
+        report.approximated(place, field.key, field.value, "taken as always there: Penstock starts no machines")
+    else:
+        report.mapped(place, field.key, field.value, "a node is ready when its agent reports")
+
+
+def _say_memory(report: Report, place: Place, field: Field) -> None:
+    report.mapped(place, field.key, field.value, "memory in MiB (2^20), as Slurm's megabytes are")
+
+
+Say = Callable[[Report, Place, Field], None]
+_SAY: dict[str, Say] = {
+    "CPUs": _mapped("cpus"),
+    "Procs": _mapped("cpus"),
+    "Boards": _mapped("cpus, where CPUs does not say"),
+    "Sockets": _mapped("cpus, where CPUs does not say"),
+    "SocketsPerBoard": _mapped("cpus, where CPUs does not say"),
+    "CoresPerSocket": _mapped("cpus, where CPUs does not say; and the NUMA node of devices"),
+    "ThreadsPerCore": _mapped("cpus, where CPUs does not say"),
+    "CoreSpecCount": _mapped("taken off cpus"),
+    "CPUSpecList": _mapped("taken off cpus"),
+    "MemSpecLimit": _mapped("taken off memory"),
+    "RealMemory": _say_memory,
+    "TmpDisk": _mapped("storage"),
+    "Features": _mapped("labels feature.NAME: true"),
+    "Feature": _mapped("labels feature.NAME: true"),
+    "Gres": _mapped("devices where the name is gpu; see gres.conf"),
+    "NodeAddr": _mapped("address"),
+    "NodeHostname": _mapped("address, where NodeAddr does not say"),
+    "State": _say_state,
+    "Weight": _lost("the pool's placement chooses among nodes; weights are not known"),
+    "TRESWeights": _lost("prices are not part of the cluster file"),
+    "Reason": _lost("a state, not a configuration"),
+    "Port": _lost("Penstock's agents have ports of their own"),
+}

@@ -1,0 +1,69 @@
+"""Slurm's lists of trackable resources: `cpu=100,mem=1000G,gres/gpu:a100=8`.
+
+Source: https://slurm.schedmd.com/tres.html
+"""
+
+from typing import NamedTuple
+
+from penstock.core.config.queues import AMOUNT_MAX
+from penstock.migrate.model import Amount
+from penstock.migrate.quantities import slurm_count, slurm_memory_bytes
+from penstock.migrate.report import Place
+
+WORDS_MAX = 1_000
+_GPU = "gres/gpu"
+
+
+class Tres(NamedTuple):
+    """The maxima in a list, and the words of it that Penstock has no quota for."""
+
+    limits: tuple[Amount, ...]
+    rest: tuple[str, ...]
+    models: tuple[str, ...]
+
+
+def read_tres(place: Place, key: str, text: str) -> Tres:
+    """Return what a list of resources limits. `=-1` and `=` mean no limit.
+
+    Raises: ImportFault for a word that is no `resource=amount`, or an amount that is none.
+    """
+    limits: dict[tuple[str, str], Amount] = {}
+    rest: list[str] = []
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if len(words) > WORDS_MAX:
+        raise place.fault(key, text, f"at most {WORDS_MAX} resources")
+    for word in words:
+        name, equals, amount = word.partition("=")
+        if not equals:
+            raise place.fault(key, word, "resources such as cpu=100 or gres/gpu:a100=8")
+        if amount in ("", "-1"):
+            continue
+        try:
+            found = _amount(name.strip().lower(), amount.strip())
+        except ValueError:
+            raise place.fault(key, word, "a whole number, for mem with a unit such as 1000G") from None
+        if found is None:
+            rest.append(word)
+        else:
+            limits[found.resource, found.flavour] = found
+    models = tuple(sorted(flavour for _, flavour in limits if flavour))
+    return Tres(tuple(limits.values()), tuple(rest), models)
+
+
+def _amount(name: str, text: str) -> Amount | None:
+    if name == "mem":
+        return Amount("memory", max=slurm_memory_bytes(text))
+    if name == "cpu":
+        return Amount("cpus", max=_milli(text))
+    if name == _GPU:
+        return Amount("devices", max=_milli(text))
+    if name.startswith(_GPU + ":"):
+        return Amount("devices", name.removeprefix(_GPU + ":"), max=_milli(text))
+    return None
+
+
+def _milli(text: str) -> int:
+    found = slurm_count(text) * 1000
+    if found > AMOUNT_MAX:
+        raise ValueError(text)
+    return found

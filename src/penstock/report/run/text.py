@@ -1,0 +1,115 @@
+"""Words and numbers for people. Everything that came from outside passes `esc` on its way into the page."""
+
+from datetime import UTC, datetime
+from html import escape
+
+from penstock.core.model.foreign import IN_A_LINE
+from penstock.core.place.fit import REASON_TEXT
+from penstock.report.run.model import InterruptionKind, JobRow, WaitCause, WaitPart
+
+NAME_CHARS_MAX = 60
+
+CAUSE_TEXT: dict[WaitCause, str] = {
+    "no_fit": "no room",
+    "making_room": "room being made",
+    "dependency": "dependency",
+    "kept_back": "kept back",
+    "quota": "quota",
+    "reserve": "pool reserve",
+    "admission": "admission",
+    "backing_off": "backing off",
+    "cycle_full": "cycle full",
+    "next_cycle": "next cycle",
+    "not_sampled": "not sampled",
+}
+CAUSE_MEANING: dict[WaitCause, str] = {
+    "no_fit": "no set of nodes had what it asked for free",
+    "making_room": "others were saving and leaving so that it could start",
+    "dependency": "a job it depends on had not ended",
+    "kept_back": "it fitted, but a job ahead of it would have started later",
+    "quota": "a queue above it held as much as it may",
+    "reserve": "what was free is kept for preemptible jobs",
+    "admission": "as many jobs took turns as the pool can serve",
+    "backing_off": "the pause before another attempt after a failure",
+    "cycle_full": "the cycle had started as many jobs as one cycle may",
+    "next_cycle": "it fitted; the next cycle would start it",
+    "not_sampled": "no plan was made while it waited",
+}
+KIND_TEXT: dict[InterruptionKind, str] = {
+    "preempted": "preempted",
+    "lost": "node lost",
+    "drained": "drained",
+    "failed": "failed, retried",
+}
+
+
+def esc(text: object, most: int = 200) -> str:
+    """Return `text` safe inside HTML text and quoted attributes, at most `most` characters of it."""
+    plain = IN_A_LINE.sub("\N{REPLACEMENT CHARACTER}", str(text))
+    return escape(plain if len(plain) <= most else plain[: most - 1] + "…", quote=True)
+
+
+def label(job: JobRow) -> str:
+    """Return what the page calls a job, unescaped: its name with the array index, or its number."""
+    name = job.name or f"job {job.id}"
+    name = name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
+    return f"{name}[{job.array_index}]" if job.array_id is not None else name
+
+
+def duration(ms: int) -> str:
+    """Return a duration with at most two units: `350 ms`, `9.4 s`, `1 min 05 s`, `2 h 05 min`, `3 d 4 h`."""
+    if ms < 1_000:
+        return f"{ms} ms" if ms else "0 s"
+    if ms < 60_000:
+        return f"{ms // 1000}.{ms % 1000 // 100} s"
+    seconds = ms // 1_000
+    if seconds < 3_600:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    if seconds < 48 * 3_600:
+        return f"{seconds // 3_600} h {seconds % 3_600 // 60:02d} min"
+    return f"{seconds // 86_400} d {seconds % 86_400 // 3_600} h"
+
+
+def clock(ms: int) -> str:
+    """Return time since the start: `1:15`, or `2:01:15` from an hour on."""
+    seconds = ms // 1_000
+    if seconds < 3_600:
+        return f"{seconds // 60}:{seconds % 60:02d}"
+    return f"{seconds // 3_600}:{seconds % 3_600 // 60:02d}:{seconds % 60:02d}"
+
+
+def moment(unix_ms: int) -> str:
+    """Return a time in UTC to the second, or the bare number where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{unix_ms} ms"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Return `1 job`, `2 jobs`, `1,200 jobs`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share with one decimal, or a dash when there is no whole."""
+    return f"{1000 * part // whole / 10:g} %" if whole else "–"
+
+
+def refusals(part: WaitPart) -> str:
+    """Return why nodes refused, in the product's words: `2 nodes have too few devices free`."""
+    if part.cause == "no_fit" and not part.refused:
+        return "no node was there"
+    return "; ".join(
+        f"{count(nodes, 'node')} {_agree(REASON_TEXT.get(code, code), nodes)}" for code, nodes in part.refused
+    )
+
+
+def _agree(text: str, nodes: int) -> str:
+    """Make the plural of `REASON_TEXT` fit one node."""
+    if nodes != 1:
+        return text
+    for plural, singular in (("have ", "has "), ("are ", "is "), ("belong ", "belongs "), ("do not", "does not")):
+        if text.startswith(plural):
+            return singular + text[len(plural) :]
+    return text

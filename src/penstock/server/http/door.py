@@ -1,0 +1,90 @@
+"""The first thing that a request meets: who calls, and whose turn it is."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Send
+
+from penstock.core.model.access import Scope
+from penstock.core.order.turns import Caller, Share
+from penstock.server.backend import Backend
+from penstock.server.http.auth import scope_for
+from penstock.server.http.limits import network_of
+from penstock.server.http.responses import ApiError, problem
+from penstock.server.http.turns import STRANGERS, Pace, caller_of, calling
+
+AT_ONCE = 4
+"""Requests that begin in one pass of the event loop."""
+SHARE = Share(user=1_024, tenant=2_048, total=8_192)
+"""Requests that wait for their turn to begin."""
+TOKEN_MAX = 512
+"""Characters of a token; ours have 47."""
+PIECE_BYTES = 131_072
+"""Of an answer, which are sent in one pass of the event loop."""
+_SCOPE = "penstock.scope"
+
+
+class Door:
+    """ASGI middleware around the application."""
+
+    def __init__(self, app: ASGIApp, backend: Backend) -> None:
+        self._app, self._backend = app, backend
+        self._pace = Pace(AT_ONCE, SHARE)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        token = bearer_of(given.decode("latin-1"))
+        found = scope_of_token(self._backend, token)
+        address = scope["client"][0] if scope.get("client") else ""
+        caller = caller_of(found) if found is not None else Caller(STRANGERS, network_of(address))
+        calling.set(caller)  # in the task of this request
+        if found is not None:
+            self._backend.pools.crowd.note(caller.tenant)
+        try:
+            waited = await self._pace.begin(caller)
+        except ApiError as error:
+            await problem(error)(scope, receive, send)
+            return
+        scope[_SCOPE] = scope_of_token(self._backend, token) if waited else found  # it may be revoked by now
+        await self._app(scope, receive, partial(send_in_pieces, send))
+
+
+async def send_in_pieces(send: Send, message: Message) -> None:
+    """Send a message; others have the event loop between the pieces of a large answer."""
+    body = message.get("body", b"")
+    if len(body) > PIECE_BYTES:
+        pieces = memoryview(body)
+        for begin in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
+            await send({**message, "body": bytes(pieces[begin : begin + PIECE_BYTES]), "more_body": True})
+            await asyncio.sleep(0)
+        message = {**message, "body": bytes(pieces[begin + PIECE_BYTES :])}
+    await send(message)
+
+
+def token_of(headers: Headers) -> str:
+    """Return the bearer token of a request, '' where it has none."""
+    return bearer_of(headers.get("authorization", ""))
+
+
+def bearer_of(given: str) -> str:
+    """Return the token of an `Authorization` header, '' where it has none."""
+    kind, _, token = given.partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+def scope_of_token(backend: Backend, token: str) -> Scope | None:
+    """Return what a token may be used for at this moment; None when it is none, or not any more."""
+    if not token or len(token) > TOKEN_MAX:
+        return None
+    return scope_for(token, backend.tokens, backend.state, backend.clock.unix_ms())
+
+
+def scope_at_door(scope: Any) -> Scope | None:
+    """Return what the door found that a request may do."""
+    found: Scope | None = scope[_SCOPE]
+    return found

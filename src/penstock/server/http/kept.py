@@ -1,0 +1,80 @@
+"""Answers that are kept for a moment: the same question asked again, or by many at once, is worked out once."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from penstock.ports import Clock
+from penstock.server.http.responses import ApiError
+from penstock.server.http.turns import calling
+
+SHARE_CODES = ("too_many_requests", "overloaded")
+"""Refusals for what else the caller asks."""
+KEPT_MS = 200
+COST_TIMES = 4
+"""An answer is kept this many times as long as it took, if that is longer."""
+KEPT_LONGEST_MS = 10_000
+KEPT_MAX = 256
+KEPT_MAX_BYTES = 64 * 2**20
+
+
+class _Answer(NamedTuple):
+    body: bytes
+    media_type: str | None
+    until_ms: int
+
+
+class KeptAnswers:
+    """Lives on the event loop. Only for what depends on nothing but the question."""
+
+    def __init__(self, clock: Clock, for_ms: int = KEPT_MS) -> None:
+        self._clock, self._for_ms = clock, for_ms
+        self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
+        self._bytes = 0
+        self._coming: dict[tuple[str, Hashable], asyncio.Future[_Answer]] = {}
+        """By the tenant of whoever asked first: it comes when it is that tenant's turn."""
+
+    async def of(self, question: Hashable, work_out: Callable[[], Awaitable[Response]]) -> Response:
+        """Return the answer to a question: kept, being worked out for another of the tenant, or worked out now.
+
+        Raises: what `work_out` raises; nothing is kept then.
+        """
+        at = (calling.get().tenant, question)
+        while True:
+            known = self._answers.get(question)
+            if known is not None and self._clock.monotonic_ms() < known.until_ms:
+                break
+            coming = self._coming.get(at)
+            mine = coming is None
+            if coming is None:
+                coming = self._coming[at] = asyncio.ensure_future(self._made(work_out))
+                coming.add_done_callback(lambda done: self._came(at, done))
+            try:
+                known = await asyncio.shield(coming)
+                break
+            except ApiError as error:
+                if mine or error.details.code not in SHARE_CODES:
+                    raise  # else it is the share of whoever asked first that is used up
+        return Response(known.body, media_type=known.media_type)
+
+    async def _made(self, work_out: Callable[[], Awaitable[Response]]) -> _Answer:
+        begun_ms = self._clock.monotonic_ms()
+        answer = await work_out()
+        now_ms = self._clock.monotonic_ms()
+        for_ms = max(self._for_ms, min(KEPT_LONGEST_MS, COST_TIMES * (now_ms - begun_ms)))
+        return _Answer(bytes(answer.body), answer.media_type, now_ms + for_ms)
+
+    def _came(self, at: tuple[str, Hashable], done: "asyncio.Future[_Answer]") -> None:
+        del self._coming[at]
+        _, question = at
+        if done.cancelled() or done.exception() is not None:
+            return
+        former = self._answers.pop(question, None)
+        self._answers[question] = done.result()
+        self._bytes += len(done.result().body) - (len(former.body) if former is not None else 0)
+        while len(self._answers) > KEPT_MAX or self._bytes > KEPT_MAX_BYTES:
+            _, oldest = self._answers.popitem(last=False)
+            self._bytes -= len(oldest.body)

@@ -1,0 +1,185 @@
+"""Routes about tenants' money: how it stands, credits, the ledger."""
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Path, Query, Request
+from starlette.responses import Response
+
+from penstock.api import types as api
+from penstock.core.config.billing import read_amount
+from penstock.core.config.reader import Reader
+from penstock.core.ledger.accounts import JournalEntry
+from penstock.core.ledger.budgets import policy_of
+from penstock.core.messages.money import AddCredit, MoneyDone, ReverseEntry
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.accounts import CreditKind
+from penstock.core.model.amounts import parse_time_ms
+from penstock.core.model.cluster import Tenant
+from penstock.core.model.errors import Problem, nearest
+from penstock.core.model.events import CreditAdded, InvoicePaid
+from penstock.core.model.ids import TenantName
+from penstock.server.backend import Backend
+from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body, refused
+from penstock.server.http.responses import ApiError, answer
+from penstock.server.routes.openapi import MADE, returns
+from penstock.server.services.billing import Treasurer
+
+BODY_MAX_BYTES = 65_536
+EXAMPLE = {"amount": "1250.00", "reference": "transfer 4711", "expires": "2099-01-01T00:00Z"}
+REVERSAL = {"reason": "the transfer was returned"}
+TenantPath = Annotated[str, Path(max_length=63, description="name of the tenant", examples=["default"])]
+
+
+class NewCredit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a tenant paid in advance, or is granted."""
+
+    amount: str | int | float
+    """In the currency, such as `1250.00`."""
+    reference: str
+    """Names it: sent again, it changes nothing."""
+    kind: CreditKind = "payment"
+    expires: str = ""
+    """A time with its offset; empty: never."""
+    note: str = ""
+
+
+class NewReversal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a credit or a payment is taken back."""
+
+    reason: str
+
+
+def account_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
+    @app.get("/api/v1/accounts", **returns(api.AccountList))
+    async def list_accounts(
+        who: caller, tenant: Annotated[str | None, Query(max_length=63, description="only this one")] = None
+    ) -> Response:
+        """Say how the money of each tenant stands: credit, what is owed, budgets and where they end at this rate."""
+
+        def compute() -> Response:
+            names = [name for name in treasurer.tenants() if who.sees(name)]
+            if tenant is not None and tenant not in names:
+                raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
+            found = [_view(backend, treasurer, name) for name in (names if tenant is None else [TenantName(tenant)])]
+            billing = backend.state.config.billing
+            return answer(api.AccountList(billing.currency, billing.digits, bool(billing.tariff.prices), found))
+
+        question = ("accounts", who.sight, backend.durable_seq, tenant)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+
+    @app.post(
+        "/api/v1/accounts/{tenant}/credits",
+        status_code=201,
+        **returns(api.MoneyAnswer, body=NewCredit, example=EXAMPLE, statuses=MADE),
+    )
+    async def add_credit(request: Request, who: caller, tenant: TenantPath) -> Response:
+        """Add what a tenant paid in advance, or is granted; the same reference again changes nothing."""
+        allow(who.administers, "add credit")
+        wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewCredit)
+        amount = amount_of(wanted.amount, backend)
+        reply = await backend.ask(
+            AddCredit(
+                TenantName(tenant), wanted.reference, amount, wanted.kind, who.user, _time(wanted.expires), wanted.note
+            )
+        )
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        assert isinstance(reply, MoneyDone)
+        return answer(api.MoneyAnswer("", reply.repeated), 200 if reply.repeated else 201)
+
+
+def ledger_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
+    @app.post(
+        "/api/v1/ledger/{record}/reversal",
+        status_code=201,
+        **returns(api.MoneyAnswer, body=NewReversal, example=REVERSAL, statuses=(201,)),
+    )
+    async def reverse_entry(
+        request: Request,
+        who: caller,
+        record: Annotated[int, Path(ge=1, le=2**53, description="number of its record", examples=[7])],
+    ) -> Response:
+        """Take back a credit or a payment that was entered wrongly, or did not come; of a grant what is left.
+
+        What was spent of a payment leaves a balance below zero.
+        """
+        allow(who.administers, "reverse credits and payments")
+        wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewReversal)
+        found = await backend.pools.reads.run(backend.log.records, record - 1, 1)
+        if not found or not isinstance(found[0].event, CreditAdded | InvoicePaid):
+            raise ApiError("not_found", f"record {record} is no credit and no payment")
+        asked = ReverseEntry(record, found[0].time_ms, found[0].event, wanted.reason, who.user)
+        reply = await backend.ask(asked)
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        assert isinstance(reply, MoneyDone)
+        return answer(api.MoneyAnswer(reply.number), 201)
+
+    @app.get("/api/v1/ledger", **returns(api.Journal))
+    async def show_ledger(
+        who: caller,
+        tenant: Annotated[str | None, Query(max_length=63, description="only its entries")] = None,
+        after: Annotated[int, Query(ge=0, le=2**53, description="only entries with a higher number")] = 0,
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+    ) -> Response:
+        """Return the double-entry journal: each entry adds up to zero. Debits are positive."""
+
+        def compute() -> Response:
+            page: list[JournalEntry] = []
+            for one in treasurer.journal():
+                if one.seq > after and tenant in (None, one.tenant) and who.sees(one.tenant):
+                    page.append(one)
+                    if len(page) == limit:
+                        break
+            ledger = backend.state.money.ledger.copy()
+            shown = {name: amount for name, amount in sorted(ledger.items()) if _is_theirs(name, who, tenant)}
+            billing = backend.state.config.billing
+            return answer(api.Journal(billing.currency, billing.digits, page, shown))
+
+        return await backend.pools.heavy.run(compute)
+
+
+def _is_theirs(account: str, scope: Any, tenant: str | None) -> bool:
+    _, colon, owner = account.partition(":")
+    return scope.sees(owner) and tenant in (None, owner) if colon else scope.sees_all and tenant is None
+
+
+def _view(backend: Backend, treasurer: Treasurer, name: TenantName) -> api.AccountView:
+    standing = treasurer.standing(name)
+    account, config = standing.account, backend.state.config
+    declared = next((one for one in config.tenants if one.name == name), Tenant(name))
+    return api.AccountView(
+        tenant=name,
+        balance=account.balance - standing.accrued,
+        credit=account.credit,
+        owed=account.owed,
+        unbilled=account.unbilled + standing.accrued,
+        month_spent=standing.month_spent,
+        day_cost=standing.day_cost,
+        credit_limit=declared.credit_limit,
+        at_zero=policy_of(declared, config.billing),
+        left=standing.left,
+        held=account.hold.text if account.hold is not None else "",
+        credits=list(account.lots),
+        budgets=standing.budgets,
+    )
+
+
+def amount_of(value: str | int | float, backend: Backend) -> int:
+    """Return an amount of the currency in its smallest unit. Raises: ApiError."""
+    problems: list[Problem] = []
+    amount = read_amount(Reader("", problems), "amount", value, backend.state.config.billing.digits)
+    if problems:
+        raise invalid(problems)
+    return amount
+
+
+def _time(text: str) -> int:
+    if not text:
+        return 0
+    try:
+        return parse_time_ms(text)
+    except ValueError:
+        expected = "a time with its offset such as 2027-01-01T00:00+01:00"
+        raise invalid([Problem("bad_value", "expires", f"expires is '{text}', expected {expected}", text)]) from None

@@ -1,0 +1,45 @@
+"""What tenants owe: worked out from the log, whenever it is asked."""
+
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query
+from starlette.responses import Response
+
+from penstock.api import types as api
+from penstock.control.calendar import month_named, months
+from penstock.core.model.errors import InvalidInput, nearest
+from penstock.server.backend import Backend
+from penstock.server.http.parsing import invalid
+from penstock.server.http.responses import ApiError, answer
+from penstock.server.routes.openapi import returns
+from penstock.server.services.billing import Treasurer
+
+
+def bill_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
+    @app.get("/api/v1/bill", **returns(api.BillList))
+    async def show_bills(
+        who: caller,
+        tenant: Annotated[str | None, Query(max_length=63, description="only this one")] = None,
+        month: Annotated[str | None, Query(max_length=10, description="such as 2026-11; else the present one")] = None,
+    ) -> Response:
+        """Say what each tenant owes for a month, up to now; recomputed from the log."""
+        billing, now_ms = backend.state.config.billing, backend.clock.unix_ms()
+        try:
+            from_ms, end_ms = month_named(billing.time_zone, month) if month else (0, 0)
+        except InvalidInput as error:
+            raise invalid(list(error.problems)) from error
+        if not month:
+            from_ms = months(billing.time_zone, now_ms, now_ms)[0]
+        until_ms = min(end_ms, now_ms) if month else now_ms
+        priced = bool(billing.tariff.prices)
+
+        def compute() -> Response:
+            names = [name for name in treasurer.tenants() if who.sees(name)] if priced else []
+            if tenant is not None and priced and tenant not in names:  # one that is gone has its bills still
+                raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
+            wanted = names if tenant is None else [name for name in names if name == tenant]
+            bills = treasurer.bills(wanted, from_ms, until_ms) if until_ms > from_ms else []
+            return answer(api.BillList(from_ms, until_ms, [bill for bill in bills if bill.lines], priced))
+
+        question = ("bill", who.sight, backend.durable_seq, tenant, month)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))

@@ -1,0 +1,155 @@
+"""Routes about the cluster as a whole: nodes, queues, cycles, alerts, and what is ahead."""
+
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Path, Query, Request
+from starlette.responses import Response
+
+from penstock import __version__
+from penstock.api import types as api
+from penstock.control import messages as msg
+from penstock.core.config.job import request_schema
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.ids import NodeName
+from penstock.core.predict.calibration import Score
+from penstock.core.state.snapshot import snapshot_beside
+from penstock.core.status.alerts import alerts
+from penstock.core.status.defrag import dry_run
+from penstock.server import views
+from penstock.server.backend import Backend
+from penstock.server.http.parsing import allow, refused
+from penstock.server.http.responses import ApiError, answer
+from penstock.server.routes.openapi import EXAMPLE, returns
+from penstock.server.services.estimates import Foresight
+from penstock.server.submitting import submit_of
+
+NodePath = Annotated[str, Path(max_length=63, description="name of the node")]
+
+
+def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    @app.get("/api/v1/health", **returns(api.Health))
+    async def health() -> Response:
+        """Say that the server answers; needs no token."""
+        return answer(api.Health("ok", __version__, backend.role))
+
+    @app.get("/api/v1/me", **returns(api.Me))
+    async def show_me(who: caller) -> Response:
+        """Say who calls, and what they may see and do."""
+        names = [tenant.name for tenant in backend.state.config.tenants]
+        roles = {name: role for name, role in sorted(who.tenants.items()) if who.sees(name)}
+        submits = [str(name) for name in names if who.submits(name)]
+        return answer(api.Me(who.user, who.role, roles, who.level, submits))
+
+    @app.get("/api/v1/cluster", **returns(api.ClusterView))
+    async def show_cluster(who: caller) -> Response:
+        """Sum up the cluster."""
+        return answer(views.cluster_view(backend.state, backend.name))
+
+    @app.get("/api/v1/nodes", **returns(api.NodeList))
+    async def list_nodes(who: caller) -> Response:
+        """List nodes with their devices and who holds them; of jobs of others only that they do."""
+        connected, state = backend.connected(), backend.state
+
+        def compute() -> Response:
+            names = sorted(state.nodes.copy())
+            return answer(api.NodeList([views.node_view(state, n, connected=n in connected, scope=who) for n in names]))
+
+        return await backend.pools.reads.run(compute)
+
+    @app.post("/api/v1/nodes/{node}/drain", **returns(api.DoneAnswer))
+    async def drain_node(
+        who: caller,
+        node: NodePath,
+        on: Annotated[bool, Query(description="false opens the node again")] = True,
+        evict: Annotated[bool, Query(description="ask running work to move")] = False,
+        evict_after: Annotated[int, Query(ge=0, le=10**10, description="ask it after so long (ms); 0: never")] = 0,
+        reason: Annotated[str, Query(max_length=1000)] = "",
+    ) -> Response:
+        """Close a node for new work, or open it again."""
+        allow(who.operates, "close or open nodes")
+        at_ms = backend.clock.unix_ms() + evict_after if evict_after else 0
+        reply = await backend.ask(msg.Drain(NodeName(node), on, who.user, reason, evict, at_ms))
+        if isinstance(reply, msg.Done) and not reply.found:
+            raise ApiError("not_found", f"there is no node '{node}'")
+        return answer(api.DoneAnswer(True))
+
+    schema = answer(request_schema()).body
+
+    @app.get("/api/v1/schema/job", **returns(None))
+    async def job_schema(who: caller) -> Response:
+        """Return the JSON Schema of job files."""
+        return Response(schema, media_type="application/json")
+
+
+def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    @app.get("/api/v1/queues", **returns(api.QueueList))
+    async def list_queues(who: caller) -> Response:
+        """List queues with their numbers, and the next of the jobs that the caller may see."""
+
+        def compute() -> Response:
+            return answer(api.QueueList(views.queue_views(backend.state, backend.clock.unix_ms(), who)))
+
+        question = ("queues", who.sight, backend.state.seq)
+        return await backend.kept.of(question, lambda: backend.pools.reads.run(compute))
+
+    @app.get("/api/v1/alerts", **returns(api.AlertList))
+    async def list_alerts(who: caller) -> Response:
+        """List what does not go on by itself: jobs that can never start, and other standstills."""
+        last, now_ms, sight = backend.service.controller.last_plan, backend.clock.unix_ms(), who.sight
+
+        def compute() -> Response:
+            found = alerts(backend.state, now_ms, last, sight)
+            mine = [views.alert_for(one, who) for one in found if one.job_ids or sight is None]
+            return answer(api.AlertList([*views.token_alerts(backend.state, who, now_ms), *mine]))
+
+        question = ("alerts", sight, who.user, who.delegated, backend.state.seq)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+
+    @app.get("/api/v1/defrag", **returns(api.DefragList))
+    async def dry_run_of_defrag(who: caller) -> Response:
+        """Say which jobs would move so that a gang fits, if the next cycle might move them; nothing moves."""
+        allow(who.sees_all, "see what would move: it is about jobs of all tenants")
+
+        def compute() -> Response:
+            snapshot = snapshot_beside(backend.state)
+            moves, places = dry_run(snapshot, backend.clock.unix_ms(), backend.service.policies)
+            return answer(views.defrag_list(moves, places, switched_on=snapshot.config.settings.defrag))
+
+        question = ("defrag", backend.state.seq)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+
+    @app.get("/api/v1/cycle", **returns(api.CycleView))
+    async def show_cycle(who: caller) -> Response:
+        """Show what the last scheduling cycle decided, and the plans that it chose from."""
+        allow(who.sees_all, "see cycles: they are about jobs of all tenants")
+        last = backend.service.controller.last_plan
+        if last is None:
+            raise ApiError("not_found", "no cycle was planned yet", hint="come back in a moment")
+        return await backend.pools.reads.run(lambda: answer(views.cycle_view(last, backend.state.config.candidates)))
+
+
+def foresight_routes(app: FastAPI, backend: Backend, foresight: Foresight, caller: Any) -> None:
+    @app.post("/api/v1/plan", **returns(api.PlanAnswer, body="job_request", example=EXAMPLE))
+    async def plan_jobs(request: Request, who: caller) -> Response:
+        """Say what a submit of this request would lead to: when and where jobs start, and who would have to leave."""
+        found = await foresight.plan(await submit_of(backend, request, who))
+        if isinstance(found, Refusal):
+            raise refused(found)
+        return await backend.pools.reads.run(lambda: answer(views.plan_for(found, who, backend.reads)))
+
+    @app.get("/api/v1/eta", **returns(api.EtaList))
+    async def list_etas(
+        who: caller,
+        max_age: Annotated[int, Query(ge=0, le=86_400_000, description="worked out anew when older (ms)")] = 10_000,
+    ) -> Response:
+        """Say when waiting jobs start: an interval, corrected by how right such estimates were."""
+        found = await foresight.look(max_age)
+        mine = [job for job in found.jobs if who.sees(job.tenant)]
+        waiting = backend.state.jobs.count(who.sight, "waiting")
+        untold = found.untold if who.sees_all else max(0, waiting - len(mine))
+        return answer(api.EtaList(found.made_ms, found.samples, untold, mine))
+
+    @app.get("/api/v1/eta/calibration", **returns(Score))
+    async def show_calibration(who: caller) -> Response:
+        """Say how right the estimates were that have come true."""
+        return answer(await foresight.score())

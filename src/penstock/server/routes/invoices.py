@@ -1,0 +1,173 @@
+"""Routes about invoices: issued, listed, as documents, paid, corrected."""
+
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import FastAPI, Path, Query, Request
+from starlette.responses import Response
+
+from penstock.api import types as api
+from penstock.core.messages.money import CorrectInvoice, MoneyDone, PayInvoice
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.access import Scope
+from penstock.core.model.errors import nearest
+from penstock.core.model.events import InvoiceIssued
+from penstock.core.model.ids import TenantName
+from penstock.core.model.invoices import Invoice
+from penstock.report.invoice import DocumentError, DoesNotAddUp, Language, render_csv, render_html, render_pdf
+from penstock.server.backend import Backend
+from penstock.server.http.parsing import allow, body_of, json_of, read_body, refused
+from penstock.server.http.responses import ApiError, answer
+from penstock.server.routes.accounts import amount_of
+from penstock.server.routes.openapi import MADE, returns
+from penstock.server.services.billing import Treasurer
+
+BODY_MAX_BYTES = 65_536
+LIST_MAX = 1_000
+PAYMENT = {"amount": "20.00", "reference": "transfer 4712"}
+CORRECTION = {"amount": "10.00", "reason": "two hours of maintenance"}
+DOCUMENTS = ("text/html", "application/pdf", "text/csv")
+Format = Literal["json", "html", "pdf", "csv"]
+NumberPath = Annotated[
+    str, Path(max_length=40, description="number of the invoice or credit note", examples=["INV-000001"])
+]
+"""A prefix may have slashes."""
+_SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+}
+
+
+class NewInvoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose next month is to be invoiced."""
+
+    tenant: str
+
+
+class NewPayment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was paid for an invoice."""
+
+    amount: str | int | float
+    reference: str
+    """Names it: sent again, it changes nothing."""
+
+
+class NewCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a credit note takes back of an invoice."""
+
+    reason: str
+    amount: str | int | float | None = None
+    """Before tax; None: all that is left of it."""
+
+
+def invoice_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
+    @app.get("/api/v1/invoices", **returns(api.InvoiceList))
+    async def list_invoices(
+        who: caller,
+        tenant: Annotated[str | None, Query(max_length=63)] = None,
+        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 200,
+    ) -> Response:
+        """List invoices and credit notes, newest first."""
+
+        def compute() -> Response:
+            heads = reversed(list(backend.state.money.invoices.copy().values()))
+            mine = (head for head in heads if who.sees(head.tenant) and tenant in (None, head.tenant))
+            billing = backend.state.config.billing
+            return answer(api.InvoiceList(billing.currency, billing.digits, list(islice(mine, limit))))
+
+        return await backend.pools.reads.run(compute)
+
+    @app.post(
+        "/api/v1/invoices",
+        status_code=201,
+        **returns(api.MoneyAnswer, body=NewInvoice, example={"tenant": "default"}, statuses=(201,)),
+    )
+    async def issue_invoice(request: Request, who: caller) -> Response:
+        """Issue the invoice of a tenant's first month that is over and on none; by default that happens by itself."""
+        allow(who.administers, "issue invoices")
+        wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewInvoice)
+        names = await backend.pools.heavy.run(treasurer.tenants)
+        if wanted.tenant not in names:
+            raise ApiError("not_found", f"there is no tenant '{wanted.tenant}'", hint=nearest(wanted.tenant, names))
+        done = await treasurer.issue(TenantName(wanted.tenant))
+        if done is None or not done.number:
+            raise ApiError("conflict", f"tenant {wanted.tenant} has no month that is over and on no invoice")
+        return answer(api.MoneyAnswer(done.number), 201)
+
+    @app.get("/api/v1/invoices/{number:path}", **returns(Invoice, documents=DOCUMENTS))
+    async def show_invoice(
+        who: caller,
+        number: NumberPath,
+        format: Annotated[Format, Query(description="json, or a document")] = "json",  # noqa: A002 - the API's word
+        language: Annotated[Literal["en", "zh"], Query()] = "en",
+    ) -> Response:
+        """Return an invoice or a credit note as it was issued; as JSON, a page, a PDF or a table."""
+        found = await backend.pools.reads.run(_invoice, backend, who, number)
+        if format == "json":
+            return await backend.pools.reads.run(answer, found)
+        run = backend.pools.heavy.run
+        made = await backend.documents.of((number, format, language), lambda: run(_document, found, format, language))
+        name = f'inline; filename="{number.replace("/", "-")}.{format}"'
+        made.headers.update({"Content-Disposition": name, **_SAFE})
+        return made
+
+
+def payment_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    @app.post(
+        "/api/v1/invoices/{number:path}/payments",
+        status_code=201,
+        **returns(api.MoneyAnswer, body=NewPayment, example=PAYMENT, statuses=MADE),
+    )
+    async def pay_invoice(request: Request, who: caller, number: NumberPath) -> Response:
+        """Note that an invoice was paid, or a part of it; the same reference again changes nothing."""
+        allow(who.administers, "note payments")
+        wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewPayment)
+        amount = amount_of(wanted.amount, backend)
+        return _done(await backend.ask(PayInvoice(number, wanted.reference, amount, who.user)))
+
+    @app.post(
+        "/api/v1/invoices/{number:path}/corrections",
+        status_code=201,
+        **returns(api.MoneyAnswer, body=NewCorrection, example=CORRECTION, statuses=MADE),
+    )
+    async def correct_invoice(request: Request, who: caller, number: NumberPath) -> Response:
+        """Issue a credit note for an invoice, or a part of it."""
+        allow(who.administers, "correct invoices")
+        wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewCorrection)
+        net = None if wanted.amount is None else amount_of(wanted.amount, backend)
+        found = await backend.pools.reads.run(_invoice, backend, who, number)
+        return _done(await backend.ask(CorrectInvoice(found, wanted.reason, who.user, net)))
+
+
+def _done(reply: object) -> Response:
+    if isinstance(reply, Refusal):
+        raise refused(reply)
+    assert isinstance(reply, MoneyDone)
+    return answer(api.MoneyAnswer(reply.number, reply.repeated), 200 if reply.repeated else 201)
+
+
+def _invoice(backend: Backend, scope: Scope, number: str) -> Invoice:
+    """Return an invoice from the log. Raises: ApiError when there is none that the caller may see."""
+    head = backend.state.money.invoices.get(number)
+    if head is None or not scope.sees(head.tenant):
+        raise ApiError("not_found", f"there is no invoice '{number}'")
+    records = backend.log.records(head.seq - 1, 1)
+    if not records:
+        raise ApiError("overloaded", f"{number} is being issued", hint="come back in a moment")
+    (record,) = records
+    assert isinstance(record.event, InvoiceIssued)
+    return record.event.invoice
+
+
+def _document(invoice: Invoice, kind: Format, language: Language) -> Response:
+    try:
+        if kind == "csv":
+            return Response(render_csv(invoice), media_type="text/csv")
+        if kind == "html":
+            return Response(render_html(invoice, language), media_type="text/html")
+        return Response(render_pdf(invoice, language), media_type="application/pdf")
+    except DoesNotAddUp as error:  # nothing issues such a one: the log has it from elsewhere
+        raise ApiError("conflict", error.message, hint=error.hint) from error
+    except DocumentError as error:
+        raise ApiError("unavailable", error.message, hint=error.hint) from error

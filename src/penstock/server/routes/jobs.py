@@ -1,0 +1,206 @@
+"""Routes about jobs: submit, list, show, explain, cancel, what they wrote."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, Path, Query, Request
+from starlette.responses import Response
+
+from penstock.api import types as api
+from penstock.control import messages as msg
+from penstock.core.explain import Explainer, Explanation, question_of
+from penstock.core.messages.requests import Refusal, Submitted
+from penstock.core.model.access import Scope
+from penstock.core.model.events import Record
+from penstock.core.model.ids import AttemptNumber, JobId, Rank
+from penstock.core.model.jobs import Job
+from penstock.core.state import idleness
+from penstock.core.state.live_jobs import LIVE_STATES
+from penstock.server import views
+from penstock.server.backend import Backend
+from penstock.server.http.parsing import allow, refused
+from penstock.server.http.responses import ApiError, answer
+from penstock.server.routes.openapi import EXAMPLE, MADE, returns
+from penstock.server.services.estimates import Foresight
+from penstock.server.submitting import submit_of
+
+LOG_READ_MAX_BYTES = 1 << 20
+LIST_MAX = 1_000
+NEWEST = 2**53
+"""As `before`: all finished jobs, from the newest."""
+REFS_AT_ONCE = 100
+"""The answer to a submit of more jobs is written beside the event loop."""
+
+JobIdPath = Annotated[int, Path(ge=1, le=2**53, description="number of the job", examples=[1])]
+
+
+def job_routes(app: FastAPI, backend: Backend, foresight: Foresight, caller: Any) -> None:
+    jobs = _JobViews(backend)
+    _submit_and_list_routes(app, backend, caller, jobs)
+    explainer = Explainer(backend.service.policies, lambda scene: foresight.known(scene.job.id))
+    _one_job_routes(app, backend, explainer, caller, jobs)
+    _job_story_routes(app, backend, caller, jobs)
+
+
+class _JobViews:
+    """Jobs as the API shows them, live ones with what the control loop knows beyond the log."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def live(self, jobs: Iterable[Job], *, full: bool = False) -> list[api.JobView]:
+        controller = self._backend.service.controller
+        now_ms, holds = self._backend.clock.unix_ms(), self._backend.state.money.holds()
+        found = []
+        for job in jobs:
+            held = job.spec.tenant in holds
+            waits_for = "tenant_held" if held else views.waiting_reason(job, controller.last_plan, now_ms)
+            reason = waits_for if job.state == "waiting" else idleness.said(job, now_ms)
+            reached = controller.reached.get(job.id, 0)
+            found.append(views.live_job(job, full=full, waits_for=reason, reached=reached))
+        return found
+
+    async def any(self, scope: Scope, job_id: int) -> api.JobView:
+        """Return the view of a job, live or finished; raises ApiError when there is none."""
+        job = self._backend.reads.live_job(scope, JobId(job_id))
+        if job is not None:
+            return self.live([job], full=True)[0]
+        finished = await self._backend.pools.reads.run(self._backend.reads.finished_job, scope, JobId(job_id))
+        if finished is None:
+            raise ApiError("not_found", f"there is no job {job_id}")
+        return views.finished_job(finished)
+
+    async def check(self, scope: Scope, job_id: int, what: str) -> None:
+        """Raise ApiError when there is no such job, or the caller may not do this with it."""
+        owner = await self._backend.pools.reads.run(self._backend.reads.owner, scope, JobId(job_id))
+        if owner is None:
+            raise ApiError("not_found", f"there is no job {job_id}")
+        allow(scope.acts_on(*owner), f"{what} job {job_id}")
+
+
+def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
+    @app.post(
+        "/api/v1/jobs", status_code=201, **returns(api.SubmitAnswer, body="job_request", example=EXAMPLE, statuses=MADE)
+    )
+    async def submit_jobs(
+        request: Request, who: caller, idempotency_key: Annotated[str | None, Header(max_length=200)] = None
+    ) -> Response:
+        """Submit one job, or many all together or not at all."""
+        reply = await backend.ask(await submit_of(backend, request, who, idempotency_key or ""))
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        assert isinstance(reply, Submitted)
+        status = 200 if reply.repeated else 201
+        if len(reply.job_ids) <= REFS_AT_ONCE:
+            refs = views.job_refs(who, backend.reads, reply.job_ids)
+            return answer(api.SubmitAnswer(refs, reply.repeated), status)
+        return await backend.pools.heavy.run(
+            lambda: answer(api.SubmitAnswer(views.job_refs(who, backend.reads, reply.job_ids), reply.repeated), status)
+        )
+
+    @app.get("/api/v1/jobs", **returns(api.JobList))
+    async def list_jobs(
+        who: caller,
+        state: Annotated[str | None, Query(max_length=20)] = None,
+        tenant: Annotated[str | None, Query(max_length=63)] = None,
+        finished: Annotated[bool, Query(description="finished jobs too, newest first")] = False,
+        before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+        after: Annotated[int, Query(ge=0, le=2**53, description="only live jobs with a higher number")] = 0,
+        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 200,
+    ) -> Response:
+        """List live jobs by number, then finished ones from the newest."""
+
+        def compute() -> Response:
+            found: list[api.JobView] = []
+            if before is None:
+                states = [one for one in LIVE_STATES if state in (None, one)]
+                found = jobs.live(backend.reads.live_page(who, after, limit, tenant=tenant, states=states))
+            following: int | None = None
+            if finished and len(found) == limit:
+                following = NEWEST
+            elif finished:
+                start = JobId(before) if before is not None else None
+                older = backend.reads.finished_jobs(who, limit - len(found), start)
+                listed = {v.id for v in found}
+                found += (
+                    views.finished_job(job)
+                    for job in older.jobs
+                    if state in (None, job.state) and tenant in (None, job.tenant) and job.id not in listed
+                )
+                following = older.before
+            return answer(api.JobList(found, following))
+
+        return await backend.pools.reads.run(compute)
+
+
+def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller: Any, jobs: _JobViews) -> None:
+    @app.get("/api/v1/jobs/{job_id}", **returns(api.JobView))
+    async def show_job(who: caller, job_id: JobIdPath) -> Response:
+        """Show one job, live or finished."""
+        return answer(await jobs.any(who, job_id))
+
+    @app.get("/api/v1/jobs/{job_id}/explanation", **returns(Explanation))
+    async def explain_job(who: caller, job_id: JobIdPath) -> Response:
+        """Say all that keeps a job waiting, what would let it start now, and when it may; or where it is."""
+        job = backend.reads.live_job(who, JobId(job_id))
+        if job is None:
+            shown = await jobs.any(who, job_id)
+            text = f"{shown.state}: {shown.reason}" if shown.reason else shown.state
+            return answer(Explanation(JobId(job_id), shown.state, shown.state, text))
+
+        def compute() -> Response:
+            question = question_of(backend.state, job, backend.clock.unix_ms())
+            return answer(views.explanation_for(explainer.explain(question), who))
+
+        return await backend.pools.explain.run(compute)
+
+    @app.post("/api/v1/jobs/{job_id}/cancel", **returns(api.DoneAnswer))
+    async def cancel_job(who: caller, job_id: JobIdPath) -> Response:
+        """Ask a job to end; asking again, or for one that has ended, changes nothing."""
+        await jobs.check(who, job_id, "cancel")
+        await backend.ask(msg.Cancel(JobId(job_id), who.user))
+        return answer(api.DoneAnswer(True))
+
+    @app.post("/api/v1/jobs/{job_id}/checkpoint", **returns(api.DoneAnswer))
+    async def checkpoint_job(who: caller, job_id: JobIdPath) -> Response:
+        """Ask a running program to save a checkpoint and carry on."""
+        await jobs.check(who, job_id, "ask for a checkpoint of")
+        reply = await backend.ask(msg.AskCheckpoint(JobId(job_id)))
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        return answer(api.DoneAnswer(True))
+
+
+def _job_story_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
+    @app.get("/api/v1/jobs/{job_id}/events", **returns(list[Record]))
+    async def job_events(who: caller, job_id: JobIdPath) -> Response:
+        """Return everything the log says of one job, in order."""
+        await jobs.any(who, job_id)
+        return answer(await backend.pools.reads.run(backend.reads.records_of_job, who, JobId(job_id)))
+
+    @app.get("/api/v1/jobs/{job_id}/outputs", **returns(api.OutputList))
+    async def job_outputs(who: caller, job_id: JobIdPath) -> Response:
+        """List the outputs of a job's replicas over all its attempts."""
+        await jobs.any(who, job_id)
+        listed = await backend.pools.reads.run(backend.outputs.listed, JobId(job_id))
+        return answer(api.OutputList([api.OutputRef(*ref) for ref in listed]))
+
+    where = {"X-Penstock-Offset": "where this piece begins"}
+
+    @app.get("/api/v1/jobs/{job_id}/logs", **returns(None, media="application/octet-stream", headers=where))
+    async def job_logs(
+        who: caller,
+        job_id: JobIdPath,
+        attempt: Annotated[int, Query(ge=1, le=2**31, examples=[1])],
+        rank: Annotated[int, Query(ge=0, le=2**31)] = 0,
+        offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
+        limit: Annotated[int, Query(ge=1, le=LOG_READ_MAX_BYTES)] = LOG_READ_MAX_BYTES,
+    ) -> Response:
+        """Return a piece of one replica's output, as it was written; `X-Penstock-Offset` says where it begins."""
+        await jobs.any(who, job_id)
+        read = backend.outputs.read
+        piece = await backend.pools.reads.run(read, JobId(job_id), AttemptNumber(attempt), Rank(rank), offset, limit)
+        if piece is None:
+            raise ApiError("not_found", f"job {job_id} has no output of attempt {attempt}, rank {rank}")
+        where, data = piece
+        return Response(data, headers={"X-Penstock-Offset": str(where)}, media_type="application/octet-stream")

@@ -1,0 +1,46 @@
+"""The routes about quotas and pools: how much of each is used, and by whom."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from penstock.api.quotas import PoolList, QuotaList
+from penstock.core.model.access import Scope
+from penstock.core.state.snapshot import snapshot_beside
+from penstock.core.status.pools import pool_stats
+from penstock.core.status.quotas import QuotaRow, holders, quota_rows, seen_holders
+from penstock.server.backend import Backend
+from penstock.server.http.responses import answer
+from penstock.server.routes.openapi import returns
+
+
+def quota_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    @app.get("/api/v1/quotas", **returns(QuotaList))
+    async def show_quotas(who: caller) -> Response:
+        """Say how much of each quota is used, borrowed and lent, and who holds what, as far as names are shown."""
+
+        def compute() -> Response:
+            snapshot, now_ms = snapshot_beside(backend.state), backend.clock.unix_ms()
+            said = backend.state.quota_notes.last
+            rows = [row for row in quota_rows(snapshot, now_ms, said) if _is_seen(row, who)]
+            shown = snapshot.config.settings.holders_shown
+            return answer(QuotaList(rows, seen_holders(holders(snapshot), who.sees, shown)))
+
+        question = ("quotas", who.sight, backend.state.seq)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+
+    @app.get("/api/v1/pools", **returns(PoolList))
+    async def list_pools(who: caller) -> Response:
+        """List pools: what they have, how much of it is given out, and the state of their devices."""
+
+        def compute() -> Response:
+            return answer(PoolList(pool_stats(snapshot_beside(backend.state), backend.clock.unix_ms())))
+
+        question = ("pools", backend.state.seq)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+
+
+def _is_seen(row: QuotaRow, scope: Scope) -> bool:
+    """Return whether a row is the caller's to see: all queues, and their own tenants."""
+    return row.kind == "queue" or scope.sees(row.name)

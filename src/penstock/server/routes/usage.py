@@ -1,0 +1,140 @@
+"""What was held and used, by whom: recomputed from the log, as JSON, CSV or Parquet."""
+
+import csv
+import io
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Query
+from starlette.responses import Response
+
+from penstock.api.usage import UsageList
+from penstock.core.ledger.consumption import DIMENSIONS, Consumption, Dimension, UsageRow
+from penstock.core.ledger.pricing import GIB
+from penstock.core.model.amounts import parse_time_ms
+from penstock.core.model.errors import Problem, nearest
+from penstock.core.model.prices import HOUR_MS
+from penstock.report.invoice import harmless
+from penstock.server.backend import Backend
+from penstock.server.http.parsing import invalid
+from penstock.server.http.responses import ApiError, answer
+from penstock.server.routes.openapi import returns
+
+BATCH = 10_000
+DOCUMENTS = ("text/csv", "application/vnd.apache.parquet")
+COLUMNS = (
+    *DIMENSIONS, "model", "device_hours", "measured_device_hours", "used_device_hours", "cpu_hours", "gib_hours",
+    "jobs", "attempts",
+)  # fmt: skip
+
+
+def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    @app.get("/api/v1/usage", **returns(UsageList, documents=DOCUMENTS))
+    async def usage(
+        who: caller,
+        since: Annotated[str, Query(max_length=40, description="a time with its offset; by default all")] = "",
+        until: Annotated[str, Query(max_length=40, description="a time with its offset; by default now")] = "",
+        by: Annotated[str, Query(max_length=100, description="tenant, user, queue, pool, job, node")] = "tenant",
+        format: Annotated[Literal["json", "csv", "parquet"], Query()] = "json",  # noqa: A002 - the API's word
+    ) -> Response:
+        """Return device, CPU and memory time, recomputed from the log, and how much of it programs used."""
+        from_ms, end_ms = time_of("since", since), time_of("until", until)
+        until_ms, wanted = end_ms or backend.clock.unix_ms(), dimensions_of(by)
+
+        def compute() -> Response:
+            found = Consumption(wanted if "tenant" in wanted else ("tenant", *wanted), from_ms, until_ms)
+            while records := backend.log.records(found.seq, BATCH):
+                found.take(records)
+            rows = _summed([row for row in found.rows() if who.sees(row.tenant)], wanted)
+            return answer(UsageList(from_ms, until_ms, rows)) if format == "json" else _table(rows, wanted, format)
+
+        question = ("usage", who.sight, backend.durable_seq, from_ms, end_ms, wanted, format)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+
+
+def _summed(rows: list[UsageRow], wanted: tuple[Dimension, ...]) -> list[UsageRow]:
+    """Return rows without the tenant where nobody asked for it."""
+    if "tenant" in wanted:
+        return rows
+    found: dict[tuple[object, ...], UsageRow] = {}
+    for row in rows:
+        row.tenant = ""
+        key = tuple(getattr(row, name) for name in wanted)
+        had = found.setdefault(key, row)
+        if had is not row:
+            for field in ("device_milli_ms", "cpu_milli_ms", "memory_byte_ms", "measured_milli_ms", "used_milli_ms"):
+                setattr(had, field, getattr(had, field) + getattr(row, field))
+            for model, amount in row.by_model.items():
+                had.by_model[model] = had.by_model.get(model, 0) + amount
+            had.jobs, had.attempts = had.jobs + row.jobs, had.attempts + row.attempts
+    return list(found.values())
+
+
+def dimensions_of(by: str) -> tuple[Dimension, ...]:
+    """Return the dimensions that a query names, each once, in their own order.
+
+    Raises: ApiError that names the parameter.
+    """
+    found = []
+    for name in by.split(","):
+        if name.strip() not in DIMENSIONS:
+            text = f"by is '{by}', expected some of {', '.join(DIMENSIONS)}"
+            raise invalid([Problem("bad_value", "by", text, by, nearest(name, DIMENSIONS))])
+        found.append(name.strip())
+    return tuple(name for name in DIMENSIONS if name in found)
+
+
+def time_of(field: str, text: str) -> int:
+    """Return a time of a query (unix ms), 0 where it has none.
+
+    Raises: ApiError that names the parameter.
+    """
+    if not text:
+        return 0
+    try:
+        return parse_time_ms(text)
+    except ValueError:
+        expected = "a time with its offset such as 2026-11-01T00:00+01:00"
+        raise invalid([Problem("bad_value", field, f"{field} is '{text}', expected {expected}", text)]) from None
+
+
+def _lines(rows: list[UsageRow]) -> list[tuple[object, ...]]:
+    """Return a line for each row and model; what is not about devices is on the first."""
+    hours = 1000 * HOUR_MS
+    found: list[tuple[object, ...]] = []
+    for row in rows:
+        about = tuple(getattr(row, name) for name in DIMENSIONS)
+        rest = (row.cpu_milli_ms / hours, row.memory_byte_ms / (GIB * HOUR_MS), row.jobs, row.attempts)
+        whole = row.measured_milli_ms / hours, row.used_milli_ms / hours
+        models = sorted(row.by_model.items()) or [("", 0)]
+        for at, (model, milli_ms) in enumerate(models):
+            found.append((*about, model, milli_ms / hours, *(whole if at == 0 else (0.0, 0.0)),
+                          *(rest if at == 0 else (0.0, 0.0, 0, 0))))  # fmt: skip
+    return found
+
+
+def _table(rows: list[UsageRow], wanted: tuple[Dimension, ...], kind: str) -> Response:
+    keep = [i for i, name in enumerate(COLUMNS) if name not in DIMENSIONS or name in wanted]
+    return table_of([COLUMNS[i] for i in keep], [[line[i] for i in keep] for line in _lines(rows)], kind)
+
+
+def table_of(columns: list[str], lines: list[list[object]], kind: str) -> Response:
+    """Return a table as csv or parquet.
+
+    Raises: ApiError when the library for the latter is missing.
+    """
+    if kind == "csv":
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([harmless(cell) if isinstance(cell, str) else cell for cell in line] for line in lines)
+        return Response(text.getvalue(), media_type="text/csv")
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        hint = "pip install 'penstock[parquet]'"
+        raise ApiError("unavailable", "Parquet needs the library pyarrow", hint=hint) from error
+    made = pyarrow.table({name: [line[at] for line in lines] for at, name in enumerate(columns)})
+    body = io.BytesIO()
+    pyarrow.parquet.write_table(made, body)
+    return Response(body.getvalue(), media_type="application/vnd.apache.parquet")

@@ -1,0 +1,104 @@
+"""What was held and not used, in device time and money: recomputed from the log, as JSON, CSV or Parquet."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Query
+from starlette.responses import Response
+
+from penstock.api.usage import WasteList
+from penstock.control.calendar import ZoneDates
+from penstock.core.ledger import posting as treasury
+from penstock.core.ledger.activity import Activity
+from penstock.core.ledger.books import Books
+from penstock.core.ledger.consumption import DIMENSIONS, Dimension, sortable
+from penstock.core.ledger.waste import KINDS, WasteRow, waste_of
+from penstock.core.model.ids import TenantName
+from penstock.core.model.prices import HOUR_MS
+from penstock.server.backend import Backend
+from penstock.server.http.responses import answer
+from penstock.server.routes.openapi import returns
+from penstock.server.routes.usage import BATCH, DOCUMENTS, dimensions_of, table_of, time_of
+
+_TIMES = ("device", *KINDS[:-1])
+_COSTS = ("cost", *(f"{kind}_cost" for kind in KINDS))
+_SUMMED = (*(f"{name}_milli_ms" for name in _TIMES), *_COSTS)
+Since = Annotated[str, Query(max_length=40, description="a time with its offset; by default the present month")]
+
+
+def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
+    @app.get("/api/v1/waste", **returns(WasteList, documents=DOCUMENTS))
+    async def waste(
+        who: caller,
+        since: Since = "",
+        until: Annotated[str, Query(max_length=40, description="a time with its offset; by default now")] = "",
+        by: Annotated[str, Query(max_length=100, description="tenant, user, queue, pool, job, node")] = "tenant",
+        format: Annotated[Literal["json", "csv", "parquet"], Query()] = "json",  # noqa: A002 - the API's word
+    ) -> Response:
+        """Return what was used, idle (and why) or not known of what was held, with what each of it cost."""
+        now_ms, billing = backend.clock.unix_ms(), backend.state.config.billing
+        begin_ms, end_ms, wanted = time_of("since", since), time_of("until", until), dimensions_of(by)
+        until_ms = min(end_ms or now_ms, now_ms)
+        from_ms = begin_ms or ZoneDates(billing.time_zone).month(until_ms)
+
+        def compute() -> Response:
+            rows = _rows(backend, who.sees, wanted, from_ms, until_ms)
+            if format != "json":
+                return _table(rows, wanted, format, billing.digits)
+            priced = bool(billing.tariff.prices)
+            return answer(WasteList(from_ms, until_ms, billing.currency, billing.digits, priced, rows))
+
+        question = ("waste", who.sight, backend.durable_seq, begin_ms, end_ms, wanted, format)
+        return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
+
+
+def _rows(backend: Backend, sees: Any, by: tuple[Dimension, ...], from_ms: int, until_ms: int) -> list[WasteRow]:
+    state = backend.state
+    config, dates = state.config, ZoneDates(state.config.billing.time_zone)
+    books, activity = Books(), Activity()
+    while records := backend.log.records(books.log.seq, BATCH):
+        books.take(records)
+        for record in records:
+            activity.take(record)
+        _forget(books, activity, dates, from_ms, config.billing.tariff.minimum_max_ms)
+    found: list[WasteRow] = []
+    for name in filter(sees, books.tenants()):
+        held = books.held(name)
+        view = treasury.view_of(name, held, state.money, config, dates, backend.clock.unix_ms())
+        found += waste_of(held, activity, config.billing, view.calendar, by, from_ms, until_ms)
+    return _summed(found, by)
+
+
+def _forget(books: Books, activity: Activity, dates: ZoneDates, from_ms: int, minimum_ms: int) -> None:
+    """Drop what counts for nothing from `from_ms` on, so that a long log does not fill the memory."""
+    kept: set[Any] = set()
+    for name in books.tenants():
+        books.drop(TenantName(name), dates.month(books.reach_ms(name, from_ms)), minimum_ms)
+        kept |= {(session.job_id, session.attempt) for session in books.held(name).sessions}
+    activity.keep(kept)
+
+
+def _summed(rows: Iterable[WasteRow], by: tuple[Dimension, ...]) -> list[WasteRow]:
+    """Return rows of several tenants without the tenant where nobody asked for it, in the order of `by`."""
+    found: dict[tuple[object, ...], WasteRow] = {}
+    for row in rows:
+        had = found.setdefault(tuple(getattr(row, name) for name in by), row)
+        if had is not row:
+            for field in _SUMMED:
+                setattr(had, field, getattr(had, field) + getattr(row, field))
+    return [found[key] for key in sorted(found, key=lambda key: tuple(map(sortable, key)))]
+
+
+def _table(rows: list[WasteRow], by: tuple[Dimension, ...], kind: str, digits: int) -> Response:
+    names = [name for name in DIMENSIONS if name in by]
+    lines = [
+        [
+            *(getattr(row, name) for name in names),
+            *(getattr(row, f"{name}_milli_ms") / (1000 * HOUR_MS) for name in _TIMES),
+            *(Decimal(getattr(row, name)).scaleb(-digits) for name in _COSTS),
+        ]
+        for row in rows
+    ]
+    hours = ["device_hours", *(f"{name}_device_hours" for name in _TIMES[1:])]
+    return table_of([*names, *hours, *_COSTS], lines, kind)

@@ -1,0 +1,1 @@
+"""What the server does by itself: billing, alerts, estimates, nodes on demand, certificates."""

@@ -1,0 +1,219 @@
+"""Keeps the books: folds the log as it grows, posts what is due, and says who spends too much.
+
+What is decided is pure (`core/ledger/posting.py`); here is only when it is asked. Worked out in a thread, and written
+by the control loop if the account is still as it was; else it is worked out again.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.control.calendar import ZoneDates, period_of
+from penstock.core.ledger import posting as treasury
+from penstock.core.ledger.accounts import JournalEntry
+from penstock.core.ledger.bill import Bill
+from penstock.core.ledger.books import Books, BooksImage
+from penstock.core.ledger.budgets import BudgetView, left_of, view_of
+from penstock.core.ledger.settlement import closed_month, closing
+from penstock.core.messages.money import MoneyDone, PostAccount
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.accounts import Account
+from penstock.core.model.errors import StoreError
+from penstock.core.model.events import InvoiceIssued
+from penstock.core.model.ids import TenantName
+from penstock.core.model.prices import Billing
+from penstock.ports import ProjectionStore
+from penstock.server.backend import Backend
+from penstock.server.http.parsing import refused
+from penstock.server.services.periodic import repeat
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+LOOK_SHARE = 20
+"""A look is followed by a pause this many times as long, so that books never keep a processor busy."""
+BATCH = 10_000
+KEEP_EVERY_RECORDS = 50_000
+PAST_KEPT = 1_000
+"""Bills of former months that are kept once they were worked out from the log."""
+NAME = "books"
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What is known of a tenant's money at a moment; amounts in the currency's smallest unit."""
+
+    account: Account
+    accrued: int
+    """Used since the last posting."""
+    left: int
+    """What it may use before its credit and credit limit are used up; only a policy for zero makes it matter."""
+    day_cost: int
+    month_spent: int
+    budgets: list[BudgetView]
+
+
+class Treasurer:
+    """One for each server; reads from any thread."""
+
+    def __init__(self, backend: Backend, store: ProjectionStore) -> None:
+        self._backend, self._store = backend, store
+        self._lock = threading.Lock()
+        self._books: Books | None = None
+        self._kept_seq = 0
+        self._past: dict[tuple[TenantName, int, int], tuple[Billing, Bill]] = {}
+        self._past_lock = threading.Lock()
+
+    async def keep(self) -> None:
+        """Run until cancelled."""
+        await repeat(self.look, "the books", LOOK_EVERY_S, LOOK_SHARE)
+
+    async def look(self) -> None:
+        """Post what is due by now, and say what is to be said."""
+        if not treasury.is_kept(self._backend.state.money, self._backend.state.config):
+            return
+        for request in await asyncio.to_thread(self._due):
+            reply = await self._backend.ask(request)
+            if isinstance(reply, Refusal):
+                log.error("not posted", extra={"tenant": request.tenant, "problem": reply.problems[0].message})
+
+    def _due(self) -> list[PostAccount]:
+        books = self._folded()
+        state = self._backend.state
+        config, now_ms = state.config, self._backend.clock.unix_ms()
+        dates = ZoneDates(config.billing.time_zone)
+        found = []
+        with self._lock:
+            held = {name: books.held(name) for name in treasury.tenant_names(books, state.money, config)}
+        for name in held:
+            view = treasury.view_of(name, held[name], state.money, config, dates, now_ms)
+            wanted = view.wanted()
+            if wanted is not None:
+                found.append(wanted)
+            with self._lock:
+                treasury.forget(books, view, dates)
+        return found
+
+    def _folded(self) -> Books:
+        """Return the books up to what is durable."""
+        with self._lock:
+            books = self._books or self._read()
+            while records := self._backend.log.records(books.log.seq, BATCH):
+                books.take(records)
+            self._books = books
+            if books.log.seq >= self._kept_seq + KEEP_EVERY_RECORDS:
+                self._kept_seq = books.log.seq
+                try:
+                    self._store.save_projection(NAME, books.log.seq, msgspec.msgpack.encode(books.image()))
+                except StoreError as error:  # it only costs time at the next start
+                    log.warning("books not kept: %s", error.message)
+            return books
+
+    def _read(self) -> Books:
+        kept = self._store.projection(NAME)
+        if kept is not None:
+            try:
+                books = Books(msgspec.msgpack.decode(kept[1], type=BooksImage))
+            except msgspec.DecodeError as error:  # of another version: it is worked out anew
+                log.warning("books are folded anew", extra={"error": str(error)})
+            else:
+                self._kept_seq = books.log.seq
+                return books
+        return Books()
+
+    # Reads; each may take a while, so they are for threads.
+
+    def tenants(self) -> list[TenantName]:
+        """Return all tenants that have an account or held anything lately, or are declared."""
+        books = self._folded()
+        with self._lock:
+            return treasury.tenant_names(books, self._backend.state.money, self._backend.state.config)
+
+    def journal(self) -> list[JournalEntry]:
+        """Return all entries of the ledger, in order."""
+        books = self._folded()
+        with self._lock:
+            return books.journal()
+
+    def bill(self, name: TenantName, from_ms: int, until_ms: int) -> Bill:
+        """Return what a tenant owes for [from_ms, until_ms)."""
+        return self.bills([name], from_ms, until_ms)[0]
+
+    def bills(self, names: Sequence[TenantName], from_ms: int, until_ms: int) -> list[Bill]:
+        """Return what each of the tenants owes for [from_ms, until_ms)."""
+        found: dict[TenantName, Bill] = {}
+        dropped: dict[TenantName, treasury.View] = {}
+        for name in names:
+            view = self._view(name)
+            if from_ms >= view.needed_ms():
+                found[name] = view.bill(from_ms, until_ms)
+            elif (invoiced := self._invoiced(name, from_ms, until_ms)) is not None:
+                found[name] = invoiced
+            else:
+                dropped[name] = view
+        if dropped:
+            found |= self._past_bills(dropped, from_ms, until_ms)
+        return [found[name] for name in names]
+
+    def _invoiced(self, name: TenantName, from_ms: int, until_ms: int) -> Bill | None:
+        """Return what the invoice for a time says; None: there is none."""
+        for head in self._backend.state.money.invoices.copy().values():
+            if not head.corrects and (head.tenant, head.from_ms, head.until_ms) == (name, from_ms, until_ms):
+                for record in self._backend.log.records(head.seq - 1, 1):
+                    assert isinstance(record.event, InvoiceIssued)
+                    made = record.event.invoice
+                    return Bill(name, made.currency, made.digits, from_ms, until_ms, made.lines, made.net)
+        return None
+
+    def _past_bills(
+        self, views: dict[TenantName, treasury.View], from_ms: int, until_ms: int
+    ) -> dict[TenantName, Bill]:
+        """Return bills of a time that is on no invoice and whose sessions were dropped: by the log once more, and then
+        from what was kept of that."""
+        with self._past_lock:
+            kept = {name: self._past.get((name, from_ms, until_ms)) for name in views}
+            found = {name: one[1] for name, one in kept.items() if one and one[0] == views[name].billing}
+            if len(found) < len(views):
+                books = Books()
+                while records := self._backend.log.records(books.log.seq, BATCH):
+                    books.take(records)
+                for name in views.keys() - found.keys():
+                    view = views[name]
+                    found[name] = view.of(books.held(name)).bill(from_ms, until_ms)
+                    self._past[name, from_ms, until_ms] = view.billing, found[name]
+                self._past = dict([*self._past.items()][-PAST_KEPT:])
+            return found
+
+    def standing(self, name: TenantName) -> Standing:
+        """Return how a tenant's money stands now."""
+        view = self._view(name)
+        spending = view.spending()
+        budgets = [view_of(view.account, spending, budget) for budget in view.tenant.budgets]
+        from_ms, _ = period_of(view.billing.time_zone, "month", view.now_ms)
+        spent = spending.accrued + view.account.month(from_ms).posted
+        left = left_of(view.account, view.tenant, spending)
+        return Standing(view.account, spending.accrued, left, spending.day_cost, spent, budgets)
+
+    async def issue(self, name: TenantName) -> MoneyDone | None:
+        """Issue the invoice of the tenant's first month that is over and has none; None: there is no such month."""
+        view = await asyncio.to_thread(self._view, name)
+        span = closed_month(view.account, view.calendar)
+        if span is None:
+            return None
+        made = await asyncio.to_thread(view.bill, *span)
+        event = closing(view.account, view.tenant, view.billing, made, view.now_ms)
+        reply = await self._backend.ask(PostAccount(name, view.account.changed_seq, (event,)))
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        assert isinstance(reply, MoneyDone)
+        return reply
+
+    def _view(self, name: TenantName) -> treasury.View:
+        books, state = self._folded(), self._backend.state
+        with self._lock:
+            held = books.held(name)
+        config = state.config
+        dates = ZoneDates(config.billing.time_zone)
+        return treasury.view_of(name, held, state.money, config, dates, self._backend.clock.unix_ms())

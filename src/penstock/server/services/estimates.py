@@ -1,0 +1,218 @@
+"""What is ahead of waiting jobs and of requests: worked out beside the server, on copies of the state.
+
+Now and then, and whenever somebody asks, the state is played on; what that says of each waiting job's start is
+corrected by how right such estimates have been, and told. Some of it is noted in the log, so that it can be held
+against what comes true.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from penstock.api import types as api
+from penstock.control import messages as msg
+from penstock.control.controller import HISTORY_JOBS, past_run
+from penstock.core.lifecycle.requests import Submit, jobs_named
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.estimates import StartEstimate
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job, JobState
+from penstock.core.order.turns import Share
+from penstock.core.predict.calibration import Calibration, Score
+from penstock.core.predict.forecast import PastRun
+from penstock.core.state.images import packed
+from penstock.core.state.state import Image
+from penstock.server.backend import Backend
+from penstock.server.http.responses import ApiError
+from penstock.server.http.turns import Turn
+from penstock.server.services.estimate_process import Seer
+from penstock.sim.replay.foresee import Planned, Started, WhatIfSubmitted, WhenStart
+
+log = logging.getLogger(__name__)
+
+SHARE = Share(user=2, tenant=4, total=32)
+"""Questions that may wait; they are worked out one after the other."""
+BUDGET_MS = 5_000
+"""After this long no further sample is played."""
+HISTORY_KEPT_MS = 60_000
+WANTED_MAX = 2_000
+"""Waiting jobs whose start is told at once: the first submitted."""
+NOTED_EVERY_MS = 600_000
+"""What is said of a job is noted in the log once, and again after this long, and half the time that it had waited."""
+JOBS_MAX = 20_000
+"""A state of more live jobs cannot be played in time: it is not even handed over."""
+PLANNED_MAX = 10_000
+"""Jobs of one request that are played: a process needs some seconds for so many."""
+LOOKED_BACK_RECORDS = 200_000
+"""Records of the log in which a server that starts looks for estimates that came true."""
+BATCH = 10_000
+MISSES_MAX = 6
+IDLE_S = 1.0
+KNOWN_MS = 600_000
+"""What was said longer ago is not repeated."""
+
+
+class Foresight:
+    """One question at a time goes to the process that plays states on."""
+
+    def __init__(self, backend: Backend, seer: Seer | None = None) -> None:
+        self._backend, self._seer = backend, seer or Seer()
+        self._turn = Turn(SHARE, "questions about what is ahead")
+        self._history: tuple[PastRun, ...] = ()
+        self._learned_ms = -HISTORY_KEPT_MS
+        self._calibration = Calibration()
+        self._seen_seq = -1
+        self._noted: dict[JobId, int] = {}
+        """When what was said of a waiting job was last noted (unix ms)."""
+        self._last = api.EtaList(0, 0, 0, [])
+        self._last_seq = -1
+        self._misses = 0
+        """Looks in a row that were not done in time: each doubles the time until the next."""
+
+    async def keep(self) -> None:
+        """Look ahead now and then, as long as jobs wait; ends when it is cancelled."""
+        backend = self._backend
+        while True:
+            every_ms = backend.state.config.settings.estimate_starts_every_ms
+            await asyncio.sleep(max(IDLE_S, every_ms * 2**self._misses / 1000))
+            state = backend.state
+            if not every_ms or not state.derived.pending or len(state.jobs) > JOBS_MAX:
+                continue
+            if backend.durable_seq == self._last_seq:
+                continue
+            try:
+                await self.look(every_ms // 2)
+            except Exception as error:  # noqa: BLE001 - the top of the loop: it goes on, more and more seldom
+                self._misses = min(MISSES_MAX, self._misses + 1)
+                log.warning("no estimates of starts", extra={"error": repr(error)})
+
+    def close(self) -> None:
+        self._seer.close()
+
+    async def plan(self, request: Submit) -> api.PlanAnswer | Refusal:
+        """Return what `request` would lead to, or why it would be refused.
+
+        Raises: ApiError when too many ask, or for too many jobs.
+        """
+        count = sum(new.count for new in request.jobs)
+        if count > PLANNED_MAX:
+            text = f"a plan may be asked for {PLANNED_MAX} jobs at once, these are {count}"
+            raise ApiError("too_large", text, hint="ask for a part of them: the first say how long the others wait")
+        async with self._turn.mine():
+            if len(self._backend.state.jobs) > JOBS_MAX:
+                text = f"more than {JOBS_MAX} jobs are live: nobody can play on so many in time"
+                raise ApiError("unavailable", text, hint="submit it, and ask for its explanation")
+            image = await self._image()
+            return await asyncio.to_thread(self._plan, image, request)
+
+    async def look(self, max_age_ms: int) -> api.EtaList:
+        """Return when waiting jobs start, as of at most so long ago; jobs that have just come are never left out.
+
+        Raises: ApiError when too many ask.
+        """
+        async with self._turn.mine():
+            age_ms = self._backend.clock.unix_ms() - self._last.made_ms
+            if age_ms > max_age_ms or (not self._last.untold and await asyncio.to_thread(self._newcomers)):
+                await self._look_now()
+            jobs = self._backend.state.jobs
+            here = (job for job in self._last.jobs if (known := jobs.get(JobId(job.id))) and known.state == "waiting")
+            return replace(self._last, jobs=list(here))
+
+    def _newcomers(self) -> bool:
+        """Return whether jobs wait that were not there at the last look."""
+        listed = {job.id for job in self._last.jobs}
+        waiting = self._backend.state.jobs.page(0, WANTED_MAX + 1, None, ["waiting"])
+        return any(job.id not in listed for job in waiting)
+
+    def known(self, job_id: JobId) -> tuple[int, int] | None:
+        """Return from when to when (unix ms) a job starts, as of the last look; None where that did not tell it."""
+        if self._backend.clock.unix_ms() - self._last.made_ms > KNOWN_MS:
+            return None
+        found = next((job for job in self._last.jobs if job.id == job_id), None)
+        return (found.early_ms, found.late_ms) if found is not None and found.late_ms else None
+
+    async def score(self) -> Score:
+        """Return how right the latest estimates were."""
+        async with self._turn.mine():  # what came true is taken in by one at a time
+            await asyncio.to_thread(self._catch_up)
+            return self._calibration.score()
+
+    async def _image(self) -> Image:
+        reply = await self._backend.ask(msg.TakeImage())
+        assert isinstance(reply, msg.ImageTaken)
+        return reply.image
+
+    async def _look_now(self) -> None:
+        image, now_ms = await self._image(), self._backend.clock.unix_ms()
+        waiting = sorted((job for job in image.jobs if job.state == "waiting"), key=lambda j: j.submit_seq)
+        wanted = tuple(job.id for job in waiting[:WANTED_MAX]) if len(image.jobs) <= JOBS_MAX else ()
+        samples, estimates = await asyncio.to_thread(self._estimates, image, wanted, now_ms)
+        by_id = {job.id: job for job in waiting}
+        shown = [_view(one, by_id[one.job_id]) for one in estimates]
+        self._last = api.EtaList(now_ms, samples, len(waiting) - len(wanted), shown)
+        self._last_seq = image.seq
+        self._misses = 0 if samples or not wanted else min(MISSES_MAX, self._misses + 1)
+        due = tuple(one for one in estimates if one.given[1] and self._is_due(by_id[one.job_id], now_ms))
+        if due:
+            await self._backend.ask(msg.NoteEstimates(now_ms, due))
+            if self._backend.durable_seq == image.seq + 1:  # nothing but the note itself has come
+                self._last_seq = self._backend.durable_seq
+        self._noted = {i: at for i, at in self._noted.items() if i in by_id} | {one.job_id: now_ms for one in due}
+
+    def _is_due(self, job: Job, now_ms: int) -> bool:
+        noted_ms = self._noted.get(job.id)
+        return noted_ms is None or now_ms >= noted_again_ms(noted_ms, job.submitted_ms)
+
+    # In a thread.
+
+    def _estimates(self, image: Image, wanted: tuple[JobId, ...], now_ms: int) -> tuple[int, list[StartEstimate]]:
+        """Return how many samples were played, and what is to be said of each job."""
+        if not wanted:
+            return 0, []
+        self._catch_up()
+        reply = self._seer.ask(WhenStart(packed(image), self._past(), now_ms, BUDGET_MS, wanted, seed=now_ms))
+        assert isinstance(reply, Started)
+        corrected = self._calibration.corrected
+        return reply.samples, [StartEstimate(i, corrected(t, now_ms), t) for i, t in reply.times.items()]
+
+    def _plan(self, image: Image, request: Submit) -> api.PlanAnswer | Refusal:
+        now_ms = self._backend.clock.unix_ms()
+        outcomes = self._outcomes(request, [job.id for job in image.jobs])
+        reply = self._seer.ask(WhatIfSubmitted(packed(image), self._past(), now_ms, BUDGET_MS, request, outcomes))
+        assert isinstance(reply, Planned)
+        found = reply.refusal or reply.plan
+        assert found is not None
+        return found
+
+    def _past(self) -> tuple[PastRun, ...]:
+        """Return finished jobs to learn from, looked up once a minute at most."""
+        now_ms = self._backend.clock.monotonic_ms()
+        if now_ms - self._learned_ms >= HISTORY_KEPT_MS:
+            finished = self._backend.log.finished_jobs(HISTORY_JOBS)
+            self._history, self._learned_ms = tuple(map(past_run, reversed(finished))), now_ms
+        return self._history
+
+    def _catch_up(self) -> None:
+        """Take in what has come true since the last look."""
+        reader = self._backend.log
+        if self._seen_seq < 0:
+            self._seen_seq = max(0, self._backend.durable_seq - LOOKED_BACK_RECORDS)
+        while records := reader.records(self._seen_seq, BATCH):
+            self._calibration.observe(records)
+            self._seen_seq = records[-1].seq
+
+    def _outcomes(self, request: Submit, live: Sequence[JobId]) -> dict[JobId, JobState]:
+        """Look up how dependencies ended that have left the state."""
+        return dict(self._backend.log.outcomes(sorted(jobs_named(request) - set(live))))
+
+
+def noted_again_ms(noted_ms: int, submitted_ms: int) -> int:
+    """Return when what is said of a job is noted again: a handful of times, however long it waits."""
+    return noted_ms + max(NOTED_EVERY_MS, (noted_ms - submitted_ms) // 2)
+
+
+def _view(estimate: StartEstimate, job: Job) -> api.EtaView:
+    spec = job.spec
+    return api.EtaView(job.id, spec.name, spec.tenant, spec.queue, job.user, job.submitted_ms, *estimate.given)
