@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from bench.harness import result
 from penstock.report.invoice import LANGUAGES, render_html, render_pdf
-from tests.documents.samples import month
+from tests.report.invoice.samples import month
 
 LINES, LIMIT_S = 2_000, 3.0
 

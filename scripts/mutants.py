@@ -133,7 +133,7 @@ def _fork(target: Callable[..., None], *args: object, seconds: float | None = No
 def reached_by_tests(tree: Path) -> dict[str, Reached]:
     """Return what each test reaches. Kept in build/ by test file, as long as neither it nor the code changes."""
     found: dict[str, Reached] = {}
-    tests = sorted((tree / TESTS).glob("*.py"))
+    tests = sorted((tree / TESTS).rglob("*.py"))
     helpers = [p for p in tests if not p.name.startswith("test_")]
     KEPT.mkdir(parents=True, exist_ok=True)
     for path in tests:
@@ -141,7 +141,7 @@ def reached_by_tests(tree: Path) -> dict[str, Reached]:
             kept = KEPT / f"{path.stem}-{_digest([path, *helpers, *sorted((tree / CORE).rglob('*.py'))])}.json"
             if not kept.exists():
                 print(f"what {path.name} reaches", flush=True)
-                if _fork(_measure, tree, f"{TESTS}/{path.name}", kept) != 0:
+                if _fork(_measure, tree, str(path.relative_to(tree)), kept) != 0:
                     kept.unlink(missing_ok=True)
                     sys.exit(f"{path.name} fails as it is: nothing can be learned from mutants")
             found |= {name: Reached(*row) for name, row in json.loads(kept.read_text()).items()}

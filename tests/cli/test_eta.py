@@ -42,7 +42,7 @@ def test_how_right_estimates_were(penstock):
 
 def test_how_a_calibration_reads(capsys):
     from penstock.cli.eta import _print_score
-    from tests.core.test_calibration import played
+    from tests.core.predict.test_calibration import played
 
     _print_score(played(400, 0.0, 1.0).score())
     out = capsys.readouterr().out

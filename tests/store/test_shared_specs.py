@@ -18,7 +18,7 @@ from penstock.store.archive import restore_archive, write_archive
 from penstock.store.sqlite import SqliteStore
 from tests.core.builders import World, cluster, job_spec
 from tests.core.former import former
-from tests.core.test_fold import facts
+from tests.core.state.test_fold import facts
 from tests.store.places import PostgresPlace, SqlitePlace, opened
 
 ENV = (("SETTINGS", "x" * 4_000),)

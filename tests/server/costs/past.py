@@ -34,7 +34,7 @@ from penstock.engines.local.paths import DataFolder
 from penstock.security.vault import Vault
 from penstock.store.sqlite import SqliteStore
 from tests.core.builders import ask, device
-from tests.documents.samples import CUSTOMER, ISSUER, invoice, month
+from tests.report.invoice.samples import CUSTOMER, ISSUER, invoice, month
 
 DAY_MS = 86_400_000
 PAST_MS = 40 * DAY_MS

@@ -1,0 +1,144 @@
+"""A planner that remembers decides as one that does not, and nothing depends on chance orders."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.cycle.planner import Planner, plan
+from penstock.core.model.events import ConfigChanged
+from tests.core.builders import World, cluster, config, device, node, queues
+from tests.core.driving import cycles
+from tests.core.rich import Rich, boards, configs, history, jobs
+
+seeds = st.integers(0, 2**32)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds)
+def test_a_long_lived_planner_decides_as_a_fresh_one(seed):
+    """Each plan of a world is compared; each that is not stale holds whole; all promises hold at each commit."""
+    history(seed, 120)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds)
+def test_planning_leaves_nothing_behind_in_the_planner(seed):
+    w = history(seed, 40).w
+    known, snapshot = Planner(), w.snapshot()
+    assert known.plan(snapshot, w.now) == known.plan(snapshot, w.now) == plan(snapshot, w.now)
+
+
+def of_one_kind(seed: int, order: list[int]) -> World:
+    """Return a world that met its nodes in this order, and two sets of jobs with a cycle between them."""
+    rnd, specs = random.Random(seed), boards()
+    w = World(*[specs[i] for i in order])
+    w.emit(ConfigChanged(configs(rnd), "op"))
+    for _ in range(2):
+        w.request(*[jobs(rnd) for _ in range(8)])
+        cycles(w, 1)
+    return w
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, st.permutations(range(6)))
+def test_the_order_in_which_nodes_came_never_matters(seed, order):
+    one, other = of_one_kind(seed, list(range(6))), of_one_kind(seed, order)
+    found, same = one.plan(), other.plan()
+    assert (found.starts, found.preemptions, found.held) == (same.starts, same.preemptions, same.held)
+    assert (found.verdicts, found.reserved) == (same.verdicts, same.reserved)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds, st.randoms(use_true_random=False))
+def test_the_order_in_which_use_was_noted_never_matters(seed, rnd):
+    w = history(seed, 60).w
+    snapshot = w.snapshot()
+    mixed = dict(rnd.sample(sorted(snapshot.usage.items()), len(snapshot.usage)))
+    assert plan(msgspec.structs.replace(snapshot, usage=mixed), w.now) == plan(snapshot, w.now)
+
+
+def digest() -> str:
+    said = []
+    for seed in range(4):
+        found = Rich(seed)
+        for _ in range(60):
+            found.step()
+            said.append(msgspec.json.encode(found.w.plan()))
+    return hashlib.sha256(b"\n".join(said)).hexdigest()
+
+
+def test_plans_of_rich_histories_do_not_depend_on_the_hash_seed():
+    path = os.pathsep.join(p for p in sys.path if p)
+    script = "from tests.core.cycle.test_planner_cache import digest; print(digest())"
+    digests = {digest()}
+    for seed in ("0", "4242"):
+        env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": path}
+        answer = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+        digests.add(answer.stdout.strip())
+    assert len(digests) == 1
+
+
+def places(found):
+    return [(s.job_id, *((p.node, p.incarnation, p.devices) for p in s.places)) for s in found.starts]
+
+
+def test_a_node_that_comes_back_smaller_is_seen():
+    w = cluster(2, 2)
+    w.submit(2)
+    assert places(w.plan()) == [(1, ("n0", "i1", (0, 1)))]
+    w.lose("n0")
+    assert places(w.plan()) == [(1, ("n1", "i1", (0, 1)))]
+    w.hello(node("n0", 4), "i2")
+    w.drain("n1")
+    assert places(w.plan()) == [(1, ("n0", "i2", (0, 1)))]
+
+
+def test_a_node_that_comes_later_stands_in_the_order_of_names():
+    w = World(node("b", 1), node("d", 1))
+    w.submit(1)
+    assert places(w.plan()) == [(1, ("b", "i1", (0,)))]
+    w.hello(node("a", 1))
+    assert places(w.plan()) == [(1, ("a", "i1", (0,)))]
+
+
+def test_a_changed_strategy_is_followed_at_once():
+    from penstock.core.model.cluster import Pool
+
+    w = World(node("a", 4), node("b", 1), pools=(Pool("default", placement="worst_fit"),))
+    w.submit(1)
+    assert [p[1][0] for p in places(w.plan())] == ["a"]
+    w.emit(ConfigChanged(config(pools=(Pool("default", placement="best_fit"),)), "op"))
+    assert [p[1][0] for p in places(w.plan())] == ["b"]
+
+
+def test_a_changed_quota_is_followed_at_once():
+    w = cluster(1, 2, queues=queues("default", max=(("devices", 1_000),)))
+    w.submit(1)
+    w.submit(1)
+    assert len(w.plan().starts) == 1
+    w.emit(ConfigChanged(config(queues=queues("default", max=(("devices", 2_000),))), "op"))
+    assert len(w.plan().starts) == 2
+
+
+def test_a_node_whose_devices_failed_hides_no_other_of_its_kind():
+    w = World(node("a", (device(0, healthy=False),)), node("b", 1))
+    w.submit(1)
+    assert places(w.plan()) == [(1, ("b", "i1", (0,)))]
+
+
+def test_a_job_whose_class_changed_while_it_waited_for_another_is_planned():
+    from penstock.core.model.jobs import Dependency
+
+    w = cluster(1, 1, queues=queues("default", policy="fifo"))
+    first = w.submit(1)
+    second = w.submit(1, estimated_duration_ms=50_000, after=(Dependency(first, "after_ok"),))
+    w.run(first)
+    w.emit(ConfigChanged(config(queues=queues("default", policy="shortest_predicted")), "op"))
+    w.exit_replica(first)  # the world checks that every job is in its own class
+    assert [s.job_id for s in w.plan().starts] == [second]
