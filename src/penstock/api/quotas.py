@@ -2,8 +2,7 @@
 
 import msgspec
 
-from penstock.core.status.pools import PoolStats
-from penstock.core.status.quotas import Holder, QuotaRow
+from penstock.core.model.answers import Holder, PoolStats, QuotaRow
 
 
 class QuotaList(msgspec.Struct, frozen=True):

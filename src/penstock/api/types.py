@@ -4,15 +4,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.explain.types import Explanation
-from penstock.core.ledger.accounts import JournalEntry
-from penstock.core.ledger.bill import Bill
-from penstock.core.ledger.budgets import BudgetView
-from penstock.core.ledger.quote import Quote
 from penstock.core.model.accounts import InvoiceHead, Lot
+from penstock.core.model.answers import Alert, Bill, BudgetView, JournalEntry, Quote
 from penstock.core.model.errors import Problem
+from penstock.core.model.explanation import Explanation
 from penstock.core.model.objectives import Scores
-from penstock.core.status.alerts import Alert
 
 
 class JobRef(msgspec.Struct, frozen=True):

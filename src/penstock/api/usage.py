@@ -2,8 +2,7 @@
 
 import msgspec
 
-from penstock.core.ledger.consumption import UsageRow
-from penstock.core.ledger.waste import WasteRow
+from penstock.core.model.answers import UsageRow, WasteRow
 
 
 class UsageList(msgspec.Struct, frozen=True):

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from penstock.cli.options import client_of
 from penstock.cli.output import Console, print_document, print_json, say, table
-from penstock.core.ledger.bill import Bill, money
+from penstock.core.ledger.bill import money
 from penstock.core.ledger.pricing import GIB
 from penstock.core.model.amounts import format_time
+from penstock.core.model.answers import Bill
 from penstock.core.model.invoices import Line
 from penstock.core.model.prices import HOUR_MS
 from penstock.report.invoice import LINE_COLUMNS, exact_cells, harmless

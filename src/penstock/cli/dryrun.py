@@ -8,7 +8,7 @@ from penstock.cli.jobs import request_of
 from penstock.cli.options import JobShape, client_of
 from penstock.cli.output import Console, marked, print_json
 from penstock.core.ledger.bill import money
-from penstock.core.ledger.quote import Quote
+from penstock.core.model.answers import Quote
 from penstock.core.model.errors import InvalidInput, Problem
 from penstock.core.model.units import format_duration, parse_duration_ms
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from penstock.api import types as api
 from penstock.cli.options import client_of
 from penstock.cli.output import Console, print_json, say, table
+from penstock.core.model.answers import Bucket, Score
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.units import format_duration
-from penstock.core.predict.calibration import Bucket, Score
 
 EXPECTED = (10, 40, 40, 10)
 """Of a hundred starts, how many should come before the early time, between early and likely, and so on."""

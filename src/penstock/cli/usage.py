@@ -9,8 +9,7 @@ from penstock.api.usage import UsageList, WasteList
 from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table
 from penstock.core.ledger.bill import money
-from penstock.core.ledger.consumption import UsageRow
-from penstock.core.ledger.waste import WasteRow
+from penstock.core.model.answers import UsageRow, WasteRow
 
 HOUR_MILLI_MS = 3_600_000 * 1000
 GIB_HOUR = 2**30 * 3_600_000

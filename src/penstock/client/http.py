@@ -16,12 +16,10 @@ from penstock.client import proof
 from penstock.client.calling import Caller
 from penstock.client.endpoints import Endpoint, endpoint_of, parsed, running_on, trusted_by
 from penstock.client.errors import ServerNotRunning
-from penstock.core.explain import Explanation
+from penstock.core.model.answers import Alert, PoolStats, Score
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.events import Record
-from penstock.core.predict.calibration import Score
-from penstock.core.status.alerts import Alert
-from penstock.core.status.pools import PoolStats
+from penstock.core.model.explanation import Explanation
 
 
 class Client(Caller):

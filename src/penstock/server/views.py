@@ -11,6 +11,7 @@ from penstock.api import types as api
 from penstock.core.explain import Explanation
 from penstock.core.explain.line import RESERVATION
 from penstock.core.model.access import Scope
+from penstock.core.model.answers import Alert
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.model.plan import Plan
@@ -20,7 +21,6 @@ from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.snapshot import snapshot_beside
 from penstock.core.state.state import State
 from penstock.core.state.usage import expected_end_ms, whole_total
-from penstock.core.status.alerts import Alert
 from penstock.core.status.defrag import Moves
 from penstock.ports import FinishedJob
 from penstock.server.http.auth import made_by_another

@@ -9,8 +9,9 @@ from penstock.core.ledger.activity import Activity
 from penstock.core.ledger.books import Books
 from penstock.core.ledger.consumption import DIMENSIONS, Consumption
 from penstock.core.ledger.settlement import bill_for
-from penstock.core.ledger.waste import KINDS, WasteRow, waste_of
+from penstock.core.ledger.waste import KINDS, waste_of
 from penstock.core.model import events as ev
+from penstock.core.model.answers import WasteRow
 from penstock.core.model.prices import Billing, Factor, Price, Tariff
 from penstock.core.model.progress import Gauges
 from tests.core.builders import cluster

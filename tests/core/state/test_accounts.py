@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from penstock.control.calendar import calendar
 from penstock.core.ledger.accounts import JournalLog
-from penstock.core.ledger.bill import Bill
 from penstock.core.ledger.settlement import closed_month, closing, due_events
 from penstock.core.lifecycle.money import decide
 from penstock.core.messages.money import AddCredit, CorrectInvoice, MoneyDone, PayInvoice, PostAccount, ReverseEntry
 from penstock.core.messages.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import Account, CreditPart, Lot, Spent
+from penstock.core.model.answers import Bill
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import MoneyEvent

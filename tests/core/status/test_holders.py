@@ -3,7 +3,8 @@
 import pytest
 
 from penstock.core.config.cluster import parse_cluster
-from penstock.core.status.quotas import Holder, seen_holders
+from penstock.core.model.answers import Holder
+from penstock.core.status.quotas import seen_holders
 
 FOUND = [
     Holder("mine", "ann", "q", "devices", 3_000, 2),

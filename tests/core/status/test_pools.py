@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from penstock.core.model.answers import DeviceCounts
 from penstock.core.model.cluster import Pool, Reservation
 from penstock.core.state.snapshot import take_snapshot
-from penstock.core.status.pools import DeviceCounts, pool_stats
+from penstock.core.status.pools import pool_stats
 from tests.core.builders import GIB, World, device, job_spec, node
 from tests.core.driving import follow, running
 

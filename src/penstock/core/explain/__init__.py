@@ -1,6 +1,6 @@
 """Why a job waits: all that binds, with numbers, the smallest edits that were planned to help, when it may start."""
 
-from penstock.core.explain.types import Constraint, Edit, Explanation, Stop
 from penstock.core.explain.why import Explainer, Question, explain, question_of
+from penstock.core.model.explanation import Constraint, Edit, Explanation, Stop
 
 __all__ = ["Constraint", "Edit", "Explainer", "Explanation", "Question", "Stop", "explain", "question_of"]

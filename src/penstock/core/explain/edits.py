@@ -7,7 +7,7 @@ from penstock.core.explain import edit_cluster, edit_job, edit_shape
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.search import Edits, Search
 from penstock.core.explain.trials import Trials
-from penstock.core.explain.types import Edit
+from penstock.core.model.explanation import Edit
 from penstock.core.model.ids import JobId
 from penstock.core.order.extension import Policies
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from penstock.core.explain.scene import Scene
-from penstock.core.explain.types import Constraint
 from penstock.core.model.amounts import format_milli, format_resource, resource_text
 from penstock.core.model.cluster import split_resource
+from penstock.core.model.explanation import Constraint
 from penstock.core.model.ids import JobId
 from penstock.core.model.plan import QuotaBlock
 from penstock.core.order.tree import holder_text

@@ -6,7 +6,7 @@ from heapq import merge
 from itertools import islice
 
 from penstock.core.explain.scene import Scene
-from penstock.core.explain.types import Awaiting, Constraint
+from penstock.core.model.explanation import Awaiting, Constraint
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.model.units import format_duration

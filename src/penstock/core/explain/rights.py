@@ -5,8 +5,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.core.explain.scene import Scene
-from penstock.core.explain.types import Constraint
 from penstock.core.model.amounts import exact_duration
+from penstock.core.model.explanation import Constraint
 from penstock.core.model.jobs import Job
 from penstock.core.order.tree import Branch
 from penstock.core.place.backfill import held_places

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.trials import Trials
-from penstock.core.explain.types import Edit, EditValue
+from penstock.core.model.explanation import Edit, EditValue
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec
 from penstock.core.model.resources import DeviceAsk

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.core.explain.scene import Scene
-from penstock.core.explain.types import Constraint
 from penstock.core.model.amounts import exact_size, format_milli
+from penstock.core.model.explanation import Constraint
 from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import RESOURCE_FIELDS, DeviceAsk, ReplicaAsk, Resources

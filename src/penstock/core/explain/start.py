@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from penstock.core.explain.scene import Scene
-from penstock.core.explain.types import Awaiting
+from penstock.core.model.explanation import Awaiting
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.place.backfill import Release, earliest, held_places

@@ -15,7 +15,7 @@ from penstock.core.explain.rights import rights
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.shortage import shortages
 from penstock.core.explain.start import Estimator, start_bound
-from penstock.core.explain.types import Awaiting, Constraint, Explanation, Stop
+from penstock.core.model.explanation import Awaiting, Constraint, Explanation, Stop
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Attempt, Job, StopOrder
 from penstock.core.model.units import format_duration, format_size

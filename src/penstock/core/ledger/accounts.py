@@ -13,24 +13,11 @@ then covers it there. What is given back goes back to the credits that paid (`lo
 
 from collections.abc import Iterable
 
-import msgspec
-
 from penstock.core.model import events as ev
 from penstock.core.model.amounts import format_time
+from penstock.core.model.answers import JournalEntry
 from penstock.core.model.events import MoneyEvent
-from penstock.core.model.ids import TenantName
-from penstock.core.state.accounts import Accounts, Entry, MoneyImage, moved, tenant_of
-
-
-class JournalEntry(msgspec.Struct, frozen=True):
-    """One entry of the ledger: its postings add up to zero."""
-
-    seq: int
-    """Of the record in the log."""
-    time_ms: int
-    tenant: TenantName
-    text: str
-    postings: Entry
+from penstock.core.state.accounts import Accounts, MoneyImage, moved, tenant_of
 
 
 def entry_text(event: MoneyEvent) -> str:

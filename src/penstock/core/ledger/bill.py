@@ -8,44 +8,13 @@ of a third of a cent do not cost nothing.
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-import msgspec
-from msgspec.structs import replace
-
 from penstock.core.ledger.pricing import Charge, micro_denominator
+from penstock.core.model.answers import Bill
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
 from penstock.core.model.invoices import Invoice, Line, LineKind
 from penstock.core.model.prices import Billing, Resource
 
 LineKey = tuple[QueueName, UserName, JobId, str, LineKind, Resource, str, int, int, int]
-
-
-class Bill(msgspec.Struct, frozen=True):
-    """What a tenant owes for [from_ms, until_ms)."""
-
-    tenant: TenantName
-    currency: str
-    digits: int
-    from_ms: int
-    until_ms: int
-    lines: tuple[Line, ...]
-    total: int
-    """In the smallest unit of the currency: the sum of all lines."""
-
-    def summed(self) -> "Bill":
-        """Return the same bill with one line for all jobs of a user at one price, tier and factor."""
-        found: dict[tuple[object, ...], Line] = {}
-        for line in self.lines:
-            key = (line.queue, line.user, line.kind, line.resource, line.model, *_rates(line))
-            had = found.get(key)
-            found[key] = replace(
-                line,
-                job_id=JobId(0),
-                job_name="",
-                quantity_ms=line.quantity_ms + (had.quantity_ms if had else 0),
-                full=line.full + (had.full if had else 0),
-                amount=line.amount + (had.amount if had else 0),
-            )
-        return replace(self, lines=tuple(found.values()))
 
 
 def bill(tenant: TenantName, billing: Billing, charges: Iterable[Charge], from_ms: int, until_ms: int) -> Bill:
@@ -73,10 +42,6 @@ def bill(tenant: TenantName, billing: Billing, charges: Iterable[Charge], from_m
             Line(queue, user, job_id, name, resource, model, quantity_ms, micro, tier, factor, rounded, amount, kind)
         )
     return Bill(tenant, billing.currency, billing.digits, from_ms, until_ms, tuple(lines), sum(amounts))
-
-
-def _rates(line: Line) -> tuple[int, int, int]:
-    return line.micro_per_hour, line.tier_milli, line.factor_milli
 
 
 def apportioned(exact: Sequence[Fraction]) -> list[int]:

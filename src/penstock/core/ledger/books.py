@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from penstock.core.ledger.accounts import JournalEntry, JournalLog
+from penstock.core.ledger.accounts import JournalLog
 from penstock.core.ledger.sessions import LogImage, Loss, Session, SessionLog
 from penstock.core.ledger.settlement import Held
 from penstock.core.model import events as ev
+from penstock.core.model.answers import JournalEntry
 from penstock.core.model.ids import AttemptNumber, JobId, TenantName
 from penstock.core.state.accounts import MoneyImage
 

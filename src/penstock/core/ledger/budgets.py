@@ -17,6 +17,7 @@ from penstock.core.ledger.hours import LEAST, unusual, usual_hour
 from penstock.core.ledger.settlement import good
 from penstock.core.model.accounts import Account, Hold, Noted, SpendingKind
 from penstock.core.model.amounts import format_time
+from penstock.core.model.answers import BudgetView
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import MoneyEvent, SpendingNoted, TenantHeld, TenantReleased
 from penstock.core.model.prices import AtZero, Billing, Budget
@@ -53,20 +54,6 @@ class Spending(msgspec.Struct, frozen=True):
     """Used in it so far."""
     hours: tuple[int, ...] = ()
     """What the hours before it cost, the latest first; none where the present one cannot be unusual anyway."""
-
-
-class BudgetView(msgspec.Struct, frozen=True):
-    """How a budget stands."""
-
-    name: str
-    amount: int
-    from_ms: int
-    until_ms: int
-    spent: int
-    forecast_low: int
-    """What it ends at, if the rest of the period costs as little as the last day or week."""
-    forecast_high: int
-    hard: bool
 
 
 def spent_since(account: Account, spending: Spending, from_ms: int) -> int:

@@ -8,35 +8,13 @@ reported, nothing is said: `measured` tells how much of the held time is known a
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-import msgspec
-
 from penstock.core.ledger.activity import Activity
 from penstock.core.ledger.sessions import Session, SessionLog
 from penstock.core.model import events as ev
+from penstock.core.model.answers import UsageRow
 
 Dimension = Literal["tenant", "user", "queue", "pool", "job", "node"]
 DIMENSIONS: tuple[Dimension, ...] = ("tenant", "user", "queue", "pool", "job", "node")
-
-
-class UsageRow(msgspec.Struct):
-    """Sums of what was held from one time to another. Device time in thousandths of device-milliseconds."""
-
-    tenant: str = ""
-    user: str = ""
-    queue: str = ""
-    pool: str = ""
-    job: int = 0
-    node: str = ""
-    device_milli_ms: int = 0
-    by_model: dict[str, int] = {}
-    cpu_milli_ms: int = 0
-    memory_byte_ms: int = 0
-    measured_milli_ms: int = 0
-    """Device time of which programs said how they used it."""
-    used_milli_ms: int = 0
-    """Of that, the time in which they did not wait for data, and did not hang."""
-    jobs: int = 0
-    attempts: int = 0
 
 
 class Consumption:

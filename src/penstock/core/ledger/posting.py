@@ -7,7 +7,6 @@ Pure: the live server and the fault simulator ask the same functions. Which days
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.core.ledger.bill import Bill
 from penstock.core.ledger.books import Books
 from penstock.core.ledger.budgets import Spending, first_day_ms, judge
 from penstock.core.ledger.hours import HISTORY_HOURS, LEAST, hour_costs
@@ -15,6 +14,7 @@ from penstock.core.ledger.sessions import device_ms_between
 from penstock.core.ledger.settlement import Calendar, Held, bill_for, charges_for, due_events
 from penstock.core.messages.money import PostAccount
 from penstock.core.model.accounts import Account
+from penstock.core.model.answers import Bill
 from penstock.core.model.cluster import ClusterConfig, Tenant
 from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import TenantName

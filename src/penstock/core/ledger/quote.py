@@ -7,31 +7,16 @@ the tenant uses in the month, and only ever make it cheaper where they fall.
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-import msgspec
 from msgspec.structs import replace
 
 from penstock.core.ledger.bill import half_up
 from penstock.core.ledger.pricing import charges, micro_denominator
 from penstock.core.ledger.schedule import Zone
 from penstock.core.ledger.sessions import Amounts, Session
+from penstock.core.model.answers import Quote
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.prices import HOUR_MS, Billing, Tariff
-
-
-class Quote(msgspec.Struct, frozen=True):
-    """What one job would cost; amounts in the currency's smallest unit."""
-
-    currency: str
-    digits: int
-    hour_low: int
-    """For an hour from its start on, at the cheapest model of device that it may get."""
-    hour_high: int
-    length_ms: int
-    """How long it is expected to run, or may at most; 0 where neither is known."""
-    total_low: int
-    """For so long; 0 where that is not known."""
-    total_high: int
 
 
 def quote(spec: JobSpec, models: Sequence[str], billing: Billing, zone: Zone, start_ms: int, length_ms: int) -> Quote:

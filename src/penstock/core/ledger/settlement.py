@@ -12,12 +12,13 @@ from fractions import Fraction
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.ledger.bill import Bill, bill, half_up
+from penstock.core.ledger.bill import bill, half_up
 from penstock.core.ledger.pricing import Charge, charges
 from penstock.core.ledger.schedule import UTC, Zone
 from penstock.core.ledger.sessions import Losses, Session
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import Account, Lot, Settled
+from penstock.core.model.answers import Bill
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, JobId, Rank, TenantName

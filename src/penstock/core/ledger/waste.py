@@ -10,14 +10,13 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
-import msgspec
-
 from penstock.core.ledger.activity import Activity
 from penstock.core.ledger.bill import apportioned
 from penstock.core.ledger.consumption import Dimension, sortable
 from penstock.core.ledger.pricing import Charge, micro_denominator
 from penstock.core.ledger.sessions import Session
 from penstock.core.ledger.settlement import Calendar, Held, charges_for
+from penstock.core.model.answers import WasteRow
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.prices import Billing, Resource
 
@@ -25,40 +24,6 @@ KINDS = ("used", "data", "hang", "unknown", "not_held")
 IDLE_KINDS = ("data", "hang")
 _SessionKey = tuple[JobId, AttemptNumber, Rank, int]
 _RowKey = tuple[object, ...]
-
-
-class WasteRow(msgspec.Struct):
-    """Sums over a span. Device time in thousandths of device-milliseconds, money in the currency's smallest unit."""
-
-    tenant: str = ""
-    user: str = ""
-    queue: str = ""
-    pool: str = ""
-    job: int = 0
-    node: str = ""
-    device_milli_ms: int = 0
-    used_milli_ms: int = 0
-    data_milli_ms: int = 0
-    """Idle: programs waited for data."""
-    hang_milli_ms: int = 0
-    """Idle: programs made no step, and that was found."""
-    unknown_milli_ms: int = 0
-    """Nobody said how it was used."""
-    cost: int = 0
-    used_cost: int = 0
-    data_cost: int = 0
-    hang_cost: int = 0
-    unknown_cost: int = 0
-    not_held_cost: int = 0
-    """Of memory while suspended, and what a minimum period adds."""
-
-    @property
-    def idle_milli_ms(self) -> int:
-        return self.data_milli_ms + self.hang_milli_ms
-
-    @property
-    def idle_cost(self) -> int:
-        return self.data_cost + self.hang_cost
 
 
 def waste_of(

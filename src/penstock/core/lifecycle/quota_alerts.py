@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.amounts import format_resource, resource_text
+from penstock.core.model.answers import QuotaRow
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import QuotaNoted
 from penstock.core.order.tree import holder_text
 from penstock.core.state.quota_notes import PERIOD_MS, Key, QuotaSaid
-from penstock.core.status.quotas import QuotaRow, key_of
+from penstock.core.status.quotas import key_of
 
 
 def due_notes(rows: Iterable[QuotaRow], last: Mapping[Key, QuotaSaid], now_ms: int) -> list[QuotaNoted]:

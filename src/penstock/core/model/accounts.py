@@ -1,6 +1,6 @@
 """What a tenant has paid in advance, owes and has spent. Money in the currency's smallest unit, times in unix ms."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -174,3 +174,13 @@ class InvoiceHead(msgspec.Struct, frozen=True, omit_defaults=True):
     corrected_net: int = 0
     """Of that, before tax."""
     paid: int = 0
+
+
+class Posting(NamedTuple):
+    """One line of a journal entry; positive: debit, negative: credit."""
+
+    account: str
+    amount: int
+
+
+Entry = tuple[Posting, ...]

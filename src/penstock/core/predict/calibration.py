@@ -21,6 +21,7 @@ from statistics import median_low
 import msgspec
 
 from penstock.core.model import events as ev
+from penstock.core.model.answers import Bucket, Score
 from penstock.core.model.estimates import StartEstimate, Times
 from penstock.core.model.ids import JobId
 
@@ -59,33 +60,6 @@ class Result(msgspec.Struct, frozen=True):
         What was not known counts as infinitely late.
         """
         return sum(bool(time_ms) and self.started_ms > time_ms for time_ms in self.given)
-
-
-class Bucket(msgspec.Struct, frozen=True):
-    """Estimates that said that a job starts within so long."""
-
-    within_ms: int
-    """0: any time later than the bucket before."""
-    count: int
-    parts: tuple[int, int, int, int]
-    """Starts before the early time, between early and likely, between likely and late, after the late one."""
-    error_ms: int
-    """Median distance of the likely time from the start."""
-
-
-class Score(msgspec.Struct, frozen=True):
-    """How right estimates were. 1, 4, 4 and 1 of 10 starts should be in the four parts."""
-
-    overall: Bucket
-    buckets: tuple[Bucket, ...]
-    open: int
-    """Estimates of jobs that still wait."""
-
-    @property
-    def held_permille(self) -> int:
-        """Return how many of a thousand starts were in their interval; 800 should be."""
-        count, parts = self.overall.count, self.overall.parts
-        return 1000 * (parts[1] + parts[2]) // count if count else 0
 
 
 class _Told:

@@ -1,7 +1,6 @@
 """The accounts of tenants: a fold over the events about money, in double entry."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -13,9 +12,11 @@ from penstock.core.model.accounts import (
     SETTLED_KEPT,
     Account,
     CreditPart,
+    Entry,
     Hold,
     InvoiceHead,
     Noted,
+    Posting,
     Settled,
     Spent,
 )
@@ -27,16 +28,6 @@ from penstock.core.model.invoices import Invoice
 from penstock.core.state.credits import added, at_close, given_back, settled_by, spend, summed, taken, total, undone
 
 NOTED_KEPT = 500
-
-
-class Posting(NamedTuple):
-    """One line of a journal entry; positive: debit, negative: credit."""
-
-    account: str
-    amount: int
-
-
-Entry = tuple[Posting, ...]
 
 
 class MoneyImage(msgspec.Struct, frozen=True, omit_defaults=True):

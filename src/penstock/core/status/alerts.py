@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.core.health.anomaly import anomalies
 from penstock.core.model.amounts import format_milli, format_resource, resource_text
+from penstock.core.model.answers import Alert
 from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, Node, Reservation
 from penstock.core.model.dependencies import JobRun
 from penstock.core.model.ids import JobId, NodeName, TenantName
@@ -33,17 +34,6 @@ CLASSES_MAX = 2_000
 """Kinds of waiting jobs that are tried on the idle cluster."""
 NAMES_MAX = 4
 NEXT_TO_NEVER_MS = 365 * 86_400_000
-
-
-class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that does not go on, or get well, by itself. `code` is stable (`explain/reasons.py`)."""
-
-    code: str
-    job_ids: tuple[JobId, ...]
-    """The first jobs that it is about, ascending."""
-    count: int
-    text: str
-    resolve: str
 
 
 class Never(msgspec.Struct, frozen=True):

@@ -2,57 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Literal
 
-import msgspec
-
+from penstock.core.model.answers import DeviceCounts, DeviceState, PoolStats
 from penstock.core.model.cluster import Node, Pool
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk
 from penstock.core.place.free import NodeFree
 from penstock.core.state.snapshot import Snapshot
-
-DeviceState = Literal["available", "allocated", "reserved", "maintenance", "failed"]
-
-
-class DeviceCounts(msgspec.Struct, frozen=True):
-    """Devices by state; each is in one."""
-
-    available: int = 0
-    """Nobody holds any part of it, and anybody may."""
-    allocated: int = 0
-    """Some job holds it or a part of it."""
-    reserved: int = 0
-    """Free, on a node that is reserved for a tenant now."""
-    maintenance: int = 0
-    """Free, on a node that takes no work: it is being drained, or joins."""
-    failed: int = 0
-    """Out of order, or on a node that is lost."""
-
-
-class PoolStats(msgspec.Struct, frozen=True):
-    """One pool. Devices and CPUs in thousandths; allocated, reserved, available and out add up to the total."""
-
-    name: PoolName
-    kind: str
-    virtualization: str
-    nodes: int
-    nodes_open: int
-    devices: DeviceCounts
-    total_milli: int
-    allocated_milli: int
-    """Parts count as parts: fractions as such, MIG instances by their compute slices."""
-    reserved_milli: int
-    """Free, and kept: on nodes reserved for a tenant, and what the pool's `reserve` keeps for preemptible jobs."""
-    available_milli: int
-    out_milli: int
-    """Not given out and not to be had: in maintenance or failed."""
-    utilisation_milli: int
-    """Allocated, of what is not out; thousandths. 0 where there are no devices."""
-    cpu_milli: int
-    cpu_held_milli: int
-    memory_bytes: int
-    memory_held_bytes: int
 
 
 def pool_stats(snapshot: Snapshot, now_ms: int) -> list[PoolStats]:

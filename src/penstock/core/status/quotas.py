@@ -2,53 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
+from penstock.core.model.answers import Holder, QuotaRow
 from penstock.core.model.cluster import ShownHolders
 from penstock.core.model.ids import QueueName, TenantName, UserName
 from penstock.core.order.tree import TENANT_PREFIX, Branch, QueueTree
 from penstock.core.state.quota_notes import PERIOD_MS, Key, QuotaSaid
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import charge_of, whole_total
-
-
-class QuotaRow(msgspec.Struct, frozen=True):
-    """One resource of a queue or tenant. Amounts as quotas count them: thousandths of devices and CPUs, bytes, jobs."""
-
-    kind: str
-    """queue or tenant"""
-    name: str
-    parent: str
-    """Of a queue: the one above it."""
-    resource: str
-    used: int
-    guaranteed: int
-    maximum: int | None
-    """None: no limit of its own."""
-    borrowed: int
-    """Used beyond what is guaranteed, of a queue that is guaranteed any."""
-    lent: int
-    """Guaranteed, not used, and in use by others: theirs until it is wanted back."""
-    percent: int
-    """Of the maximum, or else of the guarantee; 0 where there is neither."""
-    level: int
-    """The highest of the declared percentages (80, 95 and 100 by default) that this reaches; 0: none."""
-    alerted: int = 0
-    """The percentage that was said last in the log, within a day; 0: none."""
-    alerted_ms: int = 0
-    """When that was (unix ms)."""
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """What one user holds of a resource for a tenant in a queue."""
-
-    tenant: TenantName
-    user: UserName
-    queue: QueueName
-    resource: str
-    used: int
-    jobs: int
 
 
 def quota_rows(snapshot: Snapshot, now_ms: int, said: Mapping[Key, QuotaSaid] | None = None) -> list[QuotaRow]:

@@ -9,12 +9,12 @@ from starlette.responses import Response
 from penstock.api import types as api
 from penstock.core.config.billing import read_amount
 from penstock.core.config.reader import Reader
-from penstock.core.ledger.accounts import JournalEntry
 from penstock.core.ledger.budgets import policy_of
 from penstock.core.messages.money import AddCredit, MoneyDone, ReverseEntry
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.accounts import CreditKind
 from penstock.core.model.amounts import parse_time_ms
+from penstock.core.model.answers import JournalEntry
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.events import CreditAdded, InvoicePaid

@@ -10,8 +10,8 @@ from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.core.config.job import request_schema
 from penstock.core.messages.requests import Refusal
+from penstock.core.model.answers import Score
 from penstock.core.model.ids import NodeName
-from penstock.core.predict.calibration import Score
 from penstock.core.state.snapshot import snapshot_beside
 from penstock.core.status.alerts import alerts
 from penstock.core.status.defrag import dry_run

@@ -7,9 +7,10 @@ from starlette.responses import Response
 
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.core.model.access import Scope
+from penstock.core.model.answers import QuotaRow
 from penstock.core.state.snapshot import snapshot_beside
 from penstock.core.status.pools import pool_stats
-from penstock.core.status.quotas import QuotaRow, holders, quota_rows, seen_holders
+from penstock.core.status.quotas import holders, quota_rows, seen_holders
 from penstock.server.backend import Backend
 from penstock.server.http.responses import answer
 from penstock.server.routes.openapi import returns

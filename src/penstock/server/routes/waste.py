@@ -13,7 +13,8 @@ from penstock.core.ledger import posting as treasury
 from penstock.core.ledger.activity import Activity
 from penstock.core.ledger.books import Books
 from penstock.core.ledger.consumption import DIMENSIONS, Dimension, sortable
-from penstock.core.ledger.waste import KINDS, WasteRow, waste_of
+from penstock.core.ledger.waste import KINDS, waste_of
+from penstock.core.model.answers import WasteRow
 from penstock.core.model.ids import TenantName
 from penstock.core.model.prices import HOUR_MS
 from penstock.server.backend import Backend

@@ -13,14 +13,13 @@ import msgspec
 
 from penstock.control.calendar import ZoneDates, period_of
 from penstock.core.ledger import posting as treasury
-from penstock.core.ledger.accounts import JournalEntry
-from penstock.core.ledger.bill import Bill
 from penstock.core.ledger.books import Books, BooksImage
-from penstock.core.ledger.budgets import BudgetView, left_of, view_of
+from penstock.core.ledger.budgets import left_of, view_of
 from penstock.core.ledger.settlement import closed_month, closing
 from penstock.core.messages.money import MoneyDone, PostAccount
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.accounts import Account
+from penstock.core.model.answers import Bill, BudgetView, JournalEntry
 from penstock.core.model.errors import StoreError
 from penstock.core.model.events import InvoiceIssued
 from penstock.core.model.ids import TenantName

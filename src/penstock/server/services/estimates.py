@@ -16,11 +16,12 @@ from penstock.control import messages as msg
 from penstock.control.controller import HISTORY_JOBS, past_run
 from penstock.core.lifecycle.requests import Submit, jobs_named
 from penstock.core.messages.requests import Refusal
+from penstock.core.model.answers import Score
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState
 from penstock.core.order.turns import Share
-from penstock.core.predict.calibration import Calibration, Score
+from penstock.core.predict.calibration import Calibration
 from penstock.core.predict.forecast import PastRun
 from penstock.core.state.images import packed
 from penstock.core.state.state import Image

@@ -6,10 +6,11 @@ from penstock.api import types as api
 from penstock.control.calendar import offsets
 from penstock.core.cycle.alternatives import Chooser
 from penstock.core.explain import explain
-from penstock.core.ledger.quote import Quote, quote
+from penstock.core.ledger.quote import quote
 from penstock.core.lifecycle import requests
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import Refusal
+from penstock.core.model.answers import Quote
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState, ReplicaPlace
 from penstock.core.model.plan import Plan
