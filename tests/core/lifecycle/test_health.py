@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.core.lifecycle.health import CHECK_FIRST_MS, SHUT_DOWN, Fault, check_due_ms, fault_of
+from penstock.core.lifecycle.health import CHECK_FIRST_MS, Fault, check_due_ms, fault_of
 from penstock.core.lifecycle.orders import check_orders
 from penstock.core.messages.orders import CheckNode
-from penstock.core.messages.reports import NodeCheck
+from penstock.core.messages.reports import SHUT_DOWN, NodeCheck
 from penstock.core.model.jobs import ExitInfo
 from tests.core.builders import cluster, node
 

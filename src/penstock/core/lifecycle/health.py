@@ -48,7 +48,6 @@ CLOSED_SHARE = 2
 LAST_FAILURE = ", the last: "
 """What follows it, in the reason why a node was closed, may be a line that a job printed."""
 FAILED_CHECK = "it failed its check: "
-SHUT_DOWN = "its node was shut down"
 CHECK_FIRST_MS = 60_000
 CHECK_MOST_MS = 3_600_000
 CLAIM_CHECK_EVERY_MS = 300_000

@@ -81,3 +81,6 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     check: NodeCheck | None = None
     leaving: bool = False
     """The agent was told to end: with an inventory in which nothing lives, this is its last word."""
+
+
+SHUT_DOWN = "its node was shut down"

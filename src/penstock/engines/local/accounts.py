@@ -4,6 +4,7 @@ import os
 import pwd
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -13,9 +14,11 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import UserName
-from penstock.core.state.state import State
 from penstock.engines.local.paths import DataFolder
 from penstock.privatefiles import PASSED
+
+if TYPE_CHECKING:
+    from penstock.core.state.state import State
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -72,7 +75,7 @@ def cannot_be(name: str) -> str:
     return unknown_account(name) if may_switch() else f"only root starts programs as {name}"
 
 
-def accounted(order: Order, state: State, local: Collection[UserName], *, root: bool) -> Order:
+def accounted(order: Order, state: "State", local: Collection[UserName], *, root: bool) -> Order:
     """Return an order as the server's nodes may get it: root starts no program of a user without an account as itself.
 
     No submit to a server that is root makes such a job. But its log may have some: it may not have been root then, or

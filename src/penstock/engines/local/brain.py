@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.core.lifecycle.health import SHUT_DOWN
 from penstock.core.messages.orders import (
     Acknowledge,
     CheckNode,
@@ -27,6 +26,7 @@ from penstock.core.messages.orders import (
     ThawReplica,
 )
 from penstock.core.messages.reports import (
+    SHUT_DOWN,
     NodeCheck,
     NodeReport,
     ProgressSeen,

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.core.lifecycle.health import SHUT_DOWN
-from penstock.core.messages.reports import NodeCheck, ReplicaKey
+from penstock.core.messages.reports import SHUT_DOWN, NodeCheck, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
