@@ -9,7 +9,7 @@ from penstock.control.config_files import read_cluster_file
 from penstock.traces import load
 from tests.cli.test_sim import penstock
 
-SAMPLES = Path(__file__).parents[1] / "imports" / "samples"
+SAMPLES = Path(__file__).parents[1] / "migrate" / "samples"
 SLURM = SAMPLES / "slurm"
 FILES = ("--conf", SLURM / "slurm.conf", "--gres", SLURM / "gres.conf", "--dump", SLURM / "lab.dump")
 HISTORY = """JobID|User|Account|Partition|Submit|Start|End|State|Timelimit|AllocTRES|NNodes

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import gc
-from penstock.control import collector
+from penstock.control import gc as collector
 held = [[i] for i in range(1_000)]
 collector.settle()
 assert gc.get_freeze_count() >= 1_000

@@ -14,7 +14,7 @@ from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey,
 from penstock.core.messages.requests import Submitted
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Tenant
-from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, TenantName, UserName
+from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, Rank, TenantName, UserName
 from penstock.core.model.jobs import PRIORITY_CLASSES, Dependency, ExitInfo, GangAsk, JobSpec, Topology
 from penstock.core.model.resources import Device, DeviceAsk, ReplicaAsk, Resources
 from penstock.core.state.snapshot import take_snapshot
@@ -167,7 +167,7 @@ class World:
 
     def _done_now(self, key: ReplicaKey) -> int:
         """What an attempt has done: it went on from the last save, which does not move while it lives on."""
-        zero = ReplicaKey(key.job_id, key.attempt, reports.Rank(0))
+        zero = ReplicaKey(key.job_id, key.attempt, Rank(0))
         began_ms = self._began.get(zero)
         resumed = next((r for r in reversed(self.records) if _resumed(r, key)), None)
         first = resumed.event.step * self.programs[key.job_id].step_ms if resumed else 0
@@ -194,7 +194,7 @@ class World:
         for job_id, _ in self.state.derived.load(NodeName(name)).replicas:
             attempt = self.state.jobs[job_id].attempt
             assert attempt is not None
-            key = ReplicaKey(job_id, attempt.number, reports.Rank(0))
+            key = ReplicaKey(job_id, attempt.number, Rank(0))
             self._done_ms[job_id] = self._done_now(key)
 
 
