@@ -122,8 +122,15 @@ def test_malformed_dumps_are_refused(tmp_path, line, field, said, hint):
         ("Nam|Priority\n", "a heading with the column Name"),
         ("Name|Priority\nhigh\n", "2 columns as in the heading; found 1"),
         ("Name|Priority\nhigh|much\n", "a whole number"),
+        ("Name||Priority\nhigh|x|1\n", "a name for each column that has values"),
+        ("Name|||Priority\nhigh|x||1\n", "a name for each column that has values"),
     ],
 )
 def test_malformed_listings_are_refused(tmp_path, text, said):
     with pytest.raises(ImportFault, match=said):
         slurm_of(tmp_path, qos=text or "\n")
+
+
+def test_lines_of_a_listing_may_end_in_a_separator(tmp_path):
+    entries = slurm_of(tmp_path, qos="Name|Priority|\nhigh|1|\n").report
+    assert [entry.key for entry in entries if entry.file.endswith("qos.txt")] == ["QOS high Priority"]

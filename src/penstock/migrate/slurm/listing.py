@@ -45,7 +45,10 @@ def read_table(path: Path, first: str, *, rows_max: int) -> list[tuple[Place, di
         cells = line.split("|")
         if len(cells) != len(heading):
             raise place.fault("", line, f"{len(heading)} columns as in the heading; found {len(cells)}")
-        found.append((place, dict(zip(heading, cells, strict=True))))
+        row = list(zip(heading, cells, strict=True))
+        if any(cell.strip() for name, cell in row if not name):
+            raise rows[0][0].fault("", rows[0][1], "a name for each column that has values")
+        found.append((place, {name: cell for name, cell in row if name}))  # with -p lines end in a separator
     return found
 
 
