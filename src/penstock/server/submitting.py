@@ -47,7 +47,7 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> 
     config = backend.state.config
     entries = adopted(jobs_of(body), who, config)
     key = f"{who.user}/{idempotency_key}" if idempotency_key else ""
-    known = backend.state.idempotency.get(key)  # whatever there is room for now: it was taken then
+    known = backend.state.idempotency.get(key)  # a repeated request needs no room: its jobs exist
     repeated = known is not None and backend.clock.unix_ms() - known.time_ms < IDEMPOTENCY_KEPT_MS
     log_bytes = backend.gate.admit(entries, backend.state.jobs)
     if who.role != "admin" and not repeated:
