@@ -198,14 +198,13 @@ def test_one_request_of_a_tenant_creates_no_more_jobs_than_others_can_wait_for()
 def test_new_jobs_of_a_tenant_are_bounded_at_once_and_a_second():
     clock = Clock()
     gate = Gate(Limits(jobs_per_s=10, jobs_burst=100), clock)
-    gate.jobs("red", 100, 2)
+    gate.jobs("red", 100)
     with pytest.raises(ApiError, match="more than 10 new jobs a second, 100 at once") as refused:
-        gate.jobs("red", 50, 2)
+        gate.jobs("red", 50)
     assert refused.value.headers["Retry-After"] == "6"
-    gate.jobs("blue", 100, 2)
-    gate.jobs("red", 50, 1)  # there is nobody else
+    gate.jobs("blue", 100)
     clock.now += 5_000
-    gate.jobs("red", 50, 2)
+    gate.jobs("red", 50)
 
 
 def test_what_a_tenant_adds_to_the_log_is_bounded_at_once_and_a_day():

@@ -210,9 +210,9 @@ class Gate:
                 text = f"{over.who} has {over.own} {what}; {more} more would leave too few of the {over.left} to others"
                 raise ApiError("overloaded", text, hint="come back when some have ended, or send less")
 
-    def jobs(self, tenant: str, count: int, tenants: int) -> None:
-        """Count the jobs that a tenant submits. Raises: ApiError when they are more than it may."""
-        wait_ms = self._jobs.take(tenant, self._clock.monotonic_ms(), count) if tenants > 1 else 0
+    def jobs(self, tenant: str, count: int) -> None:
+        """Count the jobs that one of several tenants submits. Raises: ApiError when they are more than it may."""
+        wait_ms = self._jobs.take(tenant, self._clock.monotonic_ms(), count)
         if wait_ms:
             limits = self.limits
             text = f"more than {limits.jobs_per_s} new jobs a second, {limits.jobs_burst} at once, of your tenant"
