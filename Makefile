@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEEDS ?= 200
 MUTANTS ?= 300
+WORKERS ?= auto
 PYTEST_ARGS ?=
 
 .PHONY: help demo test lint audit install install-torch bench docs sim sim-planted soak coverage mutants clean
 
 help:
 	@echo "make demo     a server, real trainings, a preemption, a dead node, a report in demo-out/"
-	@echo "make test     all tests"
+	@echo "make test WORKERS=n PYTEST_ARGS=...   all tests, two workers for each core; WORKERS=0: in one process"
 	@echo "make lint     ruff, mypy --strict, import contracts, sizes, starts"
 	@echo "make audit    known vulnerabilities of the locked dependencies; needs the network"
 	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
@@ -42,7 +43,7 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	@scripts/install-system-packages.sh
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -50,6 +51,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_size.py
+	$(BIN)/python scripts/check_words.py
 	$(BIN)/python scripts/check_starts.py
 	$(BIN)/python scripts/generate_docs.py --check
 

@@ -21,10 +21,10 @@ import torch.distributed as distributed
 import torch.distributed.checkpoint as dcp
 
 from bench.harness import result
-from penstock.training.directory import CheckpointDirectory
-from penstock.training.layouts import Whole
+from penstock.training.ranks.layouts import Whole
 from penstock.training.reports import Reporter
 from penstock.training.saver import Saver
+from penstock.training.storage.directory import CheckpointDirectory
 
 MiB = 2**20
 

@@ -113,7 +113,7 @@ def incremental(planner: Planner, state: State, rounds: int) -> list[float]:
     collector.settle()  # as the server does
     for step in range(rounds):
         now_ms = NOW_MS + 60_000 + step * 1_000
-        end_job(state, rng.choice(list(state.derived.active)), now_ms)
+        end_job(state, rng.choice(list(state.indexes.active)), now_ms)
         begun = time.process_time()
         found = planner.plan(take_snapshot(state), now_ms)
         took.append(1000 * (time.process_time() - begun))

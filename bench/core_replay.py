@@ -18,9 +18,9 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import Incarnation, UserName
 from penstock.core.state.state import State
 from penstock.sim.replay import life as on
-from penstock.sim.replay.engine import Engine, Knows
+from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.measures import spread
-from penstock.sim.replay.physics import Physics
+from penstock.sim.replay.simulation import Knows, Simulation
 from penstock.traces import Trace
 
 START_MS = 1_600_000_000_000
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     cpu_s: float
 
 
-class OnEvents(Engine):
+class OnEvents(Simulation):
     """An engine whose agenda holds nothing that is due to time alone."""
 
     def push(self, at_ms: int, kind: on.Happening, *about: Any) -> None:

@@ -28,10 +28,10 @@ from penstock.core.model.jobs import Job
 from penstock.core.predict.calibration import Calibration
 from penstock.core.predict.forecast import Forecaster
 from penstock.core.state.state import State
-from penstock.sim.replay.engine import Engine
-from penstock.sim.replay.foresee import times_of
-from penstock.sim.replay.outlook import LengthOf, learned_lengths, outlook
+from penstock.sim.forecast.outlook import LengthOf, learned_lengths, outlook
+from penstock.sim.forecast.worker import times_of
 from penstock.sim.replay.replay import replay
+from penstock.sim.replay.simulation import Simulation
 from penstock.sim.replay.variants import variant
 from penstock.traces import Trace, TraceJob, load
 from penstock.traces.edit import with_nodes
@@ -80,7 +80,7 @@ class Teller:
         self.forecaster.observe(records)
         self.calibration.observe(records)
 
-    def __call__(self, engine: Engine, now_ms: int) -> None:
+    def __call__(self, engine: Simulation, now_ms: int) -> None:
         if now_ms < self._next_ms:
             return
         waiting = sorted(i for i, job in engine.state.jobs.items() if job.state == "waiting")

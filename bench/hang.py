@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.harness import Server, result, server
 from penstock.core.model import events as ev
-from penstock.engines.local.paths import DataFolder
+from penstock.engines.processes.paths import DataFolder
 
 PROGRAM = Path(__file__).with_name("hang_program.py")
 STEP_MS = 50

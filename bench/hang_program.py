@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from penstock import training
-from penstock.training.torch import Agreement, capture, restore
+from penstock.training.torch import RankConsensus, capture, restore
 
 
 class Rows(Dataset[torch.Tensor]):
@@ -57,7 +57,7 @@ def main() -> None:
             restore(state, model=model, optimizer=optimizer)
         rows = run.data(batches(never, workers=2 if options.how == "data-worker" else 0))
         for step in run.steps(
-            options.steps, capture=lambda: capture(model=model, optimizer=optimizer), agree=Agreement()
+            options.steps, capture=lambda: capture(model=model, optimizer=optimizer), agree=RankConsensus()
         ):
             batch = next(rows)
             if bad and step == options.at:

@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.client import Client
 from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
-from penstock.engines.local.paths import DataFolder
+from penstock.engines.processes.paths import DataFolder
 
 START_WAIT_S = 30.0
 

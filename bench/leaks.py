@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bench.harness import result
-from tests.engine.leaks import BOUND_S, KINDS, Leaks, Outcome, available, plan
+from tests.engines.agent.leaks import BOUND_S, KINDS, Leaks, Outcome, available, plan
 
 BATCH = 100
 """Seeds at a time: what was found in one batch is told before the next one begins."""

@@ -25,9 +25,9 @@ from penstock.core.model.cluster import Queue
 from penstock.core.model.ids import QueueName
 from penstock.sim.replay.replay import replay
 from penstock.sim.world.world import World
+from penstock.testing.worlds import crowded
 from penstock.traces import Trace, load
 from penstock.traces.edit import with_nodes
-from tests.core.worlds import crowded
 
 FAULT_WORLDS, CROWDED = 24, 200
 REPLAYED_JOBS = 3_000

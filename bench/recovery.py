@@ -23,7 +23,7 @@ from typing import Any
 
 from bench.harness import Server, result, server
 from penstock.core.model import events as ev
-from penstock.engines.local.paths import DataFolder
+from penstock.engines.processes.paths import DataFolder
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "elastic_ddp.py"
 STEPS, STEP_MS, INTERVAL_S = 150, 20, 2.0

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from bench import elastic_pollux as pollux
 from bench.harness import result
-from penstock.sim.replay.physics import Physics
+from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.replay import replay
 from penstock.sim.replay.variants import variant
 from penstock.traces import Trace, load

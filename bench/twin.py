@@ -18,8 +18,8 @@ from bench.harness import Server, result, server
 from penstock.core.audit import audit
 from penstock.core.model import events as ev
 from penstock.engines.local.launch import stop_agent
-from penstock.engines.local.paths import DataFolder
-from penstock.sim.replay.agreement import Agreement, Decisions, agreement, as_recorded
+from penstock.engines.processes.paths import DataFolder
+from penstock.sim.replay.agreement import Decisions, PlanAgreement, agreement, as_recorded
 from penstock.sim.replay.replay import replay
 from penstock.traces.ownlog import trace_of
 
@@ -88,14 +88,14 @@ def _all_over(running: Server) -> None:
         time.sleep(0.1)
 
 
-def compared(records: list[ev.Record]) -> tuple[int, int, int, Agreement]:
+def compared(records: list[ev.Record]) -> tuple[int, int, int, PlanAgreement]:
     """Return planned decisions, those that come out again, those up to the first that does not, and the agreement."""
     again = [ruling.same for ruling in audit(records) if ruling.planned]
     in_order = next((at for at, same in enumerate(again) if not same), len(again))
     told, decisions = trace_of(records), Decisions()
     ran = replay(told.trace, as_recorded(told), on_plan=decisions)
     ended_ms = max(life.ended_ms for life in ran.lives)
-    found = agreement(told.stories, decisions, [life.started_ms for life in ran.lives], ended_ms)
+    found = agreement(told.jobs, decisions, [life.started_ms for life in ran.lives], ended_ms)
     return len(again), sum(map(bool, again)), in_order, found
 
 

@@ -24,8 +24,8 @@ from rich.table import Table
 from penstock.client import Client
 from penstock.core.model import events as ev
 from penstock.engines.local.launch import agent_pid
-from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.procfs import REPLICA_MARK, all_pids
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import REPLICA_MARK, all_pids
 
 HERE = Path(__file__).resolve().parent
 TRAINER = str(HERE / "digits_numpy.py")

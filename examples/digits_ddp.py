@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from penstock import training
-from penstock.training.torch import Agreement, capture, restore
+from penstock.training.torch import RankConsensus, capture, restore
 
 TEST_ROWS = 360
 
@@ -128,7 +128,7 @@ def main() -> None:
         speaks = run.environment.rank == 0
         if speaks:
             print(f"starting at step {run.step} of {options.steps}", flush=True)
-        for step in run.steps(options.steps, capture=trainer.state, agree=Agreement()):
+        for step in run.steps(options.steps, capture=trainer.state, agree=RankConsensus()):
             loss = trainer.train_step(step)
             run.report(loss=loss, samples=options.batch // distributed.get_world_size())
             time.sleep(options.step_ms / 1000)

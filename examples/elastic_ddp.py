@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from penstock import training
-from penstock.training.torch import Agreement, capture, restore
+from penstock.training.torch import RankConsensus, capture, restore
 
 ROWS, FEATURES = 2048, 32
 
@@ -117,7 +117,7 @@ def main() -> None:
             trainer.load(state)
         if run.environment.rank == 0:
             print(f"starting at step {run.step} of {options.steps} with {run.environment.world_size} ranks", flush=True)
-        for step in run.steps(options.steps, capture=trainer.state, agree=Agreement()):
+        for step in run.steps(options.steps, capture=trainer.state, agree=RankConsensus()):
             loss = trainer.train_step(step)
             run.report(loss=loss, samples=options.batch // run.environment.world_size)
             time.sleep(options.step_ms / 1000)

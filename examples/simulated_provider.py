@@ -20,8 +20,8 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import Device, Resources
 from penstock.engines.local.launch import known_nodes, start_agent
-from penstock.engines.local.paths import DataFolder
-from penstock.security.keeper import Keeper
+from penstock.engines.processes.paths import DataFolder
+from penstock.security.keeper import CertificateKeeper
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
                 sys.exit(1)
             name = f"scaled-{len(mine)}"
             now = dt.datetime.now(dt.UTC)
-            Keeper(data.certificates).certify(NodeName(name), data.node_certificate(name), now)
+            CertificateKeeper(data.certificates).certify(NodeName(name), data.node_certificate(name), now)
             start_agent(data, node(name, entry["pool"], group))
             added.append(name)
     print("started " + ", ".join(added))

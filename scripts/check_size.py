@@ -16,8 +16,7 @@ def too_long(path: Path) -> list[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            inner = sum(isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) for n in node.body)
-            if lines > FUNCTION_LINES_MAX and inner < 2:  # a function that only defines others (routes) is a list
+            if lines > FUNCTION_LINES_MAX:
                 found.append(f"{path}:{node.lineno}: {node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}")
     return found
 

@@ -1,5 +1,8 @@
-"""What the whole test session shares, and ends."""
+"""What every test of a run shares: signals, umask and terminal as tests expect them, one PostgreSQL, workers."""
 
+import os
+import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -7,8 +10,27 @@ from hypothesis import settings
 
 from tests import postgres
 
+pytest_plugins = ("tests.spreading",)
+
 settings.register_profile("untimed", deadline=None)  # machines that are busy fail no test
 settings.load_profile("untimed")
+
+
+def _forget_the_shell() -> None:
+    """Undo what cron, nohup, a background shell or a wide terminal hand down, here and so in every child."""
+    for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(name, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(0o022)
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"):
+        os.environ.pop(name, None)
+    os.environ["TERM"] = "dumb"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of servers and commands are started: compile once
+    sys.dont_write_bytecode = False
+
+
+_forget_the_shell()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,15 +1,20 @@
 """The small protocols between the core's drivers and the outside world, shaped by their callers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from penstock.core.messages.orders import Addressed
+from penstock.core.messages.orders import Addressed, Order
+from penstock.core.messages.reports import NodeReport
+from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.events import Record
-from penstock.core.model.ids import Epoch, JobId
+from penstock.core.model.ids import Epoch, Incarnation, JobId
 from penstock.core.model.jobs import ExitInfo, JobState
-from penstock.core.state.state import Image
+from penstock.core.model.resources import Device
+
+if TYPE_CHECKING:  # at run time agents load this module without the state
+    from penstock.core.state.state import Image
 
 
 class Clock(Protocol):
@@ -50,7 +55,7 @@ class FinishedJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EventStore(Protocol):
-    """The log. One writer at a time: whoever acquired the newest epoch."""
+    """The log. One writer at a time: the one with the newest epoch."""
 
     def acquire_epoch(self) -> Epoch:
         """Begin a term and return its number; every older writer's appends fail from now on."""
@@ -64,7 +69,7 @@ class EventStore(Protocol):
         """
         ...
 
-    def load(self) -> tuple[Image | None, Iterator[Record]]:
+    def load(self) -> tuple["Image | None", Iterator[Record]]:
         """Return the newest snapshot (or None) and the records after it, in order.
 
         Whatever an `append` that failed may have left behind is decided before: it is in the log, or never will be.
@@ -75,7 +80,7 @@ class EventStore(Protocol):
         """Return the records with seq > `after`, in order."""
         ...
 
-    def save_snapshot(self, image: Image) -> None:
+    def save_snapshot(self, image: "Image") -> None:
         """Keep a snapshot; losing it costs time at the next start, nothing else."""
         ...
 
@@ -126,7 +131,7 @@ class Seat(Protocol):
     """The right to lead, where several servers share a log. It gives liveness; the log's terms give safety."""
 
     def take(self) -> bool:
-        """Return whether this server has the seat now: because nobody has it, or whoever has it is silent.
+        """Return whether this server has the seat now: it was vacant, or its holder is silent.
 
         Cheap enough to be called several times a second. Raises: StoreError when nobody can say.
         """
@@ -137,7 +142,7 @@ class Seat(Protocol):
         ...
 
     def hold(self, epoch: Epoch, on_lost: Callable[[BaseException], None]) -> None:
-        """Keep the seat from now on, without waiting; `on_lost` is told when another term has begun."""
+        """Keep the seat from now on, without waiting; `on_lost` is called when another term has begun."""
         ...
 
     def leave(self) -> None:
@@ -146,8 +151,110 @@ class Seat(Protocol):
 
 
 class Engine(Protocol):
-    """What starts and stops processes. It decides nothing; delivery is best effort and is repeated as needed."""
+    """Starts and stops processes: the half of the engine port that takes orders. The other half is `EngineEvents`.
+
+    It decides nothing; delivery is best effort and is repeated as needed. Its contract: `testing.conformance`.
+    """
 
     def send(self, orders: Sequence[Addressed]) -> None:
-        """Pass orders to their nodes without waiting; orders to nodes that are not connected are dropped."""
+        """Pass orders to their nodes without waiting; orders to nodes that are not connected are dropped.
+
+        Any thread.
+        """
+        ...
+
+
+class NodeSession(Protocol):
+    """Answers one connection of a node. A node has one at a time, the newest; older ones ignore every call.
+
+    Called on the thread or loop that the engine sends its events from, unless the engine allows more.
+    """
+
+    def welcome(self, epoch: Epoch, lease_ms: int, heartbeat_ms: int) -> None:
+        """Accept the node: from now on it reports at least every `heartbeat_ms`.
+
+        Args:
+            lease_ms: for this long after it sent an acknowledged report, the node may let its processes live.
+        """
+        ...
+
+    def taken(self, report_seq: int, orders: Sequence[Order], *, accepted: bool) -> None:
+        """Acknowledge a report; `orders` is what the node has to do. Not accepted: the node says hello again."""
+        ...
+
+    def refuse(self, reason: str) -> None:
+        """Reject the node."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; the node comes back and says hello."""
+        ...
+
+
+class EngineEvents(Protocol):
+    """Receives what the nodes of an engine report. Calls return at once; the answer comes later, on the session.
+
+    There is no event for a lost node: a node that leaves says so in its last report, a silent node loses its lease, and
+    the end of a connection says nothing about the processes behind it.
+    """
+
+    def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None:
+        """Receive a node's introduction: the first message of each connection.
+
+        Args:
+            incarnation: another one after each loss of all its processes, such as a restart of the machine.
+        """
+        ...
+
+    def on_report(self, report: NodeReport, session: NodeSession) -> None:
+        """Receive a report, on a session that was welcomed."""
+        ...
+
+
+class Discovery(msgspec.Struct, frozen=True):
+    """A vendor's devices on this machine, and a sentence about them for people."""
+
+    devices: tuple[Device, ...]
+    note: str
+
+
+class DeviceProvider(Protocol):
+    """One vendor's devices on this machine. A missing library or driver is no error: the note says what is missing."""
+
+    @property
+    def vendor(self) -> str:
+        """As in `Device.vendor` and in job files."""
+        ...
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Environment variables that list the devices which a program sees, by `uuid` or else by index."""
+        ...
+
+    def discover(self) -> Discovery:
+        """Return the devices, with links between them; their indexes count from 0. Server, at its start."""
+        ...
+
+    def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
+        """Return the device files, as `c MAJOR:MINOR`, that a program may not open.
+
+        Args:
+            given: what the program may use, of all vendors.
+            here: all devices of the node.
+        """
+        ...
+
+
+class Metrics(Protocol):
+    """Takes figures of the server's own work. Any thread; cheap enough for every commit.
+
+    A name says its unit, if it has one; labels are few and of few values.
+    """
+
+    def count(self, name: str, by: int = 1, **labels: str) -> None:
+        """Add to a counter."""
+        ...
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Take one measured value, such as a duration in seconds."""
         ...

@@ -28,13 +28,13 @@ PASSED = 0o711
 """Of folders: to be passed through, not to be looked into."""
 ACCESS_LIST = "system.posix_acl_access"
 LEFT_AFTER_S = 3600.0
-"""Nobody takes so long to write one file."""
+"""Longer than any write of one file."""
 _WRITABLE_BY_OTHERS = 0o022
 _NAMED_MAX = 5
 
 
 class NotPrivate(PenstockError):
-    """Somebody else owns a file that would be believed, or may write it."""
+    """Another user owns, or may write, a file that would be trusted."""
 
     code = "not_private"
 
@@ -91,7 +91,7 @@ def problem_inside(path: Path) -> Problem | None:
 
 
 def check(path: Path) -> None:
-    """Refuse a file or folder that somebody else could have made or changed. Raises: NotPrivate; OSError."""
+    """Refuse a file or folder that another user could have made or changed. Raises: NotPrivate; OSError."""
     refuse([problem_of(path)])
 
 
@@ -109,7 +109,7 @@ def _problem(passed: Passed) -> Problem | None:
     mode = stat.S_IMODE(about.st_mode)
     shown = f"{path} (owner {_name(about.st_uid)}, mode {mode:04o})"
     if about.st_uid not in _trusted(last=passed.last):
-        text = f"{shown} belongs to somebody else, and what it says would be done as {_name(os.geteuid())}"
+        text = f"{shown} belongs to another user, and its contents would be executed as {_name(os.geteuid())}"
         hint = f"look at what is there, then: chown {_name(os.geteuid())} {shlex.quote(str(path))}"
         return Problem("not_private", str(path), text, hint=f"{hint}; or work as {_name(about.st_uid)}")
     if stat.S_ISLNK(about.st_mode) or not mode & _WRITABLE_BY_OTHERS:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,48 +20,45 @@ import msgspec
 import uvloop
 
 from penstock import starts
+from penstock.bootstrap import RealClock, ServeOptions, measured, node_specs, opened_store, options_of, read_once
 from penstock.control import gc as collector
-from penstock.control import messages as msg
 from penstock.control.config_files import read_cluster_file
 from penstock.control.controller import Controller
-from penstock.control.inbox import InboxFull, OnReply
+from penstock.control.metrics import MemoryMetrics
 from penstock.control.service import ControlService
 from penstock.core.config.cluster import ClusterFile
 from penstock.core.messages.orders import Order
-from penstock.core.messages.reports import NodeReport
-from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import PenstockError, StaleEpoch
 from penstock.core.model.events import Record
-from penstock.core.model.ids import Incarnation, NodeName
-from penstock.engines.local import tls
-from penstock.engines.local.accounts import accounted, may_switch, one_for_all
-from penstock.engines.local.admission import Admission
+from penstock.core.model.ids import NodeName
+from penstock.engines.agent import tls
+from penstock.engines.agent.server_side import AgentLinks
+from penstock.engines.local.admission import Admission, CheckedEvents
 from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
-from penstock.engines.local.link import LocalEngine, Session
-from penstock.engines.local.outputs import LocalOutputs, bound_output
-from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.presence import alone, hold_server_lock, waiting
-from penstock.engines.local.trust import check_data, close_secrets
+from penstock.engines.local.server_lock import alone, hold_server_lock, waiting
+from penstock.engines.processes.accounts import accounted, may_switch, one_for_all
+from penstock.engines.processes.outputs import LocalOutputs, bound_output
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.trust import check_data, close_secrets
 from penstock.extensions import installed_policies
 from penstock.loopthread import LoopThread
-from penstock.opening import RealClock, ServeOptions, measured, node_specs, opened_store, options_of, read_once
 from penstock.privatefiles import make_folder, passed_by_accounts, write_whole
-from penstock.security.redaction import Censor, unsealed
+from penstock.security.redaction import Redactor, unsealed
 from penstock.security.vault import Vault
-from penstock.server.accesskeeper import AccessKeeper
+from penstock.server.app import create_app
 from penstock.server.backend import Backend, deliver_on
-from penstock.server.http.app import create_app
 from penstock.server.http.auth import LocalTokens
 from penstock.server.http.limits import Limits, read_limits
 from penstock.server.http.listener import Listener
 from penstock.server.http.pools import ASIDE
 from penstock.server.http.transport import advertised, checked, listen, listen_in
 from penstock.server.routes.outputs import CensoredOutputs
-from penstock.server.services.autoscaler import Scaler
-from penstock.server.services.billing import Treasurer
-from penstock.server.services.certificates import Security
-from penstock.server.services.estimates import Foresight
-from penstock.server.services.quota_alerts import QuotaWatch
+from penstock.server.services.access_notes import AccessKeeper
+from penstock.server.services.autoscaler import Autoscaler
+from penstock.server.services.billing import BillingService
+from penstock.server.services.certificates import CertificateService
+from penstock.server.services.estimates import EstimateService
+from penstock.server.services.quota_alerts import QuotaAlertService
 from penstock.store.address import Address, address_of, open_seat, remember
 
 log = logging.getLogger(__name__)
@@ -117,7 +115,7 @@ class _Running:
         self, options: ServeOptions, data: DataFolder, declared: ClusterFile | None, limits: Limits, address: Address
     ) -> None:
         self._options, self._data, self._limits = options, data, limits
-        self._clock = RealClock()
+        self._clock, self._metrics = RealClock(), MemoryMetrics()
         self._listener = listen(options.transport)
         self._port = int(self._listener.getsockname()[1])
         self._unix = listen_in(data.root)
@@ -134,7 +132,7 @@ class _Running:
             self._controller.follow()
         self._strangers = [n for n, path in self._certificates().items() if not path.exists() and agent_pid(data, n)]
         """Nodes with living agents of a version that had no certificates."""
-        self._security = Security(
+        self._security = CertificateService(
             data.certificates,
             self._certificates,
             options.transport,
@@ -142,11 +140,9 @@ class _Running:
             lambda: tls.server_context(data.trusted, data.certificates / "server.pem"),
         )
         self._vault = Vault(data.secret_keys)
-        self._censor = Censor(lambda: self._controller.state, self._vault)
-        self._engine = LocalEngine(
+        self._censor = Redactor(lambda: self._controller.state, self._vault)
+        self._engine = AgentLinks(
             self._security.agents.context,
-            self._on_hello,
-            self._on_report,
             self._prepared,
             self._replace_other,
         )
@@ -158,7 +154,7 @@ class _Running:
         self._name = name
 
     def _certificates(self) -> dict[NodeName, Path]:
-        """Return where certificates belong: of the nodes that are run here, and of those that somebody has added."""
+        """Return the folders of certificates: of nodes that are run here, and of those that were added by hand."""
         names = dict.fromkeys([*(spec.name for spec in self._nodes), *map(NodeName, known_nodes(self._data))])
         return {name: self._data.node_certificate(name) for name in names}
 
@@ -179,6 +175,7 @@ class _Running:
             policies=installed_policies(),
             seat=self._seat,
             on_lead=self._on_lead,
+            metrics=self._metrics,
         )
         self._backend = Backend(
             self._service,
@@ -190,12 +187,13 @@ class _Running:
             self._name,
             self._limits,
             self._vault,
+            self._metrics,
         )
         self._admission.on_more = lambda node, text: self._backend.access.note("node_claimed_more", node, text)
         self._security.on_replaced = self._backend.access.replaced
         self._backend.durable_seq = self._controller.state.seq
-        self._foresight = Foresight(self._backend)
-        self._treasurer = Treasurer(self._backend, self._store)
+        self._foresight = EstimateService(self._backend)
+        self._billing = BillingService(self._backend, self._store)
         self._access = AccessKeeper(self._backend)
         collector.settle()
         self._keepers: list[asyncio.Task[None]] = []
@@ -258,22 +256,24 @@ class _Running:
 
     async def _lead(self) -> None:
         """Do what only the server does that leads: hear the agents, say where it is, keep what has to be kept."""
-        agent_port = await asyncio.wrap_future(self._agents.run(self._engine.start("127.0.0.1")))
+        refused = partial(self._backend.access.note, "node_refused")
+        events = CheckedEvents(self._service, self._admission, self._censor.report, refused)
+        agent_port = await asyncio.wrap_future(self._agents.run(self._engine.start("127.0.0.1", events)))
         self._announce(agent_port)
         self._no_longer_waits()
         for keeper in (
             self._keep_agents(),
             self._foresight.keep(),
-            self._treasurer.keep(),
-            Scaler(self._backend).keep(),
-            QuotaWatch(self._backend).keep(),
+            self._billing.keep(),
+            Autoscaler(self._backend).keep(),
+            QuotaAlertService(self._backend).keep(),
             self._access.keep(),
         ):
             self._keep(keeper)
 
     async def _http(self, listeners: list[socket.socket]) -> None:
         security = self._security.api.context if self._security.api else None
-        server = Listener(create_app(self._backend, self._foresight, self._treasurer), security, self._limits.bounds())
+        server = Listener(create_app(self._backend, self._foresight, self._billing), security, self._limits.bounds())
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, server.ask_to_end)
         ending = asyncio.create_task(self._watch_end(server))
@@ -333,7 +333,7 @@ class _Running:
             await asyncio.sleep(AGENT_CHECK_S)
 
     def _replace_other(self, node: NodeName) -> None:
-        """Replace an agent of another version, once: it is not told what it would misunderstand."""
+        """Replace an agent of another version, once: it gets no orders that it would misunderstand."""
         if node not in self._replaced:
             self._replaced.add(node)
             replace_agent(self._data, node)
@@ -341,43 +341,18 @@ class _Running:
     def _publish(self, records: tuple[Record, ...]) -> None:
         self._loop.call_soon_threadsafe(self._backend.committed, records)
 
-    def _on_hello(self, said: NodeSpec, incarnation: Incarnation, session: Session) -> None:
-        if refusal := self._admission.refusal(said, incarnation):
-            session.refuse(refusal)
-            self._backend.access.note("node_refused", said.name, refusal)
-            return
-
-        def welcome(reply: msg.Reply) -> None:
-            if isinstance(reply, msg.Welcome):
-                session.welcome(reply.epoch, reply.lease_ms, reply.heartbeat_ms)
-            else:
-                session.close()
-
-        self._ask(msg.Hello(self._admission.registered(said), incarnation), welcome, session)
-
     def _prepared(self, order: Order) -> Order:
         """Return an order as its node needs it. The agents' thread."""
         state = self._controller.state
         return unsealed(accounted(order, state, self._tokens.users, root=may_switch()), self._vault)
 
-    def _on_report(self, report: NodeReport, session: Session) -> None:
-        def taken(reply: msg.Reply) -> None:
-            if isinstance(reply, msg.ReportTaken):
-                session.taken(reply.seq, reply.orders, accepted=reply.accepted)
-
-        self._ask(self._censor.report(report), taken, session)
-
-    def _ask(self, request: msg.Request, on_reply: OnReply, session: Session) -> None:
-        try:
-            self._service.ask(request, on_reply)
-        except InboxFull:
-            session.close()  # it says hello again
-
     def _on_fault(self, error: BaseException) -> None:
-        """End the process; one that only leads no more starts anew, beside whoever does."""
+        """End the process; one that has lost the lead starts again as a standby."""
         if self._seat is None or not isinstance(error, StaleEpoch):
             _die(error)
-        print(f"penstock: another server leads now ({error.message}): waiting beside it", file=sys.stderr, flush=True)
+        print(
+            f"penstock: another server leads now ({error.message}): waiting as its standby", file=sys.stderr, flush=True
+        )
         again = msgspec.json.decode(sys.argv[1]) | {"port": self._port, "store_wait_s": RETURN_WAIT_S}
         for once in ("cluster_file", "limits_file", "store_file"):  # what they said is kept in the folder
             again.pop(once, None)

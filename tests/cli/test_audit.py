@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model import events as ev
-from tests.cli.test_sim import penstock as bare
+from tests.cli.test_simulate import penstock as bare
 from tests.server.harness import Jobs
 from tests.sim.replay.test_audit import preempted_log
 

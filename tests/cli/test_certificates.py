@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.security.keeper import Keeper
+from penstock.security.keeper import CertificateKeeper
 from tests.server.harness import cluster_file
 
 
@@ -30,7 +30,7 @@ def test_a_rotation_says_until_when_clients_have_time_and_a_drop_that_it_is_over
     assert penstock("ps").code == 0
     told = penstock("certificates", "--drop-former")
     assert "1 former authorities are trusted no more" in told.out
-    assert len(Keeper(server.data.certificates).shown({})) == 2
+    assert len(CertificateKeeper(server.data.certificates).shown({})) == 2
     assert penstock("ps").code == 0
 
 

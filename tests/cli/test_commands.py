@@ -75,6 +75,7 @@ def test_the_report_is_written_and_summed_up_for_programs(penstock, ended):
 
 def test_the_schema_of_job_files_is_printed(penstock):
     assert penstock("schema").json()["$schema"]
+    assert "queues" in penstock("schema", "cluster").json()["properties"]
 
 
 @pytest.mark.parametrize("words", [("ps", "-a"), ("nodes",), ("queue",)])
@@ -182,7 +183,7 @@ def test_a_waiting_job_is_explained_to_people(penstock, server):
     assert "  devices_short: needs 1 x 4 devices; best node n1 has 0 free; short by 4 on n1\n" in told.out
     assert re.search(r"^ +2 +devices_short$", told.out, re.MULTILINE)
     assert "would start now: job " in told.out
-    assert "start: cannot be told: 2 running job(s) declare neither a time limit nor an estimate" in told.out
+    assert "start: unknown: 2 running job(s) declare neither a time limit nor an estimate" in told.out
 
 
 def test_a_way_out_by_preemption_and_a_bound_are_told_apart(penstock, server):
@@ -233,12 +234,12 @@ def test_the_dry_run_of_defrag_says_who_would_move_for_whom(penstock, server):
     (move,) = found["moves"]
     assert (found["beneficiary"], found["nodes"][0]) == (wide, f"n{held.index(move['job']) + 1}")
     assert told[0] == f"job {wide} would start on {found['nodes'][0]}"
-    assert told[1].startswith(f"  if these saved and went on elsewhere: {move['job']} (")
+    assert told[1].startswith(f"  if these saved and moved: {move['job']} (")
     assert told[2] == "nothing was moved; the setting `defrag: true` lets the scheduler do it"
 
 
 def test_alerts_are_listed_and_counted_where_an_operator_looks(penstock, server):
-    assert penstock("alerts").out == "nothing stands still\n"
+    assert penstock("alerts").out == "no alerts\n"
     assert penstock("alerts", "--json").json() == {"alerts": []}
     jobs = Jobs(server.client)
     for name in ("n1", "n2"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.engines.local.launch import agent_pid
-from penstock.engines.local.paths import DataFolder
+from penstock.engines.processes.paths import DataFolder
 from tests.server.harness import SOURCES, cluster_file, started_for, until
 
 MODULES = ("sitecustomize", "usercustomize", "logging", "msgspec", "json", "penstock/__init__", "multiprocessing")
@@ -56,7 +56,7 @@ def test_a_server_runs_nothing_of_the_folder_where_it_was_started(hostile):
     hostile("plan", "--devices", "4", "--", "true", **VARIABLES)
     hostile("nodes", **VARIABLES)
     found = ours(hostile.folder)
-    assert {words[3] for words in found.values()} >= {"penstock.wire", "penstock.engines.local.agent"}
+    assert {words[3] for words in found.values()} >= {"penstock.wire", "penstock.engines.agent.guardian"}
     assert [words for pid, words in found.items() if not works_apart(pid, words)] == []
     assert hostile("down", **VARIABLES).code == 0
     assert not (hostile.folder / "ran").exists()

@@ -114,7 +114,7 @@ def test_a_folder_with_a_log_of_its_own_does_not_begin_anew_elsewhere(alone, url
 def test_a_second_server_waits_beside_the_first_and_takes_over(alone, url):
     first = started(alone, "--store", url)
     again = alone("up")
-    assert (again.code, "--standby starts another beside it" in again.err) == (1, True)
+    assert (again.code, "--standby starts a standby" in again.err) == (1, True)
     second = alone("up", "--standby", "--json").json()
     assert (second["role"], second["url"] != first["url"]) == ("standby", True)
     leader = json.loads((alone.data / "server.json").read_bytes())["pid"]
@@ -124,7 +124,7 @@ def test_a_second_server_waits_beside_the_first_and_takes_over(alone, url):
     third = alone("up", "--standby")
     assert third.out.startswith("Penstock waits at http://127.0.0.1:")
     told = alone("down")
-    assert told.out == "ended the server, 1 that waited beside it and 1 agent(s)\n"
+    assert told.out == "ended the server, 1 standby and 1 agent(s)\n"
     until(lambda: [p for p in started_for(alone.folder) if p != os.getpid()] == [], "all processes are gone", 10)
     assert list(alone.data.glob("standby-*")) == []
 

@@ -8,8 +8,8 @@ import pytest
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.prices import Billing, Price, Tariff
 from penstock.sim.replay.replay import ORIGIN_MS
-from tests.cli.test_sim import penstock
-from tests.core.builders import config, node
+from penstock.testing.builders import config, node
+from tests.cli.test_simulate import penstock
 from tests.sim.replay.builders import job, ran, trace
 
 

@@ -8,9 +8,9 @@ import sys
 import msgspec
 import pytest
 
-from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.worker import AgentConfig
-from tests.core.builders import node
+from penstock.engines.agent.worker import AgentConfig
+from penstock.engines.processes.paths import DataFolder
+from penstock.testing.builders import node
 from tests.server.harness import environment, started_for
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
@@ -39,7 +39,7 @@ def test_every_command_refuses_a_folder_of_another_user(alone, command):
     (alone.data / "server.json").write_text(json.dumps({"pid": os.getpid(), "host": "127.0.0.1", "port": 9}))
     os.chown(alone.data, 65534, 65534)
     told = alone(*command)
-    assert (told.code, "(owner nobody, mode 0755) belongs to somebody else" in told.err) == (4, True), told.err
+    assert (told.code, "(owner nobody, mode 0755) belongs to another user" in told.err) == (4, True), told.err
     assert f"chown root {alone.data}; or work as nobody" in told.err
     assert nothing_was_started(alone)
 
@@ -63,12 +63,13 @@ def test_a_server_looks_itself_whoever_starts_it(alone):
     assert list(alone.data.iterdir()) == []
 
 
-def test_an_agent_looks_itself_whoever_starts_it(alone):
+@pytest.mark.parametrize("module", ["penstock.engines.agent.guardian", "penstock.engines.local.agent"])
+def test_an_agent_looks_itself_whoever_starts_it(alone, module):
     folder = DataFolder(alone.data).node("n1")
     folder.mkdir(parents=True)
     (folder / "agent.json").write_bytes(msgspec.json.encode(AgentConfig(str(alone.data), node("n1"), "x")))
     (folder / "agent.json").chmod(0o666)
-    words = [sys.executable, "-P", "-m", "penstock.engines.local.agent", str(folder / "agent.json")]
+    words = [sys.executable, "-P", "-m", module, str(folder / "agent.json")]
     done = subprocess.run(words, capture_output=True, text=True, env=environment(alone.folder))
     assert (done.returncode, "can be written by everybody" in done.stderr) == (1, True)
     assert [path.name for path in folder.iterdir()] == ["agent.json"]

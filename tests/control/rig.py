@@ -13,7 +13,7 @@ from penstock.core.model.jobs import ExitInfo
 from penstock.core.state.state import fold
 from penstock.ports import EventStore
 from penstock.sim.world.disk import SimDisk
-from tests.core.builders import config, job_spec, node
+from penstock.testing.builders import config, job_spec, node
 from tests.store.builders import same
 
 TTL_MS, MARGIN_MS = 6_000, 2_000

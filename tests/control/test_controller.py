@@ -10,8 +10,8 @@ from penstock.core.messages.reports import ProgressSeen, ReplicaKey
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.errors import BrokenInvariant, StaleEpoch
 from penstock.core.model.jobs import CheckpointSpec, Dependency, ExitInfo
+from penstock.testing.builders import config
 from tests.control.rig import MARGIN_MS, Clock, Rig, submit
-from tests.core.builders import config
 
 KEY = ReplicaKey(1, 1, 0)
 
@@ -42,7 +42,7 @@ def test_a_failed_commit_fails_every_reply_and_changes_nothing():
     job, before = rig.running(), len(rig.store.records)
     rig.store.full = True
     handled = rig.handle(submit(), msg.Cancel(job, "ann"), rig.hello("b"), rig.message("a"))
-    assert {(type(r), r.code) for r in handled.replies} == {(msg.Failed, "store_full")}
+    assert {(type(r), r.code) for r in handled.replies} == {(msg.RequestFailed, "store_full")}
     assert (handled.orders, handled.records, len(rig.store.records)) == ((), (), before)
     assert rig.fits_log()
 
@@ -85,7 +85,7 @@ def test_an_idle_controller_notices_within_the_margin_that_its_term_has_ended():
 def test_a_broken_invariant_is_never_committed():
     rig = Rig("a")
     before = list(rig.store.records)
-    rig.state.derived.beneficiaries.add(77)
+    rig.state.indexes.beneficiaries.add(77)
     with pytest.raises(BrokenInvariant, match="actives_match"):
         rig.handle(submit())
     assert rig.store.records == before
@@ -135,7 +135,7 @@ def test_whatever_may_let_a_job_start_calls_for_a_cycle(happens):
         "finish": lambda: rig.exit(job),
         "configure": lambda: rig.ask(msg.Configure(config(), "op")),
     }[happens]()
-    assert rig.controller.wants_cycle
+    assert rig.controller.plan_clock.wanted
 
 
 def test_heartbeats_and_progress_call_for_no_cycle():
@@ -145,7 +145,7 @@ def test_heartbeats_and_progress_call_for_no_cycle():
     rig.report("a", rig.seen(job))
     rig.report("a", rig.seen(job), progress=(ProgressSeen(KEY, "checkpoint", 5),))
     rig.wait(100)
-    assert not rig.controller.wants_cycle
+    assert not rig.controller.plan_clock.wanted
 
 
 def test_time_alone_calls_for_a_cycle_once_it_may_change_something():
@@ -159,7 +159,7 @@ def test_time_alone_calls_for_a_cycle_once_it_may_change_something():
             rig.clock.now += 1_000
             rig.report("a", rig.seen(1))
         rig.handle(msg.TimePassed())
-        assert rig.controller.wants_cycle == expected
+        assert rig.controller.plan_clock.wanted == expected
 
 
 def test_a_plan_that_partly_came_too_late_calls_for_another():
@@ -169,7 +169,7 @@ def test_a_plan_that_partly_came_too_late_calls_for_another():
     rig.ask(msg.Drain("a", True, "op"))
     rig.controller.snapshot()
     assert rig.ask(msg.CommitPlan(proposed)).plan.dropped
-    assert rig.controller.wants_cycle
+    assert rig.controller.plan_clock.wanted
 
 
 def test_a_start_is_ordered_only_after_it_is_in_the_log():
@@ -192,7 +192,7 @@ def test_an_exit_is_acknowledged_once_it_is_in_the_log():
     rig = Rig("a")
     job = rig.running()
     rig.store.full = True
-    assert isinstance(rig.exit(job), msg.Failed)
+    assert isinstance(rig.exit(job), msg.RequestFailed)
     rig.store.full = False
     assert rig.exit(job).orders == (Acknowledge(KEY),)
 

@@ -5,7 +5,7 @@ import pytest
 from penstock.control.config_files import read_cluster_file, with_changes
 from penstock.core.model.cluster import Pool, Queue, Tenant
 from penstock.core.model.errors import InvalidInput
-from tests.core.builders import config
+from penstock.testing.builders import config
 
 BASE = config(
     queues=(Queue("research", max=(("devices", 8_000),)), Queue("a.b", parent="research")),

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from penstock.control import messages as msg
 from penstock.core.model.jobs import ExitInfo
-from penstock.engines.local import brain as br
-from penstock.engines.local.protocol import ServerOrders, ServerTaken, ServerWelcome
+from penstock.engines.agent import state_machine as br
+from penstock.engines.agent.protocol import ServerOrders, ServerTaken, ServerWelcome
+from penstock.testing.builders import node
 from tests.control.rig import Rig, submit
-from tests.core.builders import node
 
 STEPS = ("submit", "gang", "important", "cancel", "exit", "fail", "drain", "open", "turn", "turn", "turn", "wait")
 
@@ -20,7 +20,7 @@ class Machine:
 
     def __init__(self, rig: Rig, name: str) -> None:
         self._rig, self.name = rig, name
-        self.brain, self.processes, self._seq = br.Brain(name, "i1"), set(), 0
+        self.brain, self.processes, self._seq = br.AgentState(name, "i1"), set(), 0
         welcome = rig.ask(msg.Hello(node(name), "i1"))
         self.brain.on_welcome(ServerWelcome(welcome.epoch, 1, welcome.lease_ms, welcome.heartbeat_ms), 0)
 
@@ -59,7 +59,7 @@ def carry(rig, handled) -> None:
 def turn(rig) -> None:
     rig.clock.now += 100
     carry(rig, rig.handle(msg.TimePassed()))
-    if rig.controller.wants_cycle:
+    if rig.controller.plan_clock.wanted:
         carry(rig, rig.cycle())
     for machine in rig.machines.values():
         machine.talk()

@@ -13,8 +13,9 @@ from penstock.core.messages.reports import (
 )
 from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.core.model.jobs import ExitInfo
+from penstock.testing.builders import node
+from penstock.testing.harness import World
 from tests.control.rig import Rig
-from tests.core.builders import World, node
 
 LONG = "x" * 100_000
 

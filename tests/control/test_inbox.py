@@ -7,11 +7,11 @@ from penstock.control import messages as msg
 from penstock.control.inbox import Inbox, InboxFull
 from penstock.core.lifecycle.requests import NewJob, Submit
 from penstock.core.model.ids import JobId, UserName
-from penstock.core.order.turns import Caller, Share, TooManyWaiting
+from penstock.core.order.turns import Submitter, TooManyWaiting, WaitingLimit
+from penstock.testing.builders import job_spec
 from tests.control.rig import Rig
-from tests.core.builders import job_spec
 
-ANN, EVE = Caller("red", "ann"), Caller("blue", "eve")
+ANN, EVE = Submitter("red", "ann"), Submitter("blue", "eve")
 
 
 def cancel(number: int) -> msg.Cancel:
@@ -49,7 +49,7 @@ def test_a_group_takes_nothing_more_after_many_jobs():
 
 
 def test_what_one_caller_may_have_waiting_leaves_room_for_another(monkeypatch):
-    monkeypatch.setattr(module, "SHARE", Share(2, 2, 3))
+    monkeypatch.setattr(module, "SHARE", WaitingLimit(2, 2, 3))
     inbox = Inbox()
     for number in range(2):
         inbox.put(cancel(number), None, ANN)
@@ -57,7 +57,7 @@ def test_what_one_caller_may_have_waiting_leaves_room_for_another(monkeypatch):
         inbox.put(cancel(3), None, ANN)
     inbox.put(cancel(4), None, EVE)
     with pytest.raises(InboxFull):
-        inbox.put(cancel(5), None, Caller("green", "joe"))
+        inbox.put(cancel(5), None, Submitter("green", "joe"))
 
 
 def test_it_ends_after_all_was_collected(monkeypatch):

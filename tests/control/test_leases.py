@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.control import messages as msg
-from penstock.engines.local.brain import Brain
-from penstock.engines.local.protocol import ServerTaken, ServerWelcome
+from penstock.engines.agent.protocol import ServerTaken, ServerWelcome
+from penstock.engines.agent.state_machine import AgentState
 from tests.control.rig import MARGIN_MS, TTL_MS, Rig
 
 
@@ -26,7 +26,7 @@ def test_a_report_renews_the_lease():
     rig = Rig("a")
     rig.wait(TTL_MS - 1)
     rig.report("a")
-    assert rig.controller.lease_left_ms("a") == TTL_MS
+    assert rig.controller.leases.left_ms("a", rig.clock.now) == TTL_MS
     rig.wait(TTL_MS - 1)
     assert rig.state.nodes["a"].state == "ready"
 
@@ -37,7 +37,7 @@ def test_a_doubled_report_renews_nothing():
     rig.ask(again)
     rig.clock.now += 1_000
     assert rig.ask(again).accepted
-    assert rig.controller.lease_left_ms("a") == TTL_MS - 1_000
+    assert rig.controller.leases.left_ms("a", rig.clock.now) == TTL_MS - 1_000
 
 
 @pytest.mark.parametrize("case", ["never seen", "lost", "former life"])
@@ -54,7 +54,7 @@ def test_a_hello_of_the_same_life_does_not_extend_the_lease():
     rig = Rig("a")
     rig.clock.now += 1_000
     rig.ask(rig.hello("a"))
-    assert rig.controller.lease_left_ms("a") == TTL_MS - 1_000
+    assert rig.controller.leases.left_ms("a", rig.clock.now) == TTL_MS - 1_000
 
 
 def test_the_work_of_a_lost_node_waits_again():
@@ -68,7 +68,7 @@ def test_a_new_term_gives_every_node_its_whole_lease():
     old = Rig("a")
     old.clock.now += TTL_MS - 1
     new = Rig(store=old.store, clock=old.clock)
-    assert new.controller.lease_left_ms("a") == TTL_MS
+    assert new.controller.leases.left_ms("a", new.clock.now) == TTL_MS
 
 
 def test_a_failed_commit_does_not_forget_leases():
@@ -76,7 +76,7 @@ def test_a_failed_commit_does_not_forget_leases():
     rig.clock.now += 1_000
     rig.store.full = True
     rig.ask(msg.Drain("a", True, "op"))
-    assert rig.controller.lease_left_ms("a") == TTL_MS - 1_000
+    assert rig.controller.leases.left_ms("a", rig.clock.now) == TTL_MS - 1_000
 
 
 def test_a_loss_that_could_not_be_logged_is_logged_later():
@@ -92,7 +92,7 @@ def test_a_loss_that_could_not_be_logged_is_logged_later():
 @given(there=st.lists(st.integers(0, 3_000), min_size=1, max_size=6), back=st.integers(0, 3_000))
 def test_the_node_ends_its_processes_before_the_server_gives_them_away(there, back):
     """Reports take any time there, acknowledgements any time back."""
-    rig, brain = Rig("a"), Brain("a", "i1")
+    rig, brain = Rig("a"), AgentState("a", "i1")
     brain.on_welcome(ServerWelcome(1, 1, TTL_MS - MARGIN_MS, 500), rig.clock.now)
     for delay_ms in there:
         sent = brain.next_report(rig.clock.now)

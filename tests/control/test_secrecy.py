@@ -11,8 +11,8 @@ from penstock.core.model.errors import PenstockError
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.secrets import Secret
 from penstock.core.state.secrets import Secrets
-from penstock.security.redaction import BLOT, Censor, blotted, blotted_piece, unsealed
-from tests.engine.builders import start
+from penstock.security.redaction import BLOT, Redactor, blotted, blotted_piece, unsealed
+from tests.engines.agent.builders import start
 
 KEY = ReplicaKey(1, 1, 0)
 TOKEN = Secret("TOKEN", owner="ann", sealed="hf_abcdef")
@@ -42,10 +42,10 @@ def test_an_order_whose_secret_cannot_be_opened_does_not_run_without_it():
     assert found.refused == "the key of secret OTHER of user ann is not in secrets.key"
 
 
-def censor(*named: str) -> Censor:
+def censor(*named: str) -> Redactor:
     spec = SimpleNamespace(tenant="vision", secrets=tuple((name, name) for name in named))
     state = SimpleNamespace(jobs={1: SimpleNamespace(spec=spec, user="ann")}, secrets=Secrets([TOKEN, PEM]))
-    return Censor(lambda: state, Plain())
+    return Redactor(lambda: state, Plain())
 
 
 def test_of_a_value_of_many_lines_each_counts_unless_it_says_nothing():

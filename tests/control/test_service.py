@@ -14,9 +14,9 @@ from penstock.control.inbox import InboxFull
 from penstock.control.service import ControlService
 from penstock.core.messages.requests import Submitted
 from penstock.core.model.errors import BrokenInvariant, StoreError
-from penstock.core.order.turns import Share
+from penstock.core.order.turns import WaitingLimit
+from penstock.testing.builders import config, node
 from tests.control.rig import Rig, submit
-from tests.core.builders import config
 from tests.server.harness import until
 
 WAIT_S = 10
@@ -85,14 +85,14 @@ def live() -> Iterator[Live]:
 @pytest.fixture
 def slow_planner(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
     """(a cycle has begun, let it end)."""
-    began, may_end, real = threading.Event(), threading.Event(), service_module.Chooser.plan
+    began, may_end, real = threading.Event(), threading.Event(), service_module.PlanChooser.plan
 
     def slow(*args: Any) -> Any:
         began.set()
         assert may_end.wait(WAIT_S)
         return real(*args)
 
-    monkeypatch.setattr(service_module.Chooser, "plan", slow)
+    monkeypatch.setattr(service_module.PlanChooser, "plan", slow)
     yield began, may_end
     may_end.set()
 
@@ -149,7 +149,7 @@ def test_only_one_cycle_is_planned_at_a_time(live, slow_planner):
 
 
 def test_more_than_the_inbox_holds_is_refused_at_once(live, monkeypatch):
-    monkeypatch.setattr(live.service._inbox._requests, "_share", Share(9, 9, 2))
+    monkeypatch.setattr(live.service._inbox._requests, "_share", WaitingLimit(9, 9, 2))
     asked = [live.ask(submit()), live.ask(submit())]
     with pytest.raises(InboxFull) as refused:
         live.ask(submit())
@@ -216,7 +216,7 @@ def test_after_a_failed_commit_of_a_plan_another_cycle_is_made(live):
 
 
 def test_a_broken_invariant_is_told_and_ends_the_loop(live):
-    live.rig.state.derived.beneficiaries.add(77)
+    live.rig.state.indexes.beneficiaries.add(77)
     live.service.ask(submit())
     live.start()
     live.stop()
@@ -260,3 +260,80 @@ def test_jobs_gather_where_a_cycle_calls_for_no_haste(live):
     assert not placed(later)
     rig.clock.now += 5_000
     until(lambda: placed(later), "the window is over")
+
+
+def test_a_service_is_at_rest_when_no_cycle_is_planned_or_due(live, slow_planner):
+    began, may_end = slow_planner
+    live.start()
+    assert began.wait(WAIT_S)
+    assert not live.service.at_rest
+    may_end.set()
+    until(lambda: live.service.at_rest, "the first cycle is over")
+
+
+def test_a_service_is_not_at_rest_when_a_cycle_begins_while_it_is_asked(live, monkeypatch):
+    clock = live.rig.controller.plan_clock
+
+    def begins(now_ms: int) -> bool:
+        monkeypatch.undo()
+        live.service._offer_cycle()  # as the other thread may, between the two looks
+        return clock.due(now_ms)
+
+    monkeypatch.setattr(clock, "due", begins)
+    assert clock.wanted
+    assert not live.service.at_rest
+
+
+class Session:
+    """Notes how a node was answered."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def welcome(self, *terms: int) -> None:
+        self.answers.append(("welcome", *terms))
+
+    def taken(self, seq: int, orders: Any, *, accepted: bool) -> None:
+        self.answers.append(("taken", seq, accepted))
+
+    def close(self) -> None:
+        self.answers.append("closed")
+
+
+def test_a_node_is_welcomed_and_its_report_acknowledged_once_they_are_committed(live):
+    session, report = Session(), live.rig.message("b", seq=7)
+    live.service.on_hello(node("b"), "i1", session)
+    assert session.answers == []
+    live.start()
+    until(lambda: session.answers, "the node is welcome")
+    live.service.on_report(report, session)
+    until(lambda: len(session.answers) > 1, "its report is in the log")
+    assert session.answers == [("welcome", 1, 4_000, 500), ("taken", 7, True)]
+    assert ("commit", 1) in live.said
+
+
+def test_a_node_that_cannot_be_heard_is_disconnected(live, monkeypatch):
+    monkeypatch.setattr(inbox, "REPORTS_MAX", 0)
+    session = Session()
+    live.service.on_report(live.rig.message("a"), session)
+    assert session.answers == ["closed"]
+
+
+def test_a_node_that_cannot_be_registered_is_disconnected(live):
+    live.rig.store.full = True
+    session = Session()
+    live.start()
+    live.service.on_hello(node("b"), "i1", session)
+    until(lambda: session.answers, "it is answered")
+    assert session.answers == ["closed"]
+
+
+def test_commits_and_cycles_are_measured(live):
+    live.start()
+    live.ask(submit())()
+    until(lambda: live.rig.state.jobs[1].attempt, "it is placed")
+    live.stop()
+    measured = {series.name: series for series in live.service._metrics.series()}
+    assert measured["control_events"].count == 2
+    assert measured["control_commit_s"].count == measured["control_requests"].count >= 2
+    assert 0 < measured["control_cycle_s"].last <= measured["control_cycle_s"].sum

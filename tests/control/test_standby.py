@@ -83,7 +83,7 @@ def other(leader: Rig) -> Controller:
 
 
 def failed(reply: Any) -> str:
-    assert isinstance(reply, msg.Failed)
+    assert isinstance(reply, msg.RequestFailed)
     return reply.code
 
 
@@ -124,7 +124,7 @@ def test_nodes_keep_a_whole_lease_when_another_takes_over(leader, other):
     other.follow()
     leader.clock.now += 5_000
     other.open()
-    assert other.lease_left_ms("a") == other.state.config.settings.lease_ttl_ms
+    assert other.leases.left_ms("a", leader.clock.now) == other.state.config.settings.lease_ttl_ms
 
 
 def test_a_takeover_that_fails_half_way_can_be_tried_again(leader, other):
@@ -146,7 +146,7 @@ def test_a_takeover_that_was_tried_for_long_gives_every_node_a_whole_lease(leade
     leader.store.away = False
     leader.clock.now += 60_000
     other.open()
-    assert other.lease_left_ms("a") == other.state.config.settings.lease_ttl_ms
+    assert other.leases.left_ms("a", leader.clock.now) == other.state.config.settings.lease_ttl_ms
 
 
 def test_a_log_that_goes_away_while_a_group_is_decided_fails_it_whole(leader):
@@ -164,7 +164,7 @@ def test_a_commit_that_had_seemed_to_fail_is_in_the_state_and_told(leader):
     leader.store.lose_answer = True
     handled = leader.handle(submit(key="k"))
     assert [failed(reply) for reply in handled.replies] == ["store_unavailable"]
-    assert (handled.records, leader.controller.behind, leader.controller.wants_cycle) == ((), True, False)
+    assert (handled.records, leader.controller.behind, leader.controller.plan_clock.wanted) == ((), True, False)
     leader.store.away = False
     again = leader.handle(submit(key="k"))
     (reply,) = again.replies
@@ -184,7 +184,7 @@ def test_while_the_log_is_away_nothing_is_decided(leader):
         assert not leader.controller.snapshot_due()
     leader.store.away = False
     assert leader.submit() == 1
-    assert (len(leader.store.records), leader.controller.wants_cycle) == (before + 1, True)
+    assert (len(leader.store.records), leader.controller.plan_clock.wanted) == (before + 1, True)
     assert leader.fits_log()
 
 
@@ -212,7 +212,7 @@ def standby(leader: Rig, other: Controller) -> Standby:
 
 def test_what_would_change_something_is_sent_to_who_leads(standby):
     reply = standby.answer(submit())
-    assert isinstance(reply, msg.Failed)
+    assert isinstance(reply, msg.RequestFailed)
     assert (reply.code, reply.leader) == ("not_leader", "http://other:1")
     assert reply.hint == "the server at http://other:1 leads"
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.control.finished_jobs import finished_row
-from penstock.control.log_check import Verdict, Verifier
+from penstock.control.log_check import CheckResult, Verifier
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.state.state import State, fold
 from penstock.store import encoding
@@ -42,7 +42,7 @@ def write(place: Place, log: list[Record], snapshot_at: int | None = None) -> An
     return store
 
 
-def verified(place: Place) -> Verdict:
+def verified(place: Place) -> CheckResult:
     where = Address(place.folder) if isinstance(place, SqlitePlace) else Address(Path("/nowhere"), place.url)
     with copy_of(where) as log:
         return Verifier(log).verify()
@@ -75,12 +75,12 @@ def test_a_right_log_is_found_right(place, log):
     ended = sum(isinstance(record.event, JobFinished) for record in log)
     state = fold(log)
     assert ended > 5
-    assert verified(place) == Verdict(len(log), ended, len(state.jobs), 1, len(log) // 2)
+    assert verified(place) == CheckResult(len(log), ended, len(state.jobs), 1, len(log) // 2)
 
 
 def test_a_log_without_a_snapshot_and_an_empty_one_are_right(place, log):
     store = place.open()
-    assert verified(place) == Verdict(0, 0, 0, 0, 0)
+    assert verified(place) == CheckResult(0, 0, 0, 0, 0)
     store.append(log[:3], [], store.acquire_epoch())
     assert verified(place).problem == ""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.control.calendar import offsets
 from penstock.core.ledger.pricing import GIB
-from penstock.core.ledger.sessions import Amounts, Loss, Session
+from penstock.core.ledger.sessions import Amounts, Loss, UsageInterval
 from penstock.core.model.prices import HOUR_MS, Factor, Price, Tariff, Terms, Window
 
 HOUR, SECOND = HOUR_MS, 1_000
@@ -108,7 +108,7 @@ def _hold(rng, job, begin_s, end_s):
         )
         end_ms = 0 if lasts else last_s * SECOND
         parts.append(
-            Session(
+            UsageInterval(
                 job, 1, 0, "t", "ann", "q", "p", "n", amounts, at_s * SECOND, end_ms, priority=priority,
                 preemptible=preemptible,
             )

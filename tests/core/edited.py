@@ -6,7 +6,7 @@ Values of requests go through the reader of job files, so an edit can be written
 from msgspec.structs import replace
 
 from penstock.core.config.job import parse_job
-from penstock.core.config.queues import read_quota
+from penstock.core.config.queues import quota as quota_field
 from penstock.core.config.reader import Reader
 from penstock.core.cycle.planner import plan
 from penstock.core.explain import Edit
@@ -15,7 +15,7 @@ from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.plan import Plan
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import State
-from tests.core.builders import World
+from penstock.testing.harness import World
 
 DEVICE_FIELDS = {
     "count": "count",
@@ -135,7 +135,7 @@ def _edited_config(config, edit: Edit):
     for path, amount in zip(edit.path.split(", "), edit.new.split(", "), strict=True):
         _, name, _, resource = path.split(".", 3)
         raw = amount if resource == "memory" else float(amount)
-        quota = read_quota(Reader("", []), "max", {resource: raw})
+        quota = quota_field("").read(Reader("", []), "max", {resource: raw})
         queues = [replace(q, max=_merged(q.max, quota)) if q.name == name else q for q in config.queues]
         config = replace(config, queues=tuple(queues))
     return config

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from penstock.core.lifecycle import reports
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import Dependency, ExitInfo
-from tests.core.builders import World, cluster, job_spec, queues
+from penstock.testing.builders import job_spec, queues
+from penstock.testing.harness import World, cluster
 
 EXITS = (ExitInfo(0), ExitInfo(1), ExitInfo(0, stop_sent=True), ExitInfo(signal=9), ExitInfo(problem="gone"))
 KINDS = ("after_ok", "after_any", "after_failed")
@@ -59,7 +60,7 @@ def _cycle(w: World, n: int) -> None:
 
 
 def _holding(w: World, n: int) -> tuple[int, int] | None:
-    places = [(j, r.rank) for j in sorted(w.state.derived.active) for r in w.job(j).attempt.replicas if r.holds]
+    places = [(j, r.rank) for j in sorted(w.state.indexes.active) for r in w.job(j).attempt.replicas if r.holds]
     return places[n % len(places)] if places else None
 
 

@@ -11,7 +11,8 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec, Pool, Queue, Re
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk, JobSpec, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from tests.core.builders import GIB, World, device, linked, node
+from penstock.testing.builders import GIB, device, linked, node
+from penstock.testing.harness import World
 
 MINUTE = 60_000
 TENANTS = ("default", "t")
@@ -163,7 +164,7 @@ class Rich:
         self.w.apply(self.stale)
 
     def _holding(self) -> list[tuple[int, int]]:
-        active = sorted(self.w.state.derived.active)
+        active = sorted(self.w.state.indexes.active)
         return [(j, r.rank) for j in active for r in self.w.job(j).attempt.replicas if r.holds]
 
     def start(self) -> None:

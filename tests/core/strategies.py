@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import Device, DeviceLink
-from tests.core.builders import GIB, ask, device, node
+from penstock.testing.builders import GIB, ask, device, node
 
 LINKS = ("nvlink", "pcie", "numa")
 

@@ -21,8 +21,8 @@ import penstock
 from penstock.client import Client
 from penstock.core.model.errors import PenstockError
 from penstock.engines.local.launch import agent_pid, stop_agent
-from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.procfs import REPLICA_MARK, all_pids
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import REPLICA_MARK, all_pids
 from penstock.privatefiles import write_whole
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class Cluster:
             if own not in environment:
                 continue
             is_replica = f"{REPLICA_MARK}=".encode() in environment
-            is_agent = b"penstock.engines.local.agent" in command_of(pid)
+            is_agent = b"penstock.engines.agent.guardian" in command_of(pid)
             if not kind or (kind == "replica" and is_replica) or (kind == "agent" and is_agent and not is_replica):
                 found.append(pid)
         return found

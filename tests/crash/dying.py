@@ -20,12 +20,12 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.resources import ReplicaAsk, Resources
-from penstock.engines.local.agent import PR_SET_CHILD_SUBREAPER
-from penstock.engines.local.containment import Box, SessionContainment
-from penstock.engines.local.journal import ExitBook, Journal, Line
-from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.procfs import Process
-from penstock.engines.local.replicas import Replicas
+from penstock.engines.agent.guardian import PR_SET_CHILD_SUBREAPER
+from penstock.engines.agent.journal import ExitBook, Journal, JournalLine
+from penstock.engines.agent.replicas import Replicas
+from penstock.engines.processes.containment import Box, SessionContainment
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import Process
 
 KEY = ReplicaKey(JobId(1), AttemptNumber(1), Rank(0))
 HEIR_WAIT_S = 10.0
@@ -58,7 +58,7 @@ class DyingJournal(Journal):
 
     step = ""
 
-    def write(self, line: Line) -> None:
+    def write(self, line: JournalLine) -> None:
         if line.what == "started" and self.step == "spawned":
             os.kill(os.getpid(), signal.SIGKILL)
         super().write(line)

@@ -3,17 +3,17 @@
 import pytest
 
 from penstock.migrate.errors import ImportFault
-from penstock.migrate.located import DEPTH_MAX, Listing, Table, Text, documents
-from penstock.migrate.report import Place
+from penstock.migrate.located import DEPTH_MAX, Listing, LocatedTable, Text, documents
+from penstock.migrate.report import SourcePlace
 
 
 def at(line):
-    return Place("f", line)
+    return SourcePlace("f", line)
 
 
 def test_every_value_has_its_line_and_its_text():
     (found,) = documents("a: 0x10\nb:\n  - 'yes'\n", "f")
-    assert isinstance(found, Table)
+    assert isinstance(found, LocatedTable)
     first, second = found.pairs
     assert (first.key, first.place, first.value) == ("a", at(1), Text(at(1), "0x10", True))
     assert second.value == Listing(at(3), (Text(at(3), "yes", False),))
@@ -25,9 +25,9 @@ def test_documents_are_several_and_empty_ones_are_left_out():
 
 def test_an_alias_stands_for_its_anchor_and_a_merge_key_for_its_fields():
     (found,) = documents("a: &x {k: 1, l: 2}\nb: {<<: *x, k: 3}\n", "f")
-    assert isinstance(found, Table)
+    assert isinstance(found, LocatedTable)
     merged = found.pairs[1].value
-    assert isinstance(merged, Table)
+    assert isinstance(merged, LocatedTable)
     assert [(p.key, p.value.text) for p in merged.pairs if isinstance(p.value, Text)] == [("k", "3"), ("l", "2")]
 
 

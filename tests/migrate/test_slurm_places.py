@@ -105,7 +105,7 @@ def test_old_limits_of_cpus_and_memory_are_maxima(tmp_path):
         ("Account - 'a'\nAccount - 'a'", "name", "each queue once", ""),
         ("Account - ''", "Account", "a name", ""),
         ("Account - 'a'x:Fairshare=1", "", "a colon before the next option", ""),
-        ("Cluster - 'd'", "Cluster", "one cluster; 'c' is before it", "import each by itself"),
+        ("Cluster - 'd'", "Cluster", "one cluster; 'c' is before it", "import each separately"),
     ],
 )
 def test_malformed_dumps_are_refused(tmp_path, line, field, said, hint):

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from penstock.core.config.queues import tree_problems
 from penstock.migrate.errors import ImportFault
-from penstock.migrate.model import Amount, Flavour, Imported, Source, SourceQueue
-from penstock.migrate.report import Place, Report
+from penstock.migrate.model import Amount, Flavour, Imported, MigrationSource, SourceQueue
+from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.toconfig import to_config
 from tests.migrate.helpers import queue, read_back
 
 
 def a_queue(name: str, parent: str = "", **fields) -> SourceQueue:
-    return SourceQueue(key=name, name=name, parent=parent, place=Place("f", len(name)), **fields)
+    return SourceQueue(key=name, name=name, parent=parent, place=SourcePlace("f", len(name)), **fields)
 
 
 def config_of(*queues: SourceQueue, **fields) -> Imported:
-    return to_config(Source(queues=queues, **fields), Report())
+    return to_config(MigrationSource(queues=queues, **fields), MigrationReport())
 
 
 def test_a_parent_is_lifted_to_what_its_children_are_promised():
@@ -126,14 +126,14 @@ def sources(draw):
         weight = draw(st.fractions(0, 10**7))
         queues.append(a_queue(f"q{number}", parent, weight=weight, amounts=tuple(own), **flags))
     order = draw(st.permutations(queues))
-    return Source(queues=tuple(order), flavours=(Flavour("a", "A100"), Flavour("b", "H100")))
+    return MigrationSource(queues=tuple(order), flavours=(Flavour("a", "A100"), Flavour("b", "H100")))
 
 
 @given(sources())
 @settings(max_examples=200, deadline=None)
 def test_whatever_is_made_is_a_tree_that_holds_and_is_read_back(source):
     try:
-        found = to_config(source, Report())
+        found = to_config(source, MigrationReport())
     except ImportFault as fault:
         if "the maximum of queue" in str(fault):
             return

@@ -191,7 +191,7 @@ class World:
 
     def note_work(self, name: str) -> None:
         """Remember how far the jobs on a node came, before it is lost."""
-        for job_id, _ in self.state.derived.load(NodeName(name)).replicas:
+        for job_id, _ in self.state.indexes.load(NodeName(name)).replicas:
             attempt = self.state.jobs[job_id].attempt
             assert attempt is not None
             key = ReplicaKey(job_id, attempt.number, Rank(0))

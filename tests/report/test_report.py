@@ -20,12 +20,12 @@ from penstock.core.model.events import (
 from penstock.core.model.jobs import Dependency
 from penstock.report.run import build, render, summary
 from penstock.report.run.build import tenant_totals, wait_stats
-from penstock.report.run.model import Report
+from penstock.report.run.model import RunReport
 from penstock.report.run.timeline import CPU_LANES_MAX, _runs, lay_out
 from penstock.report.run.waits import attribute
-from tests.core.builders import World as WorldOf
-from tests.core.builders import cluster as core_cluster
-from tests.core.builders import job_spec, node
+from penstock.testing.builders import job_spec, node
+from penstock.testing.harness import World as WorldOf
+from penstock.testing.harness import cluster as core_cluster
 
 cuts = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -35,7 +35,7 @@ def report(story_log):
     return build(*story_log)
 
 
-def job(report: Report, name: str):
+def job(report: RunReport, name: str):
     return next(j for j in report.jobs if j.name == name)
 
 
@@ -117,7 +117,7 @@ def test_a_dependency_ends_where_it_was_met_even_unsampled(story_log, report, mo
     monkeypatch.setattr("penstock.report.run.waits.PLANS_MAX", 0)
     sampled = build(*story_log)
 
-    def dependency_ms(of: Report) -> list[int]:
+    def dependency_ms(of: RunReport) -> list[int]:
         return [p.duration_ms for j in of.jobs for p in j.waits if p.cause == "dependency"]
 
     assert dependency_ms(sampled) == dependency_ms(report) != []

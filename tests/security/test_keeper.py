@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from penstock.security import authority as ca
-from penstock.security.keeper import Keeper
+from penstock.security.keeper import CertificateKeeper
 
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -15,7 +15,7 @@ NAMES = ("localhost", "127.0.0.1")
 
 @pytest.fixture
 def keeper(tmp_path):
-    return Keeper(tmp_path / "certificates")
+    return CertificateKeeper(tmp_path / "certificates")
 
 
 @pytest.fixture
@@ -161,7 +161,9 @@ def test_without_certificates_there_is_nothing_to_rotate(keeper):
 
 def test_two_that_keep_the_same_files_take_turns(keeper, nodes):
     threads = [threading.Thread(target=keeper.ensure, args=(NAMES, nodes, NOW)) for _ in range(4)]
-    threads += [threading.Thread(target=Keeper(keeper.authority_file.parent).ensure, args=(NAMES, nodes, NOW))]
+    threads += [
+        threading.Thread(target=CertificateKeeper(keeper.authority_file.parent).ensure, args=(NAMES, nodes, NOW))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

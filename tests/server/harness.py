@@ -21,8 +21,9 @@ from penstock.api.types import JobView
 from penstock.client import Client
 from penstock.core.model.errors import PenstockError
 from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
-from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.procfs import all_pids
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import all_pids
+from penstock.testing import builders
 
 T = TypeVar("T")
 SOURCES = str(Path(penstock.__file__).resolve().parents[1])
@@ -44,10 +45,9 @@ def until(found: Callable[[], T], what: str, timeout_s: float = 30.0) -> T:
 
 
 def cluster_file(nodes: int = 2, devices: int = 4, **settings: str) -> dict[str, Any]:
-    """Return a cluster file of virtual nodes n1, n2, ... with simulated devices."""
-    given = {"heartbeat": "100ms", "lease_ttl": "20s", "lease_margin": "8s"} | settings
-    each = {"cpus": 32, "memory": "8GiB", "simulated_devices": {"count": devices}}
-    return {"settings": given, "nodes": [{"name": f"n{i + 1}", **each} for i in range(nodes)]}
+    """Return a cluster file whose nodes report often: tests wait for what they say."""
+    often = {"heartbeat": "100ms", "lease_ttl": "20s", "lease_margin": "8s"}
+    return builders.cluster_file(nodes, devices, **(often | settings))
 
 
 def sweep(root: Path) -> None:

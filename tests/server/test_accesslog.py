@@ -9,12 +9,13 @@ import pytest
 from starlette.requests import Request
 
 from penstock.control import messages as msg
-from penstock.core.model.accessevents import AccessEntry, AccessNoted
+from penstock.control.metrics import MemoryMetrics
+from penstock.core.model.access_events import AccessEntry, AccessNoted
 from penstock.core.state.state import State
-from penstock.security.keeper import Keeper
-from penstock.server.accesskeeper import AccessKeeper
-from penstock.server.accesslog import OTHERS, PERIOD_MS, SUBJECTS_MAX, TEXT_MAX_CHARS, USER, AccessLog
+from penstock.security.keeper import CertificateKeeper
+from penstock.server.http.accesslog import OTHERS, PERIOD_MS, SUBJECTS_MAX, TEXT_MAX_CHARS, USER, AccessLog
 from penstock.server.http.responses import ApiError
+from penstock.server.services.access_notes import AccessKeeper
 from tests.server.harness import Server, cluster_file, until
 
 API = "/api/v1"
@@ -39,7 +40,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def log(clock: Clock) -> AccessLog:
-    return AccessLog(clock)
+    return AccessLog(clock, MemoryMetrics())
 
 
 def asked(method: str, user: str = "ann") -> Request:
@@ -55,6 +56,15 @@ def test_attempts_alike_are_one_entry_with_their_number(log, clock):
     entry = AccessEntry("10.0.0.1", "the token is not valid", 3, 1_000, 1_010)
     assert log.due() == (AccessNoted("login_failed", (entry,)),)
     assert log.due() == ()
+
+
+def test_attempts_are_counted_by_their_kind(clock):
+    metrics = MemoryMetrics()
+    log = AccessLog(clock, metrics)
+    for kind in ("login_failed", "act_refused", "login_failed"):
+        log.note(kind, "10.0.0.1", "why")
+    counted = {series.labels["kind"]: series.count for series in metrics.series() if series.name == "access_notes"}
+    assert counted == {"act_refused": 1, "login_failed": 2}
 
 
 def test_a_flood_is_one_short_record_a_minute(log, clock):
@@ -160,11 +170,11 @@ def test_administrators_find_who_was_turned_away_and_what_was_replaced(server):
     assert server.http("GET", f"{API}/jobs", token=WRONG).status == 401
     assert server.http("POST", f"{API}/nodes/n1/drain", token=vera).status == 403
     assert server.http("POST", f"{API}/secret-key", token=adele).status == 200
-    Keeper(server.data.certificates).rotate(dt.datetime.now(dt.UTC))
+    CertificateKeeper(server.data.certificates).rotate(dt.datetime.now(dt.UTC))
     expected = {
         ("login_failed", "127.0.0.1", "the token is not valid"),
         ("act_refused", "vera", "POST /api/v1/nodes/{node}/drain: you may not close or open nodes"),
-        ("secret_key_rotated", "adele", "0 secrets sealed anew, 0 keys dropped"),
+        ("secret_key_rotated", "adele", "0 secrets sealed again, 0 keys dropped"),
         ("authority_replaced", "server", "another authority"),
     }
     until(lambda: expected <= noted(server, token=adele), f"the log has {expected}")

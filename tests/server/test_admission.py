@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model import events as ev
-from penstock.core.model.identities import SERVER_IDENTITY
+from penstock.core.model.ids import SERVER_IDENTITY
 from penstock.core.model.resources import Resources
-from penstock.engines.local import protocol as p
+from penstock.engines.agent import protocol as p
 from penstock.engines.local.launch import node_config
 from tests.server.harness import Server, cluster_file, until
 from tests.server.test_accesslog import noted
@@ -31,7 +31,10 @@ def said(server, spec):
     plain = socket.create_connection(("127.0.0.1", port), timeout=10)
     with context.wrap_socket(plain, server_hostname=SERVER_IDENTITY) as link:
         link.sendall(p.frame(p.AgentHello(p.PROTOCOL_VERSION, spec, "liar")))
-        return [p.decode_to_agent(body) for body in p.Deframer().feed(link.recv(1 << 16))]
+        frames, bodies = p.Deframer(), []
+        while not bodies and (got := link.recv(1 << 16)):
+            bodies = list(frames.feed(got))
+        return [p.decode_to_agent(body) for body in bodies]
 
 
 def test_a_node_that_says_more_is_registered_as_it_was_declared(server):

@@ -13,7 +13,7 @@ from penstock.core.state.state import State
 from penstock.server.http.auth import LocalTokens, digest_of, refused_title, scope_for
 from penstock.server.http.door import AT_ONCE, Door, scope_at_door, scope_of_token
 from penstock.server.http.pools import Pools
-from penstock.server.views import token_alerts
+from penstock.server.views.cluster import token_alerts
 
 API = "/api/v1"
 

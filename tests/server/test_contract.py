@@ -89,5 +89,11 @@ def test_the_schema_of_job_files_takes_what_the_server_takes(server):
     assert not validator.is_valid({"comand": "true"})
 
 
+def test_the_schema_of_cluster_files_takes_what_the_server_declares(server):
+    schema = server.http("GET", f"{API}/schema/cluster").json()
+    declared = {"pools": ["gpus"], "queues": [{"name": "q", "max": {"devices": 4}}], "settings": {"lease_ttl": "30s"}}
+    assert jsonschema.Draft202012Validator(schema).is_valid(declared)
+
+
 def test_every_operation_says_what_it_is_for(document):
     assert [path for _, path, operation in operations(document) if not operation.get("description")] == []

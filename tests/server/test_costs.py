@@ -17,7 +17,7 @@ from penstock.server.http.budgets import (
     REFUSED_ANSWER_KIB,
     REFUSED_CONTROL_MS,
     SERVER_MEMORY_MIB,
-    Budget,
+    CostBudget,
 )
 from tests.server.costs import changes, declarations, past, reads, submits
 from tests.server.costs.cases import Case
@@ -110,9 +110,9 @@ def over(case: Case, cost: Cost) -> dict[str, object]:
     return found
 
 
-def refusal(budget: Budget) -> Budget:
+def refusal(budget: CostBudget) -> CostBudget:
     """Return what may be spent on something that is read, and then refused."""
-    return Budget(
+    return CostBudget(
         budget.cpu_ms,
         budget.memory_mib,
         NOTHING.log_kib,

@@ -1,8 +1,9 @@
 """What the API says of the last scheduling cycle."""
 
-from penstock.core.cycle.alternatives import Chooser
-from penstock.server.views import cycle_view
-from tests.core.builders import World, cluster, node
+from penstock.core.cycle.alternatives import PlanChooser
+from penstock.server.views.scheduling import cycle_view
+from penstock.testing.builders import node
+from penstock.testing.harness import World, cluster
 
 
 def test_the_last_cycle_tells_what_it_decided(jobs):
@@ -20,7 +21,7 @@ def test_a_cycle_shows_the_plans_it_chose_from():
     names = ("fragmentation", "worst_fit")
     w = World(node("a", 4), node("b", 2), candidates=names)
     w.submit(2)
-    shown = cycle_view(Chooser().plan(w.snapshot(), w.now), names)
+    shown = cycle_view(PlanChooser().plan(w.snapshot(), w.now), names)
     assert [one.placement for one in shown.candidates] == list(names)
     (chosen,) = [one for one in shown.candidates if one.chosen]
     assert chosen.on_front

@@ -13,7 +13,7 @@ import pytest
 from penstock.client import ApiProblem, Client, ServerNotRunning
 from penstock.client.endpoints import Endpoint
 from penstock.client.errors import NotProved, NotTrusted
-from penstock.security.keeper import Keeper
+from penstock.security.keeper import CertificateKeeper
 from tests.server.fakes import FakeServer
 
 
@@ -56,7 +56,7 @@ def nobody(serve) -> str:
 @pytest.fixture
 def authorities(tmp_path: Path) -> Path:
     """A file with one authority."""
-    Keeper(tmp_path).ensure(["127.0.0.1"], {}, dt.datetime.now(dt.UTC))
+    CertificateKeeper(tmp_path).ensure(["127.0.0.1"], {}, dt.datetime.now(dt.UTC))
     return tmp_path / "trusted.pem"
 
 
@@ -201,7 +201,7 @@ def test_what_others_have_written_is_not_the_word_of_a_server(serve, folder):
     says(folder, "standby-7.json", socket="standby.sock")
     os.chown(folder / "standby-7.json", 65534, 65534)
     client = Client.of(folder)
-    with pytest.raises(ServerNotRunning, match=r"nobody listens on gone\.sock"):
+    with pytest.raises(ServerNotRunning, match=r"no server listens on gone\.sock"):
         client.cancel(1)
     assert stranger.asked == []
     os.chown(folder / "server.json", 65534, 65534)

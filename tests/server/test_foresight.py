@@ -10,10 +10,11 @@ from penstock.core.model.ids import UserName
 from penstock.core.state.state import State
 from penstock.server.http.responses import ApiError
 from penstock.server.services import estimate_process as module
-from penstock.server.services.estimate_process import Seer
+from penstock.server.services.estimate_process import EstimateProcess
 from penstock.server.services.estimates import noted_again_ms
-from penstock.sim.replay.foresee import WhatIfSubmitted, WhenStart
-from tests.core.builders import World, node
+from penstock.sim.forecast.worker import WhatIfSubmitted, WhenStart
+from penstock.testing.builders import node
+from penstock.testing.harness import World
 from tests.server.harness import Jobs, Server, cluster_file, until
 
 
@@ -64,59 +65,62 @@ def waiting_world():
 
 def test_the_process_answers_and_ends_with_who_asked():
     world, job = waiting_world()
-    seer = Seer()
+    estimate_process = EstimateProcess()
     try:
-        found = seer.ask(asked(world, job))
+        found = estimate_process.ask(asked(world, job))
         assert found.samples == 50
         assert world.now < found.times[job][1] <= world.now + 60_000
         request = Submit((), UserName("ann"))
-        assert seer.ask(WhatIfSubmitted(world.state.image(), (), world.now, 5_000, request, {})).plan.jobs == []
+        assert (
+            estimate_process.ask(WhatIfSubmitted(world.state.image(), (), world.now, 5_000, request, {})).plan.jobs
+            == []
+        )
     finally:
-        process = seer._process
-        seer.close()
+        process = estimate_process._process
+        estimate_process.close()
     assert process.poll() is not None
     with pytest.raises(ApiError, match="the server is ending"):
-        seer.ask(asked(world, job))
+        estimate_process.ask(asked(world, job))
 
 
 def test_a_process_that_dies_is_said_and_started_anew():
     world, job = waiting_world()
-    seer = Seer()
-    seer.ask(asked(world, job))
-    seer._process.kill()
+    estimate_process = EstimateProcess()
+    estimate_process.ask(asked(world, job))
+    estimate_process._process.kill()
     with pytest.raises(ApiError, match="the process that looks ahead died"):
-        seer.ask(asked(world, job))
-    assert seer.ask(asked(world, job)).samples == 50
-    seer.close()
+        estimate_process.ask(asked(world, job))
+    assert estimate_process.ask(asked(world, job)).samples == 50
+    estimate_process.close()
 
 
 def test_a_process_that_never_lives_is_said():
     world, job = waiting_world()
     with pytest.raises(ApiError, match="died"):
-        Seer((sys.executable, "-c", "pass")).ask(asked(world, job))
+        EstimateProcess((sys.executable, "-c", "pass")).ask(asked(world, job))
 
 
 def test_a_question_that_fails_is_said_and_the_next_is_answered():
     world, job = waiting_world()
-    seer = Seer()
+    estimate_process = EstimateProcess()
     with pytest.raises(ApiError, match="cannot be worked out: KeyError"):
-        seer.ask(asked(world, job + 1_000))
-    assert seer.ask(asked(world, job)).samples == 50
-    seer.close()
+        estimate_process.ask(asked(world, job + 1_000))
+    assert estimate_process.ask(asked(world, job)).samples == 50
+    estimate_process.close()
 
 
 def test_no_time_gives_no_sample():
     world, job = waiting_world()
-    seer = Seer()
-    found = seer.ask(WhenStart(world.state.image(), (), world.now, -1, (job,)))
+    estimate_process = EstimateProcess()
+    found = estimate_process.ask(WhenStart(world.state.image(), (), world.now, -1, (job,)))
     assert (found.samples, found.times[job]) == (0, (0, 0, 0))
-    seer.close()
+    estimate_process.close()
 
 
 def test_an_empty_state_has_nothing_ahead():
-    seer = Seer()
-    assert seer.ask(WhenStart(State().image(), (), 1, 1_000, ())).times == {}
-    seer.close()
+    estimate_process = EstimateProcess()
+    assert estimate_process.ask(WhenStart(State().image(), (), 1, 1_000, ())).times == {}
+    estimate_process.close()
 
 
 def test_what_is_said_is_noted_more_seldom_the_longer_a_job_waits():
@@ -129,26 +133,26 @@ def test_what_is_said_is_noted_more_seldom_the_longer_a_job_waits():
 
 def test_what_others_print_is_no_answer(tmp_path):
     world, job = waiting_world()
-    script = "import penstock.sim.replay.foresee as f; old = f.answer\n"
+    script = "import penstock.sim.forecast.worker as f; old = f.answer\n"
     script += "def loud(q):\n    print('x' * 20_000, flush=True)\n    return old(q)\n"
     script += "f.answer = loud\nf.main()"
-    seer = Seer((sys.executable, "-c", script))
-    assert seer.ask(asked(world, job)).samples == 50
-    seer.close()
+    estimate_process = EstimateProcess((sys.executable, "-c", script))
+    assert estimate_process.ask(asked(world, job)).samples == 50
+    estimate_process.close()
 
 
 @pytest.mark.parametrize("said", ["text that is no message at all", "\\0" * 7 + "\\1x"])
 def test_an_answer_that_is_none_ends_the_process(said):
     world, job = waiting_world()
-    seer = Seer(("sh", "-c", f"printf '{said}'; cat > /dev/null"))
+    estimate_process = EstimateProcess(("sh", "-c", f"printf '{said}'; cat > /dev/null"))
     with pytest.raises(ApiError, match="died"):
-        seer.ask(asked(world, job))
-    assert seer._process is None
+        estimate_process.ask(asked(world, job))
+    assert estimate_process._process is None
 
 
 def test_a_process_that_never_answers_is_ended(monkeypatch):
     world, job = waiting_world()
     monkeypatch.setattr(module, "PATIENCE_S", 0.1)
-    seer = Seer(("sleep", "60"))
+    estimate_process = EstimateProcess(("sleep", "60"))
     with pytest.raises(ApiError, match="died"):
-        seer.ask(WhenStart(world.state.image(), (), world.now, 100, (job,)))
+        estimate_process.ask(WhenStart(world.state.image(), (), world.now, 100, (job,)))

@@ -16,11 +16,11 @@ from penstock.client.endpoints import endpoint_of
 from penstock.client.errors import NotTrusted
 from penstock.core.model.errors import InvalidInput
 from penstock.security import authority as ca
-from penstock.security.keeper import Keeper
+from penstock.security.keeper import CertificateKeeper
 from penstock.server.http import transport
 from penstock.server.http.transport import Transport, checked, is_loopback, local_host, names_of_server
 from penstock.server.services import certificates as security
-from penstock.server.services.certificates import Security
+from penstock.server.services.certificates import CertificateService
 from tests.control.rig import Clock
 from tests.server.harness import Jobs, Server, environment, until
 
@@ -69,7 +69,7 @@ def test_a_client_elsewhere_trusts_by_the_file_alone(elsewhere, host):
 
 def test_the_certificate_is_for_every_address_of_the_machine(server):
     assert {"penstock.example", "127.0.0.1", "::1", socket.gethostname()} <= set(
-        next(one for one in Keeper(server.data.certificates).shown({}) if one.kind == "server").names
+        next(one for one in CertificateKeeper(server.data.certificates).shown({}) if one.kind == "server").names
     )
 
 
@@ -150,7 +150,7 @@ def test_a_rotated_authority_is_taken_up_without_a_restart(server, elsewhere, tm
     jobs = Jobs(server.client)
     job = jobs.submit("sleep 60")
     jobs.state(job, "running")
-    keeper = Keeper(server.data.certificates)
+    keeper = CertificateKeeper(server.data.certificates)
     keeper.rotate(NOW)
     serial = ca.decoded_signed(keeper.server_file.read_bytes()).certificate.serial_number
 
@@ -204,11 +204,11 @@ def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path, given):
 # Certificates while the server runs, without one.
 
 
-def kept(folder, transport_: Transport, clock: Clock) -> Security:
-    from penstock.engines.local import tls
+def kept(folder, transport_: Transport, clock: Clock) -> CertificateService:
+    from penstock.engines.agent import tls
 
     agents = lambda: tls.server_context(folder / "trusted.pem", folder / "server.pem")
-    return Security(folder, dict, transport_, clock, agents)
+    return CertificateService(folder, dict, transport_, clock, agents)
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def clock():
     return made
 
 
-def looked(made: Security) -> bool:
+def looked(made: CertificateService) -> bool:
     """Let the files be looked at once; return whether the settings for agents are others then."""
     import asyncio
 
@@ -241,7 +241,7 @@ def test_sessions_begin_anew_only_when_other_authorities_are_trusted(tmp_path, c
     made.on_change = lambda: begun.append(1)
     (tmp_path / "server.pem").unlink()
     assert (looked(made), begun) == (True, [])
-    Keeper(tmp_path).rotate(NOW)
+    CertificateKeeper(tmp_path).rotate(NOW)
     assert (looked(made), begun) == (True, [1])
 
 

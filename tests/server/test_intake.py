@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from penstock.core.lifecycle.thresholds import Room
+from penstock.core.lifecycle.thresholds import SharedAmount
 from penstock.server.http import parsing as intake
 from penstock.server.http.parsing import FREE_BYTES, jobs_of, large_body_of
 from penstock.server.http.responses import ApiError
@@ -26,7 +26,7 @@ def request_of(*chunks: bytes, length: int | None = None) -> Request:
     return Request({"type": "http", "method": "POST", "headers": headers}, receive)
 
 
-async def refusal_of(request: Request, room: Room) -> str:
+async def refusal_of(request: Request, room: SharedAmount) -> str:
     with pytest.raises(ApiError) as refused, await large_body_of(request, room, 10 * FREE_BYTES):
         raise AssertionError("it was read")
     return refused.value.details.code
@@ -48,7 +48,7 @@ def test_a_body_of_more_values_than_any_request_needs_is_not_decoded(monkeypatch
 
 def test_a_body_counts_against_the_share_of_its_sender_until_it_was_read():
     async def read() -> None:
-        room = Room(4 * FREE_BYTES)
+        room = SharedAmount(4 * FREE_BYTES)
         with await large_body_of(request_of(b"x" * FREE_BYTES, b"y" * FREE_BYTES), room) as body:
             assert (len(body), room.used) == (2 * FREE_BYTES, FREE_BYTES)
             assert await refusal_of(request_of(*[b"z" * FREE_BYTES] * 3), room) == "too_many_requests"
@@ -59,7 +59,7 @@ def test_a_body_counts_against_the_share_of_its_sender_until_it_was_read():
 
 def test_a_body_over_the_limit_is_refused_as_soon_as_that_is_known():
     async def read() -> None:
-        room = Room(2**30)
+        room = SharedAmount(2**30)
         assert await refusal_of(request_of(length=10 * FREE_BYTES + 1), room) == "too_large"
         assert await refusal_of(request_of(*[b"x" * FREE_BYTES] * 11), room) == "too_large"
         assert room.used == 0
@@ -69,7 +69,7 @@ def test_a_body_over_the_limit_is_refused_as_soon_as_that_is_known():
 
 def test_small_bodies_are_always_read():
     async def read() -> bytes:
-        with await large_body_of(request_of(b"{}"), Room(0)) as body:
+        with await large_body_of(request_of(b"{}"), SharedAmount(0)) as body:
             return body
 
     assert asyncio.run(read()) == b"{}"

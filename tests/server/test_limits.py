@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from penstock.core.lifecycle.requests import NewJob
 from penstock.core.lifecycle.size import RECORD_BYTES
 from penstock.core.model.cluster import Tenant
-from penstock.core.order.turns import Caller
+from penstock.core.order.turns import Submitter
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.server.http import limits as lm
-from penstock.server.http.limits import Bucket, Gate, Limits, Rates, Streams, network_of, read_limits, take
+from penstock.server.http.limits import Limits, RateGate, Rates, Streams, TokenBucket, network_of, read_limits, take
 from penstock.server.http.responses import ApiError
-from tests.core.builders import World, job_spec, node
+from penstock.testing.builders import job_spec, node
+from penstock.testing.harness import World
 from tests.server.harness import Server, cluster_file, until
 
 API = "/api/v1"
@@ -47,7 +48,7 @@ def test_a_burst_passes_and_then_the_rate():
 
 
 def test_a_refusal_says_when_the_next_token_is_there():
-    bucket, _ = take(Bucket(1, 0), 10, 5, 0)
+    bucket, _ = take(TokenBucket(1, 0), 10, 5, 0)
     bucket, wait_ms = take(bucket, 10, 5, 0)
     assert (take(bucket, 10, 5, wait_ms - 2)[1] > 0, take(bucket, 10, 5, wait_ms)[1]) == (True, 0)
 
@@ -58,7 +59,7 @@ def test_a_refusal_says_when_the_next_token_is_there():
     steps=st.lists(st.integers(-1_000, 10_000), max_size=200),
 )
 def test_in_no_time_more_passes_than_burst_and_rate_allow(rate, burst, steps):
-    bucket, now, newest, passed = Bucket(burst, 0), 0, 0, 0
+    bucket, now, newest, passed = TokenBucket(burst, 0), 0, 0, 0
     for step in steps:
         now += step  # a clock that goes back gives nothing
         newest = max(newest, now)
@@ -70,7 +71,7 @@ def test_in_no_time_more_passes_than_burst_and_rate_allow(rate, burst, steps):
 
 @given(waits=st.lists(st.integers(100, 5_000), max_size=100))
 def test_who_keeps_to_the_rate_is_never_refused(waits):
-    bucket, now = Bucket(1, 0), 0
+    bucket, now = TokenBucket(1, 0), 0
     for wait in waits:
         now += wait
         bucket, refused = take(bucket, 10.001, 1, now)
@@ -115,7 +116,7 @@ def test_a_caller_is_an_address_or_all_that_one_caller_has_of_ipv6(one, other, s
 
 
 def test_the_defaults_let_thousands_of_requests_a_second_pass():
-    gate = Gate(Limits(), Clock())
+    gate = RateGate(Limits(), Clock())
     for _ in range(10_000):
         gate.check("ann", "")
     with pytest.raises(ApiError) as refused:
@@ -125,7 +126,7 @@ def test_the_defaults_let_thousands_of_requests_a_second_pass():
 
 
 def test_wrong_tokens_from_an_address_do_not_lock_its_users_out():
-    gate = Gate(Limits(failed_logins_burst=3), Clock())
+    gate = RateGate(Limits(failed_logins_burst=3), Clock())
     for _ in range(3):
         gate.check(None, "10.0.0.1")
     with pytest.raises(ApiError, match="without a valid token"):
@@ -139,7 +140,7 @@ def entry(array: int = 0, **fields) -> NewJob:
 
 
 def test_a_job_that_is_too_large_for_the_log_is_refused_by_its_name():
-    gate = Gate(Limits(), Clock())
+    gate = RateGate(Limits(), Clock())
     env = tuple((f"A{i}", "x" * 60_000) for i in range(20))
     with pytest.raises(ApiError) as refused:
         gate.admit((entry(env=env),), LiveJobs())
@@ -149,7 +150,7 @@ def test_a_job_that_is_too_large_for_the_log_is_refused_by_its_name():
 
 
 def test_jobs_that_take_too_much_of_the_log_are_refused_as_a_whole():
-    gate = Gate(Limits(), Clock())
+    gate = RateGate(Limits(), Clock())
     with pytest.raises(ApiError) as refused:
         gate.admit([entry(env=(("A", "x" * 60_000),)) for _ in range(1_200)], LiveJobs())
     assert refused.value.details.status == 413
@@ -157,7 +158,7 @@ def test_jobs_that_take_too_much_of_the_log_are_refused_as_a_whole():
 
 
 def test_a_spec_that_many_jobs_share_counts_once():
-    gate, one = Gate(Limits(), Clock()), entry(env=(("A", "x" * 60_000),))
+    gate, one = RateGate(Limits(), Clock()), entry(env=(("A", "x" * 60_000),))
     most = 100_000 * RECORD_BYTES + 2 * 60_000
     assert gate.admit((entry(100_000, env=(("A", "x" * 60_000),)),), LiveJobs()) < most
     assert gate.admit([one] * 100_000, LiveJobs()) < most
@@ -171,7 +172,7 @@ def live(count: int, tenant: str = "red", **fields) -> LiveJobs:
 
 
 def test_live_jobs_of_one_tenant_leave_room_to_another():
-    gate, jobs = Gate(Limits(live_jobs=8), Clock()), live(4)
+    gate, jobs = RateGate(Limits(live_jobs=8), Clock()), live(4)
     with pytest.raises(ApiError, match="tenant 'red' has 4 live jobs; 1 more"):
         gate.share((entry(tenant="red"),), 1, jobs, 2)
     gate.share((entry(tenant="blue"),), 1, jobs, 2)
@@ -180,14 +181,14 @@ def test_live_jobs_of_one_tenant_leave_room_to_another():
 
 def test_bytes_of_live_jobs_of_one_tenant_leave_room_to_another():
     jobs = live(2, env=(("A", "x" * 10_000),))
-    gate = Gate(Limits(live_bytes=50_000), Clock())
+    gate = RateGate(Limits(live_bytes=50_000), Clock())
     with pytest.raises(ApiError, match="bytes of live jobs"):
         gate.share((entry(tenant="red"),), 10_000, jobs, 2)
     gate.share((entry(tenant="blue"),), 10_000, jobs, 2)
 
 
 def test_one_request_of_a_tenant_creates_no_more_jobs_than_others_can_wait_for():
-    gate, jobs = Gate(Limits(jobs_per_request=5), Clock()), live(0)
+    gate, jobs = RateGate(Limits(jobs_per_request=5), Clock()), live(0)
     gate.share((entry(tenant="red"), entry(tenant="red", array=4)), 1, jobs, 2)
     with pytest.raises(ApiError, match="may create 5 jobs, this one asks for 6") as refused:
         gate.share((entry(tenant="red"), entry(tenant="red", array=5)), 1, jobs, 2)
@@ -197,7 +198,7 @@ def test_one_request_of_a_tenant_creates_no_more_jobs_than_others_can_wait_for()
 
 def test_new_jobs_of_a_tenant_are_bounded_at_once_and_a_second():
     clock = Clock()
-    gate = Gate(Limits(jobs_per_s=10, jobs_burst=100), clock)
+    gate = RateGate(Limits(jobs_per_s=10, jobs_burst=100), clock)
     gate.jobs("red", 100)
     with pytest.raises(ApiError, match="more than 10 new jobs a second, 100 at once") as refused:
         gate.jobs("red", 50)
@@ -209,7 +210,7 @@ def test_new_jobs_of_a_tenant_are_bounded_at_once_and_a_second():
 
 def test_what_a_tenant_adds_to_the_log_is_bounded_at_once_and_a_day():
     clock = Clock()
-    gate = Gate(Limits(log_bytes_per_s=10**5, log_bytes_burst=10**6, log_bytes_per_day=2 * 10**6), clock)
+    gate = RateGate(Limits(log_bytes_per_s=10**5, log_bytes_burst=10**6, log_bytes_per_day=2 * 10**6), clock)
     gate.log("red", 10**6)
     gate.log("blue", 10**6)
     with pytest.raises(ApiError, match="at once") as refused:
@@ -223,7 +224,7 @@ def test_what_a_tenant_adds_to_the_log_is_bounded_at_once_and_a_day():
 
 
 def test_small_requests_are_counted_together():
-    gate = Gate(Limits(log_bytes_per_s=1, log_bytes_burst=2 * lm.PAID_AT_BYTES), Clock())
+    gate = RateGate(Limits(log_bytes_per_s=1, log_bytes_burst=2 * lm.PAID_AT_BYTES), Clock())
     for _ in range(2 * lm.PAID_AT_BYTES // 1_024 + 63):
         gate.log("red", 1_024)
     with pytest.raises(ApiError, match="at once"):
@@ -232,7 +233,7 @@ def test_small_requests_are_counted_together():
 
 @pytest.mark.parametrize("limits", [{"log_bytes_burst": 10**6, "log_bytes_per_s": 1}, {"log_bytes_per_day": 10**6}])
 def test_small_requests_are_refused_like_large_ones_until_there_is_room_again(limits):
-    gate, passed = Gate(Limits(**limits), Clock()), 0
+    gate, passed = RateGate(Limits(**limits), Clock()), 0
     for _ in range(10_000):
         try:
             gate.log("red", 1_000)
@@ -244,7 +245,7 @@ def test_small_requests_are_refused_like_large_ones_until_there_is_room_again(li
 
 def test_one_request_that_is_larger_than_the_bucket_passes_once_and_leaves_a_debt():
     clock = Clock()
-    gate = Gate(Limits(log_bytes_per_s=10**5, log_bytes_burst=10**6), clock)
+    gate = RateGate(Limits(log_bytes_per_s=10**5, log_bytes_burst=10**6), clock)
     gate.log("red", 3 * 10**6)
     clock.now += 10_000
     with pytest.raises(ApiError, match="at once"):
@@ -252,7 +253,7 @@ def test_one_request_that_is_larger_than_the_bucket_passes_once_and_leaves_a_deb
 
 
 def test_more_live_jobs_than_there_is_room_for_are_refused():
-    gate = Gate(Limits(live_jobs=10), Clock())
+    gate = RateGate(Limits(live_jobs=10), Clock())
     gate.admit((entry(4),), live(6))
     with pytest.raises(ApiError, match="at most 10 may be") as refused:
         gate.admit((entry(4),), live(7))
@@ -262,7 +263,7 @@ def test_more_live_jobs_than_there_is_room_for_are_refused():
 # Streams.
 
 
-ANN, BOB, EVE = Caller("red", "ann"), Caller("red", "bob"), Caller("blue", "eve")
+ANN, BOB, EVE = Submitter("red", "ann"), Submitter("red", "bob"), Submitter("blue", "eve")
 
 
 def test_streams_are_bounded_for_one_user_and_one_tenant_leaves_some_to_another():
@@ -396,7 +397,7 @@ def test_too_many_requests_are_told_when_to_come_back(tight):
 def test_a_page_of_large_records_ends_early_and_the_next_goes_on_after_it(monkeypatch):
     from penstock.core.model.events import JobSubmitted, Record
     from penstock.core.state.tokens import local_scope
-    from penstock.server import reads
+    from penstock.server.views import reads
 
     monkeypatch.setattr(reads, "PAGE_MAX_BYTES", 200_000)
     monkeypatch.setattr(reads, "READ_MAX", 4)

@@ -14,7 +14,7 @@ from penstock.server.http import listener as ln
 from penstock.server.http.transport import Transport, listen
 
 GOOD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-PATIENT = ln.Bounds(100, 30, 30, 30)
+PATIENT = ln.ListenerBounds(100, 30, 30, 30)
 BIG = b"x" * 50 * 2**20
 
 
@@ -35,7 +35,7 @@ async def echo(scope, receive, send) -> None:
 class Running:
     """A listener on a loop of its own."""
 
-    def __init__(self, bounds: ln.Bounds) -> None:
+    def __init__(self, bounds: ln.ListenerBounds) -> None:
         self._socket = listen(Transport())
         self.address = self._socket.getsockname()
         self._listener = ln.Listener(echo, None, bounds)
@@ -62,7 +62,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator:
     monkeypatch.setattr(ln, "SWEEP_S", 0.01)
     made: list[Running] = []
 
-    def begin(bounds: ln.Bounds = PATIENT) -> Running:
+    def begin(bounds: ln.ListenerBounds = PATIENT) -> Running:
         made.append(Running(bounds))
         return made[-1]
 
@@ -108,13 +108,13 @@ def test_an_honest_connection_serves_request_after_request(running):
 
 
 def test_headers_that_never_end_are_cut_off_with_an_answer(running):
-    link = running(ln.Bounds(100, 0.1, 30, 30)).connect()
+    link = running(ln.ListenerBounds(100, 0.1, 30, 30)).connect()
     link.sendall(GOOD[:-2])
     assert problem(to_the_end(link)) == (408, "too_slow")
 
 
 def test_headers_that_come_byte_by_byte_have_no_more_time(running):
-    link = running(ln.Bounds(100, 0.2, 30, 30)).connect()
+    link = running(ln.ListenerBounds(100, 0.2, 30, 30)).connect()
     begun = time.monotonic()
     with contextlib.suppress(ConnectionError):
         link.sendall(GOOD[:-2])
@@ -125,11 +125,11 @@ def test_headers_that_come_byte_by_byte_have_no_more_time(running):
 
 
 def test_who_says_nothing_at_all_is_hung_up_on(running):
-    assert to_the_end(running(ln.Bounds(100, 0.1, 30, 30)).connect()) == b""
+    assert to_the_end(running(ln.ListenerBounds(100, 0.1, 30, 30)).connect()) == b""
 
 
 def test_who_sends_only_line_ends_after_an_answer_is_cut_off(running):
-    link = running(ln.Bounds(100, 0.2, 30, 30)).connect()
+    link = running(ln.ListenerBounds(100, 0.2, 30, 30)).connect()
     link.sendall(GOOD)
     answer(link)
     link.sendall(b"\r\n")
@@ -138,14 +138,14 @@ def test_who_sends_only_line_ends_after_an_answer_is_cut_off(running):
 
 @pytest.mark.parametrize("part", [b"", b"he"])
 def test_a_body_that_stops_coming_is_cut_off(running, part):
-    link = running(ln.Bounds(100, 30, 0.1, 30)).connect()
+    link = running(ln.ListenerBounds(100, 30, 0.1, 30)).connect()
     link.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n" + part)
     assert problem(to_the_end(link)) == (408, "too_slow")
 
 
 def test_a_body_that_comes_at_the_least_rate_is_taken(running, monkeypatch):
     monkeypatch.setattr(ln, "BODY_LEAST_BYTES_S", 1_000)
-    link = running(ln.Bounds(100, 30, 0.2, 30)).connect()
+    link = running(ln.ListenerBounds(100, 30, 0.2, 30)).connect()
     link.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
     for _ in range(10):  # in a second, five times what a body has from the start
         link.sendall(b"x" * 100)
@@ -160,7 +160,7 @@ def test_a_long_wait_for_the_application_is_not_the_clients_fault(running, monke
         await asyncio.sleep(0.5)
         await echo(scope, receive, send)
 
-    made = running(ln.Bounds(100, 0.1, 0.1, 0.1))
+    made = running(ln.ListenerBounds(100, 0.1, 0.1, 0.1))
     made._listener.config.loaded_app = slow
     link = made.connect()
     link.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 300000\r\n\r\n" + b"x" * 300_000)
@@ -218,14 +218,14 @@ def test_requests_sent_ahead_are_answered_in_order_and_bounded(running):
 
 
 def test_who_does_not_read_its_answer_is_dropped(running):
-    link = running(ln.Bounds(100, 30, 30, 0.2)).connect()
+    link = running(ln.ListenerBounds(100, 30, 30, 0.2)).connect()
     link.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
     time.sleep(1)
     assert 0 < len(to_the_end(link)) < len(BIG)
 
 
 def test_who_reads_slowly_but_steadily_gets_all_of_its_answer(running):
-    link = running(ln.Bounds(100, 30, 30, 0.3)).connect()
+    link = running(ln.ListenerBounds(100, 30, 30, 0.3)).connect()
     link.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     got = 0
     begun = time.monotonic()
@@ -237,7 +237,7 @@ def test_who_reads_slowly_but_steadily_gets_all_of_its_answer(running):
 
 
 def test_connections_over_the_limit_are_told_and_closed(running):
-    made = running(ln.Bounds(2, 30, 30, 30))
+    made = running(ln.ListenerBounds(2, 30, 30, 30))
     kept = [made.connect(), made.connect()]
     assert problem(to_the_end(made.connect())) == (503, "overloaded")
     kept[0].close()

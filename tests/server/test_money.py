@@ -24,14 +24,15 @@ from penstock.core.model.cluster import Tenant
 from penstock.core.model.errors import PenstockError, StoreFull
 from penstock.core.model.invoices import Invoice
 from penstock.core.model.prices import Billing, Budget, Price, Tariff
-from penstock.engines.local.paths import DataFolder
+from penstock.engines.processes.paths import DataFolder
 from penstock.report.invoice import DocumentError, render_pdf
 from penstock.server.http.responses import ApiError
 from penstock.server.routes.invoices import _document
 from penstock.server.services import billing as keeping
-from penstock.server.services.billing import Treasurer
+from penstock.server.services.billing import BillingService
 from penstock.store.sqlite import SqliteStore
-from tests.core.builders import World, config, node
+from penstock.testing.builders import config, node
+from penstock.testing.harness import World
 from tests.server.harness import Server, cluster_file, until
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -358,7 +359,7 @@ class Office:
         store = SimpleNamespace(save_projection=self._save, projection=self.kept.get)
         self.backend = SimpleNamespace(state=self.w.state, log=log, clock=clock, ask=self._ask)
         self.store = store
-        self.treasurer = Treasurer(self.backend, store)
+        self.billing = BillingService(self.backend, store)
 
     def _save(self, name, seq, body):
         self.kept[name] = seq, body
@@ -372,7 +373,7 @@ class Office:
         before = len(self.w.records)
         for _ in range(5):
             count = len(self.w.records)
-            asyncio.run(self.treasurer.look())
+            asyncio.run(self.billing.look())
             if len(self.w.records) == count:
                 return [record.event for record in self.w.records[before:]]
         raise AssertionError("it never ends")
@@ -404,7 +405,7 @@ def test_a_tenant_that_was_idle_for_months_stops_nobodys_books():
     office.hold(JUNE + 2 * DAY, JUNE + 2 * DAY + HOUR, "u")
     events = office.look(JUNE + 5 * DAY)
     assert {e.tenant: e.amount for e in events if isinstance(e, ev.UsagePosted)} == {"t": 360_000, "u": 360_000}
-    assert office.treasurer.standing("t").month_spent == 360_000
+    assert office.billing.standing("t").month_spent == 360_000
 
 
 @pytest.mark.parametrize("expires_ms", [APRIL, APRIL - 1, MARCH + DAY])
@@ -461,23 +462,23 @@ def test_books_go_on_from_what_was_kept_and_a_kept_one_of_another_version_is_fol
     office.hold(MARCH + HOUR, MARCH + 2 * HOUR)
     office.look(MARCH + DAY + HOUR)
     assert office.kept["books"][0] >= 5
-    journal = office.treasurer.journal()
+    journal = office.billing.journal()
     for kept in (office.kept["books"], (9, b"\x93what")):
         office.kept["books"] = kept
-        again = Treasurer(office.backend, office.store)
+        again = BillingService(office.backend, office.store)
         assert again.journal() == journal
-        assert again.bill("t", MARCH, APRIL) == office.treasurer.bill("t", MARCH, APRIL)
+        assert again.bill("t", MARCH, APRIL) == office.billing.bill("t", MARCH, APRIL)
 
 
 def test_the_bill_of_a_month_whose_sessions_were_dropped_is_made_from_the_log():
     office = Office(T, begun=MARCH)
     office.hold(MARCH + HOUR, MARCH + 2 * HOUR)
-    before = office.treasurer.bill("t", MARCH, APRIL)
+    before = office.billing.bill("t", MARCH, APRIL)
     office.look(JUNE)
-    assert office.treasurer._books.held("t").sessions == []
+    assert office.billing._books.held("t").sessions == []
     read = []
     office.backend.log.records = lambda after, limit: read.append(limit) or office.w.records[after : after + limit]
-    assert office.treasurer.bill("t", MARCH, APRIL) == before
+    assert office.billing.bill("t", MARCH, APRIL) == before
     assert before.total == 360_000
     assert max(read[1:]) == 1  # after the tail: it is what the invoice says
 
@@ -491,7 +492,7 @@ def test_bills_of_a_month_whose_sessions_were_dropped_read_the_log_once_for_all_
     office.backend.log.records = lambda after, limit: (begun.append(after), read(after, limit))[1]
     span = MARCH, MARCH + DAY  # on no invoice
     for _ in range(2):
-        assert [bill.total for bill in office.treasurer.bills(["t", "u"], *span)] == [360_000, 360_000]
+        assert [bill.total for bill in office.billing.bills(["t", "u"], *span)] == [360_000, 360_000]
         assert begun.count(0) == 1
 
 
@@ -504,7 +505,7 @@ def test_books_that_cannot_be_kept_are_read_all_the_same(monkeypatch, caplog):
         raise StoreFull("the disk of the event log is full")
 
     office.store.save_projection = full
-    assert office.treasurer.tenants() == ["t"]
+    assert office.billing.tenants() == ["t"]
     assert "books not kept" in caplog.text
 
 
@@ -522,7 +523,7 @@ def test_the_journal_is_that_of_the_log():
     log = JournalLog()
     for record in office.w.records:
         log.take(record)
-    assert office.treasurer.journal() == log.entries
+    assert office.billing.journal() == log.entries
     assert len(log.entries) == 2
 
 
@@ -550,11 +551,11 @@ def test_whatever_happens_between_looks_the_standing_is_what_came_in_less_what_w
             now += rng.choice([5_000, 12_000, 3 * HOUR])
             office.look(now)
             if rng.random() < 0.3:
-                asyncio.run(office.treasurer.issue(rng.choice(["t", "u"])))
+                asyncio.run(office.billing.issue(rng.choice(["t", "u"])))
     office.look(now + HOUR)
     assert office.look(now + HOUR) == []
     for name, whole in used.items():
-        stands = office.treasurer.standing(name)
+        stands = office.billing.standing(name)
         events = [r.event for r in office.w.records if isinstance(r.event, ev.CreditExpired) and r.event.tenant == name]
         gone = sum(one.amount for one in events)
         assert stands.account.balance - stands.accrued == added[name] - gone - whole

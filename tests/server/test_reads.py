@@ -11,7 +11,7 @@ from penstock.core.model.access import Scope
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.state import fold
 from penstock.core.state.tokens import local_scope
-from penstock.server.reads import Reads
+from penstock.server.views.reads import Reads
 from tests.server.harness import until
 from tests.store.builders import records
 

@@ -13,7 +13,8 @@ from penstock.client import ApiProblem, Client
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.model.events import ConfigChanged, JobSubmitted
 from penstock.store.sqlite import SqliteStore
-from tests.core.builders import World, node
+from penstock.testing.builders import node
+from penstock.testing.harness import World
 from tests.server.harness import Jobs, Server, cluster_file, until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs jobs as other accounts")

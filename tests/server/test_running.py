@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engines.local import procfs
-from penstock.engines.local.containment import choose
 from penstock.engines.local.launch import agent_pid
+from penstock.engines.processes import procfs
+from penstock.engines.processes.containment import choose
 from tests.server.harness import ROOT, Server, started_for, until
 
 RENDEZVOUS = r"""
@@ -155,7 +155,7 @@ def worker_pid(server: Server, node: str) -> int | None:
 def test_an_important_job_gets_the_cpus_of_one_that_stands_still_meanwhile(jobs):
     low, high = suspended_for(jobs)
     before = jobs.output(low)
-    assert "it goes on with 32 CPUs on" in jobs.client.explain(low).text
+    assert "it resumes with 32 CPUs on" in jobs.client.explain(low).text
     time.sleep(0.3)
     assert jobs.output(low) == before
     jobs.client.cancel(high)

@@ -11,16 +11,17 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 
+from penstock.bootstrap import RealClock
 from penstock.client import ApiProblem
+from penstock.control.metrics import MemoryMetrics
 from penstock.core.messages.access import SecretDone, SetSecret
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import SecretSet
 from penstock.core.model.secrets import Secret
 from penstock.core.state.secrets import Secrets
 from penstock.core.state.tokens import local_scope
-from penstock.opening import RealClock
 from penstock.security.vault import Vault
-from penstock.server.accesslog import AccessLog
+from penstock.server.http.accesslog import AccessLog
 from penstock.server.http.pools import Pools
 from penstock.server.routes.secrets import secret_routes
 from tests.server.harness import Jobs, Server, until
@@ -168,7 +169,9 @@ def test_what_is_set_while_the_key_is_replaced_can_be_opened(tmp_path):
             return SecretDone()
 
         app, state = FastAPI(), SimpleNamespace(secrets=known, config=ClusterConfig())
-        kept = SimpleNamespace(vault=vault, state=state, ask=ask, access=AccessLog(RealClock()), pools=Pools())
+        kept = SimpleNamespace(
+            vault=vault, state=state, ask=ask, access=AccessLog(RealClock(), MemoryMetrics()), pools=Pools()
+        )
         secret_routes(app, kept, Any)
         routes = {route.name: route.endpoint for route in app.routes if isinstance(route, APIRoute)}
         body = json.dumps({"value": OTHER}).encode()

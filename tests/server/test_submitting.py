@@ -8,10 +8,11 @@ from penstock.core.lifecycle.requests import submit
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.access import Scope
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
-from penstock.server.http.limits import Gate, Limits
+from penstock.server.http.limits import Limits, RateGate
 from penstock.server.http.responses import ApiError
 from penstock.server.submitting import _submit
-from tests.core.builders import World, node
+from penstock.testing.builders import node
+from penstock.testing.harness import World
 
 ANN = Scope("ann", tenants={"default": "member"}, level="write")
 
@@ -22,7 +23,7 @@ class Here:
     def __init__(self) -> None:
         self.world = World(node(), job_account="jobs")
         self.state, self.clock, self.reads = self.world.state, self, SimpleNamespace()
-        self.gate = Gate(Limits(), self)
+        self.gate = RateGate(Limits(), self)
 
     def unix_ms(self) -> int:
         return self.world.now

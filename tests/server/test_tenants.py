@@ -20,13 +20,13 @@ import pytest
 
 from penstock.core.model import events as ev
 from penstock.core.model.access import Scope, Token
-from penstock.core.model.accessevents import AccessEntry
+from penstock.core.model.access_events import AccessEntry
 from penstock.core.model.cluster import CHECKED_BY, NodeSpec
-from penstock.core.model.invoices import Invoice, Line
+from penstock.core.model.invoices import Invoice, InvoiceLine
 from penstock.core.model.prices import Party
 from penstock.core.model.resources import Resources
-from penstock.engines.local.paths import DataFolder
-from penstock.server.reads import Reads
+from penstock.engines.processes.paths import DataFolder
+from penstock.server.views.reads import Reads
 from penstock.store.sqlite import SqliteStore
 from tests.server.harness import LIMITS, Answer, Server, until
 
@@ -359,6 +359,7 @@ OPERATIONS = {
     "GET /nodes": Row("anybody"),
     "POST /nodes/{node}/drain": Row("operate", query="?on=false"),
     "GET /schema/job": Row("anybody"),
+    "GET /schema/cluster": Row("anybody"),
     "GET /queues": Row("anybody"),
     "GET /pools": Row("anybody"),
     "GET /alerts": Row("anybody"),
@@ -448,7 +449,9 @@ def former_months(data: Path) -> None:
         credit, paid = references[tenant]
         user = SECRETS["member"] if tenant == TENANT_B else "ann"
         job = SECRETS["billed job"] if tenant == TENANT_B else "a-billed"
-        line = Line("default", user, UNKNOWN_JOB, job, "cpu", "", 3_600_000_000, 50_000, 1_000, 1_000, 5_000, 5_000)
+        line = InvoiceLine(
+            "default", user, UNKNOWN_JOB, job, "cpu", "", 3_600_000_000, 50_000, 1_000, 1_000, 5_000, 5_000
+        )
         made = Invoice(
             f"INV-{number:06}", "invoice", tenant, end_ms, begin_ms, end_ms, "UTC", "EUR", 2, (line,),
             5_000, 0, 5_000, 0, 5_000, customer=customer,
@@ -862,6 +865,12 @@ def test_an_alert_names_the_callers_own_jobs_alone(world):
         "viewer": [sorted(both.values())],
         "nobody": [],
     }
+
+
+def test_figures_of_the_servers_work_are_for_those_who_see_the_whole_cluster(world):
+    shown = {caller: world.ask(caller, "GET", "/cluster").json()["figures"] for caller in ("viewer", "member")}
+    assert {"access_notes", "control_commit_s", "control_cycle_s"} < {figure["name"] for figure in shown["viewer"]}
+    assert shown["member"] == []
 
 
 def test_a_preempted_job_of_another_is_told_by_its_number_alone(world):

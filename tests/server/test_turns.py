@@ -10,22 +10,32 @@ from starlette.responses import Response
 
 from penstock.core.model.access import Scope
 from penstock.core.model.ids import TenantName, UserName
-from penstock.core.order.turns import Caller, Share
+from penstock.core.order.turns import Submitter, WaitingLimit
 from penstock.core.state.tokens import local_scope
 from penstock.server.http.door import PIECE_BYTES, send_in_pieces
 from penstock.server.http.kept import COST_TIMES, KeptAnswers
 from penstock.server.http.responses import ApiError
-from penstock.server.http.turns import CLUSTER, LATELY_S, Crowd, Lane, Pace, Pool, Turn, caller_of, calling
+from penstock.server.http.turns import (
+    CLUSTER,
+    LATELY_S,
+    AdmissionPace,
+    Crowd,
+    Lane,
+    Turn,
+    WorkerPool,
+    caller_of,
+    calling,
+)
 
-PLENTY = Share(1_000, 1_000, 1_000)
-ANN, BOB, EVE = Caller("red", "ann"), Caller("red", "bob"), Caller("blue", "eve")
+PLENTY = WaitingLimit(1_000, 1_000, 1_000)
+ANN, BOB, EVE = Submitter("red", "ann"), Submitter("red", "bob"), Submitter("blue", "eve")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 30))
 
 
-async def as_caller(caller: Caller, work: Coroutine[Any, Any, Any]) -> Any:
+async def as_caller(caller: Submitter, work: Coroutine[Any, Any, Any]) -> Any:
     calling.set(caller)
     return await work
 
@@ -37,7 +47,7 @@ async def settled(do: Callable[[], None]) -> None:
     do()
 
 
-def asked(caller: Caller, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+def asked(caller: Submitter, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
     return asyncio.create_task(as_caller(caller, work))
 
 
@@ -47,9 +57,9 @@ def alone() -> Lane:
 
 def test_requests_begin_in_turn_a_few_in_each_pass_of_the_loop():
     async def work() -> None:
-        pace, order = Pace(1, PLENTY), []
+        pace, order = AdmissionPace(1, PLENTY), []
 
-        async def serve(caller: Caller) -> None:
+        async def serve(caller: Submitter) -> None:
             await pace.begin(caller)
             order.append(caller)
 
@@ -61,7 +71,7 @@ def test_requests_begin_in_turn_a_few_in_each_pass_of_the_loop():
 
 def test_more_than_a_callers_share_is_refused_at_the_door():
     async def work() -> None:
-        pace = Pace(1, Share(1, 9, 9))
+        pace = AdmissionPace(1, WaitingLimit(1, 9, 9))
         found = await asyncio.gather(*(pace.begin(ANN) for _ in range(3)), pace.begin(EVE), return_exceptions=True)
         assert [isinstance(one, ApiError) for one in found] == [False, False, True, False]
 
@@ -70,7 +80,7 @@ def test_more_than_a_callers_share_is_refused_at_the_door():
 
 def test_a_pool_serves_callers_in_turn():
     async def work() -> None:
-        pool, order, may_go_on = Pool("test", 1, PLENTY, alone()), [], threading.Event()
+        pool, order, may_go_on = WorkerPool("test", 1, PLENTY, alone()), [], threading.Event()
         first = asked(ANN, pool.run(may_go_on.wait))
         await asyncio.sleep(0)
         rest = [asked(ANN, pool.run(order.append, "ann")) for _ in range(20)]
@@ -87,7 +97,7 @@ def test_a_pool_serves_callers_in_turn():
 
 def test_the_last_thread_of_a_pool_is_kept_for_another_tenant():
     async def work() -> None:
-        pool, may_go_on = Pool("test", 2, PLENTY, alone()), threading.Event()
+        pool, may_go_on = WorkerPool("test", 2, PLENTY, alone()), threading.Event()
         mine = [asked(ANN, pool.run(may_go_on.wait)) for _ in range(3)]
         await asyncio.sleep(0)
         assert await asyncio.wait_for(asked(EVE, pool.run(divmod, 7, 2)), 10) == (3, 1)
@@ -103,7 +113,7 @@ def test_while_others_call_a_tenant_has_one_thread_of_all_pools_of_a_lane():
         now_s = 0.0
         crowd = Crowd(lambda: now_s)
         lane, may_go_on = Lane(crowd), threading.Event()
-        first, second = Pool("first", 3, PLENTY, lane), Pool("second", 3, PLENTY, lane)
+        first, second = WorkerPool("first", 3, PLENTY, lane), WorkerPool("second", 3, PLENTY, lane)
         crowd.note(EVE.tenant)
         crowd.note(ANN.tenant)
         begun: list[str] = []
@@ -134,7 +144,7 @@ def test_work_that_ends_in_one_pool_lets_what_waits_in_another_of_its_lane_begin
     async def work() -> None:
         crowd = Crowd(lambda: 0.0)
         lane, may_go_on = Lane(crowd), threading.Event()
-        first, second = Pool("first", 1, PLENTY, lane), Pool("second", 1, PLENTY, lane)
+        first, second = WorkerPool("first", 1, PLENTY, lane), WorkerPool("second", 1, PLENTY, lane)
         crowd.note(EVE.tenant)
         busy = asked(ANN, first.run(may_go_on.wait))
         await asyncio.sleep(0)
@@ -165,7 +175,7 @@ def test_a_tenant_is_alone_again_once_the_others_are_silent():
 
 def test_a_pool_gives_back_what_is_raised_and_goes_on():
     async def work() -> None:
-        pool = Pool("test", 1, PLENTY, alone())
+        pool = WorkerPool("test", 1, PLENTY, alone())
         with pytest.raises(ZeroDivisionError):
             await pool.run(divmod, 1, 0)
         assert await pool.run(divmod, 7, 2) == (3, 1)
@@ -174,10 +184,12 @@ def test_a_pool_gives_back_what_is_raised_and_goes_on():
     run(work())
 
 
-@pytest.mark.parametrize(("share", "code"), [(Share(1, 9, 9), "too_many_requests"), (Share(9, 9, 1), "overloaded")])
+@pytest.mark.parametrize(
+    ("share", "code"), [(WaitingLimit(1, 9, 9), "too_many_requests"), (WaitingLimit(9, 9, 1), "overloaded")]
+)
 def test_a_pool_that_is_full_says_whose_share_is_used_up(share, code):
     async def work() -> None:
-        pool, may_go_on = Pool("test", 1, share, alone()), threading.Event()
+        pool, may_go_on = WorkerPool("test", 1, share, alone()), threading.Event()
         busy = asyncio.create_task(pool.run(may_go_on.wait))
         await asyncio.sleep(0)
         waiting = asyncio.create_task(pool.run(int))
@@ -213,7 +225,7 @@ def test_one_has_the_turn_at_a_time_and_who_gave_up_is_passed_over():
 
 def test_nobody_waits_for_a_pool_that_is_closed():
     async def work() -> None:
-        pool, free = Pool("test", 1, PLENTY, alone()), threading.Event()
+        pool, free = WorkerPool("test", 1, PLENTY, alone()), threading.Event()
         begun, waiting = (asked(ANN, pool.run(do)) for do in (free.wait, free.is_set))
         await asyncio.sleep(0)
         pool.close()
@@ -244,7 +256,7 @@ def test_a_question_that_many_ask_at_once_is_worked_out_once():
 def test_nobody_is_refused_for_the_share_of_another_who_asks_the_same():
     async def work() -> None:
         kept, free = KeptAnswers(Clock()), threading.Event()
-        pool = Pool("test", 1, Share(user=1, tenant=2, total=9), alone())
+        pool = WorkerPool("test", 1, WaitingLimit(user=1, tenant=2, total=9), alone())
         queued = [asked(ANN, pool.run(free.wait)) for _ in range(2)]  # one has begun, one waits
         await asyncio.sleep(0)
         asking = [asked(one, kept.of("question", lambda: pool.run(Response, b"42"))) for one in (ANN, BOB, BOB)]
@@ -326,8 +338,8 @@ def test_what_failed_is_not_kept():
 
 def test_callers_count_as_users_of_their_tenant_and_those_of_the_cluster_apart():
     member = Scope(UserName("ann"), tenants={TenantName("red"): "member", TenantName("blue"): "viewer"})
-    assert caller_of(member) == Caller("blue", "ann")
-    assert caller_of(local_scope(UserName("root"))) == Caller(CLUSTER, "root")
+    assert caller_of(member) == Submitter("blue", "ann")
+    assert caller_of(local_scope(UserName("root"))) == Submitter(CLUSTER, "root")
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES, 3 * PIECE_BYTES + 1])

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import penstock
-from penstock.engines.local import protocol
+from penstock.engines.agent import protocol
 from penstock.engines.local.launch import agent_pid
 from tests.server.harness import Jobs, Server, cluster_file, until
 
@@ -41,7 +41,7 @@ def test_an_agent_that_would_misunderstand_its_orders_is_replaced_and_its_jobs_r
     installed = tmp_path / "installed"
     without = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(penstock.__file__).parent, installed / "penstock", ignore=without)
-    spoken = installed / "penstock" / "engines" / "local" / "protocol.py"
+    spoken = installed / "penstock" / "engines" / "agent" / "protocol.py"
     now = spoken.read_text()
     spoken.write_text(re.sub(r"PROTOCOL_VERSION = \d+", f"PROTOCOL_VERSION = {protocol.PROTOCOL_VERSION - 1}", now))
     monkeypatch.setattr("tests.server.harness.SOURCES", str(installed))

@@ -7,9 +7,10 @@ from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import NodeShut
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.tokens import local_scope
-from penstock.server.views import live_job, node_view, queue_views
-from tests.core.builders import cluster
-from tests.core.driving import note
+from penstock.server.views.cluster import node_view
+from penstock.server.views.jobs import live_job
+from penstock.server.views.scheduling import queue_views
+from penstock.testing.harness import cluster, note
 
 MINUTE = 60_000
 
@@ -39,20 +40,20 @@ def test_a_device_that_is_just_given_back_is_free():
     (name,) = w.state.nodes
     w.submit(1)
     w.run(1)
-    w.state.derived.loads[name].devices[0] = []
+    w.state.indexes.loads[name].devices[0] = []
     assert [d.job for d in node_view(w.state, name, connected=True, scope=local_scope("ann")).devices] == [None] * 4
 
 
 def test_a_job_that_has_just_left_is_in_no_snapshot():
     w = cluster(1)
-    w.state.derived.beneficiaries.add(77)
+    w.state.indexes.beneficiaries.add(77)
     assert take_snapshot(w.state).beneficiaries == ()
 
 
 def test_a_class_of_which_the_last_job_is_just_leaving_is_in_no_view():
     w = cluster(1)
     w.submit(1)
-    (pending,) = w.state.derived.pending.values()
+    (pending,) = w.state.indexes.pending.values()
     pending.jobs = []
     (queue,) = queue_views(w.state, 0, local_scope("ann"))
     assert queue.next_jobs == []

@@ -10,11 +10,11 @@ import pytest
 
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.model import events as ev
-from penstock.engines.local.paths import DataFolder
+from penstock.engines.processes.paths import DataFolder
 from penstock.server.routes import waste as waste_route
 from penstock.store.sqlite import SqliteStore
-from tests.core.builders import World, node
-from tests.core.driving import note
+from penstock.testing.builders import node
+from penstock.testing.harness import World, note
 from tests.server.harness import Server
 from tests.server.test_money import DAY, declared
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from penstock.core.lifecycle.requests import NewJob, Submit
-from penstock.core.lifecycle.size import Bounds
+from penstock.core.lifecycle.size import RequestBounds
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.errors import Problem
 from penstock.core.model.events import JobSubmitted, Record
-from penstock.core.model.faults import plant
 from penstock.core.model.jobs import Dependency
 from penstock.sim.world.hostile import is_hostile, left_behind, oversize, pushed_out
+from penstock.sim.world.planted import planted
 from penstock.sim.world.world import World
-from tests.core.builders import job_spec
+from penstock.testing.builders import job_spec
 
 AFTER = (Dependency(1, "after_ok"), Dependency(2, "after_ok", 3))
 
@@ -30,12 +30,12 @@ def made(job_id, key="", batch=1, **fields):
 @pytest.mark.parametrize(
     ("bounds", "what"),
     [
-        (Bounds(jobs=1), "2 jobs, at most 1"),
-        (Bounds(dependencies_of_job=1), "2 dependencies of one job, at most 1"),
-        (Bounds(dependencies=3), "4 dependencies of its entries, at most 3"),
-        (Bounds(dependencies_of_all=3), "4 dependencies, at most 3"),
-        (Bounds(job_bytes=10), "bytes of one job, at most 10"),
-        (Bounds(log_bytes=100), "bytes, at most 100"),
+        (RequestBounds(jobs=1), "2 jobs, at most 1"),
+        (RequestBounds(dependencies_of_job=1), "2 dependencies of one job, at most 1"),
+        (RequestBounds(dependencies=3), "4 dependencies of its entries, at most 3"),
+        (RequestBounds(dependencies_of_all=3), "4 dependencies, at most 3"),
+        (RequestBounds(job_bytes=10), "bytes of one job, at most 10"),
+        (RequestBounds(log_bytes=100), "bytes, at most 100"),
     ],
 )
 def test_each_request_of_the_log_is_counted_once_more(bounds, what):
@@ -43,11 +43,14 @@ def test_each_request_of_the_log_is_counted_once_more(bounds, what):
     found = [text for text in oversize(records, bounds) if "request h/1 " in text]
     assert len(found) == 1
     assert what in found[0]
-    assert list(oversize(records, Bounds(jobs=2, dependencies_of_job=2, dependencies=4, dependencies_of_all=4))) == []
+    assert (
+        list(oversize(records, RequestBounds(jobs=2, dependencies_of_job=2, dependencies=4, dependencies_of_all=4)))
+        == []
+    )
 
 
 def test_a_job_beyond_its_request_is_named():
-    assert list(oversize(log(made(1, "h/1"), made(2)), Bounds())) == ["job 2 belongs to no request"]
+    assert list(oversize(log(made(1, "h/1"), made(2)), RequestBounds())) == ["job 2 belongs to no request"]
 
 
 def test_what_a_refused_request_left_is_found_by_its_key_and_digest():
@@ -79,12 +82,9 @@ def test_a_request_that_is_refused_for_its_size_may_cost_no_trial():
     ],
 )
 def test_a_rule_that_comes_too_early_or_too_late_is_found_for_what_it_lets_through(bug, what):
-    plant(bug)
-    try:
-        seeds = (seed for seed in range(100) if is_hostile(seed))
+    seeds = (seed for seed in range(100) if is_hostile(seed))
+    with planted(bug):
         assert any(what in text for seed in seeds for text in World(seed).run().violations)
-    finally:
-        plant()
 
 
 def test_honest_requests_are_refused_by_no_limit_of_a_hostile_world():

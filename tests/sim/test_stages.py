@@ -8,7 +8,7 @@ from penstock.core.config.job import parse_request
 from penstock.core.model.events import AttemptAllocated, JobFinished, JobSubmitted, Record
 from penstock.core.model.jobs import Dependency
 from penstock.sim.world.stages import arrays_awaited, dependency_violations, staged_request, stages_of
-from tests.core.builders import job_spec
+from penstock.testing.builders import job_spec
 
 MADE = (JobSubmitted(1, job_spec(), "u", 1), JobSubmitted(2, job_spec(), "u", 1, 1))
 WHY = "dependency after_ok 1 cannot be met: job 1 failed"

@@ -7,16 +7,15 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from penstock.core.model.faults import PLANTED_BUGS, plant
 from penstock.sim.__main__ import EXPECTED_PROBES
-from penstock.sim.world.world import Outcome, World
+from penstock.sim.world.planted import PLANTED_BUGS, Bug, Patch, planted
+from penstock.sim.world.world import World, WorldOutcome
 from tests.server.harness import SOURCES
 
 SEEDS = range(60)
@@ -33,15 +32,8 @@ print(hashlib.sha256(msgspec.msgpack.encode((outcome, world.disk.records))).hexd
 """
 
 
-@pytest.fixture(autouse=True)
-def _nothing_stays_planted() -> Iterator[None]:
-    plant()
-    yield
-    plant()
-
-
 @cache
-def outcome(seed: int) -> Outcome:
+def outcome(seed: int) -> WorldOutcome:
     return World(seed).run()
 
 
@@ -79,9 +71,9 @@ def test_different_seeds_give_different_worlds():
 
 @pytest.mark.parametrize("bug", sorted(PLANTED_BUGS))
 def test_a_planted_bug_is_found(bug):
-    plant(bug)
-    found = next((seed for seed in PLANTED_SEEDS if World(seed).run().violations), None)
-    assert found is not None, f"{bug} ({PLANTED_BUGS[bug]}) was not found in {len(PLANTED_SEEDS)} seeds"
+    with planted(bug):
+        found = next((seed for seed in PLANTED_SEEDS if World(seed).run().violations), None)
+    assert found is not None, f"{bug} ({PLANTED_BUGS[bug].text}) was not found in {len(PLANTED_SEEDS)} seeds"
 
 
 def test_rare_situations_are_reached():
@@ -97,8 +89,26 @@ def test_worlds_do_real_work():
 
 
 def test_an_unknown_bug_cannot_be_planted():
-    with pytest.raises(ValueError, match="no planted bug named"):
-        plant("nonsense")
+    with pytest.raises(ValueError, match="no planted bug named"), planted("nonsense"):
+        pass
+
+
+def test_a_bug_whose_function_is_gone_cannot_be_planted(monkeypatch):
+    real = PLANTED_BUGS["plan_not_verified"].patches[0]
+    gone = Patch(real.owner, "_no_longer_there", real.wrap)
+    monkeypatch.setitem(PLANTED_BUGS, "gone", Bug("breaks nothing", (real, gone)))
+    before = vars(real.owner)[real.name]
+    with pytest.raises(AttributeError, match="_no_longer_there"), planted("gone"):
+        pass
+    assert vars(real.owner)[real.name] is before
+
+
+def test_nothing_stays_planted_after_a_failure():
+    patch = PLANTED_BUGS["start_not_resent"].patches[0]
+    before = vars(patch.owner)[patch.name]
+    with pytest.raises(ZeroDivisionError), planted("start_not_resent"):
+        _ = 1 // (vars(patch.owner)[patch.name] is before)
+    assert vars(patch.owner)[patch.name] is before
 
 
 def test_one_seed_can_be_run_by_hand():

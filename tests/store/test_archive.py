@@ -41,12 +41,12 @@ def filled(place: Place, count: int = 30):
     return store
 
 
-def backed_up(place: Place, file: Path) -> archive.Manifest:
+def backed_up(place: Place, file: Path) -> archive.ArchiveManifest:
     with copy_of(at(place)) as log:
         return write_archive(file, log, program="test", made_ms=7)
 
 
-def restored(file: Path, place: Place) -> archive.Manifest:
+def restored(file: Path, place: Place) -> archive.ArchiveManifest:
     with restoring(at(place)) as target:
         return restore_archive(file, target)
 
@@ -232,7 +232,7 @@ def test_the_backup_of_a_newer_program_is_refused(other, tmp_path):
     nothing_is_left(other)
 
 
-def _plain(manifest: archive.Manifest):
+def _plain(manifest: archive.ArchiveManifest):
     import msgspec
 
     return msgspec.to_builtins(manifest)

@@ -16,7 +16,8 @@ from penstock.store import encoding
 from penstock.store.address import Address, copy_of, restoring
 from penstock.store.archive import restore_archive, write_archive
 from penstock.store.sqlite import SqliteStore
-from tests.core.builders import World, cluster, job_spec
+from penstock.testing.builders import job_spec
+from penstock.testing.harness import World, cluster
 from tests.core.former import former
 from tests.core.state.test_fold import facts
 from tests.store.places import PostgresPlace, SqlitePlace, opened

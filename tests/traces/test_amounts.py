@@ -6,7 +6,7 @@ from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.traces import TraceError, load
 from penstock.traces.loaders.moments import moment_ms, seconds_to_ms, whole_number
-from penstock.traces.loaders.slurm_amounts import Tres, gres, length_ms, limit_ms, size_bytes, tres
+from penstock.traces.loaders.slurm_amounts import TresAmounts, gres, length_ms, limit_ms, size_bytes, tres
 
 GIB = 2**30
 
@@ -75,9 +75,9 @@ def test_sizes_of_slurm(text, value):
 
 
 def test_trackable_resources_and_generic_ones():
-    assert tres("billing=8,cpu=8,gres/gpu=2,gres/gpu:a100=2,mem=64G,node=1") == Tres(8, 64 * GIB, 1, 2, "a100")
-    assert tres("cpu=1.5K,gres/gpu:h100=4") == Tres(cpus=1500, gpus=4, model="h100")
-    assert tres("") == Tres()
+    assert tres("billing=8,cpu=8,gres/gpu=2,gres/gpu:a100=2,mem=64G,node=1") == TresAmounts(8, 64 * GIB, 1, 2, "a100")
+    assert tres("cpu=1.5K,gres/gpu:h100=4") == TresAmounts(cpus=1500, gpus=4, model="h100")
+    assert tres("") == TresAmounts()
     assert gres("gpu:a100:2", 2) == (2, "a100")
     assert gres("gpu:2(S:0-1)", 2) == (2, "")
     assert gres("PER_JOB:gpu:4", 2) == (4, "")

@@ -7,10 +7,11 @@ from penstock.core.lifecycle.reports import lose_node
 from penstock.core.model.events import CheckpointSaved, ConfigChanged
 from penstock.core.model.jobs import Dependency
 from penstock.sim.replay.agreement import Decisions, agreement
-from penstock.sim.replay.physics import Physics
+from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.replay import replay
+from penstock.testing.builders import config, job_spec, node
+from penstock.testing.harness import World, cluster
 from penstock.traces.ownlog import trace_of
-from tests.core.builders import World, cluster, config, job_spec, node
 from tests.sim.replay.builders import job, ran, trace
 
 SECOND = 1_000
@@ -119,7 +120,7 @@ def test_the_replay_of_a_replays_log_decides_the_same(jobs):
     again = Decisions()
     second = replay(found.trace, Physics(), on_plan=again)
     ended_ms = max(life.ended_ms for life in second.lives)
-    said = agreement(found.stories, again, [life.started_ms for life in second.lives], ended_ms)
+    said = agreement(found.jobs, again, [life.started_ms for life in second.lives], ended_ms)
     assert said.exact
     assert (said.start_off_ms, said.makespan_off) == (0, 0.0)
 

@@ -11,7 +11,7 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Tenant
 from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec, Topology
 from penstock.core.model.resources import Device, DeviceAsk, DeviceLink, ReplicaAsk, Resources
 from penstock.traces import Outage, Seen, Trace, TraceError, TraceJob, Work, load, write_csv
-from penstock.traces.model import Change
+from penstock.traces.model import CapacityChange
 
 SAMPLES = Path(__file__).parent / "samples"
 TRACES = (
@@ -109,7 +109,7 @@ def traces(draw):
         nodes,
         CONFIG,
         (Outage("n0", 5, 7),),
-        (Change(3, drained="n0"), Change(9, config=CONFIG)),
+        (CapacityChange(3, drained="n0"), CapacityChange(9, config=CONFIG)),
         (draw(words), "a note"),
     )
 

@@ -2,18 +2,18 @@
 
 import pytest
 
-from penstock.traces.profiles import Profile, Run
+from penstock.traces.profiles import ProfiledRun, TraceProfile
 
 RUNS = {
-    8: Run((100.0, 200.0), (1.0, 1.0), (3.0, 1.0)),
-    16: Run((110.0, 190.0), (1.0, 1.0), (3.0, 1.0)),
+    8: ProfiledRun((100.0, 200.0), (1.0, 1.0), (3.0, 1.0)),
+    16: ProfiledRun((110.0, 190.0), (1.0, 1.0), (3.0, 1.0)),
 }
 TIMES = {
     (1, 1): [(4, 0.5, 0.1), (16, 2.0, 0.2)],
     (1, 2): [(4, 0.6, 0.2), (8, 1.0, 0.2)],
     (2, 8): [(4, 0.8, 0.4)],
 }
-PROFILE = Profile("some", RUNS, TIMES)
+PROFILE = TraceProfile("some", RUNS, TIMES)
 
 
 def test_one_replica_above_the_smallest_batch_takes_two_passes_a_step():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from typing import Any
 
@@ -17,3 +18,20 @@ def need(name: str, why: str = "") -> Any:
         reason = f"{name} cannot be imported ({error}){why and ': '}{why}"
         assert os.environ.get("CI") != "true", f"{reason}; `make install install-torch` installs it"
         return pytest.skip(reason, allow_module_level=True)
+
+
+class Later:
+    """A module that is imported when something of it is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+def need_later(name: str, why: str = "") -> Any:
+    """Return the module `name`, imported when a test first uses it: who only collects tests must not load PyTorch."""
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        need(name, why)
+    return Later(name)

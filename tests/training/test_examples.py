@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.training.needs import need
+from tests.training.needs import need_later
 
-need("sklearn", "the examples train on scikit-learn's digits")
+need_later("sklearn", "the examples train on scikit-learn's digits")
 
 Start = Callable[..., Any]
 STEPS = ("--steps", "150", "--hidden", "16")

@@ -13,15 +13,15 @@ import pytest
 from penstock import training
 from penstock.training import (
     BadArgument,
+    BorderAction,
     CheckpointDirectory,
     FencedAttempt,
     Place,
     Preempted,
     ResumeNotCalled,
-    Wish,
-    durable,
 )
 from penstock.training.foreign import ForeignLoop
+from penstock.training.storage import durable
 from tests.training.needs import need
 
 Open = Callable[..., CheckpointDirectory]
@@ -154,10 +154,10 @@ def train(run: training.Session, stop: int, theirs: Path, ask_at: dict[int, Call
     for step in range(run.step, stop):
         ask_at.get(step, lambda: None)()
         done.append(step)
-        wish = loop.border(step + 1)
-        if wish is not Wish.NOTHING:
-            loop.publish(fill(theirs, {"step": str(step + 1).encode()}), wish)
-        if wish is Wish.STOP:
+        action = loop.border(step + 1)
+        if action is not BorderAction.NOTHING:
+            loop.publish(fill(theirs, {"step": str(step + 1).encode()}), action)
+        if action is BorderAction.STOP:
             loop.leave()
     return done
 
@@ -202,7 +202,7 @@ def test_what_a_library_cannot_write_does_not_end_training(folder: Path, report:
 
     with training.session(folder) as run:
         run.step = 3
-        ForeignLoop(run).save(full, Wish.INTERVAL)
+        ForeignLoop(run).save(full, BorderAction.INTERVAL)
     failed = next(line for line in read_lines(report) if line["kind"] == "checkpoint_failed")
     assert (failed["step"], failed["why"]) == (3, "interval")
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "attempt"]
@@ -216,14 +216,14 @@ def test_what_cannot_be_published_does_not_end_training(
 
     monkeypatch.setattr(CheckpointDirectory, "adopt", full)
     with training.session(folder) as run:
-        assert run.adopt(theirs, Wish.REQUEST) is None
+        assert run.adopt(theirs, BorderAction.REQUEST) is None
     assert [line["kind"] for line in read_lines(report)] == ["checkpoint_failed", "done"]
 
 
 def test_a_folder_that_was_made_for_the_library_is_gone_afterwards(folder: Path) -> None:
     with training.session(folder) as run:
         run.step = 3
-        ForeignLoop(run).save(fill, Wish.REQUEST)
+        ForeignLoop(run).save(fill, BorderAction.REQUEST)
         assert run.checkpoints is not None
     assert content(CheckpointDirectory(folder).read_files(3).folder) == FILES
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "attempt", "step-000000003"]
@@ -232,7 +232,7 @@ def test_a_folder_that_was_made_for_the_library_is_gone_afterwards(folder: Path)
 def test_without_a_directory_a_library_just_trains(theirs: Path) -> None:
     with training.session() as run:
         assert run.resume_files() is None
-        ForeignLoop(run).save(lambda _: pytest.fail("nothing is to be written"), Wish.REQUEST)
+        ForeignLoop(run).save(lambda _: pytest.fail("nothing is to be written"), BorderAction.REQUEST)
         assert train(run, 3, theirs, {1: run.request_checkpoint}) == [0, 1, 2]
 
 
@@ -242,9 +242,9 @@ def test_only_rank_0_publishes_and_only_when_all_have_come(
     came: list[str] = []
 
     class Agrees:
-        def decide(self, wish: Wish, step: int) -> Wish:
+        def decide(self, action: BorderAction, step: int) -> BorderAction:
             came.append(f"decide {step}")
-            return Wish.STOP
+            return BorderAction.STOP
 
         def barrier(self) -> None:
             came.append("barrier")

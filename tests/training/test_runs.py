@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.training import runs
-from penstock.training.contents import NumpyContent
+from penstock.training.storage import copying as runs
+from penstock.training.storage.contents import NumpyContent
 from tests.training.needs import need
 
 PAGE = mmap.PAGESIZE

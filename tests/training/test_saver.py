@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from penstock.training import CheckpointDirectory, FencedAttempt, Place
-from penstock.training import blobs as blobs_module
-from penstock.training.layouts import Whole
+from penstock.training.ranks.layouts import Whole
 from penstock.training.reports import Reporter
 from penstock.training.saver import Saver
+from penstock.training.storage import blobs as blobs_module
 
 Open = Callable[..., CheckpointDirectory]
 ReadLines = Callable[[Path], list[dict[str, Any]]]

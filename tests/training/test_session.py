@@ -16,6 +16,7 @@ from penstock import training
 from penstock.training import (
     BadArgument,
     BadEnvironment,
+    BorderAction,
     CheckpointDirectory,
     FencedAttempt,
     NotMainThread,
@@ -23,7 +24,6 @@ from penstock.training import (
     ResumeNotCalled,
     Session,
     UnsavableValue,
-    Wish,
 )
 
 ReadLines = Callable[[Path], list[dict[str, Any]]]
@@ -191,11 +191,11 @@ def test_other_ranks_leave_saving_to_rank_0(
 def test_the_strongest_wish_of_all_ranks_counts(report: Path, read_lines: ReadLines) -> None:
     class OtherRankStops:
         def __init__(self) -> None:
-            self.calls: list[tuple[Wish, int] | str] = []
+            self.calls: list[tuple[BorderAction, int] | str] = []
 
-        def decide(self, wish: Wish, step: int) -> Wish:
-            self.calls.append((wish, step))
-            return Wish.STOP if step == 2 else wish
+        def decide(self, action: BorderAction, step: int) -> BorderAction:
+            self.calls.append((action, step))
+            return BorderAction.STOP if step == 2 else action
 
         def barrier(self) -> None:
             self.calls.append("barrier")
@@ -203,7 +203,7 @@ def test_the_strongest_wish_of_all_ranks_counts(report: Path, read_lines: ReadLi
     agree = OtherRankStops()
     with pytest.raises(Preempted), training.session() as run:
         list(run.steps(5, capture=dict, agree=agree))
-    assert agree.calls == [(Wish.NOTHING, 0), (Wish.NOTHING, 1), (Wish.NOTHING, 2), "barrier"]
+    assert agree.calls == [(BorderAction.NOTHING, 0), (BorderAction.NOTHING, 1), (BorderAction.NOTHING, 2), "barrier"]
     assert kinds(read_lines(report)) == [("checkpoint", 2, "preemption")]
 
 

@@ -10,17 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.training.needs import need
+from penstock.training import BadArgument, CheckpointDirectory, random_state, restore_random_state
+from tests.training.needs import need, need_later
 
-torch = need("torch")
-
-from penstock.training import (  # noqa: E402
-    BadArgument,
-    CheckpointDirectory,
-    random_state,
-    restore_random_state,
-)
-from penstock.training.torch import Agreement, capture, restore  # noqa: E402
+torch = need_later("torch")
+ours = need_later("penstock.training.torch")
 
 Start = Callable[..., Any]
 STEPS = ("--steps", "120", "--hidden", "16")
@@ -44,32 +38,32 @@ def test_model_optimizer_and_generators_come_back_bit_for_bit(
     model, optimizer = build()
     train(model, optimizer)
     own = torch.Generator().manual_seed(3)
-    state = {**capture(model=model, optimizer=optimizer), "random": random_state(own=own)}
+    state = {**ours.capture(model=model, optimizer=optimizer), "random": random_state(own=own)}
     directory = open_directory()
     directory.write(1, state)
     expected = train(model, optimizer), torch.rand(3, generator=own)
 
     found = directory.read(1).state
     model, optimizer = build()
-    restore(found, model=model, optimizer=optimizer)
+    ours.restore(found, model=model, optimizer=optimizer)
     restore_random_state(found["random"], own=own)
     assert torch.equal(train(model, optimizer), expected[0])
     assert torch.equal(torch.rand(3, generator=own), expected[1])
 
 
 def test_small_tensors_share_a_file(open_directory: Callable[..., CheckpointDirectory]) -> None:
-    manifest = open_directory().write(1, capture(model=build()[0]))
+    manifest = open_directory().write(1, ours.capture(model=build()[0]))
     assert [blob.name for blob in manifest.blobs] == ["pack-0000.safetensors", "tree.json"]
 
 
 def test_a_missing_name_is_named() -> None:
     with pytest.raises(BadArgument, match=r"no 'optimizer'; it has \['model'\]"):
-        restore({"model": {}}, optimizer=build()[1])
+        ours.restore({"model": {}}, optimizer=build()[1])
 
 
 def test_agreement_needs_a_positive_period() -> None:
     with pytest.raises(BadArgument, match="every is 0"):
-        Agreement(every=0)
+        ours.RankConsensus(every=0)
 
 
 def start_two(start: Start, *options: str, attempt: int) -> list[Any]:

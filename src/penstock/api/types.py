@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 
 from penstock.core.model.accounts import InvoiceHead, Lot
-from penstock.core.model.answers import Alert, Bill, BudgetView, JournalEntry, Quote
+from penstock.core.model.answers import Alert, Bill, BudgetView, JournalEntry
 from penstock.core.model.errors import Problem
-from penstock.core.model.explanation import Explanation
 from penstock.core.model.objectives import Scores
 
 
@@ -21,44 +20,6 @@ class SubmitAnswer(msgspec.Struct, frozen=True):
 
     jobs: list[JobRef]
     repeated: bool = False
-
-
-class PlannedPlace(msgspec.Struct, frozen=True):
-    """Where one replica would go."""
-
-    rank: int
-    node: str
-    devices: tuple[int, ...]
-
-
-class PlannedVictim(msgspec.Struct, frozen=True):
-    """A running job that would be asked to save and leave."""
-
-    job_id: int
-    name: str
-    rule: str
-
-
-class PlannedJob(msgspec.Struct, frozen=True):
-    """What would become of one job of a request, if nobody submitted anything else."""
-
-    name: str
-    count: int
-    """Jobs like it in the request; what is said is about the last of them to start."""
-    starts_now: bool
-    places: tuple[PlannedPlace, ...]
-    preempts: tuple[PlannedVictim, ...]
-    start_p10_ms: int
-    start_p50_ms: int
-    """Started by then (unix ms) in half of the samples; 0 where that cannot be told, or never comes."""
-    start_p90_ms: int
-    samples: int
-    started: int
-    """Samples in which it started at all, within 30 days."""
-    text: str
-    explanation: Explanation | None = None
-    price: Quote | None = None
-    """What one of them would cost; None where no prices are declared."""
 
 
 class EtaView(msgspec.Struct, frozen=True):
@@ -81,17 +42,10 @@ class EtaList(msgspec.Struct, frozen=True):
     made_ms: int
     """The state of this time was played on."""
     samples: int
-    """So many times; 0 when it was too big to be played once in time."""
+    """Number of samples; 0 if not one finished in time."""
     untold: int
     """Waiting jobs beyond those that are listed."""
     jobs: list[EtaView]
-
-
-class PlanAnswer(msgspec.Struct, frozen=True):
-    """What a request would lead to. Nothing was submitted."""
-
-    now_ms: int
-    jobs: list[PlannedJob]
 
 
 class ReplicaView(msgspec.Struct, frozen=True):
@@ -190,6 +144,17 @@ class QueueList(msgspec.Struct, frozen=True):
     queues: list[QueueView]
 
 
+class Figure(msgspec.Struct, frozen=True):
+    """A counter, or measured values (durations in seconds), since the server's start."""
+
+    name: str
+    labels: dict[str, str]
+    count: int
+    sum: float
+    most: float
+    last: float
+
+
 class ClusterView(msgspec.Struct, frozen=True):
     version: str
     server: str
@@ -203,10 +168,12 @@ class ClusterView(msgspec.Struct, frozen=True):
     jobs_active: int
     jobs_succeeded: int
     jobs_not_succeeded: int
+    figures: list[Figure] = []
+    """Of the server's own work; for callers who see the whole cluster."""
 
 
 class AlertList(msgspec.Struct, frozen=True):
-    """What does not go on by itself, the dearest to overlook first."""
+    """Alerts, most severe first."""
 
     alerts: list[Alert]
 
@@ -228,7 +195,7 @@ class Defrag(msgspec.Struct, frozen=True):
 
 class DefragList(msgspec.Struct, frozen=True):
     switched_on: bool
-    """Whether the scheduler does it by itself."""
+    """Whether the scheduler does it automatically."""
     found: list[Defrag]
 
 
@@ -308,7 +275,7 @@ class AccountView(msgspec.Struct, frozen=True):
     """Used, not paid from credit, and on no invoice yet."""
     month_spent: int
     day_cost: int
-    """A day costs so much, as it was since yesterday began."""
+    """Cost of a day, at the rate since yesterday began."""
     credit_limit: int
     at_zero: str
     left: int
@@ -390,7 +357,7 @@ class TokenView(msgspec.Struct, frozen=True):
     by: str
     note: str
     delegated: bool = False
-    """Made for the user by somebody else: it reaches neither their own secrets nor their account."""
+    """Issued for the user by another one: it reaches neither their own secrets nor their account."""
 
 
 class TokenList(msgspec.Struct, frozen=True):
@@ -398,7 +365,7 @@ class TokenList(msgspec.Struct, frozen=True):
 
 
 class SecretView(msgspec.Struct, frozen=True):
-    """That there is a secret. Its value is told to nobody but the programs of jobs that ask for it."""
+    """A secret without its value, which only programs of jobs that ask for it get."""
 
     name: str
     tenant: str

@@ -5,42 +5,14 @@ from typing import Annotated
 import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
-from penstock.cli.output import Console, print_json, say, table
-from penstock.core.model.amounts import format_time
+from penstock.cli.output import Console, print_done, print_json, say, table
+from penstock.core.model.quantities import format_time
 
-token = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")
-
-
-def quota(data: DataOption = None, json: JsonOption = False) -> None:
-    """Show how much of each quota is used, borrowed and lent, and who holds what in your tenants."""
-    from penstock.core.model.amounts import format_resource
-
-    found = client_of(data).quotas()
-    if json:
-        print_json(found)
-        return
-    rows = []
-    for one in found.quotas:
-        amounts = (one.used, one.guaranteed, one.maximum, one.borrowed, one.lent)
-        shown = ["" if amount is None else format_resource(one.resource, amount) for amount in amounts]
-        mark = f"{one.percent} %" + (" !" if one.level >= 95 else "")
-        alert = f"{one.alerted} % {format_time(one.alerted_ms)}" if one.alerted else ""
-        rows.append((f"{one.kind} {one.name}", one.resource, *shown, mark, alert))
-    columns = ("of", "resource", "used", "guaranteed", "max", "borrowed", "lent", "reached", "alert")
-    if rows:
-        Console().print(table(columns, rows, right=columns[2:-1]))
-    else:
-        say("no quotas are declared: max and guaranteed of queues, max of tenants")
-    held = [
-        (one.tenant, one.user or "-", one.queue, one.resource, format_resource(one.resource, one.used), str(one.jobs))
-        for one in found.holders
-    ]
-    if held:
-        Console().print(table(("tenant", "user", "queue", "resource", "holds", "jobs"), held, right=("holds", "jobs")))
+token = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 
 
 def whoami(data: DataOption = None, json: JsonOption = False) -> None:
-    """Show who the server takes you for, and what you may do."""
+    """Show your user, roles and the level of your token."""
     found = client_of(data).me()
     if json:
         print_json(found)
@@ -54,18 +26,18 @@ def whoami(data: DataOption = None, json: JsonOption = False) -> None:
 
 @token.command("create")
 def create_token(
-    user: Annotated[str, typer.Argument(help="Whom it speaks for; by default you.")] = "",
+    user: Annotated[str, typer.Argument(help="User of the token; by default you.")] = "",
     level: Annotated[str, typer.Option(help="read, write (jobs and nodes) or admin.")] = "write",
-    tenant: Annotated[list[str] | None, typer.Option(help="It speaks in this tenant only; may be repeated.")] = None,
+    tenant: Annotated[list[str] | None, typer.Option(help="Limit it to this tenant; may be repeated.")] = None,
     days: Annotated[
         int | None,
-        typer.Option(help="It expires after so many; 0: never. By default 90, and no later than the one you use."),
+        typer.Option(help="Days until it expires; 0: never. By default 90, and no later than your own token."),
     ] = None,
-    note: Annotated[str, typer.Option(help="What it is for.")] = "",
+    note: Annotated[str, typer.Option(help="Purpose of the token.")] = "",
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a token; its secret is printed this once."""
+    """Create a token; its secret is printed only once."""
     body = {"user": user, "level": level, "tenants": tenant or [], "days": days, "note": note}
     made = client_of(data).create_token(body)
     if json:
@@ -101,13 +73,10 @@ def list_tokens(data: DataOption = None, json: JsonOption = False) -> None:
 
 @token.command("revoke")
 def revoke_token(
-    token_id: Annotated[str, typer.Argument(help="As `token list` shows it.")],
+    token_id: Annotated[str, typer.Argument(help="Number of the token, as `token list` shows it.")],
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Revoke a token, from this moment on."""
+    """Revoke a token at once."""
     client_of(data).revoke_token(token_id)
-    if json:
-        print_json({"revoked": token_id})
-    else:
-        say(f"token {token_id} is revoked")
+    print_done({"revoked": token_id}, f"token {token_id} is revoked", as_json=json)

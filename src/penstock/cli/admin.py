@@ -11,8 +11,8 @@ from penstock.cli.output import print_document, print_json, say
 from penstock.core.model.errors import InvalidInput, nearest
 from penstock.core.model.foreign import lines
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes, and make none.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 FieldsArgument = Annotated[list[str] | None, typer.Argument(help="FIELD=VALUE, such as weight=2 or max.devices=16.")]
 
 admin = typer.Typer(no_args_is_help=True, help="Show and change pools, tenants, users, queues and settings.")
@@ -25,7 +25,7 @@ def apply(
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a cluster file hold: shows what changes, asks, and applies all of it or nothing."""
+    """Apply a cluster file. Shows the changes, asks, and applies all of them or none."""
     _change({"config": _read(file)}, data, dry_run=dry_run, yes=yes, as_json=json)
 
 
@@ -78,7 +78,7 @@ def show(
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print what is declared, as a cluster file."""
+    """Print the declared configuration as a cluster file."""
     import yaml
 
     found = client_of(data).config()
@@ -98,7 +98,7 @@ def show(
 @admin.command("add")
 def add(
     kind: Annotated[str, typer.Argument(help="pool, tenant, user, queue or reservation.")],
-    name: Annotated[str, typer.Argument(help="Of the new one.")],
+    name: Annotated[str, typer.Argument(help="Name of the new one.")],
     fields: FieldsArgument = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -118,14 +118,14 @@ def change(
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Set fields of what is declared; an empty value takes a field away."""
+    """Set fields of the configuration; an empty value removes a field."""
     _change({"set": changes}, data, dry_run=dry_run, yes=yes, as_json=json)
 
 
 @admin.command("remove")
 def remove(
     kind: Annotated[str, typer.Argument(help="pool, tenant, user, queue or reservation.")],
-    name: Annotated[str, typer.Argument(help="Which.")],
+    name: Annotated[str, typer.Argument(help="Name of the one to remove.")],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     data: DataOption = None,

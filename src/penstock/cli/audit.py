@@ -3,37 +3,52 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from penstock.cli.eventlog import log_of
+from penstock.cli.options import DataOption, JsonOption, LogOption
 from penstock.cli.output import Console, marked, print_json, say
 from penstock.cli.simulate import progress
-from penstock.core.audit import NodeScore, Ruling, audit
 from penstock.core.model import events as ev
-from penstock.core.model.amounts import exact_duration
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import JobId
-from penstock.extensions import installed_policies
-from penstock.report.run.text import moment
+from penstock.core.model.quantities import exact_duration
+
+if TYPE_CHECKING:
+    from penstock.core.audit import NodeScore, Ruling
 
 DIGEST_SHOWN = 12
 UNLAWFUL = 1
 """Exit code when something is not as it should be."""
 
 
-def show_audit(job: int | None, data: Path | None, log: Path | None, *, as_json: bool) -> None:
+def audit(
+    job: Annotated[int | None, typer.Argument(help="Number of a job; by default every decision of the log.")] = None,
+    data: DataOption = None,
+    log: LogOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Repeat every decision from the log, and check the rules.
+
+    Exit code 1 when a decision differs, or a rule was broken.
+    """
+    from penstock.core.audit import audit as rederived
+    from penstock.extensions import installed_policies
+
     records = log_of(data, log)
     job_id = None if job is None else JobId(job)
     submitted = _submitted(records, job_id)
-    with progress(f"{len(records):,} records", quiet=as_json) as on_share:
+    with progress(f"{len(records):,} records", quiet=json) as on_share:
 
         def told(place: int) -> None:
             if on_share is not None and place % 1000 == 0:
                 on_share(place / len(records))
 
-        rulings = list(audit(records, job_id, policies=installed_policies(), on_record=told))
+        rulings = list(rederived(records, job_id, policies=installed_policies(), on_record=told))
     bad = [ruling for ruling in rulings if not ruling.lawful]
-    if as_json:
+    if json:
         print_json({"job": job_id, "records": len(records), "lawful": not bad, "rulings": rulings})
     else:
         if submitted is not None:
@@ -56,6 +71,8 @@ def _submitted(records: Sequence[ev.Record], job_id: JobId | None) -> ev.Record 
 
 
 def _head(record: ev.Record) -> None:
+    from penstock.report.run.text import moment
+
     event = record.event
     assert isinstance(event, ev.JobSubmitted)
     spec, out = event.spec, Console()
@@ -64,7 +81,9 @@ def _head(record: ev.Record) -> None:
     out.print(marked(pattern, event.job_id, name, event.user, spec.queue, spec.priority, moment(record.time_ms)))
 
 
-def _print(ruling: Ruling, job_id: JobId | None) -> None:
+def _print(ruling: "Ruling", job_id: JobId | None) -> None:
+    from penstock.report.run.text import moment
+
     out = Console()
     whose = f"job {ruling.job_id}: " if ruling.job_id not in (job_id, 0) else ""
     out.print(marked("[bold]{}  {}[/]", moment(ruling.time_ms), whose + ruling.text))
@@ -77,7 +96,7 @@ def _print(ruling: Ruling, job_id: JobId | None) -> None:
         out.print(f"    scores by {ruling.rule}, lowest first: {'; '.join(map(_score, ruling.scores))}")
 
 
-def _print_plan(ruling: Ruling) -> None:
+def _print_plan(ruling: "Ruling") -> None:
     out = Console()
     if not ruling.basis:
         out.print(f"    by {ruling.rule}; the log does not say on which record: it cannot be made again")
@@ -92,12 +111,12 @@ def _print_plan(ruling: Ruling) -> None:
         out.print(marked("    [red]DIFFERS[/]  again: from the same inputs {}", ruling.instead))
 
 
-def _score(score: NodeScore) -> str:
+def _score(score: "NodeScore") -> str:
     alike = f" (+{score.alike} alike)" if score.alike else ""
     return f"{score.node} {score.score:,}{alike}" + (" <- chosen" if score.chosen else "")
 
 
-def _sum_up(rulings: Sequence[Ruling], records: int) -> None:
+def _sum_up(rulings: "Sequence[Ruling]", records: int) -> None:
     kinds = Counter((r.kind, r.same, r.lawful) for r in rulings)
     again = sum(n for (_, same, _), n in kinds.items() if same)
     untold = sum(1 for r in rulings if r.planned and not r.basis)

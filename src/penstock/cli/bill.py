@@ -3,60 +3,70 @@
 import csv
 import io
 from decimal import Decimal
-from pathlib import Path
+from typing import Annotated
 
-from penstock.cli.options import client_of
+import typer
+
+from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import Console, print_document, print_json, say, table
-from penstock.core.ledger.bill import money
-from penstock.core.ledger.pricing import GIB
-from penstock.core.model.amounts import format_time
 from penstock.core.model.answers import Bill
-from penstock.core.model.invoices import Line
+from penstock.core.model.invoices import InvoiceLine
 from penstock.core.model.prices import HOUR_MS
-from penstock.report.invoice import LINE_COLUMNS, exact_cells, harmless
+from penstock.core.model.quantities import format_time, money
 
 LINES_MAX = 30
 
 
-def show_bills(tenant: str, month: str, data: Path | None, *, as_json: bool, as_csv: bool) -> None:
+def bill(
+    tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
+    month: Annotated[str, typer.Option(help="Month, such as 2026-11; by default the current one, up to now.")] = "",
+    data: DataOption = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print every line as CSV.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show what each tenant owes for a month, and for what."""
     found = client_of(data).bills(tenant, month)
-    if as_json:
+    if json:
         print_json(found)
         return
     if as_csv:
+        from penstock.report.invoice import LINE_COLUMNS, exact_cells, harmless
+
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(("tenant", *LINE_COLUMNS, "currency"))
-        for bill in found.bills:
-            writer.writerows(
-                (harmless(bill.tenant), *exact_cells(line, bill.digits), bill.currency) for line in bill.lines
-            )
+        for one in found.bills:
+            writer.writerows((harmless(one.tenant), *exact_cells(line, one.digits), one.currency) for line in one.lines)
         print_document(out.getvalue())
         return
     say(f"from {format_time(found.from_ms)} until {format_time(found.until_ms)}")
-    for bill in found.bills:
-        _print_bill(bill)
+    for one in found.bills:
+        _print_bill(one)
     if not found.priced:
         say("no prices are declared: billing.prices in the cluster file")
     elif not found.bills:
-        say("nobody held anything that has a price")
+        say("no use that has a price")
 
 
 def _print_bill(bill: Bill) -> None:
+    from penstock.report.invoice import LINE_COLUMNS
+
     total = f"{money(bill.total, bill.digits)} {bill.currency}"
     say("", f"{bill.tenant}: {total}")
     dearest = sorted(bill.lines, key=lambda line: -line.amount)[:LINES_MAX]
     rows = [_cells(line, bill.digits) for line in dearest]
     if rows:
         Console().print(table(LINE_COLUMNS, rows, right=("job", "unit_hours", "per_hour", "rate", "amount")))
-    left = bill.lines[LINES_MAX:] if len(bill.lines) > LINES_MAX else ()
+    left = bill.lines[LINES_MAX:]
     if left:
         rest = bill.total - sum(line.amount for line in dearest)
         say(f"and {len(left):,} more lines of {money(rest, bill.digits)} {bill.currency} together (--csv has all)")
 
 
-def _cells(line: Line, digits: int) -> tuple[str, ...]:
+def _cells(line: InvoiceLine, digits: int) -> tuple[str, ...]:
     """Return the columns as people read them."""
+    from penstock.core.ledger.pricing import GIB
+
     unit = GIB if line.resource == "memory" else 1000
     hours = Decimal(line.quantity_ms) / (unit * HOUR_MS)
     rate = Decimal(line.tier_milli * line.factor_milli) / 1_000_000

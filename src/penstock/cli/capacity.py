@@ -2,43 +2,58 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from penstock.cli.options import JsonOption, KindOption, LoadOption
 from penstock.cli.output import Console, print_json, say, table
-from penstock.cli.simulate import check_load, found, progress, variant_of
-from penstock.extensions import installed_policies
-from penstock.report.run.text import duration
-from penstock.sim.replay.capacity import Capacity, Goal, capacity, goal_of
-from penstock.sim.replay.measures import Measures, measure
-from penstock.sim.replay.physics import Physics
-from penstock.sim.replay.replay import replay
-from penstock.traces import Trace, load
-from penstock.traces.edit import drawn_like, with_nodes, without_nodes
+from penstock.cli.simulate import load_trace, progress, variant_of
+
+if TYPE_CHECKING:
+    from penstock.sim.replay.capacity import Capacity, Goal
+    from penstock.sim.replay.measures import Measures
+    from penstock.traces import Trace
 
 NOT_MET = 10
 """Exit code when even the most nodes that were tried do not meet the goal."""
 
 
-def plan_capacity(
-    path: Path, kind: str | None, wait: str, policy: str, model: str | None, load_times: float, *, as_json: bool
+def capacity(
+    trace: Annotated[Path, typer.Argument(help="Trace file or folder, as for sim.")],
+    wait: Annotated[str, typer.Option(help="The goal: p99=1h, p90=10m, p50=..., mean=..., max=...")] = "p90=1h",
+    policy: Annotated[str, typer.Option("--policy", "-P", help="As for sim.")] = "as_is",
+    model: Annotated[str | None, typer.Option(help="Vary only nodes with devices of this model.")] = None,
+    kind: KindOption = None,
+    load: LoadOption = 1.0,
+    json: JsonOption = False,
 ) -> None:
-    goal = goal_of(wait)
-    check_load(load_times)
-    trace = load(found(path), kind)
-    if load_times != 1.0:
-        trace = drawn_like(trace, 0, load_times)
-    one = variant_of(policy, trace.config)
-    with_nodes(trace, f"+1x{model}" if model else "+1")  # says at once that there is no such model
-    others = [spec for spec in trace.nodes if model and all(d.model != model for d in spec.devices)]
-    present = len(trace.nodes) - len(others)
-    with progress(f"{len(trace.jobs):,} jobs", quiet=as_json) as on_share:
+    """Find how many nodes keep waiting times within a goal. Replays the trace; exit code 10: none of those tried."""
+    from penstock.extensions import installed_policies
+    from penstock.sim.replay.capacity import capacity as search
+    from penstock.sim.replay.capacity import goal_of
+    from penstock.sim.replay.execution_model import Physics
+    from penstock.sim.replay.measures import measure
+    from penstock.sim.replay.replay import replay
+    from penstock.traces.edit import drawn_like, with_nodes
 
-        def measured(nodes: int) -> Measures:
+    goal = goal_of(wait)
+    jobs = load_trace(trace, kind, load)
+    if load != 1.0:
+        jobs = drawn_like(jobs, 0, load)
+    one = variant_of(policy, jobs.config)
+    with_nodes(jobs, f"+1x{model}" if model else "+1")  # says at once that there is no such model
+    others = [spec for spec in jobs.nodes if model and all(d.model != model for d in spec.devices)]
+    present = len(jobs.nodes) - len(others)
+    with progress(f"{len(jobs.jobs):,} jobs", quiet=json) as on_share:
+
+        def measured(nodes: int) -> "Measures":
             def told(done: int, total: int) -> None:
                 if on_share is not None:
                     on_share(done / max(1, total))
 
             ran = replay(
-                _on(trace, nodes, model),
+                _on(jobs, nodes, model),
                 Physics(),
                 config=one.config,
                 knows=one.knows,
@@ -47,17 +62,19 @@ def plan_capacity(
             )
             return measure(ran)
 
-        result = capacity(present, goal, measured)
-    if as_json:
+        result = search(present, goal, measured)
+    if json:
         print_json({"goal": {"wait": goal.which, "most_ms": goal.most_ms}, "found": result})
     else:
-        _print(trace, goal, result, model)
+        _print(jobs, goal, result, model)
     if result.nodes is None:
         sys.exit(NOT_MET)
 
 
-def _on(trace: Trace, nodes: int, model: str | None) -> Trace:
-    """Return the trace with so many nodes (of the model; all others stay)."""
+def _on(trace: "Trace", nodes: int, model: str | None) -> "Trace":
+    """Return the trace with a number of nodes (of the model; all others stay)."""
+    from penstock.traces.edit import with_nodes, without_nodes
+
     if model is None:
         return with_nodes(trace, str(nodes))
     mine = [spec for spec in trace.nodes if any(d.model == model for d in spec.devices)]
@@ -68,7 +85,9 @@ def _on(trace: Trace, nodes: int, model: str | None) -> Trace:
     return without_nodes(trace, gone)
 
 
-def _print(trace: Trace, goal: Goal, result: Capacity, model: str | None) -> None:
+def _print(trace: "Trace", goal: "Goal", result: "Capacity", model: str | None) -> None:
+    from penstock.report.run.text import duration
+
     kind = f" with {model}" if model else ""
     rows = [
         (

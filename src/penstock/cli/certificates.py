@@ -1,28 +1,41 @@
 """Certificates of a data folder, shown and rotated; a running server takes up what was changed by itself."""
 
 import datetime as dt
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from penstock.cli.options import data_folder
+import typer
+
+from penstock.cli.options import DataOption, JsonOption, data_folder
 from penstock.cli.output import Console, print_json, say, table
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import NodeName
-from penstock.engines.local.launch import known_nodes
-from penstock.engines.local.paths import DataFolder
-from penstock.security.keeper import Keeper, Shown
+
+if TYPE_CHECKING:
+    from penstock.security.keeper import CertificateKeeper, Shown
 
 
-def certificates(data: Path | None, *, rotate: bool, drop_former: bool, as_json: bool) -> None:
-    folder = DataFolder(data_folder(data))
+def certificates(
+    data: DataOption = None,
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Replace the authority; the former stays trusted for a while.")
+    ] = False,
+    drop_former: Annotated[bool, typer.Option("--drop-former", help="Stop trusting former authorities now.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show or rotate the certificates of a data folder."""
+    from penstock.engines.local.launch import known_nodes
+    from penstock.security.keeper import CertificateKeeper
+
+    folder = data_folder(data)
     if not folder.root.is_dir():
         raise InvalidInput(f"there is no data folder {folder.root}", hint="penstock up makes it, with certificates")
-    keeper = Keeper(folder.certificates)
+    keeper = CertificateKeeper(folder.certificates)
     now = dt.datetime.now(dt.UTC)
     if rotate:
         keeper.rotate(now)
     dropped = keeper.drop_former(now) if drop_former else 0
     shown = keeper.shown({NodeName(name): folder.node_certificate(name) for name in known_nodes(folder)})
-    if as_json:
+    if json:
         print_json({"trusted": str(keeper.trusted_file), "certificates": shown})
         return
     rows = [_row(one) for one in shown]
@@ -31,7 +44,7 @@ def certificates(data: Path | None, *, rotate: bool, drop_former: bool, as_json:
         say(*_said(keeper, shown, rotated=rotate, dropped=dropped))
 
 
-def _said(keeper: Keeper, shown: list[Shown], *, rotated: bool, dropped: int) -> list[str]:
+def _said(keeper: "CertificateKeeper", shown: "list[Shown]", *, rotated: bool, dropped: int) -> list[str]:
     """Say what was done, and what is left to do."""
     lines = ["a new authority signs from now on"] if rotated else []
     lines += [f"{dropped} former authorities are trusted no more"] if dropped else []
@@ -41,7 +54,7 @@ def _said(keeper: Keeper, shown: list[Shown], *, rotated: bool, dropped: int) ->
     return lines
 
 
-def _row(one: Shown) -> list[str]:
+def _row(one: "Shown") -> list[str]:
     further = [name for name in one.names if name != one.subject]
     renewed = _day(one.renewed_from_ms) if one.renewed_from_ms else "-"
     return [one.kind, one.subject, ", ".join(further), _day(one.not_after_ms), renewed]

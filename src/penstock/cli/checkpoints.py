@@ -1,22 +1,22 @@
-"""Checkpoints of a job or a folder: listed, and every byte of them compared."""
+"""`penstock checkpoints`: those of a job or a folder, listed, and every byte of them compared."""
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
+import typer
 
-from penstock.cli.options import data_folder
+from penstock.cli.options import DataOption, JsonOption, data_folder
 from penstock.cli.output import Console, marked, print_json, say, table
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import JobId
-from penstock.core.model.units import format_duration, format_size
-from penstock.engines.local.paths import DataFolder
+from penstock.core.model.quantities import format_duration, format_size
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from penstock.training.directory import CheckpointDirectory
+    from penstock.training.storage.directory import CheckpointDirectory
 
 
 class NoCheckpoints(PenstockError):
@@ -50,13 +50,16 @@ class Checked(NamedTuple):
     found: list[CheckpointView]
 
 
-def show(which: str, data: Path | None, *, verify: bool, step: int | None, as_json: bool) -> None:
-    """Print the checkpoints of a job (a number) or a folder.
-
-    Raises: NoCheckpoints; DamagedCheckpoints after printing, when one of them is.
-    """
-    checked = _look(folder_of(which, data), verify=verify, step=step)
-    if as_json:
+def checkpoints(
+    which: Annotated[str, typer.Argument(help="Number of a job, or a folder of checkpoints.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read and compare every byte.")] = False,
+    step: Annotated[int | None, typer.Option("--step", help="Only the checkpoint of this step.")] = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the checkpoints of a job. With --verify, check that each can be restored."""
+    checked = _look(_folder_of(which, data), verify=verify, step=step)
+    if json:
         print_json({"folder": str(checked.folder), "checkpoints": checked.found})
     else:
         _print(checked)
@@ -68,10 +71,10 @@ def show(which: str, data: Path | None, *, verify: bool, step: int | None, as_js
         )
 
 
-def folder_of(which: str, data: Path | None) -> Path:
+def _folder_of(which: str, data: Path | None) -> Path:
     """Return the folder of checkpoints that is meant. Raises: NoCheckpoints."""
     if which.isdecimal() and not Path(which).is_dir():
-        folder = DataFolder(data_folder(data)).checkpoints(JobId(int(which)))
+        folder = data_folder(data).checkpoints(JobId(int(which)))
         if not folder.is_dir():
             raise NoCheckpoints(
                 f"job {which} has no checkpoints in {folder.parent.parent.parent}",
@@ -85,7 +88,7 @@ def folder_of(which: str, data: Path | None) -> Path:
 
 
 def _look(folder: Path, *, verify: bool, step: int | None) -> Checked:
-    from penstock.training.directory import CheckpointDirectory
+    from penstock.training.storage.directory import CheckpointDirectory
 
     directory = CheckpointDirectory(folder)
     steps = directory.steps() if step is None else [step]

@@ -1,29 +1,27 @@
-"""Commands about nodes, queues and the whole."""
+"""Commands about the cluster: `nodes`, `drain`, `queue`, `alerts`, `defrag`."""
 
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
+import typer
 
 from penstock.api import types as api
-from penstock.cli.options import client_of
-from penstock.cli.output import Console, marked, print_json, say, table
-from penstock.core.explain.reasons import OF_RUNNING
+from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.output import Console, marked, print_done, print_json, say, table
+from penstock.core.model.answers import OF_RUNNING
 from penstock.core.model.errors import InvalidInput, Problem
-from penstock.core.model.units import format_duration, format_size, parse_duration_ms
-from penstock.core.status.alerts import listed
+from penstock.core.model.quantities import format_duration, format_size, listed, parse_duration_ms
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-def nodes(data: Path | None, *, as_json: bool) -> None:
-    listed = client_of(data).nodes()
-    if as_json:
-        print_json({"nodes": listed})
+def nodes(data: DataOption = None, json: JsonOption = False) -> None:
+    """List nodes with their devices and jobs."""
+    found = client_of(data).nodes()
+    if json:
+        print_json({"nodes": found})
         return
-    rows = [_node_row(node) for node in listed]
+    rows = [_node_row(node) for node in found]
     Console().print(table(("node", "state", "CPUs", "memory", "devices (x: held)", "jobs"), rows, right=("CPUs",)))
 
 
@@ -46,13 +44,20 @@ def _node_row(node: api.NodeView) -> tuple[str, ...]:
     )
 
 
-def drain(data: Path | None, node: str, *, on: bool, evict: bool, after: str, reason: str, as_json: bool) -> None:
+def drain(
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    data: DataOption = None,
+    off: Annotated[bool, typer.Option("--off", help="Open the node again.")] = False,
+    evict: Annotated[bool, typer.Option(help="Ask running jobs to save and move.")] = False,
+    after: Annotated[str, typer.Option("--after", help="Evict jobs that still run after this time, such as 2h.")] = "",
+    reason: Annotated[str, typer.Option(help="Shown in explanations and node lists.")] = "",
+    json: JsonOption = False,
+) -> None:
+    """Close a node to new work, or open it again."""
     after_ms = _duration("after", after) if after else 0
-    client_of(data).drain(node, on=on, evict=evict, reason=reason, evict_after_ms=after_ms)
-    if as_json:
-        print_json({"node": node, "draining": on})
-    else:
-        say(f"node {node} is {'being drained' if on else 'open again'}")
+    client_of(data).drain(node, on=not off, evict=evict, reason=reason, evict_after_ms=after_ms)
+    text = f"node {node} is {'open again' if off else 'being drained'}"
+    print_done({"node": node, "draining": not off}, text, as_json=json)
 
 
 def _duration(field: str, text: str) -> int:
@@ -63,9 +68,10 @@ def _duration(field: str, text: str) -> int:
         raise InvalidInput(problem.message, problems=(problem,)) from None
 
 
-def alerts(data: Path | None, *, as_json: bool) -> None:
+def alerts(data: DataOption = None, json: JsonOption = False) -> None:
+    """List jobs that can never start, and other problems. Most severe first, each with its remedy."""
     found = client_of(data).alerts()
-    if as_json:
+    if json:
         print_json({"alerts": found})
         return
     for alert in found:
@@ -74,29 +80,31 @@ def alerts(data: Path | None, *, as_json: bool) -> None:
         say(f"  {alert.text}")
         say(f"  to resolve it: {alert.resolve}")
     if not found:
-        say("nothing stands still")
+        say("no alerts")
 
 
-def defrag(data: Path | None, *, as_json: bool) -> None:
+def defrag(data: DataOption = None, json: JsonOption = False) -> None:
+    """Show which jobs would move to fit a gang, and at what cost. Nothing moves."""
     found = client_of(data).defrag()
-    if as_json:
+    if json:
         print_json(found)
         return
     for one in found.found:
         moves = ", ".join(f"{move.job} ({format_duration(move.cost_device_ms)} x device)" for move in one.moves)
         say(f"job {one.beneficiary} would start on {', '.join(one.nodes)}")
-        say(f"  if these saved and went on elsewhere: {moves}")
+        say(f"  if these saved and moved: {moves}")
     if not found.found:
         say("nothing to gain: no waiting job would fit if others moved, or the moves cost more than they gain")
     elif not found.switched_on:
         say("nothing was moved; the setting `defrag: true` lets the scheduler do it")
 
 
-def queue(data: Path | None, *, as_json: bool) -> None:
+def queue(data: DataOption = None, json: JsonOption = False) -> None:
+    """Show the queue tree, waiting jobs and those next to start."""
     client = client_of(data)
-    listed = client.queues()
-    if as_json:
-        print_json({"queues": listed})
+    found = client.queues()
+    if json:
+        print_json({"queues": found})
         return
     from rich.tree import Tree
 
@@ -108,7 +116,7 @@ def queue(data: Path | None, *, as_json: bool) -> None:
 
     tree = Tree("root")
     branches = {"root": tree}
-    left = list(listed)
+    left = list(found)
     while left:
         placed = [view for view in left if view.parent in branches]
         for view in placed:
@@ -120,18 +128,3 @@ def queue(data: Path | None, *, as_json: bool) -> None:
     standing = sum(alert.count for alert in client.alerts() if alert.code not in OF_RUNNING)
     if standing:
         say(f"{standing} job(s) can never start as things are: penstock alerts")
-
-
-def report(data: Path | None, out: Path, *, as_json: bool) -> None:
-    from penstock.report import run as page
-
-    client = client_of(data)
-    built = page.build(list(client.all_events()), time.time_ns() // 1_000_000)
-    out.mkdir(parents=True, exist_ok=True)
-    summary = page.summary(built)
-    (out / "report.html").write_text(page.render(built), encoding="utf-8")
-    (out / "summary.json").write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
-    if as_json:
-        print_json(summary)
-    else:
-        say(f"wrote {out / 'report.html'} and {out / 'summary.json'}")

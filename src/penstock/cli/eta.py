@@ -1,29 +1,46 @@
 """`penstock eta`: when waiting jobs start, and how right such estimates were."""
 
 from collections.abc import Collection
-from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from penstock.api import types as api
-from penstock.cli.options import client_of
+from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table
 from penstock.core.model.answers import Bucket, Score
 from penstock.core.model.errors import InvalidInput
-from penstock.core.model.units import format_duration
+from penstock.core.model.quantities import format_duration
 
 EXPECTED = (10, 40, 40, 10)
 """Of a hundred starts, how many should come before the early time, between early and likely, and so on."""
 PARTS = ("before early", "early to likely", "likely to late", "after late")
 BAR_WIDTH = 40
-UNTOLD = "cannot be told"
+UNTOLD = "unknown"
 
 
-def show_etas(jobs: Collection[int], data: Path | None, *, as_json: bool) -> None:
-    found = client_of(data).etas()
+def eta(
+    jobs: Annotated[list[int] | None, typer.Argument(help="Numbers of waiting jobs; by default all.")] = None,
+    calibration: Annotated[bool, typer.Option("--calibration", help="Show how accurate past estimates were.")] = False,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Estimate when waiting jobs start. The interval holds 8 of 10 starts."""
+    client = client_of(data)
+    if not calibration:
+        _print_etas(jobs or (), client.etas(), as_json=json)
+    elif json:
+        print_json(client.eta_calibration())
+    else:
+        _print_score(client.eta_calibration())
+
+
+def _print_etas(jobs: Collection[int], found: api.EtaList, *, as_json: bool) -> None:
     known = {job.id for job in found.jobs}
     missing = [job for job in jobs if job not in known]
     if missing and found.untold:
         raise InvalidInput(
-            f"job {missing[0]} is not told: {found.untold:,} jobs that came later, or too many, are left out"
+            f"job {missing[0]} has no estimate: {found.untold:,} jobs that came later, or too many, are left out"
         )
     if missing:
         raise InvalidInput(f"job {missing[0]} does not wait, or is none", hint="penstock show says what it does")
@@ -49,16 +66,8 @@ def _row(job: api.EtaView, now_ms: int) -> tuple[str, ...]:
     if not job.likely_ms:
         return str(job.id), job.name, job.queue, waited, UNTOLD, ""
     early, likely = (format_duration(max(0, at - now_ms)) for at in (job.early_ms, job.likely_ms))
-    late = format_duration(max(0, job.late_ms - now_ms)) if job.late_ms else "never told"
+    late = format_duration(max(0, job.late_ms - now_ms)) if job.late_ms else "no estimate"
     return str(job.id), job.name, job.queue, waited, likely, f"{early} to {late}"
-
-
-def show_calibration(data: Path | None, *, as_json: bool) -> None:
-    score = client_of(data).eta_calibration()
-    if as_json:
-        print_json(score)
-        return
-    _print_score(score)
 
 
 def _print_score(score: Score) -> None:

@@ -1,144 +1,39 @@
-"""Commands about jobs."""
+"""Commands about jobs: `ps`, `show`, `explain`, `cancel`, `checkpoint`."""
 
-import os
-import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from penstock.api import types as api
-from penstock.cli.lifecycle import ensure
-from penstock.cli.logs import follow_job
-from penstock.cli.options import PASSED_ON, JobShape, client_of
-from penstock.cli.output import Console, marked, print_json, say, styled, table
-from penstock.client import Client
-from penstock.core.explain import Explanation
-from penstock.core.model.errors import InvalidInput
+from penstock.cli.options import DataOption, JobArgument, JsonOption, client_of
+from penstock.cli.output import Console, marked, print_done, print_json, say, styled, table
 from penstock.core.model.events import Record
-from penstock.core.model.units import format_duration
+from penstock.core.model.explanation import Explanation
+from penstock.core.model.quantities import format_duration
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-JOB_FILE_ENDINGS = (".yaml", ".yml", ".json")
-
-
-def run(data: Path | None, command: list[str], shape: JobShape) -> None:
-    client = ensure(data)
-    made = client.submit(_from_command(command, shape)).jobs[0]
-    say(f"penstock: job {made.id} ({made.name})", err=True)
-    try:
-        ended = follow_job(client, made.id, say=lambda text: say(f"penstock: {text}", err=True))
-    except KeyboardInterrupt:
-        client.cancel(made.id)
-        say("", f"penstock: job {made.id} is being cancelled", err=True)
-        sys.exit(130)
-    if ended.reason and ended.state != "succeeded":
-        say(f"penstock: job {made.id} {ended.state}: {ended.reason}", err=True)
-    sys.exit(_exit_code(ended))
-
-
-def _exit_code(ended: api.JobView) -> int:
-    if ended.state == "succeeded":
-        return 0
-    if ended.exit_code:
-        return ended.exit_code
-    return 128 + ended.exit_signal if ended.exit_signal else 1
-
-
-def submit(data: Path | None, what: list[str], shape: JobShape, key: str | None, *, as_json: bool) -> None:
-    answer = client_of(data).submit(request_of(what, shape), idempotency_key=key)
-    if as_json:
-        print_json(answer)
-        return
-    again = " (submitted before under this key)" if answer.repeated else ""
-    if len(answer.jobs) > 8:
-        first, last = answer.jobs[0], answer.jobs[-1]
-        say(f"jobs {first.id} to {last.id} ({len(answer.jobs)} jobs){again}")
-        return
-    for job in answer.jobs:
-        say(f"job {job.id} ({job.name}){again}")
-
-
-def request_of(what: list[str], shape: JobShape) -> Any:
-    """Return the request in a job file, or for a command, as the command line gives it."""
-    is_file = len(what) == 1 and (what[0] == "-" or what[0].endswith(JOB_FILE_ENDINGS))
-    return _from_file(what[0], shape) if is_file else _from_command(what, shape)
-
-
-def _from_command(command: list[str], shape: JobShape) -> dict[str, Any]:
-    return {"command": command, **shape.fields(), **_surroundings({}, shape)}
-
-
-def _surroundings(job: dict[str, Any], shape: JobShape) -> dict[str, Any]:
-    """Return `workdir` and `env` of a job: its own, completed by those of the submitting shell."""
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    own = job.get("env")
-    if own is not None and not isinstance(own, dict):
-        return {}  # the server says what is wrong with it
-    return {"workdir": job.get("workdir") or os.getcwd(), "env": {**passed, **(own or {}), **shape.environment()}}
-
-
-def _from_file(name: str, shape: JobShape) -> Any:
-    """Return the request in a job file, completed by options and surroundings.
-
-    Raises: InvalidInput when the file cannot be read or is no YAML.
-    """
-    import yaml
-
-    try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise InvalidInput(f"the job file {name} cannot be read: {reason}") from error
-    try:
-        raw = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both loaders are safe
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        where = getattr(error, "problem_mark", None)
-        place = f", line {where.line + 1}, column {where.column + 1}" if where else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise InvalidInput(
-            f"{name}{place}: this is no YAML: {problem}", hint="see docs/jobs.md for examples"
-        ) from error
-    if raw is None:
-        raise InvalidInput(f"the job file {name} is empty", hint="examples: docs/jobs.md")
-    return _completed(_jsonable(raw), shape)
-
-
-def _jsonable(value: Any) -> Any:
-    """Return the value with keys and dates as texts."""
-    if isinstance(value, dict):
-        return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_jsonable(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-def _completed(raw: Any, shape: JobShape) -> Any:
-    if isinstance(raw, dict) and isinstance(raw.get("jobs"), list):
-        defaults = raw.get("defaults") or {}
-        return [_completed({**defaults, **j} if isinstance(j, dict) else j, shape) for j in raw["jobs"]]
-    if isinstance(raw, list):
-        return [_completed(job, shape) for job in raw]
-    return {**raw, **shape.fields(), **_surroundings(raw, shape)} if isinstance(raw, dict) else raw
+    from penstock.client import Client
 
 
 def ps(
-    data: Path | None,
-    *,
-    show_all: bool,
-    tenant: str | None,
-    state: str | None,
-    limit: int,
-    watch: bool,
-    as_json: bool,
+    data: DataOption = None,
+    all: Annotated[bool, typer.Option("--all", "-a", help="Include finished jobs.")] = False,  # noqa: A002
+    tenant: Annotated[str | None, typer.Option(help="Only jobs of this tenant.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1, max=1000)] = 200,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second.")] = False,
+    json: JsonOption = False,
 ) -> None:
+    """List jobs."""
     client = client_of(data)
-    query: dict[str, Any] = {"limit": limit, "finished": str(show_all).lower()}
+    query: dict[str, Any] = {"limit": limit, "finished": str(all).lower()}
     query |= {k: v for k, v in (("tenant", tenant), ("state", state)) if v}
     while True:
         listed = client.jobs(**query)
-        if as_json:
+        if json:
             print_json(listed)
         else:
             if watch:
@@ -149,7 +44,7 @@ def ps(
         time.sleep(1.0)
 
 
-def _print_jobs(client: Client, listed: list[api.JobView], limit: int) -> None:
+def _print_jobs(client: "Client", listed: list[api.JobView], limit: int) -> None:
     now_ms = time.time_ns() // 1_000_000
     rows = [_job_row(job, now_ms) for job in listed]
     columns = ("job", "name", "state", "tenant", "prio", "dev", "nodes", "waited", "ran", "left", "att", "step", "why")
@@ -193,12 +88,17 @@ def _left(job: api.JobView, now_ms: int) -> str:
     return f"~{format_duration(job.ends_ms - now_ms)}" if job.ends_ms > now_ms else "soon"
 
 
-def show(data: Path | None, job_id: int, *, as_json: bool) -> None:
+def show(job: JobArgument, data: DataOption = None, json: JsonOption = False) -> None:
+    """Show one job with its attempts and events."""
     client = client_of(data)
-    job, records = client.job(job_id), client.job_events(job_id)
-    if as_json:
-        print_json({"job": job, "events": records})
-        return
+    shown, records = client.job(job), client.job_events(job)
+    if json:
+        print_json({"job": shown, "events": records})
+    else:
+        _print_job(shown, records)
+
+
+def _print_job(job: api.JobView, records: list[Record]) -> None:
     out = Console()
     out.print(marked("[bold]job {}[/] {}  {}  {}", job.id, job.name, styled(job.state), job.reason))
     facts = [
@@ -243,9 +143,10 @@ def story(record: Record) -> str:
     return f"{words:<26} {'  '.join(extra)}"
 
 
-def explain(data: Path | None, job_id: int, *, as_json: bool) -> None:
-    found = client_of(data).explain(job_id)
-    if as_json:
+def explain(job: JobArgument, data: DataOption = None, json: JsonOption = False) -> None:
+    """Explain why a job waits. Lists all constraints, the smallest changes that would start it now, and an estimate."""
+    found = client_of(data).explain(job)
+    if json:
         print_json(found)
         return
     out = Console()
@@ -283,19 +184,19 @@ def _print_ways_on(out: Console, found: Explanation) -> None:
         out.print(f"it has {format_duration(found.stop.grace_left_ms)} left to save")
 
 
-def cancel(data: Path | None, job_ids: list[int], *, as_json: bool) -> None:
+def cancel(
+    jobs: Annotated[list[int], typer.Argument(help="Numbers of the jobs.", min=1)],
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Cancel jobs."""
     client = client_of(data)
-    for job_id in job_ids:
-        client.cancel(job_id)
-    if as_json:
-        print_json({"cancelled": job_ids})
-    else:
-        say("cancel requested for job " + ", ".join(map(str, job_ids)))
+    for job in jobs:
+        client.cancel(job)
+    print_done({"cancelled": jobs}, "cancel requested for job " + ", ".join(map(str, jobs)), as_json=json)
 
 
-def checkpoint(data: Path | None, job_id: int, *, as_json: bool) -> None:
-    client_of(data).checkpoint(job_id)
-    if as_json:
-        print_json({"asked": job_id})
-    else:
-        say(f"job {job_id} was asked to save a checkpoint")
+def checkpoint(job: JobArgument, data: DataOption = None, json: JsonOption = False) -> None:
+    """Ask a running job to save a checkpoint and continue."""
+    client_of(data).checkpoint(job)
+    print_done({"asked": job}, f"job {job} was asked to save a checkpoint", as_json=json)

@@ -1,4 +1,4 @@
-"""Interactive work: devices held for a while, and a shell where they are."""
+"""`penstock lease`: devices held for interactive work; `penstock shell` opens a shell where they are."""
 
 import time
 from pathlib import Path
@@ -13,18 +13,18 @@ POLL_S = 0.3
 
 
 def lease(
-    devices: Annotated[int, typer.Argument(help="How many devices.", min=0)],
-    length: Annotated[str, typer.Option("--for", help="For how long, such as 4h; then it ends.")],
+    devices: Annotated[int, typer.Argument(help="Number of devices.", min=0)],
+    length: Annotated[str, typer.Option("--for", help="Duration, such as 4h.")],
     model: Annotated[list[str] | None, typer.Option(help="Model of the devices; may be repeated.")] = None,
     cpus: CpusOption = None,
     memory: MemoryOption = None,
     queue: QueueOption = None,
     tenant: TenantOption = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return once it is there.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the lease runs.")] = True,
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Hold devices for interactive work, until the time is over or the lease is cancelled."""
+    """Hold devices for interactive work, for a limited time."""
     client = client_of(data)
     given = {"cpus": cpus, "memory": memory, "queue": queue, "tenant": tenant}
     asked: dict[str, Any] = {"count": devices, "model": model} if model else {"count": devices}
@@ -46,18 +46,3 @@ def lease(
     say(f"lease {made.id} is {shown.state}{where}")
     if shown.state == "running":
         say(f"penstock shell {made.id} opens a shell there, penstock cancel {made.id} ends it", err=True)
-
-
-def shell(
-    job: Annotated[int, typer.Argument(help="Number of the lease, or of any running job.", min=1)],
-    command: Annotated[list[str] | None, typer.Argument(help="What to run instead of a shell.")] = None,
-    rank: Annotated[int, typer.Option(help="Of which replica.", min=0)] = 0,
-    data: DataOption = None,
-) -> None:
-    """Open a shell where a lease or a running job is: its devices, environment, limits; it ends with it.
-
-    Root enters a job as the account of the job.
-    """
-    from penstock.cli import inside
-
-    raise typer.Exit(inside.run(data, job, rank, command))

@@ -1,22 +1,45 @@
-"""Following what jobs write."""
+"""`penstock logs`, and following what jobs write."""
 
 import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from penstock.api import types as api
-from penstock.cli.options import client_of
+from penstock.cli.options import DataOption, JobArgument, client_of
 from penstock.cli.output import raw
-from penstock.client import Client
+
+if TYPE_CHECKING:
+    from penstock.client import Client
 
 POLL_S = 0.15
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
 
+def logs(
+    job: JobArgument,
+    data: DataOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job has ended.")] = False,
+    rank: Annotated[int | None, typer.Option(help="Only this replica.")] = None,
+    attempt: Annotated[int | None, typer.Option(help="Only this attempt; by default the newest.")] = None,
+) -> None:
+    """Print the output of a job, byte by byte. At a terminal its escape sequences take effect, as with cat."""
+    client = client_of(data)
+    if follow:
+        follow_job(client, job, rank=rank, attempt=attempt)
+        return
+    client.job(job)
+    follower = OutputFollower(client, job, rank=rank, attempt=attempt)
+    while follower.step():
+        pass
+    follower.finish()
+
+
 class OutputFollower:
     """Prints outputs from where it left off; lines of several replicas carry their rank."""
 
-    def __init__(self, client: Client, job_id: int, *, rank: int | None, attempt: int | None) -> None:
+    def __init__(self, client: "Client", job_id: int, *, rank: int | None, attempt: int | None) -> None:
         self._client, self._job_id, self._rank, self._attempt = client, job_id, rank, attempt
         self._offsets: dict[tuple[int, int], int] = {}
         self._partial: dict[tuple[int, int], bytes] = {}
@@ -57,20 +80,8 @@ class OutputFollower:
                 raw(b"[%d] %s\n" % (rank, line))
 
 
-def print_logs(data: Path | None, job_id: int, *, follow: bool, rank: int | None, attempt: int | None) -> None:
-    client = client_of(data)
-    if follow:
-        follow_job(client, job_id, rank=rank, attempt=attempt)
-        return
-    client.job(job_id)
-    follower = OutputFollower(client, job_id, rank=rank, attempt=attempt)
-    while follower.step():
-        pass
-    follower.finish()
-
-
 def follow_job(
-    client: Client,
+    client: "Client",
     job_id: int,
     *,
     rank: int | None = None,

@@ -1,4 +1,4 @@
-"""Commands about money: how it stands, credits, the ledger, invoices."""
+"""Commands about money: `account`, `credit`, `reverse`, `ledger`, `invoice`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,23 +6,22 @@ from typing import Annotated
 import typer
 
 from penstock.cli.options import DataOption, JsonOption, client_of
-from penstock.cli.output import Console, print_document, print_encoded, print_json, say, table
-from penstock.core.model.amounts import format_time
+from penstock.cli.output import Console, print_document, print_done, print_encoded, print_json, say, table
+from penstock.core.model.quantities import format_time, money
 
 NumberArgument = Annotated[str, typer.Argument(help="Number of the invoice.")]
-ReferenceOption = Annotated[str, typer.Option("--reference", "-r", help="Names it: sent again, it changes nothing.")]
+TenantArgument = Annotated[str, typer.Argument(help="Only this tenant.")]
+ReferenceOption = Annotated[str, typer.Option("--reference", "-r", help="Reference; repeated, it changes nothing.")]
 
 invoice = typer.Typer(no_args_is_help=True, help="Show, issue, pay and correct invoices.")
 
 
 def account(
-    tenant: Annotated[str, typer.Argument(help="Only this tenant.")] = "",
+    tenant: TenantArgument = "",
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show how tenants' money stands: credit, what is owed, budgets and where they end at this rate."""
-    from penstock.core.ledger.bill import money
-
+    """Show tenants' balances, credit, and budgets with forecasts."""
     found = client_of(data).accounts(tenant)
     if json:
         print_json(found)
@@ -48,47 +47,41 @@ def account(
 
 
 def credit(
-    tenant: Annotated[str, typer.Argument(help="Whose credit.")],
+    tenant: Annotated[str, typer.Argument(help="Tenant that gets the credit.")],
     amount: Annotated[str, typer.Argument(help="In the currency, such as 1250.00.")],
     reference: ReferenceOption,
-    grant: Annotated[bool, typer.Option("--grant", help="It is given, not paid.")] = False,
-    expires: Annotated[str, typer.Option(help="When what is left is lost, such as 2027-01-01T00:00+01:00.")] = "",
-    note: Annotated[str, typer.Option(help="Why.")] = "",
+    grant: Annotated[bool, typer.Option("--grant", help="A grant, not a payment.")] = False,
+    expires: Annotated[str, typer.Option(help="When the rest expires, such as 2027-01-01T00:00+01:00.")] = "",
+    note: Annotated[str, typer.Option(help="Note, shown in the ledger.")] = "",
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Add what a tenant paid in advance, or is granted."""
+    """Add a payment or a grant to a tenant's credit."""
     kind = "grant" if grant else "payment"
     body = {"amount": amount, "reference": reference, "kind": kind, "expires": expires, "note": note}
     done = client_of(data).add_credit(tenant, body)
-    if json:
-        print_json(done)
-    else:
-        say(f"{reference} was there before: nothing changed" if done.repeated else f"{amount} added to {tenant}")
+    text = f"{reference} was there before: nothing changed" if done.repeated else f"{amount} added to {tenant}"
+    print_done(done, text, as_json=json)
 
 
 def reverse(
-    record: Annotated[int, typer.Argument(help="Of the credit or payment, as `penstock ledger` shows it.")],
-    reason: Annotated[str, typer.Option(help="Why; stands in the ledger.")],
+    record: Annotated[int, typer.Argument(help="Record of the credit or payment, as `penstock ledger` shows it.")],
+    reason: Annotated[str, typer.Option(help="Reason, shown in the ledger.")],
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Take back a credit or a payment that was entered wrongly, or did not come; of a grant what is left."""
+    """Reverse a credit or payment. Of a grant, what is left is taken back."""
     done = client_of(data).reverse(record, reason)
-    if json:
-        print_json(done)
-    else:
-        say(f"record {record} is reversed{f': {done.number} is open again' if done.number else ''}")
+    text = f"record {record} is reversed{f': {done.number} is open again' if done.number else ''}"
+    print_done(done, text, as_json=json)
 
 
 def ledger(
-    tenant: Annotated[str, typer.Argument(help="Only this tenant.")] = "",
+    tenant: TenantArgument = "",
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the double-entry journal; each entry adds up to zero."""
-    from penstock.core.ledger.bill import money
-
+    """Show the double-entry journal. Each entry adds up to zero."""
     found = client_of(data).journal(tenant)
     if json:
         print_json(found)
@@ -113,8 +106,6 @@ def list_invoices(
     json: JsonOption = False,
 ) -> None:
     """List invoices and credit notes, newest first."""
-    from penstock.core.ledger.bill import money
-
     found = client_of(data).invoices(tenant)
     if json:
         print_json(found)
@@ -131,12 +122,12 @@ def list_invoices(
 @invoice.command("show")
 def show_invoice(
     number: NumberArgument,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file: .pdf, .html, .csv or .json.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write: .pdf, .html, .csv or .json.")] = None,
     language: Annotated[str, typer.Option(help="en or zh.")] = "en",
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show an invoice as it was issued, or write it as a document."""
+    """Show an invoice as issued, or write it as a document."""
     kind = "json" if json else out.suffix.lstrip(".").lower() if out is not None else "csv"
     found = client_of(data).invoice_document(number, kind, language)
     if out is None:
@@ -151,14 +142,11 @@ def show_invoice(
 
 @invoice.command("issue")
 def issue_invoice(
-    tenant: Annotated[str, typer.Argument(help="Whose.")], data: DataOption = None, json: JsonOption = False
+    tenant: Annotated[str, typer.Argument(help="Tenant to invoice.")], data: DataOption = None, json: JsonOption = False
 ) -> None:
-    """Issue the invoice of the first month that is over and on none; by default that happens by itself."""
+    """Issue the invoice of the oldest month not invoiced yet; by default this happens automatically."""
     done = client_of(data).issue_invoice(tenant)
-    if json:
-        print_json(done)
-    else:
-        say(done.number)
+    print_done(done, done.number, as_json=json)
 
 
 @invoice.command("pay")
@@ -169,25 +157,19 @@ def pay_invoice(
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Note that an invoice was paid, or a part of it."""
+    """Record a payment of an invoice, or of a part of it."""
     done = client_of(data).pay_invoice(number, amount, reference)
-    if json:
-        print_json(done)
-    else:
-        say(f"{reference} was noted before" if done.repeated else f"{amount} noted for {number}")
+    print_done(done, f"{reference} was noted before" if done.repeated else f"{amount} noted for {number}", as_json=json)
 
 
 @invoice.command("correct")
 def correct_invoice(
     number: NumberArgument,
-    reason: Annotated[str, typer.Option(help="Stands on the credit note.")],
+    reason: Annotated[str, typer.Option(help="Reason, shown on the credit note.")],
     amount: Annotated[str, typer.Option(help="Before tax; by default all that is left of it.")] = "",
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Issue a credit note for an invoice, or a part of it: what was issued never changes."""
+    """Issue a credit note for an invoice, or a part of it; an issued invoice never changes."""
     done = client_of(data).correct_invoice(number, reason, amount or None)
-    if json:
-        print_json(done)
-    else:
-        say(f"{done.number} corrects {number}")
+    print_done(done, f"{done.number} corrects {number}", as_json=json)

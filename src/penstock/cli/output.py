@@ -76,6 +76,14 @@ def print_json(value: Any) -> None:
     print_encoded(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
+def print_done(value: Any, *said: str, as_json: bool) -> None:
+    """Print what a change has led to: the value for programs, or lines for people."""
+    if as_json:
+        print_json(value)
+    else:
+        say(*said)
+
+
 def print_encoded(data: bytes) -> None:
     """Print JSON, with `\\u` in strings for all that would command a terminal."""
     sys.stdout.write(in_json(data.decode()) + "\n")

@@ -1,14 +1,12 @@
-"""The command about pools: what they have, and how much of it is given out."""
+"""`penstock pools` and `quota`: what there is, how much of it is given out, and to whom."""
 
 from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table
+from penstock.core.model.quantities import format_milli, format_resource, format_size, format_time
 
 
 def pools(data: DataOption = None, json: JsonOption = False) -> None:
-    """Show what each pool has, how much of it is given out, and the state of its devices."""
-    from penstock.core.model.amounts import format_milli
-    from penstock.core.model.units import format_size
-
+    """Show capacity, allocation and device states of each pool."""
     listed = client_of(data).pools()
     if json:
         print_json({"pools": listed})
@@ -40,3 +38,29 @@ def pools(data: DataOption = None, json: JsonOption = False) -> None:
 def _counts(counts: object) -> list[tuple[str, int]]:
     names = ("available", "allocated", "reserved", "maintenance", "failed")
     return [(name, getattr(counts, name)) for name in names]
+
+
+def quota(data: DataOption = None, json: JsonOption = False) -> None:
+    """Show use, borrowing and lending of quotas, with holders."""
+    found = client_of(data).quotas()
+    if json:
+        print_json(found)
+        return
+    rows = []
+    for one in found.quotas:
+        amounts = (one.used, one.guaranteed, one.maximum, one.borrowed, one.lent)
+        shown = ["" if amount is None else format_resource(one.resource, amount) for amount in amounts]
+        mark = f"{one.percent} %" + (" !" if one.level >= 95 else "")
+        alert = f"{one.alerted} % {format_time(one.alerted_ms)}" if one.alerted else ""
+        rows.append((f"{one.kind} {one.name}", one.resource, *shown, mark, alert))
+    columns = ("of", "resource", "used", "guaranteed", "max", "borrowed", "lent", "reached", "alert")
+    if rows:
+        Console().print(table(columns, rows, right=columns[2:-1]))
+    else:
+        say("no quotas are declared: max and guaranteed of queues, max of tenants")
+    held = [
+        (one.tenant, one.user or "-", one.queue, one.resource, format_resource(one.resource, one.used), str(one.jobs))
+        for one in found.holders
+    ]
+    if held:
+        Console().print(table(("tenant", "user", "queue", "resource", "holds", "jobs"), held, right=("holds", "jobs")))

@@ -1,11 +1,88 @@
-"""Keeps what is secret off the command line, where every user of a machine can read it."""
+"""`penstock secret`, and what keeps secrets off the command line, where every user of a machine can read them.
+
+A value comes from standard input or a file.
+"""
 
 import contextlib
 import ctypes
+import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.output import Console, print_done, print_json, say, table
+from penstock.core.model.errors import InvalidInput
+from penstock.core.model.quantities import format_time
 
 ARG_START, ARG_END = 45, 46
 """Fields of /proc/self/stat after the name of the program: where the words of the command line lie. Source: proc(5)."""
+
+secret = typer.Typer(no_args_is_help=True, help="Set, list and remove secrets that jobs get as variables.")
+SharedOption = Annotated[str, typer.Option("--tenant", help="For all jobs of this tenant; by default only for yours.")]
+
+
+@secret.command("set")
+def set_secret(
+    name: Annotated[str, typer.Argument(help="Name, such as HF_TOKEN.")],
+    tenant: SharedOption = "",
+    file: Annotated[Path | None, typer.Option("--file", help="Read the value from this file, as it is.")] = None,
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Set a secret, or replace its value. The value is asked for, or read from standard input."""
+    made = client_of(data).set_secret(name, _value(name, file), tenant)
+    whose = f"all jobs of tenant {made.tenant}" if made.tenant else f"jobs of {made.owner}"
+    print_done(made, f"secret {made.name} is set, for {whose} that name it under 'secrets'", as_json=json)
+
+
+def _value(name: str, file: Path | None) -> str:
+    """Raises: InvalidInput when the file cannot be read, or is no text."""
+    if file is None and sys.stdin.isatty():
+        return str(typer.prompt(f"value of {name}", hide_input=True))
+    try:
+        if file is not None:
+            return file.read_bytes().decode()
+        return sys.stdin.buffer.read().decode().removesuffix("\n")
+    except OSError as error:
+        raise InvalidInput(f"the file {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise InvalidInput("the value is no UTF-8 text", hint="encode it, with base64 for example") from None
+
+
+@secret.command("list")
+def list_secrets(data: DataOption = None, json: JsonOption = False) -> None:
+    """List the secrets that your jobs may use; values are never shown."""
+    found = client_of(data).secrets()
+    if json:
+        print_json(found)
+        return
+    if not found:
+        say("no secrets are set: penstock secret set NAME")
+        return
+    rows = [(one.name, one.tenant or "-", one.owner or "-", format_time(one.set_ms), one.by) for one in found]
+    Console().print(table(("secret", "tenant", "user", "set", "by"), rows))
+
+
+@secret.command("remove")
+def remove_secret(
+    name: Annotated[str, typer.Argument(help="Name of the secret.")],
+    tenant: SharedOption = "",
+    data: DataOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Remove a secret that no live job needs."""
+    client_of(data).remove_secret(name, tenant)
+    print_done({"removed": name}, f"secret {name} is removed", as_json=json)
+
+
+@secret.command("rotate")
+def rotate_key(data: DataOption = None, json: JsonOption = False) -> None:
+    """Seal all secrets with a new key and discard the former ones: removed and replaced values are lost for good."""
+    done = client_of(data).rotate_secret_key()
+    text = f"{done.sealed} secrets are sealed with a new key; {done.dropped} former keys are gone"
+    print_done(done, text, as_json=json)
 
 
 def hide(secret: str | None) -> None:

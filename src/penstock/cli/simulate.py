@@ -5,87 +5,105 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import rich.console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+import typer
 
+from penstock.cli.options import JsonOption, KindOption, LoadOption, NodesOption, duration_ms
 from penstock.cli.output import Console, print_json, say, table
-from penstock.control.config_files import read_cluster_file
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem
-from penstock.core.model.units import parse_duration_ms
-from penstock.extensions import installed_policies
-from penstock.report.run.text import duration
-from penstock.report.simulation.numbers import MEASURES, by_variant, cost_rows
-from penstock.sim.replay.compare import Result, compare
-from penstock.sim.replay.measures import Summary
-from penstock.sim.replay.physics import Physics
-from penstock.sim.replay.variants import Variant, variant
-from penstock.traces import Trace, load
-from penstock.traces.edit import drawn_like, with_nodes
+
+if TYPE_CHECKING:
+    from penstock.sim.replay.compare import VariantResult
+    from penstock.sim.replay.measures import Summary
+    from penstock.sim.replay.variants import Variant
+    from penstock.traces import Trace
 
 DEFAULT_POLICIES = ("fifo+easy", "fair_share+easy", "shortest_predicted+easy+learned")
 LOAD_MAX = 100
 TRACES_VARIABLE = "PENSTOCK_TRACES"
 
 
-class Options(NamedTuple):
-    """What the command line says, as it says it."""
+def sim(
+    trace: Annotated[Path, typer.Argument(help="Trace file or folder; also below the folder PENSTOCK_TRACES names.")],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            "-P",
+            help="Words joined by +, such as fifo+easy or fair_share+best_fit+learned; "
+            "as_is; or a cluster file. Repeat it to compare several.",
+        ),
+    ] = None,
+    kind: KindOption = None,
+    nodes: NodesOption = None,
+    cluster: Annotated[Path | None, typer.Option(help="Cluster file with pools, tenants, queues and settings.")] = None,
+    load: LoadOption = 1.0,
+    seeds: Annotated[int, typer.Option(help="Number of workloads: the trace, and others drawn like it.", min=1)] = 1,
+    processes: Annotated[int | None, typer.Option(help="Processes in parallel; by default one per core.")] = None,
+    start: Annotated[str, typer.Option(help="Time from allocation until a job runs.")] = "0s",
+    save: Annotated[str, typer.Option(help="Time to save and leave when preempted.")] = "0s",
+    restore: Annotated[str, typer.Option(help="Time to restore, in each attempt after the first.")] = "0s",
+    mtbf: Annotated[str, typer.Option(help="Mean time between failures of a node; 0s: no failures.")] = "0s",
+    repair: Annotated[str, typer.Option(help="Time to repair a failed node.")] = "1h",
+    out: Annotated[Path | None, typer.Option(help="Folder for sim.html and sim.json.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare policies on a trace of jobs. The scheduler itself decides."""
+    from penstock.extensions import installed_policies
+    from penstock.sim.replay.compare import compare
+    from penstock.sim.replay.execution_model import Physics
+    from penstock.traces.edit import drawn_like, with_nodes
 
-    kind: str | None
-    policies: Sequence[str]
-    nodes: str | None
-    cluster: Path | None
-    load: float
-    seeds: int
-    processes: int | None
-    start: str
-    save: str
-    restore: str
-    mtbf: str
-    repair: str
+    read = load_trace(trace, kind, load)
+    jobs = with_nodes(read, nodes) if nodes else read
+    base = _config_of(cluster) if cluster is not None else jobs.config
+    variants = [variant_of(words, base) for words in policy or DEFAULT_POLICIES]
+    physics = Physics(
+        start_ms=duration_ms("start", start),
+        save_ms=duration_ms("save", save),
+        restore_ms=duration_ms("restore", restore),
+        node_mtbf_ms=duration_ms("mtbf", mtbf),
+        node_repair_ms=duration_ms("repair", repair),
+    )
+    policies = installed_policies()
 
+    def workload(seed: int) -> "Trace":
+        return jobs if seed == 0 and load == 1.0 else drawn_like(jobs, seed, load)
 
-def simulate(path: Path, options: Options, out: Path | None, *, as_json: bool) -> None:
-    check_load(options.load)
-    trace = changed(load(found(path), options.kind), options)
-    base = _base_config(trace, options.cluster)
-    variants = [variant_of(words, base) for words in options.policies or DEFAULT_POLICIES]
-    physics = physics_of(options)
-
-    def workload(seed: int) -> Trace:
-        return trace if seed == 0 and options.load == 1.0 else drawn_like(trace, seed, options.load)
-
-    with progress(f"{len(trace.jobs):,} jobs, {len(variants)} policies", quiet=as_json) as on_share:
+    with progress(f"{len(jobs.jobs):,} jobs, {len(variants)} policies", quiet=json) as on_share:
         results = compare(
-            workload,
-            variants,
-            physics,
-            seeds=options.seeds,
-            processes=options.processes,
-            policies=installed_policies(),
-            on_share=on_share,
+            workload, variants, physics, seeds=seeds, processes=processes, policies=policies, on_share=on_share
         )
     if out is not None:
-        write_page(trace, results, out, "sim")
-    if as_json:
-        print_json(_for_programs(trace, results))
+        write_page(jobs, results, out, "sim")
+    if json:
+        print_json(_for_programs(jobs, results))
         return
-    print_results(trace, results)
+    print_results(jobs, results)
     if out is not None:
         say(f"report: {out / 'sim.html'}")
 
 
-def check_load(load_times: float) -> None:
-    """Raises: InvalidInput for a load that is none."""
+def load_trace(path: Path, kind: str | None, load_times: float) -> "Trace":
+    """Return the trace at a path, or below the folder of traces that the environment names.
+
+    Raises: InvalidInput, also for a load that is none.
+    """
+    from penstock.traces import load
+
     if not 0 < load_times <= LOAD_MAX:
         problem = Problem("invalid_value", "load", f"load is {load_times:g}, expected more than 0, at most {LOAD_MAX}")
         raise InvalidInput(problem.message, problems=(problem,))
+    folder = os.environ.get(TRACES_VARIABLE)
+    if not path.exists() and folder and (Path(folder) / path).exists():
+        path = Path(folder) / path
+    return load(path, kind)
 
 
-def write_page(trace: Trace, results: Sequence[Result], out: Path, name: str) -> None:
+def write_page(trace: "Trace", results: "Sequence[VariantResult]", out: Path, name: str) -> None:
     """Write `name`.html and `name`.json to the folder `out`."""
     from penstock.report.simulation.page import render
 
@@ -95,49 +113,19 @@ def write_page(trace: Trace, results: Sequence[Result], out: Path, name: str) ->
     (out / f"{name}.json").write_bytes(msgspec.json.format(known, indent=2))
 
 
-def found(path: Path) -> Path:
-    """Return the path as it is given, or below the folder of traces that the environment names."""
-    folder = os.environ.get(TRACES_VARIABLE)
-    if not path.exists() and folder and (Path(folder) / path).exists():
-        return Path(folder) / path
-    return path
-
-
-def changed(trace: Trace, options: Options) -> Trace:
-    return with_nodes(trace, options.nodes) if options.nodes else trace
-
-
-def _base_config(trace: Trace, cluster: Path | None) -> ClusterConfig:
-    if cluster is None:
-        return trace.config
-    return read_cluster_file(cluster).config
-
-
-def variant_of(words: str, base: ClusterConfig) -> Variant:
+def variant_of(words: str, base: ClusterConfig) -> "Variant":
     """Return a policy by its words, or of a cluster file."""
+    from penstock.sim.replay.variants import Variant, variant
+
     if words.endswith((".yaml", ".yml", ".json")):
-        return Variant(words, _base_config(Trace("", (), ()), Path(words)))
+        return Variant(words, _config_of(Path(words)))
     return variant(words, base)
 
 
-def physics_of(options: Options) -> Physics:
-    """Return how programs and machines behave. Raises: InvalidInput for what is no duration."""
-    given = {
-        "start_ms": options.start,
-        "save_ms": options.save,
-        "restore_ms": options.restore,
-        "node_mtbf_ms": options.mtbf,
-        "node_repair_ms": options.repair,
-    }
-    found_ms: dict[str, int] = {}
-    for name, text in given.items():
-        try:
-            found_ms[name] = parse_duration_ms(text)
-        except ValueError as error:
-            field = name.removesuffix("_ms").replace("_", "-")
-            problem = Problem("invalid_value", field, f"{field} is '{text}': {error}", text, "such as 30s, 5m or 2h")
-            raise InvalidInput(problem.message, problems=(problem,)) from None
-    return Physics(**found_ms)
+def _config_of(cluster: Path) -> ClusterConfig:
+    from penstock.control.config_files import read_cluster_file
+
+    return read_cluster_file(cluster).config
 
 
 @contextmanager
@@ -146,14 +134,19 @@ def progress(title: str, *, quiet: bool) -> Iterator[Callable[[float], None] | N
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    left = (TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, *left, transient=True, console=rich.console.Console(stderr=True)) as bar:
+    import rich.console
+    from rich import progress as bars
+
+    done = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TaskProgressColumn())
+    times = (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
+    with bars.Progress(*done, *times, transient=True, console=rich.console.Console(stderr=True)) as bar:
         task = bar.add_task(title, total=1.0)
         yield lambda share: bar.update(task, completed=share)
 
 
-def print_results(trace: Trace, results: Sequence[Result]) -> None:
+def print_results(trace: "Trace", results: "Sequence[VariantResult]") -> None:
+    from penstock.report.simulation.numbers import MEASURES, by_variant
+
     devices = sum(len(spec.devices) for spec in trace.nodes)
     say(f"{trace.name}: {len(trace.jobs):,} jobs on {len(trace.nodes):,} nodes with {devices:,} devices")
     by_name = by_variant(results)
@@ -169,7 +162,7 @@ def print_results(trace: Trace, results: Sequence[Result]) -> None:
     if seeds > 1:
         say(f"mean of {seeds} workloads, with 95 % confidence; the first is the trace, the others drawn like it")
         _print_differences(by_name)
-    tenants = tenant_rows(by_name)
+    tenants = _tenant_rows(by_name)
     if len(tenants) > 1:
         columns = ("tenant: mean wait", "jobs", *names)
         Console().print(table(columns, tenants, right=columns[1:]))
@@ -178,14 +171,18 @@ def print_results(trace: Trace, results: Sequence[Result]) -> None:
         say(f"note: {note}")
 
 
-def _print_costs(by_name: dict[str, list[Result]]) -> None:
+def _print_costs(by_name: "dict[str, list[VariantResult]]") -> None:
+    from penstock.report.simulation.numbers import cost_rows
+
     rows = cost_rows(by_name)
     if rows:
         columns = (f"billed, {rows.currency}", *by_name)
         Console().print(table(columns, [(name, *cells) for name, cells in rows.cells], right=columns[1:]))
 
 
-def _print_differences(by_name: dict[str, list[Result]]) -> None:
+def _print_differences(by_name: "dict[str, list[VariantResult]]") -> None:
+    from penstock.report.simulation.numbers import MEASURES
+
     (base, against), *others = by_name.items()
     rows = [
         (measure.name, *(measure.signed(measure.difference(of_one, against)) for _, of_one in others))
@@ -198,7 +195,9 @@ def _print_differences(by_name: dict[str, list[Result]]) -> None:
         say("on the same workloads; (in brackets: no more than chance)")
 
 
-def tenant_rows(by_name: dict[str, list[Result]]) -> list[tuple[str, ...]]:
+def _tenant_rows(by_name: "dict[str, list[VariantResult]]") -> list[tuple[str, ...]]:
+    from penstock.report.run.text import duration
+
     first = next(iter(by_name.values()))[0]
     rows = []
     for tenant, summary in sorted(first.measures.by_tenant.items(), key=lambda item: -item[1].jobs):
@@ -208,11 +207,11 @@ def tenant_rows(by_name: dict[str, list[Result]]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _of_tenant(result: Result, tenant: str) -> Summary | None:
+def _of_tenant(result: "VariantResult", tenant: str) -> "Summary | None":
     return result.measures.by_tenant.get(tenant)
 
 
-def _for_programs(trace: Trace, results: Sequence[Result]) -> dict[str, object]:
+def _for_programs(trace: "Trace", results: "Sequence[VariantResult]") -> dict[str, object]:
     return {
         "trace": trace.name,
         "jobs": len(trace.jobs),
@@ -222,7 +221,7 @@ def _for_programs(trace: Trace, results: Sequence[Result]) -> dict[str, object]:
     }
 
 
-def for_programs(result: Result) -> dict[str, object]:
+def for_programs(result: "VariantResult") -> dict[str, object]:
     """Return a result for JSON; what it costs only where that is known."""
     shown: dict[str, object] = {"policy": result.variant, "measures": result.measures}
     return shown | ({"costs": result.costs} if result.costs is not None else {})

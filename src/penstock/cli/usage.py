@@ -8,8 +8,8 @@ import typer
 from penstock.api.usage import UsageList, WasteList
 from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table
-from penstock.core.ledger.bill import money
 from penstock.core.model.answers import UsageRow, WasteRow
+from penstock.core.model.quantities import money
 
 HOUR_MILLI_MS = 3_600_000 * 1000
 GIB_HOUR = 2**30 * 3_600_000
@@ -17,16 +17,16 @@ GIB_HOUR = 2**30 * 3_600_000
 
 def usage(
     by: Annotated[str, typer.Option(help="tenant, user, queue, pool, job, node; several with commas.")] = "tenant",
-    since: Annotated[str, typer.Option(help="A time with its offset, such as 2026-11-01T00:00+01:00.")] = "",
-    until: Annotated[str, typer.Option(help="The same; by default now.")] = "",
+    since: Annotated[str, typer.Option(help="Begin, with its offset, such as 2026-11-01T00:00+01:00.")] = "",
+    until: Annotated[str, typer.Option(help="End; by default now.")] = "",
     waste: Annotated[
-        bool, typer.Option("--waste", help="What was idle, why, and its cost; by default in this month.")
+        bool, typer.Option("--waste", help="Show idle time with its causes and cost; by default of this month.")
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A file: .csv or .parquet.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write: .csv or .parquet.")] = None,
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show device, CPU and memory time from the log, and how much of it programs used."""
+    """Show device, CPU and memory time, and how much was used."""
     client = client_of(data)
     query = {name: text for name, text in (("since", since), ("until", until)) if text}
     if out is not None:
@@ -56,7 +56,7 @@ def _show(names: list[str], columns: tuple[str, ...], rows: list[tuple[Any, tupl
     lines = [(*(str(getattr(row, name)) for name in names), *cells) for row, cells in rows]
     Console().print(table((*names, *columns), lines, right=columns))
     if not lines:
-        say("nobody held anything")
+        say("no use")
 
 
 def _usage_cells(row: UsageRow) -> tuple[str, ...]:

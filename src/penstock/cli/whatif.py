@@ -1,30 +1,29 @@
 """`penstock whatif`: the cluster's own log replayed with other rules, quotas, nodes or failures."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
+import typer
 from msgspec.structs import replace
 
 from penstock.cli.eventlog import log_of
+from penstock.cli.options import DataOption, JsonOption, LogOption, NodesOption, duration_ms
 from penstock.cli.output import print_json, say
 from penstock.cli.simulate import for_programs, print_results, progress, write_page
-from penstock.control.config_files import with_changes
-from penstock.core.audit import audit
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.events import Record
-from penstock.core.model.units import parse_duration_ms
-from penstock.extensions import installed_policies
-from penstock.sim.replay.agreement import Agreement, Decisions, agreement, as_recorded
-from penstock.sim.replay.compare import Result, result_of
-from penstock.sim.replay.costs import Till, declared_billing
-from penstock.sim.replay.replay import Progress, Ran, replay
-from penstock.sim.replay.variants import Variant, variant
-from penstock.traces.edit import with_nodes
-from penstock.traces.model import Outage, Trace
-from penstock.traces.ownlog import Told, trace_of
+
+if TYPE_CHECKING:
+    from penstock.sim.replay.agreement import PlanAgreement
+    from penstock.sim.replay.compare import VariantResult
+    from penstock.sim.replay.costs import CostMeter
+    from penstock.sim.replay.replay import Ran
+    from penstock.sim.replay.variants import Variant
+    from penstock.traces.model import Trace
+    from penstock.traces.ownlog import LogTrace
 
 REAL = "as it was"
 """The replay of the unchanged log."""
@@ -37,57 +36,46 @@ class Again(msgspec.Struct, frozen=True):
     same: int
 
 
-class Wish(NamedTuple):
+class Changes(NamedTuple):
     """What shall be different, as the command line says it."""
 
-    policies: Sequence[str]
-    changes: Sequence[str]
+    settings: Sequence[str]
     nodes: str | None
     racks: Sequence[str]
-    since: str | None
 
 
-def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *, as_json: bool) -> None:
-    since_ms = _since_ms(wish.since)
+def whatif(
+    data: DataOption = None,
+    policy: Annotated[list[str] | None, typer.Option("--policy", "-P", help="As for sim; may be repeated.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="PATH=VALUE, such as queue.research.max.devices=16."),
+    ] = None,
+    nodes: NodesOption = None,
+    fail_rack: Annotated[list[str] | None, typer.Option(help="Rack that is down all the time.")] = None,
+    since: Annotated[str | None, typer.Option("--from", help="Only jobs submitted in the last, such as 30d.")] = None,
+    log: LogOption = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for whatif.html and whatif.json.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Replay the cluster's log with other rules, quotas or nodes."""
+    from penstock.traces.ownlog import trace_of
+
+    now_ms = time.time_ns() // 1_000_000
+    since_ms = 0 if since is None else now_ms - duration_ms("from", since, hint="such as 12h or 30d")
     records = log_of(data, log)
     told = trace_of(records)
     if not told.trace.jobs:
         raise InvalidInput("the log has no jobs yet", hint="submit some, or name another log with --log")
-    changed = _changed(told.trace, wish)
-    physics = as_recorded(told)
-    tried = [_variant(words, changed, wish) for words in wish.policies or ("as_is",)]
-    results = []
-    decisions = Decisions()
-    steps = 2 + len(tried)
-    with progress(f"{len(told.trace.jobs):,} jobs of the log, {steps - 1} replays", quiet=as_json) as on_share:
-
-        def report(place: int) -> Progress:
-            def said(done: int, total: int) -> None:
-                if on_share is not None:
-                    on_share((place + done / max(1, total)) / steps)
-
-            return said
-
-        again = _again(records, report(steps - 1))
-        billing = declared_billing(told.trace)
-        till = Till(billing)
-        real = replay(told.trace, physics, on_plan=decisions, on_progress=report(0), on_records=till.take)
-        found = _agreement(told, decisions, real)
-        results.append(_result(REAL, real, since_ms, till))
-        for place, one in enumerate(tried, start=1):
-            till = Till(billing)
-            ran = replay(
-                _under(changed, one),
-                physics,
-                knows=one.knows,
-                policies=installed_policies(),
-                on_progress=report(place),
-                on_records=till.take,
-            )
-            results.append(_result(one.name, ran, since_ms, till))
+    changes = Changes(change or (), nodes, fail_rack or ())
+    changed = _changed(told.trace, changes)
+    tried = [_variant(words, changed, changes) for words in policy or ("as_is",)]
+    title = f"{len(told.trace.jobs):,} jobs of the log, {1 + len(tried)} replays"
+    with progress(title, quiet=json) as on_share:
+        again, found, results = _replayed(records, told, changed, tried, since_ms, on_share)
     if out is not None:
         write_page(told.trace, results, out, "whatif")
-    if as_json:
+    if json:
         shown = [for_programs(result) for result in results]
         print_json({"again": again, "agreement": found, "results": shown, "notes": told.trace.notes})
         return
@@ -97,57 +85,97 @@ def whatif(data: Path | None, log: Path | None, wish: Wish, out: Path | None, *,
         say(f"report: {out / 'whatif.html'}")
 
 
-def _since_ms(text: str | None) -> int:
-    if text is None:
-        return 0
-    try:
-        return time.time_ns() // 1_000_000 - parse_duration_ms(text)
-    except ValueError as error:
-        problem = Problem("invalid_value", "from", f"from is '{text}': {error}", text, "such as 12h or 30d")
-        raise InvalidInput(problem.message, problems=(problem,)) from None
+def _replayed(
+    records: Sequence[Record],
+    told: "LogTrace",
+    changed: "Trace",
+    tried: "Sequence[Variant]",
+    since_ms: int,
+    on_share: Callable[[float], None] | None,
+) -> "tuple[Again, PlanAgreement, list[VariantResult]]":
+    """Replay the log as it was, and under each variant; the first result is of the log as it was."""
+    from penstock.extensions import installed_policies
+    from penstock.sim.replay.agreement import Decisions, agreement, as_recorded
+    from penstock.sim.replay.costs import CostMeter, declared_billing
+    from penstock.sim.replay.replay import replay
+
+    steps = 2 + len(tried)
+
+    def report(place: int) -> Callable[[int, int], None]:
+        def said(done: int, total: int) -> None:
+            if on_share is not None:
+                on_share((place + done / max(1, total)) / steps)
+
+        return said
+
+    again = _again(records, report(steps - 1))
+    physics, billing, decisions = as_recorded(told), declared_billing(told.trace), Decisions()
+    till = CostMeter(billing)
+    real = replay(told.trace, physics, on_plan=decisions, on_progress=report(0), on_records=till.take)
+    ended_ms = max((life.ended_ms for life in real.lives), default=0)
+    found = agreement(told.jobs, decisions, [life.started_ms for life in real.lives], ended_ms)
+    results = [_result(REAL, real, since_ms, till)]
+    for place, one in enumerate(tried, start=1):
+        till = CostMeter(billing)
+        ran = replay(
+            _under(changed, one),
+            physics,
+            knows=one.knows,
+            policies=installed_policies(),
+            on_progress=report(place),
+            on_records=till.take,
+        )
+        results.append(_result(one.name, ran, since_ms, till))
+    return again, found, results
 
 
-def _changed(trace: Trace, wish: Wish) -> Trace:
+def _changed(trace: "Trace", changes: Changes) -> "Trace":
     """Return the trace on other nodes, without the racks that fail."""
-    if wish.nodes:
-        trace = with_nodes(trace, wish.nodes)
+    from penstock.traces.edit import with_nodes
+    from penstock.traces.model import Outage
+
+    if changes.nodes:
+        trace = with_nodes(trace, changes.nodes)
     racks = {spec.rack for spec in trace.nodes if spec.rack}
-    for rack in wish.racks:
+    for rack in changes.racks:
         if rack not in racks:
             hint = nearest(rack, racks) or "no node has a rack"
             problem = Problem("unknown_rack", "fail-rack", f"there is no rack '{rack}'", rack, hint)
             raise InvalidInput(problem.message, problems=(problem,))
     begun_ms = trace.jobs[0].submit_ms
-    lost = tuple(Outage(spec.name, begun_ms, 0) for spec in trace.nodes if spec.rack in wish.racks)
+    lost = tuple(Outage(spec.name, begun_ms, 0) for spec in trace.nodes if spec.rack in changes.racks)
     return replace(trace, outages=(*lost, *trace.outages))
 
 
-def _variant(words: str, trace: Trace, wish: Wish) -> Variant:
-    named = "+".join([*([] if words == "as_is" else [words]), *wish.changes])
-    named = " ".join([named, *([f"nodes {wish.nodes}"] if wish.nodes else []), *(f"without {r}" for r in wish.racks)])
-    base = with_changes(trace.config, wish.changes)
+def _variant(words: str, trace: "Trace", changes: Changes) -> "Variant":
+    from penstock.control.config_files import with_changes
+    from penstock.sim.replay.variants import variant
+
+    rules = "+".join([*([] if words == "as_is" else [words]), *changes.settings])
+    nodes = [f"nodes {changes.nodes}"] if changes.nodes else []
+    named = " ".join([rules, *nodes, *(f"without {rack}" for rack in changes.racks)])
+    base = with_changes(trace.config, changes.settings)
     return replace(variant(words, base), name=named.strip() or REAL + ", again")
 
 
-def _under(trace: Trace, one: Variant) -> Trace:
+def _under(trace: "Trace", one: "Variant") -> "Trace":
     """Return the trace under the variant's rules from its start to its end: later changes of the log do not count."""
     changes = tuple(change for change in trace.changes if change.config is None)
     return replace(trace, config=one.config, changes=changes)
 
 
-def _result(name: str, ran: Ran, since_ms: int, till: Till) -> Result:
+def _result(name: str, ran: "Ran", since_ms: int, till: "CostMeter") -> "VariantResult":
+    from penstock.sim.replay.compare import result_of
+
     kept = tuple(life for life in ran.lives if life.submitted_ms >= since_ms)
     costs = till.costs({life.job_id for life in kept}, ran.ended_ms)
     return replace(result_of(name, 0, replace(ran, lives=kept)), costs=costs)
 
 
-def _agreement(told: Told, decisions: Decisions, real: Ran) -> Agreement:
-    ended_ms = max((life.ended_ms for life in real.lives), default=0)
-    return agreement(told.stories, decisions, [life.started_ms for life in real.lives], ended_ms)
-
-
-def _again(records: Sequence[Record], said: Progress) -> Again:
+def _again(records: Sequence[Record], said: Callable[[int, int], None]) -> Again:
     """Make the plans of the log again: what they decided follows from what each of them knew, or it does not."""
+    from penstock.core.audit import audit
+    from penstock.extensions import installed_policies
 
     def at(place: int) -> None:
         if place % 1000 == 0:
@@ -157,7 +185,7 @@ def _again(records: Sequence[Record], said: Progress) -> Again:
     return Again(len(same), sum(map(bool, same)))
 
 
-def _say(again: Again, found: Agreement) -> None:
+def _say(again: Again, found: "PlanAgreement") -> None:
     """Say how well the replay of the unchanged log agrees with what happened: what the rest is worth."""
     if again.decisions:
         say(f"{again.same:,} of {again.decisions:,} decisions come out the same from what each of them knew")

@@ -21,7 +21,7 @@ NOBODY_THERE = (ConnectionRefusedError, FileNotFoundError, ProcessLookupError)
 NAME_IT = "no token is sent there on a server's word: name it in PENSTOCK_URL, or start the servers with --tls"
 
 
-class Caller:
+class HttpCaller:
     """Sends requests to one server, and to another when that refuses the connection, or says that another leads.
 
     Of a data folder it knows all servers that run on it, of an address those that were named with it. A token is sent
@@ -33,7 +33,7 @@ class Caller:
         security: speak TLS with these settings; None speaks plain HTTP, to a server on this machine that runs as the
             caller or as root.
         server_name: what the certificate has to be for, where that is not `host`.
-        insecure: speak plain HTTP whoever answers there.
+        insecure: speak plain HTTP, whatever server answers.
     Raises: InvalidInput for plain HTTP with another machine.
     """
 

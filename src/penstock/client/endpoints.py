@@ -1,4 +1,4 @@
-"""Where servers answer, and whom to trust there: told by a data folder, or by an address that somebody gave."""
+"""Addresses of servers and what to trust there: from a data folder, or from a given address."""
 
 import contextlib
 import http.client
@@ -86,7 +86,7 @@ def in_the_clear(host: str, port: int, *, insecure: bool) -> Endpoint:
         return Endpoint(host, port)
     if not _is_loopback(host):
         hint = "use https, or PENSTOCK_INSECURE=1 where something else encrypts"
-        raise InvalidInput(f"http://{host}:{port} would send the token for everybody to read", hint=hint)
+        raise InvalidInput(f"http://{host}:{port} would send the token unencrypted", hint=hint)
     return Endpoint(host, port, prove=proof.of_own_user)
 
 

@@ -15,7 +15,7 @@ class NotTrusted(PenstockError):
 
 
 class NotProved(NotTrusted):
-    """What answers in the clear is not the server's own process, or cannot be told to be; nothing was sent to it."""
+    """What answers in the clear is not known to be the server's own process; nothing was sent to it."""
 
 
 class ApiProblem(PenstockError):

@@ -13,16 +13,16 @@ from penstock.api import types as api
 from penstock.api.quotas import PoolList, QuotaList
 from penstock.api.usage import UsageList, WasteList
 from penstock.client import proof
-from penstock.client.calling import Caller
+from penstock.client.calling import HttpCaller
 from penstock.client.endpoints import Endpoint, endpoint_of, parsed, running_on, trusted_by
 from penstock.client.errors import ServerNotRunning
-from penstock.core.model.answers import Alert, PoolStats, Score
+from penstock.core.model.answers import Alert, PlanAnswer, PoolStats, Score
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.events import Record
 from penstock.core.model.explanation import Explanation
 
 
-class Client(Caller):
+class Client(HttpCaller):
     """Talks to one server, or to another of the same cluster that it knows of. Not for several threads at once."""
 
     @classmethod
@@ -74,12 +74,12 @@ class Client(Caller):
         key = idempotency_key or uuid.uuid4().hex
         return self._call("POST", "/jobs", api.SubmitAnswer, body=request, headers={"Idempotency-Key": key})
 
-    def plan(self, request: Any) -> api.PlanAnswer:
+    def plan(self, request: Any) -> PlanAnswer:
         """Return what a submit of `request` would lead to; nothing is submitted."""
-        return self._call("POST", "/plan", api.PlanAnswer, body=request)
+        return self._call("POST", "/plan", PlanAnswer, body=request)
 
     def etas(self, max_age_ms: int | None = None) -> api.EtaList:
-        """Return when waiting jobs start, as of at most so long ago."""
+        """Return estimated starts of waiting jobs, no older than `max_age_ms`."""
         query = {} if max_age_ms is None else {"max_age": max_age_ms}
         return self._call("GET", "/eta", api.EtaList, query=query)
 
@@ -135,7 +135,7 @@ class Client(Caller):
         return self._call("GET", "/queues", api.QueueList).queues
 
     def alerts(self) -> list[Alert]:
-        """Return what does not go on by itself, the dearest to overlook first."""
+        """Return the alerts, most severe first."""
         return self._call("GET", "/alerts", api.AlertList).alerts
 
     def cycle(self) -> api.CycleView:

@@ -73,7 +73,9 @@ def opened(path: Path, timeout_s: float | None) -> socket.socket:
     except (ConnectionRefusedError, FileNotFoundError) as error:
         link.close()
         hint = "penstock up starts one"
-        raise ServerNotRunning(f"no server runs on {path.parent}: nobody listens on {path.name}", hint=hint) from error
+        raise ServerNotRunning(
+            f"no server runs on {path.parent}: no server listens on {path.name}", hint=hint
+        ) from error
     except BaseException:
         link.close()
         raise
@@ -83,7 +85,7 @@ def opened(path: Path, timeout_s: float | None) -> socket.socket:
 
 
 def _connect(link: socket.socket, path: str, timeout_s: float | None) -> None:
-    """Connect, waiting for a place in the server's queue for no longer than told."""
+    """Connect, waiting for a place in the server's queue at most `timeout_s`."""
     if timeout_s is not None:
         whole = int(timeout_s)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(whole, int((timeout_s - whole) * 1e6)))
@@ -109,7 +111,7 @@ def of_process(link: socket.socket, folder: Path, pid: int) -> None:
         proved = owned and any(_leads_to(link, pid, pause_s) for pause_s in _PAUSES_S)
     except OSError as error:
         hint = "ask as the user who runs the server, or start it again: penstock down; penstock up"
-        raise NotProved(f"whether process {pid} answers at {where} cannot be told: {error}", hint=hint) from error
+        raise NotProved(f"whether process {pid} answers at {where} is unknown: {error}", hint=hint) from error
     if not proved:
         text = f"not the server of {folder} (process {pid}) answers at {where}: it was sent nothing"
         raise NotProved(text, hint="start the server again: penstock down; penstock up")
@@ -139,9 +141,9 @@ def of_own_user(link: socket.socket) -> None:
     ends, allowed = _ends(link), (os.geteuid(), 0)
     strangers = [end.uid for end in ends if end.uid not in allowed]
     if strangers or not ends:
-        whose = f"a process of user {strangers[0]} answers" if strangers else "it cannot be told who answers"
+        whose = f"a process of user {strangers[0]} answers" if strangers else "a server that cannot be verified answers"
         raise NotProved(
-            f"{whose} at {_shown(link)}, in the clear: the token was not sent",
+            f"{whose} at {_shown(link)}, unencrypted: the token was not sent",
             hint="use https, or PENSTOCK_INSECURE=1 if that is the server that you mean",
         )
 

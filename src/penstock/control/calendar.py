@@ -1,4 +1,4 @@
-"""When months begin, in a time zone: the calendar that bills go by. The core is only told the moments."""
+"""The calendar of bills: when months begin in a time zone. The core gets the moments alone."""
 
 import re
 from datetime import date, datetime, timedelta
@@ -41,7 +41,7 @@ def months(zone: str, first_ms: int, until_ms: int) -> list[int]:
 def offsets(zone: str, first_ms: int, until_ms: int) -> tuple[tuple[int, int], ...]:
     """Return from when on the local clock is how much ahead of UTC (unix ms, ms), for moments in [first_ms, until_ms].
 
-    Two changes within one day are not told apart; no zone has had any since 1970.
+    Two changes within one day are taken for one; no zone has had any since 1970.
     """
     place = ZoneInfo(zone)
 
@@ -120,7 +120,7 @@ def month_named(zone: str, text: str) -> tuple[int, int]:
 
 
 class ZoneDates(NamedTuple):
-    """The days and months of a time zone, for those who are only told them (`core/ledger/posting.py`)."""
+    """The days and months of a time zone, as `core/ledger/posting.py` needs them."""
 
     zone: str
 

@@ -7,9 +7,8 @@ from typing import Any
 import yaml
 
 from penstock.control.calendar import zone_problem
-from penstock.core.config.cluster import ClusterFile, parse_cluster
+from penstock.core.config.cluster import ClusterFile, declaration, parse_cluster
 from penstock.core.config.reader import short
-from penstock.core.config.render import declaration
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.extensions import installed_policies

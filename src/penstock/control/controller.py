@@ -6,7 +6,7 @@ follows: it folds what that one commits.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import assert_never
 
@@ -14,12 +14,13 @@ import msgspec
 
 from penstock import __version__
 from penstock.control import messages as msg
-from penstock.control.finished_jobs import finished_row
+from penstock.control.finished_jobs import finished_row, past_run
 from penstock.control.hangs import Inspections
+from penstock.control.leases import Leases, NodeChecks
 from penstock.control.progress import Pulses
 from penstock.control.report_filter import heard
 from penstock.core.config.diff import digest
-from penstock.core.cycle.triggers import wakes
+from penstock.core.cycle.triggers import PlanClock
 from penstock.core.lifecycle import money, orders, quota_alerts, reports, requests, secrets, tokens
 from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.draining import drain
@@ -33,24 +34,20 @@ from penstock.core.messages.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem, StaleEpoch, StoreError
-from penstock.core.model.faults import planted
-from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName, QueueName, TenantName, UserName
+from penstock.core.model.ids import Epoch, JobId, UserName
 from penstock.core.model.jobs import Job, JobState
 from penstock.core.model.plan import Plan
-from penstock.core.predict.forecast import Forecaster, PastRun
-from penstock.core.predict.runtime import JobFeatures
+from penstock.core.predict.forecast import Forecaster
 from penstock.core.state import invariants
 from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
-from penstock.ports import Clock, EventStore, FinishedJob
+from penstock.ports import Clock, EventStore
 
 SNAPSHOT_EVERY_RECORDS = 50_000
 FOLLOW_MAX = 10_000
 """Records folded in one step while another controller leads."""
 HISTORY_JOBS = 10_000
 """Finished jobs whose run times are looked up at a start, the latest."""
-CHECK_WAIT_MS = 90_000
-"""A node that has not answered by then is asked again to check itself."""
 LEADERSHIP_CHECK_SHARE = 4
 """Leadership is confirmed at least this often within the margin between the node's and the server's lease."""
 
@@ -63,33 +60,24 @@ class Handled(msgspec.Struct, frozen=True):
     records: tuple[ev.Record, ...]
 
 
-class Lease(msgspec.Struct):
-    """What the server knows of a node's liveness; volatile by design."""
-
-    incarnation: Incarnation
-    deadline_ms: int
-    last_seq: int = 0
-
-
 class Controller:
-    """Call `open` once, then `handle` with groups of requests; plan on `snapshot()` when `wants_cycle`."""
+    """Call `open` once, then `handle` with groups of requests; plan on `snapshot()` when `plan_clock` says so."""
 
     def __init__(self, store: EventStore, clock: Clock, *, name: str, check_invariants: bool = False) -> None:
         self._store, self._clock, self._name = store, clock, name
         self._check = check_invariants
         self.state, self.bounds = State(), BOUNDS
         self.epoch = Epoch(0)
-        self.last_plan: Plan | None = None
-        self.wants_cycle = True
+        self.plan_clock = PlanClock()
         self.reached: dict[JobId, int] = {}
         """Steps that running programs reported since their last event; volatile."""
         self.ending: Sequence[tuple[Job, ev.Record]] = ()
         """Jobs that have left the state and whose end is not on disk yet: readers find them here."""
         self._forecaster: Forecaster | None = None
-        self._leases: dict[NodeName, Lease] = {}
+        self.leases = Leases()
         self._pulses = Pulses()
         self._inspections = Inspections(self._pulses)
-        self._check_asked: dict[NodeName, int] = {}
+        self._checks = NodeChecks()
         self._confirmed_ms = 0
         self._snapshot_seq = 0
         self.behind = False
@@ -98,7 +86,11 @@ class Controller:
         """When it began to lead after it had followed (monotonic); 0: it did not."""
         self._durable_seq = 0
         self._found: list[ev.Record] = []
-        """Records of commits that had seemed to fail: in the log, and told to nobody yet."""
+        """Records of commits that had seemed to fail: in the log, and not yet delivered."""
+
+    @property
+    def last_plan(self) -> Plan | None:
+        return self.plan_clock.last_plan
 
     @property
     def leads(self) -> bool:
@@ -130,7 +122,7 @@ class Controller:
         Raises: StoreError when the log cannot be read or written; InvalidInput when `config` lacks what live jobs use.
         """
         epoch = self._store.acquire_epoch()
-        self._leases = {}  # those of a former try may be over by now
+        self.leases = Leases()  # those of a former try may be over by now
         if self._durable_seq and not self.leads:
             while self.follow():
                 pass
@@ -174,17 +166,8 @@ class Controller:
         self.state, self._durable_seq, self.behind = state, state.seq, False
         self._forecaster = None
         self._pulses.learn(self.state, self._clock.monotonic_ms())
-        self.last_plan = None
-        self.wants_cycle = True
-        now_ms = self._clock.monotonic_ms()
-        ttl_ms = self.state.config.settings.lease_ttl_ms
-        former, self._leases = self._leases, {}
-        for name, node in self.state.nodes.items():
-            if node.state == "lost":
-                continue
-            known = former.get(name)
-            same = known is not None and known.incarnation == node.incarnation
-            self._leases[name] = known if known and same else Lease(node.incarnation, now_ms + ttl_ms)
+        self.plan_clock = PlanClock()
+        self.leases.reset(self.state.nodes, self._lease_ends_ms())
 
     def handle(self, group: Sequence[msg.Request]) -> Handled:
         """Decide and commit a group; the replies may be given once this returns.
@@ -209,11 +192,9 @@ class Controller:
         except StaleEpoch:
             raise
         except StoreError as error:
-            handled = self._failed(group, error)
-            return Handled(tuple(replies), (), ()) if planted("answer_before_commit") else handled
+            return self._failed(group, error)
         self.ending = ()
-        if not self.wants_cycle:
-            self.wants_cycle = any(wakes(record.event, self.state, self.last_plan) for record in tx.records)
+        self.plan_clock.observe(tx.records, self.state)
         replies = [self._after_commit(q, r) for q, r in zip(group, replies, strict=True)]
         for record in tx.records:
             if isinstance(record.event, ev.AttemptEnded):
@@ -224,19 +205,21 @@ class Controller:
             if isinstance(request, msg.AskCheckpoint):
                 fresh += orders.save_orders(self.state, request.job_id)
             elif isinstance(request, msg.TimePassed):
-                fresh += self._inspections.orders(self.state, self._clock.monotonic_ms())
-                fresh += self._checks()
+                now_ms = self._clock.monotonic_ms()
+                fresh += self._inspections.orders(self.state, now_ms)
+                fresh += self._checks.due(orders.check_orders(self.state, self._clock.unix_ms()), now_ms)
         found, self._found = self._found, []
         return Handled(tuple(replies), tuple(fresh), (*found, *tx.records))
 
     def _failed(self, group: Sequence[msg.Request], error: StoreError) -> Handled:
         """Fold the log anew, if it can be read, and return the answers to a group of which nothing was done."""
-        self.behind, self.wants_cycle = True, False
+        self.behind = True
+        self.plan_clock.begin()
         with contextlib.suppress(StoreError):
             self._load()
         self.ending = ()
         found, self._found = self._found, []
-        failed = msg.Failed(error.code, error.message, error.hint)
+        failed = msg.RequestFailed(error.code, error.message, error.hint)
         return Handled((failed,) * len(group), (), tuple(found))
 
     def _forecast(self, tx: Transaction) -> None:
@@ -341,27 +324,25 @@ class Controller:
         wanted = requests.jobs_named(request) - self.state.jobs.keys()
         return self._store.outcomes(sorted(wanted)) if wanted else {}
 
+    def _lease_ends_ms(self) -> int:
+        """Return when a lease ends that begins now (monotonic)."""
+        return self._clock.monotonic_ms() + self.state.config.settings.lease_ttl_ms
+
     def _hello(self, tx: Transaction, request: msg.Hello) -> msg.Reply:
-        name = request.spec.name
         reports.on_hello(tx, request.spec, request.incarnation)
         settings = self.state.config.settings
-        lease = self._leases.get(name)
-        if lease is None or lease.incarnation != request.incarnation:
-            deadline_ms = self._clock.monotonic_ms() + settings.lease_ttl_ms
-            self._leases[name] = Lease(request.incarnation, deadline_ms)
+        self.leases.begin(request.spec.name, request.incarnation, self._lease_ends_ms())
         return msg.Welcome(self.epoch, settings.lease_ttl_ms - settings.lease_margin_ms, settings.heartbeat_ms)
 
     def _report(self, tx: Transaction, report: NodeReport) -> msg.Reply:
-        lease = self._leases.get(report.node)
-        node = self.state.nodes.get(report.node)
-        known = lease is not None and node is not None and node.state != "lost"
-        if not known or lease is None or lease.incarnation != report.incarnation:
+        lease, node = self.leases.of(report), self.state.nodes.get(report.node)
+        if lease is None or node is None or node.state == "lost":
             return msg.ReportTaken(report.seq, (), accepted=False)
         if report.seq <= lease.last_seq:
             return msg.ReportTaken(report.seq, ())
         lease.last_seq = report.seq
         report = heard(self.state, report)
-        lease.deadline_ms = self._clock.monotonic_ms() + self.state.config.settings.lease_ttl_ms
+        lease.deadline_ms = self._lease_ends_ms()
         for seen in report.progress:
             if seen.kind == "progress":
                 self.reached[seen.key.job_id] = seen.step
@@ -370,54 +351,28 @@ class Controller:
         reports.on_report(tx, report)
         return msg.ReportTaken(report.seq, ())
 
-    def _checks(self) -> list[Addressed]:
-        """Return the orders to check closed nodes, each node at most every so often."""
-        now_ms = self._clock.monotonic_ms()
-        wanted = orders.check_orders(self.state, self._clock.unix_ms())
-        due = [one for one in wanted if now_ms - self._check_asked.get(one[0], -CHECK_WAIT_MS) >= CHECK_WAIT_MS]
-        self._check_asked.update((name, now_ms) for name, _ in due)
-        return due
-
     def _after_commit(self, request: msg.Request, reply: msg.Reply) -> msg.Reply:
         if isinstance(request, NodeReport) and isinstance(reply, msg.ReportTaken) and reply.accepted:
             return msg.ReportTaken(reply.seq, tuple(orders.reconcile(self.state, request)))
         if isinstance(reply, msg.PlanCommitted):
-            self.last_plan = reply.plan
-            if reply.plan.dropped or self._time_has_come():
-                self.wants_cycle = True
+            self.plan_clock.committed(reply.plan, self._clock.monotonic_ms(), self._clock.unix_ms())
         return reply
 
     def _time_passed(self, tx: Transaction) -> None:
         now_ms = self._clock.monotonic_ms()
-        for name, lease in list(self._leases.items()):
-            deadline_ms = lease.deadline_ms
-            if planted("node_lost_too_early"):
-                deadline_ms -= self.state.config.settings.lease_ttl_ms * 3 // 4
-            if now_ms < deadline_ms:
-                continue
-            del self._leases[name]
+        for name, incarnation in self.leases.expire(now_ms):
             node = self.state.nodes[name]
-            if node.state != "lost" and node.incarnation == lease.incarnation:
+            if node.state != "lost" and node.incarnation == incarnation:
                 reports.lose_node(tx, name, "no heartbeat within its lease")
         reports.on_time(tx)
         self._pulses.tell(tx, now_ms)
         self._inspections.conclude(tx, now_ms)
-        if self._time_has_come():
-            self.wants_cycle = True
-
-    def _time_has_come(self) -> bool:
-        """Return whether time alone may have changed what the last plan decided."""
-        return self.last_plan is not None and 0 < self.last_plan.again_ms <= self._clock.unix_ms()
+        self.plan_clock.time_passes(self._clock.unix_ms())
 
     def snapshot(self) -> Snapshot:
-        """Return what the next cycle plans on, and note that it was taken."""
-        self.wants_cycle = False
+        """Return what the next cycle plans on, and note that it has begun."""
+        self.plan_clock.begin()
         return take_snapshot(self.state)
-
-    def lease_left_ms(self, node: NodeName) -> int:
-        """Return how long until `node` counts as lost, 0 when it has no lease."""
-        lease = self._leases.get(node)
-        return max(0, lease.deadline_ms - self._clock.monotonic_ms()) if lease else 0
 
     def snapshot_due(self) -> bool:
         """Return whether enough was logged since the last stored snapshot to be worth a new one."""
@@ -425,26 +380,3 @@ class Controller:
 
     def snapshot_taken(self) -> None:
         self._snapshot_seq = self.state.seq
-
-
-def past_run(job: FinishedJob) -> PastRun:
-    """Return what run times are learned from."""
-    features = JobFeatures(
-        devices=job.devices,
-        user=UserName(job.user),
-        tenant=TenantName(job.tenant),
-        queue=QueueName(job.queue),
-        name=job.name,
-    )
-    whole = job.attempts == 1 and job.state in ("succeeded", "failed")
-    return PastRun(job.id, features, job.submitted_ms, job.started_ms, job.finished_ms, whole=whole)
-
-
-def timelines(records: Iterable[ev.Record]) -> dict[JobId, list[ev.Record]]:
-    """Return records by the job that they are about, in order."""
-    found: dict[JobId, list[ev.Record]] = {}
-    for record in records:
-        job_id = getattr(record.event, "job_id", None)
-        if job_id is not None:
-            found.setdefault(job_id, []).append(record)
-    return found

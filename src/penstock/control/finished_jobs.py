@@ -1,7 +1,10 @@
 """What stays queryable of a job that has left the state: worked out at its end, and again when a log is verified."""
 
 from penstock.core.model.events import JobFinished, Record
+from penstock.core.model.ids import QueueName, TenantName, UserName
 from penstock.core.model.jobs import Job
+from penstock.core.predict.forecast import PastRun
+from penstock.core.predict.runtime import JobFeatures
 from penstock.ports import FinishedJob
 
 
@@ -31,3 +34,16 @@ def finished_row(job: Job, record: Record) -> FinishedJob:
         array_index=job.array_index,
         nodes=job.last_nodes,
     )
+
+
+def past_run(job: FinishedJob) -> PastRun:
+    """Return what run times are learned from."""
+    features = JobFeatures(
+        devices=job.devices,
+        user=UserName(job.user),
+        tenant=TenantName(job.tenant),
+        queue=QueueName(job.queue),
+        name=job.name,
+    )
+    whole = job.attempts == 1 and job.state in ("succeeded", "failed")
+    return PastRun(job.id, features, job.submitted_ms, job.started_ms, job.finished_ms, whole=whole)

@@ -12,7 +12,7 @@ from penstock.control import messages as msg
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.messages.reports import NodeReport
 from penstock.core.model.errors import PenstockError
-from penstock.core.order.turns import Caller, FairQueue, Share, TooManyWaiting
+from penstock.core.order.turns import FairQueue, Submitter, TooManyWaiting, WaitingLimit
 
 GROUP_MAX = 512
 """Requests decided and committed together."""
@@ -20,8 +20,8 @@ GROUP_JOBS_MAX = 1_000
 """A group that submits more jobs takes no further request."""
 REPORTS_MAX = 20_000
 """Reports that may wait; an agent whose report is refused says hello again."""
-SHARE = Share(user=2_000, tenant=5_000, total=20_000)
-SERVER = Caller("\0server", "")
+SHARE = WaitingLimit(user=2_000, tenant=5_000, total=20_000)
+SERVER = Submitter("\0server", "")
 """What the server asks of itself: plans, estimates, the books."""
 
 OnReply = Callable[[msg.Reply], None]
@@ -42,7 +42,7 @@ class Inbox:
         self.ending = False
         """Whether the end was asked for."""
 
-    def put(self, request: msg.Request, on_reply: OnReply | None, caller: Caller = SERVER) -> None:
+    def put(self, request: msg.Request, on_reply: OnReply | None, caller: Submitter = SERVER) -> None:
         """Queue a request. Raises: InboxFull, or TooManyWaiting when the caller's share is used up."""
         with self._changed:
             if isinstance(request, msg.Hello | NodeReport):

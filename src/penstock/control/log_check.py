@@ -54,7 +54,7 @@ class Log(Protocol):
     def snapshot(self) -> Image | None: ...
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What was looked at, and the first thing that is wrong (empty when nothing is)."""
 
     records: int
@@ -80,7 +80,7 @@ class Verifier:
         self._image = log.snapshot()
         self._from_snapshot: State | None = None
 
-    def verify(self) -> Verdict:
+    def verify(self) -> CheckResult:
         """Return what was found."""
         try:
             self._go_through()
@@ -89,7 +89,7 @@ class Verifier:
             problem = str(damage)
         seq = self._image.seq if self._image else 0
         live, epoch = len(self._state.jobs), int(self._log.epoch)
-        return Verdict(self._state.seq, self._ended_count, live, epoch, seq, problem)
+        return CheckResult(self._state.seq, self._ended_count, live, epoch, seq, problem)
 
     def _go_through(self) -> None:
         for row in self._log.events():

@@ -144,7 +144,7 @@ class ImageTaken(msgspec.Struct, frozen=True):
     image: Image
 
 
-class Failed(msgspec.Struct, frozen=True):
+class RequestFailed(msgspec.Struct, frozen=True):
     """Nothing of the request was done; `code` is that of the error (`store_full`, ...)."""
 
     code: str
@@ -165,5 +165,5 @@ Reply = (
     | MoneyDone
     | TokenDone
     | SecretDone
-    | Failed
+    | RequestFailed
 )

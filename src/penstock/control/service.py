@@ -1,26 +1,30 @@
 """The live driver of the control loop: one thread that commits, one that plans.
 
 A long cycle never holds up a commit: the planner works on a snapshot, and its plan comes back as one more request.
-Where several servers share a log, the thread that commits follows whoever leads until this server does.
+Where several servers share a log, the thread that commits follows the leader until this server leads.
 """
 
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
-from penstock.control.inbox import SERVER, Inbox, Item, OnReply
+from penstock.control.inbox import SERVER, Inbox, InboxFull, Item, OnReply
+from penstock.control.metrics import MemoryMetrics
 from penstock.control.standby import Standby
-from penstock.core.cycle.alternatives import Chooser
+from penstock.core.cycle.alternatives import PlanChooser
 from penstock.core.messages.reports import NodeReport
+from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import Record
+from penstock.core.model.ids import Incarnation
 from penstock.core.order.extension import Policies
-from penstock.core.order.turns import Caller
+from penstock.core.order.turns import Submitter
 from penstock.core.state.snapshot import Snapshot
-from penstock.ports import Clock, Engine, EventStore, Seat
+from penstock.ports import Clock, Engine, EventStore, Metrics, NodeSession, Seat
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +42,7 @@ def deliver_here(pairs: list[tuple[OnReply, msg.Reply]]) -> None:
 
 
 class ControlService:
-    """Runs a controller until `stop`. `ask` may be called from any thread.
+    """Runs a controller until `stop`. `ask` may be called from any thread; so may what an engine calls, `EngineEvents`.
 
     Args:
         deliver: gives replies to requests; `deliver_reports`: those to agents, on a loop that nothing else delays.
@@ -58,18 +62,18 @@ class ControlService:
         policies: Policies | None = None,
         seat: Seat | None = None,
         on_lead: Callable[[], None] = lambda: None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.controller = controller
         self.policies = policies
         self._seat, self._on_lead = seat, on_lead
+        self._metrics = metrics if metrics is not None else MemoryMetrics()
         self._store, self._engine, self._clock = store, engine, clock
         self._deliver, self._on_records, self._on_fault = deliver, on_records, on_fault
         self._deliver_reports = deliver_reports or deliver
         self._inbox = Inbox()
         self._to_plan: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
-        self._planning = False
-        self._next_cycle_ms = 0
-        """No cycle before this (monotonic): jobs may gather."""
+        self._cycles, self._planning = 0, False
         self._saver: threading.Thread | None = None
         self._threads = [
             threading.Thread(target=self._guarded, args=(self._commit_loop,), name="penstock-control"),
@@ -80,6 +84,13 @@ class ControlService:
     def leader(self) -> str:
         """Address of the server that leads, as far as is known; '' where there is only one, or this one does."""
         return "" if self._seat is None or self.controller.leads else self._seat.leader()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no cycle is being planned, or due: what was asked until now changes nothing more. Any thread."""
+        begun = self._cycles
+        at_rest = not self._planning and not self.controller.plan_clock.due(self._clock.monotonic_ms())
+        return at_rest and begun == self._cycles  # else one began between the two looks
 
     def start(self) -> None:
         for thread in self._threads:
@@ -93,12 +104,38 @@ class ControlService:
         if self._saver is not None:
             self._saver.join()
 
-    def ask(self, request: msg.Request, on_reply: OnReply | None = None, caller: Caller = SERVER) -> None:
+    def ask(self, request: msg.Request, on_reply: OnReply | None = None, caller: Submitter = SERVER) -> None:
         """Queue a request; `on_reply` is called after its commit is on disk.
 
         Raises: InboxFull when too many requests wait; TooManyWaiting when too many of the caller's do.
         """
         self._inbox.put(request, on_reply, caller)
+
+    def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None:
+        """Register a node, then welcome its session."""
+
+        def welcome(reply: msg.Reply) -> None:
+            if isinstance(reply, msg.Welcome):
+                session.welcome(reply.epoch, reply.lease_ms, reply.heartbeat_ms)
+            else:
+                session.close()
+
+        self._ask_for_node(msg.Hello(spec, incarnation), welcome, session)
+
+    def on_report(self, report: NodeReport, session: NodeSession) -> None:
+        """Commit a node's report, then acknowledge it."""
+
+        def taken(reply: msg.Reply) -> None:
+            if isinstance(reply, msg.ReportTaken):
+                session.taken(reply.seq, reply.orders, accepted=reply.accepted)
+
+        self._ask_for_node(report, taken, session)
+
+    def _ask_for_node(self, request: msg.Hello | NodeReport, on_reply: OnReply, session: NodeSession) -> None:
+        try:
+            self.ask(request, on_reply)
+        except InboxFull:
+            session.close()  # it says hello again
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         try:
@@ -117,8 +154,7 @@ class ControlService:
             self._seat.hold(self.controller.epoch, self._on_fault)
         next_tick_ms = self._clock.monotonic_ms() + TICK_MS
         while True:
-            wake_ms = min(next_tick_ms, self._next_cycle_ms) if self._may_gather() else next_tick_ms
-            wait_ms = max(1, wake_ms - self._clock.monotonic_ms())
+            wait_ms = max(1, self._wake_ms(next_tick_ms) - self._clock.monotonic_ms())
             group, ending = self._inbox.collect(wait_ms / 1000)
             if self._clock.monotonic_ms() >= next_tick_ms:
                 reports = sum(isinstance(request, msg.Hello | NodeReport) for request, _ in group)
@@ -134,7 +170,7 @@ class ControlService:
                 self._save_snapshot()
 
     def _stand_by(self, standby: Standby) -> bool:
-        """Follow whoever leads; return True once this server does, False when it is to end before."""
+        """Follow the leader; return True once this server leads, False when it is to end before."""
         while True:
             group, ending = self._inbox.collect(max(1, standby.wait_ms()) / 1000)
             self._give(group, [standby.answer(request) for request, _ in group])
@@ -148,7 +184,11 @@ class ControlService:
 
     def _run(self, group: Sequence[Item]) -> None:
         was_behind = self.controller.behind
+        begun_s = time.perf_counter()
         handled = self.controller.handle([request for request, _ in group])
+        self._metrics.observe("control_commit_s", time.perf_counter() - begun_s)
+        self._metrics.count("control_requests", len(group))
+        self._metrics.count("control_events", len(handled.records))
         if self.controller.behind != was_behind:
             log.warning(
                 "the log is there again" if was_behind else "the log is away: nothing is decided until it is back"
@@ -156,7 +196,6 @@ class ControlService:
         for request, _ in group:
             if isinstance(request, msg.CommitPlan):
                 self._planning = False
-                self._next_cycle_ms = self._clock.monotonic_ms() + request.plan.pause_ms
         if handled.orders:
             self._engine.send(handled.orders)
         if handled.records and self._on_records is not None:
@@ -173,18 +212,25 @@ class ControlService:
             if pairs:
                 deliver(pairs)
 
-    def _may_gather(self) -> bool:
-        return self._clock.monotonic_ms() < self._next_cycle_ms
+    def _wake_ms(self, next_tick_ms: int) -> int:
+        """Return until when the loop waits for requests: the next tick, or the end of the time in which jobs gather."""
+        clock = self.controller.plan_clock
+        if not clock.wanted or self._planning:
+            return next_tick_ms
+        return min(next_tick_ms, clock.wake_ms(self._clock.monotonic_ms()))
 
     def _offer_cycle(self) -> None:
-        if self.controller.wants_cycle and not self._planning and not self._may_gather():
+        if not self._planning and self.controller.plan_clock.due(self._clock.monotonic_ms()):
+            self._cycles += 1
             self._planning = True
             self._to_plan.put(self.controller.snapshot())
 
     def _plan_loop(self) -> None:
-        planner = Chooser(self.policies)
+        planner = PlanChooser(self.policies)
         while (snapshot := self._to_plan.get()) is not None:
+            begun_s = time.perf_counter()
             decided = planner.plan(snapshot, self._clock.unix_ms())
+            self._metrics.observe("control_cycle_s", time.perf_counter() - begun_s)
             self._inbox.put(msg.CommitPlan(decided), None)
 
     def _save_snapshot(self) -> None:

@@ -50,7 +50,7 @@ class Standby:
         return not_leading(self._seat.leader())
 
 
-def not_leading(leader: str) -> msg.Failed:
+def not_leading(leader: str) -> msg.RequestFailed:
     """Return the answer of a server that does not lead."""
     where = f"the server at {leader} leads" if leader else "another is about to take over: come back in a moment"
-    return msg.Failed("not_leader", "this server does not lead", where, leader)
+    return msg.RequestFailed("not_leader", "this server does not lead", where, leader)

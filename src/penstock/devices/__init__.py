@@ -1,1 +1,1 @@
-"""Devices: what accelerators a node has, and how a program is shown only its own."""
+"""What accelerators a machine has: one module a vendor, each a `ports.DeviceProvider`; `installed` joins them."""

@@ -7,4 +7,4 @@ comes with a report of what became of each key. Nothing here asks a running sche
 from penstock.migrate.clustertext import to_cluster_file as to_cluster_file
 from penstock.migrate.errors import ImportFault as ImportFault
 from penstock.migrate.model import Imported as Imported
-from penstock.migrate.report import Entry as Entry
+from penstock.migrate.report import MigrationEntry as MigrationEntry

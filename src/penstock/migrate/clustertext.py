@@ -6,9 +6,10 @@ from typing import Any
 
 import yaml
 
-from penstock.core.config.render import declaration, number
+from penstock.core.config.cluster import declaration
+from penstock.core.config.fields import from_milli
 from penstock.core.model import cluster as c
-from penstock.core.model.amounts import exact_size
+from penstock.core.model.quantities import exact_size
 from penstock.core.model.resources import Device
 from penstock.migrate.model import Imported
 from penstock.migrate.names import Names
@@ -44,7 +45,7 @@ def _node(node: c.NodeSpec, name: str) -> dict[str, Any]:
         if value and value != c.DEFAULT_POOL:
             found[key] = str(value)
     if node.capacity.cpu_milli:
-        found["cpus"] = number(node.capacity.cpu_milli)
+        found["cpus"] = from_milli(node.capacity.cpu_milli)
     if node.capacity.memory_bytes:
         found["memory"] = exact_size(node.capacity.memory_bytes)
     if node.capacity.storage_bytes:

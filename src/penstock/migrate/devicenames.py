@@ -10,7 +10,7 @@ UNTYPED = "gpu"
 _MEMORY_WORD = re.compile(r"([0-9]{1,4})gb?")
 
 
-class Known(NamedTuple):
+class KnownDevice(NamedTuple):
     """Maker, memory (GiB; of models sold in several sizes the smallest) and CUDA compute capability."""
 
     vendor: str
@@ -18,34 +18,34 @@ class Known(NamedTuple):
     capability: tuple[int, int] = (0, 0)
 
 
-_MODELS: dict[str, Known] = {
-    "k80": Known("nvidia", 12, (3, 7)),
-    "p100": Known("nvidia", 12, (6, 0)),
-    "v100": Known("nvidia", 16, (7, 0)),
-    "t4": Known("nvidia", 16, (7, 5)),
-    "a100": Known("nvidia", 40, (8, 0)),
-    "a800": Known("nvidia", 40, (8, 0)),
-    "a30": Known("nvidia", 24, (8, 0)),
-    "a10": Known("nvidia", 24, (8, 6)),
-    "a10g": Known("nvidia", 24, (8, 6)),
-    "a16": Known("nvidia", 16, (8, 6)),
-    "a40": Known("nvidia", 48, (8, 6)),
-    "a6000": Known("nvidia", 48, (8, 6)),
-    "l4": Known("nvidia", 24, (8, 9)),
-    "l40": Known("nvidia", 48, (8, 9)),
-    "l40s": Known("nvidia", 48, (8, 9)),
-    "h100": Known("nvidia", 80, (9, 0)),
-    "h800": Known("nvidia", 80, (9, 0)),
-    "h20": Known("nvidia", 96, (9, 0)),
-    "gh200": Known("nvidia", 96, (9, 0)),
-    "h200": Known("nvidia", 141, (9, 0)),
-    "b200": Known("nvidia", 180, (10, 0)),
-    "mi100": Known("amd", 32),
-    "mi210": Known("amd", 64),
-    "mi250": Known("amd", 128),
-    "mi250x": Known("amd", 128),
-    "mi300a": Known("amd", 128),
-    "mi300x": Known("amd", 192),
+_MODELS: dict[str, KnownDevice] = {
+    "k80": KnownDevice("nvidia", 12, (3, 7)),
+    "p100": KnownDevice("nvidia", 12, (6, 0)),
+    "v100": KnownDevice("nvidia", 16, (7, 0)),
+    "t4": KnownDevice("nvidia", 16, (7, 5)),
+    "a100": KnownDevice("nvidia", 40, (8, 0)),
+    "a800": KnownDevice("nvidia", 40, (8, 0)),
+    "a30": KnownDevice("nvidia", 24, (8, 0)),
+    "a10": KnownDevice("nvidia", 24, (8, 6)),
+    "a10g": KnownDevice("nvidia", 24, (8, 6)),
+    "a16": KnownDevice("nvidia", 16, (8, 6)),
+    "a40": KnownDevice("nvidia", 48, (8, 6)),
+    "a6000": KnownDevice("nvidia", 48, (8, 6)),
+    "l4": KnownDevice("nvidia", 24, (8, 9)),
+    "l40": KnownDevice("nvidia", 48, (8, 9)),
+    "l40s": KnownDevice("nvidia", 48, (8, 9)),
+    "h100": KnownDevice("nvidia", 80, (9, 0)),
+    "h800": KnownDevice("nvidia", 80, (9, 0)),
+    "h20": KnownDevice("nvidia", 96, (9, 0)),
+    "gh200": KnownDevice("nvidia", 96, (9, 0)),
+    "h200": KnownDevice("nvidia", 141, (9, 0)),
+    "b200": KnownDevice("nvidia", 180, (10, 0)),
+    "mi100": KnownDevice("amd", 32),
+    "mi210": KnownDevice("amd", 64),
+    "mi250": KnownDevice("amd", 128),
+    "mi250x": KnownDevice("amd", 128),
+    "mi300a": KnownDevice("amd", 128),
+    "mi300x": KnownDevice("amd", 192),
 }
 
 
@@ -54,7 +54,7 @@ def plain_model(model: str) -> str:
     return "".join(c for c in model if c.isprintable())[:MODEL_CHARACTERS_MAX] or UNTYPED
 
 
-def known_of(model: str) -> Known | None:
+def known_of(model: str) -> KnownDevice | None:
     """Return what is known of a model by a word in its name (`nvidia_a100-sxm4-80gb`), or None.
 
     A size in the name (`80gb`, `40g`) is taken before the usual one.

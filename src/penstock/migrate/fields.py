@@ -11,8 +11,8 @@ from fractions import Fraction
 
 from penstock.core.model.errors import nearest
 from penstock.migrate.errors import ImportFault
-from penstock.migrate.located import Listing, Pair, Table, Text, Value, shown_value
-from penstock.migrate.report import Place, Report
+from penstock.migrate.located import Listing, LocatedPair, LocatedTable, Text, Value, shown_value
+from penstock.migrate.report import MigrationReport, SourcePlace
 
 FIELDS_MAX = 1_000
 """Fields of one mapping."""
@@ -24,7 +24,7 @@ _FALSE = ("false", "False", "FALSE")
 class Fields:
     """The fields of a mapping that have not been read yet; `where` is the path of the mapping in its document."""
 
-    def __init__(self, table: Table, where: str, report: Report) -> None:
+    def __init__(self, table: LocatedTable, where: str, report: MigrationReport) -> None:
         if len(table.pairs) > FIELDS_MAX:
             raise table.place.fault(where, len(table.pairs), f"a mapping of at most {FIELDS_MAX} fields")
         self.place, self.where, self.report = table.place, where, report
@@ -33,7 +33,7 @@ class Fields:
         self._known: set[str] = set()
         self._table = table
 
-    def as_table(self) -> Table:
+    def as_table(self) -> LocatedTable:
         return self._table
 
     def path(self, key: str) -> str:
@@ -46,11 +46,11 @@ class Fields:
     def names(self) -> tuple[str, ...]:
         return tuple(self._pairs)
 
-    def place_of(self, key: str) -> Place:
+    def place_of(self, key: str) -> SourcePlace:
         """Return where a field stands, or where its mapping does when it is left out."""
         return self._pairs[key].place if key in self._pairs else self.place
 
-    def _take(self, key: str) -> Pair | None:
+    def _take(self, key: str) -> LocatedPair | None:
         self._seen.add(key)
         return self._pairs.get(key)
 
@@ -107,7 +107,7 @@ class Fields:
         found = []
         for index, item in enumerate(pair.value.items):
             path = f"{self.path(key)}[{index}]"
-            if not isinstance(item, Table):
+            if not isinstance(item, LocatedTable):
                 raise item.place.fault(path, shown_value(item), "a mapping")
             found.append(Fields(item, path, self.report))
         return found
@@ -128,7 +128,7 @@ class Fields:
         pair = self._take(key)
         if pair is None:
             return None
-        if not isinstance(pair.value, Table):
+        if not isinstance(pair.value, LocatedTable):
             raise self.fault(key, "a mapping")
         return Fields(pair.value, self.path(key), self.report)
 
@@ -146,7 +146,7 @@ class Fields:
     def lost(self, key: str, why: str) -> None:
         self._say(self.report.lost, key, why)
 
-    def _say(self, say: Callable[[Place, str, object, str], None], key: str, note: str) -> None:
+    def _say(self, say: Callable[[SourcePlace, str, object, str], None], key: str, note: str) -> None:
         """Add an entry for a field, if it is there, and count it as read."""
         pair = self._take(key)
         if pair is not None:

@@ -13,13 +13,13 @@ from penstock.core.model.cluster import DEFAULT_POOL, BackfillRule, Pool, Preemp
 from penstock.core.model.ids import TenantName
 from penstock.migrate.fields import Fields
 from penstock.migrate.kueuequota import FLAVOURS_MAX, read_groups
-from penstock.migrate.located import Table
+from penstock.migrate.located import LocatedTable
 from penstock.migrate.manifests import Object, objects, priority_class, read_documents, text_pairs
-from penstock.migrate.model import Amount, Flavour, Imported, Source, SourceQueue
+from penstock.migrate.model import Amount, Flavour, Imported, MigrationSource, SourceQueue
 from penstock.migrate.names import Names
 from penstock.migrate.nodeobjects import Level, read_nodes
 from penstock.migrate.quantities import kubernetes_quantity
-from penstock.migrate.report import Report
+from penstock.migrate.report import MigrationReport
 from penstock.migrate.toconfig import to_config
 
 GROUP = "kueue.x-k8s.io"
@@ -45,7 +45,7 @@ _ELSEWHERE = {
 class _Reading:
     """What has been read so far."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: MigrationReport) -> None:
         self.report = report
         self.queues: list[SourceQueue] = []
         self.flavours: dict[str, Flavour] = {}
@@ -63,7 +63,7 @@ def read(paths: Iterable[Path]) -> Imported:
     Kueue and nodes (`kubectl get nodes -o yaml`); order does not matter.
     Raises: ImportFault for a file that is not this, for slips in names of fields, cycles and doubles.
     """
-    report = Report()
+    report = MigrationReport()
     found = objects(read_documents(paths), report)
     reading = _Reading(report)
     for one in sorted(found, key=lambda o: o.kind not in ("Topology", "ResourceFlavor", "Configuration")):
@@ -71,7 +71,7 @@ def read(paths: Iterable[Path]) -> Imported:
     _cohorts_that_are_only_named(reading)
     nodes = read_nodes([one for one in found if (one.group, one.kind) == ("", "Node")], reading.levels, report)
     backfill: BackfillRule = "easy" if reading.strict else "none"
-    source = Source(
+    source = MigrationSource(
         queues=tuple(reading.queues),
         flavours=tuple(reading.flavours.values()),
         pools=(Pool(DEFAULT_POOL, backfill=backfill),),  # a workload that does not fit holds nobody back
@@ -159,7 +159,7 @@ def _stopped(spec: Fields) -> bool:
     if policy == "None":
         spec.mapped("stopPolicy", "jobs start")
     elif policy == "Hold":
-        spec.mapped("stopPolicy", "max jobs 0: nothing starts, what runs goes on")
+        spec.mapped("stopPolicy", "max jobs 0: nothing starts, running jobs continue")
     else:
         spec.approximated("stopPolicy", "max jobs 0: nothing starts; what runs is not stopped, cancel it")
     return policy != "None"
@@ -177,7 +177,7 @@ def _weight(reading: _Reading, spec: Fields) -> Fraction:
 
 
 def _preemption(spec: Fields) -> PreemptionRule:
-    rules = spec.inner("preemption") or Fields(Table(spec.place, ()), spec.path("preemption"), spec.report)
+    rules = spec.inner("preemption") or Fields(LocatedTable(spec.place, ()), spec.path("preemption"), spec.report)
     reclaim = rules.word("reclaimWithinCohort", ("Never", "LowerPriority", "Any"), "Never")
     within = rules.word("withinClusterQueue", ("Never", "LowerPriority", "LowerOrNewerEqualPriority"), "Never")
     found: PreemptionRule = "never"

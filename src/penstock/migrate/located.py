@@ -9,7 +9,7 @@ from typing import NamedTuple
 import yaml
 
 from penstock.migrate.errors import ImportFault
-from penstock.migrate.report import Place
+from penstock.migrate.report import SourcePlace
 
 YAML_BYTES_MAX = 8 * 2**20
 DEPTH_MAX = 64
@@ -23,7 +23,7 @@ _MERGE = "<<"
 class Text(NamedTuple):
     """A scalar as it is written, without quotes."""
 
-    place: Place
+    place: SourcePlace
     text: str
     plain: bool
     """Written without quotes: only then `true`, `null` and numbers mean something else than their text."""
@@ -36,30 +36,30 @@ class Text(NamedTuple):
 
 
 class Listing(NamedTuple):
-    place: Place
+    place: SourcePlace
     items: "tuple[Value, ...]"
 
 
-class Pair(NamedTuple):
+class LocatedPair(NamedTuple):
     key: str
-    place: Place
+    place: SourcePlace
     value: "Value"
 
 
-class Table(NamedTuple):
+class LocatedTable(NamedTuple):
     """A mapping; its keys are texts and differ."""
 
-    place: Place
-    pairs: tuple[Pair, ...]
+    place: SourcePlace
+    pairs: tuple[LocatedPair, ...]
 
 
-Value = Text | Listing | Table
+Value = Text | Listing | LocatedTable
 
 
 class _Open:
     """A list or mapping whose end has not been seen."""
 
-    def __init__(self, place: Place, anchor: str | None, *, table: bool) -> None:
+    def __init__(self, place: SourcePlace, anchor: str | None, *, table: bool) -> None:
         self.place, self.anchor, self.table = place, anchor, table
         self.items: list[Value] = []
         self.size = 1
@@ -67,8 +67,8 @@ class _Open:
     def close(self) -> Value:
         if not self.table:
             return Listing(self.place, tuple(self.items))
-        pairs: dict[str, Pair] = {}
-        merged: list[Pair] = []
+        pairs: dict[str, LocatedPair] = {}
+        merged: list[LocatedPair] = []
         for key, value in zip(self.items[::2], self.items[1::2], strict=True):
             if not isinstance(key, Text):
                 raise key.place.fault("key", "", "a key that is a text")
@@ -77,18 +77,18 @@ class _Open:
             elif key.text in pairs:
                 raise key.place.fault(key.text, "", f"each key once; it is also in line {pairs[key.text].place.line}")
             else:
-                pairs[key.text] = Pair(key.text, key.place, value)
+                pairs[key.text] = LocatedPair(key.text, key.place, value)
         for pair in merged:
             pairs.setdefault(pair.key, pair)
-        return Table(self.place, tuple(pairs.values()))
+        return LocatedTable(self.place, tuple(pairs.values()))
 
 
-def _merged(value: Value) -> list[Pair]:
+def _merged(value: Value) -> list[LocatedPair]:
     """Return the pairs that a merge key (`<<`) brings in, the first mapping first."""
     tables = value.items if isinstance(value, Listing) else (value,)
-    found: list[Pair] = []
+    found: list[LocatedPair] = []
     for table in tables:
-        if not isinstance(table, Table):
+        if not isinstance(table, LocatedTable):
             raise table.place.fault(_MERGE, "", "a mapping to merge")
         found += table.pairs
     return found
@@ -129,7 +129,7 @@ class _Builder:
         self._count = 0
 
     def take(self, event: yaml.Event) -> None:
-        place = Place(self._file, (event.start_mark.line if event.start_mark else 0) + self._line_first)
+        place = SourcePlace(self._file, (event.start_mark.line if event.start_mark else 0) + self._line_first)
         if isinstance(event, yaml.DocumentStartEvent):
             self._anchors = {}
             if len(self.found) >= DOCUMENTS_MAX:
@@ -149,7 +149,7 @@ class _Builder:
             done = self._open.pop()
             self._put(done.close(), done.size, done.anchor)
 
-    def _alias(self, place: Place, anchor: str) -> tuple[Value, int]:
+    def _alias(self, place: SourcePlace, anchor: str) -> tuple[Value, int]:
         known = self._anchors.get(anchor)
         if known is None:
             raise place.fault(f"*{anchor}", "", "an alias of an anchor above it, not around it")

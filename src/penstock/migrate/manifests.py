@@ -6,11 +6,11 @@ from pathlib import Path
 
 from penstock.migrate.errors import ImportFault
 from penstock.migrate.fields import Fields
-from penstock.migrate.located import YAML_BYTES_MAX, Table, Text, Value, documents, line_inside
+from penstock.migrate.located import YAML_BYTES_MAX, LocatedTable, Text, Value, documents, line_inside
 from penstock.migrate.model import Amount
 from penstock.migrate.quantities import kubernetes_quantity, rounded_up
 from penstock.migrate.reading import FILES_MAX, read_text
-from penstock.migrate.report import Report
+from penstock.migrate.report import MigrationReport
 
 OBJECTS_MAX = 20_000
 PRIORITY_MAX = 10_000
@@ -37,7 +37,7 @@ _MIG_SLICES = 7
 class Object:
     """One object: its group, kind, name and fields. `top` holds every field beside kind and metadata."""
 
-    def __init__(self, table: Table, report: Report) -> None:
+    def __init__(self, table: LocatedTable, report: MigrationReport) -> None:
         top = Fields(table, "", report)
         self.top, self.place = top, table.place
         self.group = top.text("apiVersion").rpartition("/")[0]
@@ -58,7 +58,7 @@ class Object:
         found = self.top.inner("spec")
         self.top.skip("status")
         self.top.done()
-        return found or Fields(Table(self.place, ()), "spec", self.top.report)
+        return found or Fields(LocatedTable(self.place, ()), "spec", self.top.report)
 
 
 def read_documents(paths: Iterable[Path]) -> list[Value]:
@@ -77,7 +77,7 @@ def read_documents(paths: Iterable[Path]) -> list[Value]:
     return found
 
 
-def objects(given: Iterable[Value], report: Report) -> list[Object]:
+def objects(given: Iterable[Value], report: MigrationReport) -> list[Object]:
     """Return the objects in documents; those in a `List`, or a list of one kind, each by itself.
 
     Raises: ImportFault for a document that is no object, and above `OBJECTS_MAX` objects.
@@ -90,8 +90,8 @@ def objects(given: Iterable[Value], report: Report) -> list[Object]:
     return found
 
 
-def _objects_in(value: Value, report: Report) -> list[Object]:
-    if not isinstance(value, Table):
+def _objects_in(value: Value, report: MigrationReport) -> list[Object]:
+    if not isinstance(value, LocatedTable):
         raise value.place.fault("", "", "a mapping with apiVersion and kind")
     found = Object(value, report)
     if not found.kind:
@@ -207,7 +207,7 @@ def priority_class(one: Object) -> None:
     if not 0 <= value <= PRIORITY_MAX:
         how = f"jobs of class '{one.named()}' say a `priority` from 0 to {PRIORITY_MAX} that keeps the order of classes"
     one.top.approximated("value", how)
-    one.top.lost("description", "Penstock has no named classes beside low, medium and high")
+    one.top.lost("description", "Penstock has no named classes but low, medium and high")
     one.top.lost("globalDefault", "a job that says nothing has priority medium (500)")
     one.top.lost("preemptionPolicy", "whether a job may preempt is a rule of its queue")
     one.top.done()

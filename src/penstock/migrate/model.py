@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Pool, PreemptionRule, QueuePolicy, Settings, Tenant
-from penstock.migrate.report import Entry, Place
+from penstock.migrate.report import MigrationEntry, SourcePlace
 
 QueueResource = Literal["devices", "cpus", "memory", "jobs"]
 
@@ -47,7 +47,7 @@ class SourceQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The name it shall have; made plain and unique on the way."""
     parent: str = ""
     """Key of the queue above it; empty is the root."""
-    place: Place
+    place: SourcePlace
     weight: Fraction = Fraction(1)
     amounts: tuple[Amount, ...] = ()
     adds: bool = False
@@ -62,7 +62,7 @@ class SourceQueue(msgspec.Struct, frozen=True, kw_only=True):
     min_runtime_ms: int | None = None
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationSource(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was read of one source, before it becomes Penstock's."""
 
     queues: tuple[SourceQueue, ...]
@@ -79,5 +79,5 @@ class Imported(msgspec.Struct, frozen=True):
 
     nodes: tuple[NodeSpec, ...]
     config: ClusterConfig
-    report: tuple[Entry, ...]
+    report: tuple[MigrationEntry, ...]
     """By file and line."""

@@ -1,6 +1,6 @@
 """Plain names for queues, pools, nodes and tenants: what a cluster file takes as a name is less than others take."""
 
-from penstock.core.config.cluster import NAME_CHARACTERS
+from penstock.core.order.extension import NAME_CHARACTERS
 
 NAME_CHARACTERS_MAX = 63
 

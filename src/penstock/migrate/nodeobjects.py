@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from penstock.core.config.cluster import DEVICES_PER_NODE_MAX
+from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import Device, Resources
@@ -13,7 +13,7 @@ from penstock.migrate.devicenames import GIB, known_of, plain_model
 from penstock.migrate.fields import Fields
 from penstock.migrate.manifests import Object, device_vendor, text_pairs
 from penstock.migrate.quantities import kubernetes_quantity, rounded_up
-from penstock.migrate.report import Report
+from penstock.migrate.report import MigrationReport
 
 ALIKE_MAX = 256
 """Sets of devices that are remembered: nodes that are alike share theirs."""
@@ -32,7 +32,7 @@ class Level(NamedTuple):
     field: str
 
 
-def read_nodes(things: Sequence[Object], levels: Sequence[Level], report: Report) -> list[NodeSpec]:
+def read_nodes(things: Sequence[Object], levels: Sequence[Level], report: MigrationReport) -> list[NodeSpec]:
     """Return the nodes. Raises: ImportFault for a node given twice, bad quantities, and above the limits."""
     found: dict[str, NodeSpec] = {}
     devices = 0
@@ -47,7 +47,7 @@ def read_nodes(things: Sequence[Object], levels: Sequence[Level], report: Report
     return list(found.values())
 
 
-def _node(one: Object, levels: Sequence[Level], report: Report) -> NodeSpec:
+def _node(one: Object, levels: Sequence[Level], report: MigrationReport) -> NodeSpec:
     """Return a node with what it may hand out (`allocatable`, else `capacity`), its labels and its place."""
     spec = one.spec()
     spec.lost("unschedulable", "a state, not a configuration: `penstock drain NODE` closes a node")

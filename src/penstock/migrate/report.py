@@ -12,7 +12,7 @@ VALUE_CHARACTERS_MAX = 120
 """A longer value is cut in the report."""
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """A file as its owner named it, and a line in it; lines count from 1, 0 is the file as a whole."""
 
     file: str
@@ -23,7 +23,7 @@ class Place(NamedTuple):
         return ImportFault(self.file, line=self.line, field=field, value=str(value), expected=expected, hint=hint)
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class MigrationEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of one key."""
 
     file: str
@@ -35,29 +35,29 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """How it was approximated, why it was not mapped, or where a mapped one went."""
 
 
-class Report:
+class MigrationReport:
     """Collects entries while sources are read. Every key that is read gets one."""
 
     def __init__(self, files: Iterable[str] = ()) -> None:
         """Take the files in the order in which they shall stand in the report; others come after them."""
         self._files = {name: index for index, name in enumerate(files)}
-        self._entries: list[Entry] = []
+        self._entries: list[MigrationEntry] = []
 
-    def mapped(self, place: Place, key: str, value: object, note: str = "") -> None:
+    def mapped(self, place: SourcePlace, key: str, value: object, note: str = "") -> None:
         self._add(place, key, value, "mapped", note)
 
-    def approximated(self, place: Place, key: str, value: object, how: str) -> None:
+    def approximated(self, place: SourcePlace, key: str, value: object, how: str) -> None:
         self._add(place, key, value, "approximated", how)
 
-    def lost(self, place: Place, key: str, value: object, why: str) -> None:
+    def lost(self, place: SourcePlace, key: str, value: object, why: str) -> None:
         self._add(place, key, value, "not mapped", why)
 
-    def _add(self, place: Place, key: str, value: object, outcome: Outcome, note: str) -> None:
+    def _add(self, place: SourcePlace, key: str, value: object, outcome: Outcome, note: str) -> None:
         text = "" if value is None else str(value)
         text = text if len(text) <= VALUE_CHARACTERS_MAX else text[: VALUE_CHARACTERS_MAX - 3] + "..."
-        self._entries.append(Entry(place.file, place.line, key, text, outcome, note))
+        self._entries.append(MigrationEntry(place.file, place.line, key, text, outcome, note))
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[MigrationEntry, ...]:
         """Return all entries by file and line; entries of one line keep their order."""
         for entry in self._entries:
             self._files.setdefault(entry.file, len(self._files))

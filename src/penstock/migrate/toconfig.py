@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 
-from penstock.core.config.cluster import ENTRIES_MAX
+from penstock.core.config.pools import ENTRIES_MAX
 from penstock.core.config.queues import MODEL_PREFIX, WEIGHT_MAX, amount_of
 from penstock.core.model import cluster as c
-from penstock.core.model.amounts import format_resource
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import QueueName
+from penstock.core.model.quantities import format_resource
 from penstock.migrate.devicenames import plain_model
-from penstock.migrate.model import Amount, Imported, Source, SourceQueue
+from penstock.migrate.model import Amount, Imported, MigrationSource, SourceQueue
 from penstock.migrate.names import Names
-from penstock.migrate.report import Place, Report
+from penstock.migrate.report import MigrationReport, SourcePlace
 
 AMOUNT_MAX = 2**50
 """Thousandths and jobs: above it a decimal number of a cluster file is no longer exact."""
@@ -31,7 +31,7 @@ ZERO_WEIGHT_PART = 1000
 Amounts = dict[str, int]
 
 
-def to_config(source: Source, report: Report) -> Imported:
+def to_config(source: MigrationSource, report: MigrationReport) -> Imported:
     """Return the nodes and configuration that `source` means, with everything the report holds by then.
 
     Raises: ImportFault for a cycle, an unknown parent, two queues with one key, more than 10,000 of anything, and
@@ -68,11 +68,11 @@ def to_config(source: Source, report: Report) -> Imported:
     return Imported(source.nodes, config, report.entries())
 
 
-def _check_counts(source: Source) -> None:
+def _check_counts(source: MigrationSource) -> None:
     counts = {"queues": source.queues, "pools": source.pools, "tenants": source.tenants, "nodes": source.nodes}
     for what, entries in counts.items():
         if len(entries) > ENTRIES_MAX:
-            place = source.queues[0].place if source.queues else Place("")
+            place = source.queues[0].place if source.queues else SourcePlace("")
             raise place.fault(what, len(entries), f"at most {ENTRIES_MAX} {what}", "import a part of them")
 
 
@@ -109,7 +109,7 @@ def _measure(queue: SourceQueue, by_key: Mapping[str, SourceQueue], depth: dict[
         depth[found.key] = depth[found.parent] + 1
 
 
-def _names(order: Sequence[SourceQueue], report: Report) -> dict[str, QueueName]:
+def _names(order: Sequence[SourceQueue], report: MigrationReport) -> dict[str, QueueName]:
     names = Names(c.ROOT_QUEUE)
     found: dict[str, QueueName] = {}
     for queue in order:
@@ -123,7 +123,7 @@ def _names(order: Sequence[SourceQueue], report: Report) -> dict[str, QueueName]
 class _Tree:
     """What each queue is promised, may hold and lends, by the resource names of cluster files."""
 
-    def __init__(self, source: Source, order: Sequence[SourceQueue], report: Report) -> None:
+    def __init__(self, source: MigrationSource, order: Sequence[SourceQueue], report: MigrationReport) -> None:
         self._models = {flavour.name: plain_model(flavour.model) for flavour in source.flavours}
         self._count = 0
         self._report = report
@@ -256,7 +256,7 @@ def _lend(amounts: Amounts | None) -> c.Quota | None:
     return None if amounts is None else _quota(amounts)
 
 
-def _weights(order: Sequence[SourceQueue], report: Report) -> dict[str, int]:
+def _weights(order: Sequence[SourceQueue], report: MigrationReport) -> dict[str, int]:
     """Return whole weights from 1 to 1,000,000 whose ratios among siblings are the source's, as far as they go."""
     found: dict[str, int] = {}
     siblings: dict[str, list[SourceQueue]] = {}

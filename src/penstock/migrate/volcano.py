@@ -12,10 +12,10 @@ from pathlib import Path
 
 from penstock.core.model.cluster import DEFAULT_POOL, PlacementPolicy, Pool, PreemptionRule, Settings
 from penstock.migrate.fields import Fields
-from penstock.migrate.located import Table, Value
+from penstock.migrate.located import LocatedTable, Value
 from penstock.migrate.manifests import Object, embedded, objects, priority_class, read_documents, resource_list
-from penstock.migrate.model import Amount, Imported, QueueResource, Source, SourceQueue
-from penstock.migrate.report import Report
+from penstock.migrate.model import Amount, Imported, MigrationSource, QueueResource, SourceQueue
+from penstock.migrate.report import MigrationReport
 from penstock.migrate.toconfig import to_config
 
 GROUP = "scheduling.volcano.sh"
@@ -67,7 +67,7 @@ def read(paths: Iterable[Path]) -> Imported:
     Read are Queue, PriorityClass, and the scheduler's configuration by itself or in its ConfigMap; the order of files
     does not matter. Raises: ImportFault for a file that is not this, for slips in names, cycles and doubles.
     """
-    report = Report()
+    report = MigrationReport()
     found = read_documents(paths)
     settings = [value for value in found if _is_settings(value)]
     things = objects([value for value in found if not _is_settings(value)], report)
@@ -76,7 +76,7 @@ def read(paths: Iterable[Path]) -> Imported:
     queues = [queue for one in things for queue in _object(one, scheduler, report)]
     capacity = "capacity" in scheduler.plugins
     placement: PlacementPolicy = "best_fit" if "binpack" in scheduler.plugins else "fragmentation"
-    source = Source(
+    source = MigrationSource(
         queues=tuple(queues),
         pools=(Pool(DEFAULT_POOL, placement=placement, backfill="none"),),
         settings=Settings(wait_bonus_max=0, size_penalty_per_device=0),  # priority, then age; nothing else counts
@@ -87,16 +87,16 @@ def read(paths: Iterable[Path]) -> Imported:
 
 def _is_settings(value: Value) -> bool:
     """Whether a document is the scheduler's configuration and no object."""
-    keys = {pair.key for pair in value.pairs} if isinstance(value, Table) else set()
+    keys = {pair.key for pair in value.pairs} if isinstance(value, LocatedTable) else set()
     return "kind" not in keys and bool(keys & {"actions", "tiers"})
 
 
-def _scheduler(settings: Sequence[Value], report: Report) -> Scheduler:
+def _scheduler(settings: Sequence[Value], report: MigrationReport) -> Scheduler:
     found = Scheduler()
     if len(settings) > 1:
         raise settings[1].place.fault("actions", "", "one configuration of the scheduler")
     for value in settings:
-        if not isinstance(value, Table):
+        if not isinstance(value, LocatedTable):
             raise value.place.fault("", "", "a mapping with actions and tiers")
         fields = Fields(value, "", report)
         if fields.has("actions"):
@@ -126,7 +126,7 @@ def _plugin(fields: Fields) -> str:
     return name
 
 
-def _object(one: Object, scheduler: Scheduler, report: Report) -> list[SourceQueue]:
+def _object(one: Object, scheduler: Scheduler, report: MigrationReport) -> list[SourceQueue]:
     if (one.group, one.kind) == (GROUP, "Queue"):
         return _queue(one, scheduler)
     if one.kind == "PriorityClass":
@@ -153,7 +153,7 @@ def _queue(one: Object, scheduler: Scheduler) -> list[SourceQueue]:
         spec.mapped("reclaimable", "what a queue holds above its guarantee can be reclaimed")
     else:
         spec.lost(
-            "reclaimable", "what a queue holds above its guarantee can be reclaimed: guarantee what it shall keep"
+            "reclaimable", "what a queue holds above its guarantee can be reclaimed: guarantee what it has to keep"
         )
     spec.lost("priority", "queues have no priorities in Penstock: use weight and guarantees")
     spec.lost("affinity", "keep nodes for a queue in a pool of their own, or use node labels")

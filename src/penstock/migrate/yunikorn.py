@@ -12,12 +12,12 @@ from pathlib import Path
 from penstock.core.model.cluster import DEFAULT_POOL, Pool, PreemptionRule, QueuePolicy, Settings
 from penstock.core.model.ids import PoolName
 from penstock.migrate.fields import Fields
-from penstock.migrate.located import Table, Value
+from penstock.migrate.located import LocatedTable, Value
 from penstock.migrate.manifests import amount_of_resource, embedded, objects, read_documents
-from penstock.migrate.model import Amount, Imported, Source, SourceQueue
+from penstock.migrate.model import Amount, Imported, MigrationSource, SourceQueue
 from penstock.migrate.names import Names
 from penstock.migrate.quantities import rounded_up, yunikorn_quantity
-from penstock.migrate.report import Report
+from penstock.migrate.report import MigrationReport
 from penstock.migrate.toconfig import to_config
 
 ROOT = "root"
@@ -37,10 +37,10 @@ def read(paths: Iterable[Path]) -> Imported:
     Files are `queues.yaml` itself or the ConfigMap that carries it. A queue is called by its path without `root.`.
     Raises: ImportFault for a file that is not this, for slips in names of fields, and for queues given twice.
     """
-    report = Report()
+    report = MigrationReport()
     partitions: list[Fields] = []
     for value in _settings(read_documents(paths), report):
-        if not isinstance(value, Table):
+        if not isinstance(value, LocatedTable):
             raise value.place.fault("", "", "a mapping with partitions")
         top = Fields(value, "", report)
         partitions += top.items("partitions")
@@ -49,7 +49,7 @@ def read(paths: Iterable[Path]) -> Imported:
     reading = _Reading(report)
     for partition in partitions:
         reading.partition(partition)
-    source = Source(
+    source = MigrationSource(
         queues=tuple(reading.queues),
         pools=tuple(reading.pools),
         settings=Settings(wait_bonus_max=0, size_penalty_per_device=0),  # priority, then age; nothing else counts
@@ -58,7 +58,7 @@ def read(paths: Iterable[Path]) -> Imported:
     return to_config(source, report)
 
 
-def _settings(found: Iterable[Value], report: Report) -> list[Value]:
+def _settings(found: Iterable[Value], report: MigrationReport) -> list[Value]:
     """Return the documents that hold partitions, out of ConfigMaps where they are in one."""
     given = list(found)
     bare = [value for value in given if not _is_object(value)]
@@ -70,13 +70,13 @@ def _settings(found: Iterable[Value], report: Report) -> list[Value]:
 
 
 def _is_object(value: Value) -> bool:
-    return isinstance(value, Table) and any(pair.key == "kind" for pair in value.pairs)
+    return isinstance(value, LocatedTable) and any(pair.key == "kind" for pair in value.pairs)
 
 
 class _Reading:
     """What has been read so far."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: MigrationReport) -> None:
         self.report = report
         self.queues: list[SourceQueue] = []
         self.pools: list[Pool] = []
@@ -165,7 +165,7 @@ def _pool(fields: Fields, name: PoolName) -> Pool:
     if sort is not None:
         kind = sort.word("type", ("fair", "binpacking"), "fair")
         sort.mapped("type", "placement best_fit" if kind == "binpacking" else "placement worst_fit")
-        sort.lost("resourceweights", "Penstock's placement weighs resources by itself")
+        sort.lost("resourceweights", "Penstock's placement has its own weights")
         sort.done()
     return Pool(name, placement="best_fit" if kind == "binpacking" else "worst_fit", backfill="none")
 

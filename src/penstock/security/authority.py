@@ -20,16 +20,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from penstock.core.model.errors import PenstockError
-from penstock.core.model.identities import SERVER_IDENTITY, is_node_name, node_identity
-from penstock.core.model.ids import NodeName
+from penstock.core.model.ids import SERVER_IDENTITY, NodeName, is_node_name, node_identity
 
 AUTHORITY_LIFE = dt.timedelta(days=3650)
 SERVER_LIFE = dt.timedelta(days=30)
 NODE_LIFE = dt.timedelta(days=30)
 OVERLAP = dt.timedelta(days=90)
-"""For so long a former authority is still trusted after a rotation."""
+"""Time for which a former authority is trusted after a rotation."""
 BACKDATED = dt.timedelta(hours=1)
-"""Certificates are valid from so long ago, for machines whose clocks are behind."""
+"""Certificates are valid from this long ago, for machines whose clocks are behind."""
 NAMES_MAX = 256
 """Names and addresses in one certificate; those of the machine come last and are cut off."""
 
@@ -70,8 +69,8 @@ class Signed(msgspec.Struct, frozen=True):
         return key_pem(self.key) + b"".join(c.public_bytes(_ENCODED) for c in (self.certificate, *self.along))
 
 
-class Given(msgspec.Struct, frozen=True):
-    """The public part of a certificate that somebody else has signed, with its chain."""
+class IssuedCertificate(msgspec.Struct, frozen=True):
+    """The public part of a certificate that another authority has signed, with its chain."""
 
     certificate: x509.Certificate
     names: tuple[str, ...]
@@ -191,7 +190,7 @@ def decoded_signed(text: bytes) -> Signed:
     return Signed(key, first, tuple(along))
 
 
-def given_chain(text: bytes) -> Given:
+def given_chain(text: bytes) -> IssuedCertificate:
     """Return the certificates in a text, whatever else is in it.
 
     Raises: CertificateError when there is none, or it says no name under which it can be checked.
@@ -203,7 +202,7 @@ def given_chain(text: bytes) -> Given:
     names = tuple(names_of(found[0]))
     if not names:
         raise CertificateError("the certificate has no subject alternative name: clients could not check it")
-    return Given(found[0], names, bundle(found))
+    return IssuedCertificate(found[0], names, bundle(found))
 
 
 def bundle(certificates: Iterable[x509.Certificate]) -> bytes:

@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 from cryptography import x509
 
-from penstock.core.model.identities import SERVER_IDENTITY, node_identity
-from penstock.core.model.ids import NodeName
+from penstock.core.model.ids import SERVER_IDENTITY, NodeName, node_identity
 from penstock.privatefiles import PASSED, make_folder, open_own, write_whole
 from penstock.security import authority as ca
 from penstock.security.authority import CertificateError
@@ -39,7 +38,7 @@ class Shown(msgspec.Struct, frozen=True):
     file: str
 
 
-class Keeper:
+class CertificateKeeper:
     """Keeps the certificates in `folder`, and those of nodes where `nodes` says."""
 
     def __init__(self, folder: Path) -> None:

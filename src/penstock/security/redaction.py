@@ -35,7 +35,7 @@ def unsealed(order: Order, opener: Opener) -> Order:
     return replace(order, secrets=(), env=(*order.env, *opened))
 
 
-class Censor:
+class Redactor:
     """Blots the values of secrets out of texts. Those of a job are opened when one of its texts comes by."""
 
     def __init__(self, state: Callable[[], State], opener: Opener) -> None:

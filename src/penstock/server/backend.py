@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from penstock.control import messages as msg
 from penstock.control.inbox import SERVER, InboxFull, OnReply
+from penstock.control.metrics import MemoryMetrics
 from penstock.control.service import ControlService
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.lifecycle.size import RECORD_BYTES
-from penstock.core.lifecycle.thresholds import Room
+from penstock.core.lifecycle.thresholds import SharedAmount
 from penstock.core.messages.access import SetSecret
 from penstock.core.model.events import Record
 from penstock.core.model.ids import NodeName
@@ -17,20 +18,20 @@ from penstock.core.order.turns import TooManyWaiting
 from penstock.core.state.state import State
 from penstock.ports import Clock, EventReader
 from penstock.security.vault import Vault
-from penstock.server.accesslog import AccessLog
+from penstock.server.http.accesslog import AccessLog
 from penstock.server.http.auth import LocalTokens
 from penstock.server.http.kept import KeptAnswers
-from penstock.server.http.limits import Gate, Limits
+from penstock.server.http.limits import Limits, RateGate
 from penstock.server.http.pools import Pools
 from penstock.server.http.responses import ApiError
 from penstock.server.http.turns import CLUSTER, calling, overloaded
-from penstock.server.reads import Reads
 from penstock.server.routes.outputs import Outputs
+from penstock.server.views.reads import Reads
 
 log = logging.getLogger(__name__)
 
 LOOKED_MS = 2_000
-"""So long an answer may take that was begun while the server followed."""
+"""Time that an answer may take which was begun while the server followed."""
 DOCUMENT_MS = 600_000
 BODIES_MAX_BYTES = 256 * 2**20
 """Of all bodies that are being received or read; nobody may have more of it than is left for others."""
@@ -50,19 +51,21 @@ class Backend:
         name: str,
         limits: Limits | None = None,
         vault: Vault | None = None,
+        metrics: MemoryMetrics | None = None,
     ) -> None:
         self.service, self.clock, self.tokens = service, clock, tokens
         self.log = reader
-        """The whole log, whoever asks: for what the server works out of it. Routes have `reads`."""
+        """The whole log, without regard to scopes: for the server's own services. Routes use `reads`."""
         self.reads = Reads(service, reader, lambda: max(self.durable_seq, service.controller.durable_seq))
         self.outputs, self.connected, self.name = outputs, connected, name
         self.vault = vault
-        self.gate = Gate(limits or Limits(), clock)
+        self.gate = RateGate(limits or Limits(), clock)
         self.pools, self.kept = Pools(), KeptAnswers(clock)
-        self.bodies = Room(BODIES_MAX_BYTES)
+        self.bodies = SharedAmount(BODIES_MAX_BYTES)
         self.documents = KeptAnswers(clock, DOCUMENT_MS)
         """Of invoices, which never change."""
-        self.access = AccessLog(clock)
+        self.metrics = metrics if metrics is not None else MemoryMetrics()
+        self.access = AccessLog(clock, self.metrics)
         self.durable_seq = 0
         self._changed = asyncio.Event()
         self.closing = asyncio.Event()
@@ -102,7 +105,7 @@ class Backend:
         except TooManyWaiting as error:
             raise overloaded(error) from error
         reply = await future
-        if isinstance(reply, msg.Failed):
+        if isinstance(reply, msg.RequestFailed):
             raise ApiError(reply.code, reply.message, hint=reply.hint, leader=reply.leader)
         return reply
 
@@ -121,7 +124,7 @@ class Backend:
             self.gate.log(caller.tenant, RECORD_BYTES)
 
     def committed(self, records: tuple[Record, ...]) -> None:
-        """Take note of durable records and wake whoever follows the log (on the event loop)."""
+        """Note durable records and wake the followers of the log (on the event loop)."""
         if records:
             self.durable_seq = records[-1].seq
         changed, self._changed = self._changed, asyncio.Event()

@@ -17,11 +17,11 @@ from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.errors import Problems, TooManyProblems, nearest
 from penstock.core.model.ids import JobId
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
-from penstock.engines.local.accounts import may_switch
+from penstock.engines.processes.accounts import may_switch
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, invalid, jobs_of, large_body_of
 from penstock.server.http.responses import ApiError
-from penstock.server.reads import Reads
+from penstock.server.views.reads import Reads
 
 READ_AT_ONCE_BYTES = 1_024
 """A request of this size is read on the event loop, in some milliseconds at worst."""
@@ -100,7 +100,7 @@ def account_for(scope: Scope, config: ClusterConfig) -> str:
     user = config.user_by_name.get(scope.user) if not scope.delegated else None
     name = (user.account if user is not None else "") or config.settings.job_account
     if not name and scope.delegated:
-        text = f"a token that somebody else made for {scope.user} does not run jobs as their account"
+        text = f"a token that another user issued for {scope.user} does not run jobs as their account"
         raise ApiError(
             "forbidden", text, hint=f"{scope.user} makes one: penstock token create; or settings.job_account=NAME"
         )

@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from penstock.core.model import faults
-from penstock.sim.world.world import Outcome, World
+from penstock.sim.world.planted import PLANTED_BUGS, planted
+from penstock.sim.world.world import World, WorldOutcome
 
 PLANTED_SEEDS_MAX = 600
 EXPECTED_PROBES = (
@@ -67,24 +67,21 @@ EXPECTED_PROBES = (
 """Rare situations that a big run should reach; those it did not are named."""
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int) -> WorldOutcome:
     try:
         return World(seed).run()
     except Exception as error:
         raise RuntimeError(f"seed {seed}: the simulator itself failed: {error!r}") from error
 
 
-def _planted(name: str) -> tuple[str, int | None, str]:
+def _find(name: str) -> tuple[str, int | None, str]:
     """Return (bug, the first seed that finds it or None, what it found)."""
-    faults.plant(name)
-    try:
+    with planted(name):
         for seed in range(PLANTED_SEEDS_MAX):
             outcome = run_seed(seed)
             if outcome.violations:
                 return name, seed, outcome.violations[0]
-        return name, None, ""
-    finally:
-        faults.plant()
+    return name, None, ""
 
 
 def main() -> None:
@@ -99,7 +96,7 @@ def main() -> None:
         sys.exit(_one(given.seed))
     with multiprocessing.get_context("fork").Pool(given.processes) as pool:
         if given.planted:
-            sys.exit(_prove(pool.imap_unordered(_planted, sorted(faults.PLANTED_BUGS))))
+            sys.exit(_prove(pool.imap_unordered(_find, sorted(PLANTED_BUGS))))
         seeds = range(given.first, given.first + given.seeds)
         sys.exit(_many(pool.imap_unordered(run_seed, seeds, chunksize=8), given.seeds))
 
@@ -115,14 +112,14 @@ def _prove(found: Iterable[tuple[str, int | None, str]]) -> int:
     for name, seed, what in found:
         print(f"  {name}: " + (f"found by seed {seed}: {what}" if seed is not None else "NOT FOUND"))
         missed += seed is None
-    print(f"{len(faults.PLANTED_BUGS) - missed} of {len(faults.PLANTED_BUGS)} planted bugs found")
+    print(f"{len(PLANTED_BUGS) - missed} of {len(PLANTED_BUGS)} planted bugs found")
     return 1 if missed else 0
 
 
-def _many(outcomes: Iterable[Outcome], total: int) -> int:
+def _many(outcomes: Iterable[WorldOutcome], total: int) -> int:
     begun = time.monotonic()
     probes: Counter[str] = Counter()
-    failed: list[Outcome] = []
+    failed: list[WorldOutcome] = []
     records = steps = simulated_ms = done = 0
     for outcome in outcomes:
         done += 1

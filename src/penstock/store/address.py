@@ -110,7 +110,7 @@ def open_seat(address: Address, *, name: str, at: str) -> Seat | None:
     """Return what decides which of several servers leads; None where there can be only one.
 
     Args:
-        at: the address of this server, told to whoever asks another.
+        at: the address of this server, which standbys hand to clients.
     """
     if not address.url:
         return None

@@ -40,7 +40,7 @@ class Member(msgspec.Struct, frozen=True):
     rows: int = 0
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class ArchiveManifest(msgspec.Struct, frozen=True):
     """What an archive holds; `members` by name."""
 
     format: int
@@ -75,7 +75,7 @@ class _Digesting:
         return Member(self._sha256.hexdigest(), self.bytes, rows)
 
 
-def write_archive(path: Path, log: LogCopy, *, program: str, made_ms: int) -> Manifest:
+def write_archive(path: Path, log: LogCopy, *, program: str, made_ms: int) -> ArchiveManifest:
     """Write the log into a new file that only its owner can read.
 
     Raises: NotEmpty when `path` exists; StoreError when records are missing, or the file cannot be written.
@@ -109,7 +109,7 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _fill(archive: zipfile.ZipFile, log: LogCopy, program: str, made_ms: int) -> Manifest:
+def _fill(archive: zipfile.ZipFile, log: LogCopy, program: str, made_ms: int) -> ArchiveManifest:
     members = {EVENTS: _write_rows(archive, EVENTS, gapless(log.events()))}
     members[FINISHED] = _write_rows(archive, FINISHED, log.finished())
     image = log.snapshot()
@@ -118,7 +118,7 @@ def _fill(archive: zipfile.ZipFile, log: LogCopy, program: str, made_ms: int) ->
             sink = _Digesting(file)
             sink.write(encoding.encode_image(image))
         members[SNAPSHOT] = sink.member()
-    manifest = Manifest(FORMAT, program, made_ms, log.epoch, members[EVENTS].rows, members)
+    manifest = ArchiveManifest(FORMAT, program, made_ms, log.epoch, members[EVENTS].rows, members)
     archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
     return manifest
 
@@ -155,9 +155,9 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         raise InvalidInput(f"{path} cannot be read as a backup: {text}") from error
 
 
-def read_manifest(archive: zipfile.ZipFile) -> Manifest:
+def read_manifest(archive: zipfile.ZipFile) -> ArchiveManifest:
     """Raises: InvalidInput when the archive is of a newer program; KeyError or MsgspecError when it is none."""
-    manifest = msgspec.json.decode(archive.read(MANIFEST), type=Manifest)
+    manifest = msgspec.json.decode(archive.read(MANIFEST), type=ArchiveManifest)
     if manifest.format > FORMAT:
         raise InvalidInput(
             f"the backup has format {manifest.format}, this program knows up to {FORMAT}",
@@ -166,7 +166,7 @@ def read_manifest(archive: zipfile.ZipFile) -> Manifest:
     return manifest
 
 
-def restore_archive(path: Path, target: Restoring) -> Manifest:
+def restore_archive(path: Path, target: Restoring) -> ArchiveManifest:
     """Fill `target` from an archive, comparing every checksum and count; `target` is to be given up when this fails.
 
     Raises: InvalidInput when the archive is damaged; StoreError.
@@ -179,7 +179,7 @@ def restore_archive(path: Path, target: Restoring) -> Manifest:
     return manifest
 
 
-def _read_rows(archive: zipfile.ZipFile, manifest: Manifest, name: str, kind: type[R]) -> Iterator[R]:
+def _read_rows(archive: zipfile.ZipFile, manifest: ArchiveManifest, name: str, kind: type[R]) -> Iterator[R]:
     count = 0
     decode = msgspec.msgpack.Decoder(kind).decode
     with archive.open(name) as file:
@@ -194,7 +194,7 @@ def _read_rows(archive: zipfile.ZipFile, manifest: Manifest, name: str, kind: ty
     _compare(manifest, name, source.member(count))
 
 
-def _read_snapshot(archive: zipfile.ZipFile, manifest: Manifest) -> Image | None:
+def _read_snapshot(archive: zipfile.ZipFile, manifest: ArchiveManifest) -> Image | None:
     if SNAPSHOT not in manifest.members:
         return None
     with archive.open(SNAPSHOT) as file:
@@ -204,6 +204,6 @@ def _read_snapshot(archive: zipfile.ZipFile, manifest: Manifest) -> Image | None
     return encoding.image_of(encoding.digest_of(body), body)
 
 
-def _compare(manifest: Manifest, name: str, found: Member) -> None:
+def _compare(manifest: ArchiveManifest, name: str, found: Member) -> None:
     if manifest.members.get(name) != found:
         raise InvalidInput(f"{name} of the backup is not what its manifest says: it was damaged or changed")

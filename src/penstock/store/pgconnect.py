@@ -82,7 +82,7 @@ def connect(url: str, *, read_only: bool = False, statement_timeout_ms: int = ST
 
 
 def translated(error: psycopg.Error) -> StoreError:
-    """Return what a statement's failure means to whoever asked for it."""
+    """Return what a statement's failure means to its caller."""
     if isinstance(error, errors.DiskFull):
         return StoreFull("the disk of the database is full", hint="free space; nothing was half done")
     if isinstance(error, errors.ReadOnlySqlTransaction):

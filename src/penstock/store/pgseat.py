@@ -21,7 +21,7 @@ from penstock.store.pgconnect import Connection, connect, translated
 log = logging.getLogger(__name__)
 
 LEASE_S = 2.5
-"""A leader whose row has not changed for so long is silent."""
+"""A leader is considered dead after this long without an update."""
 RENEW_S = 0.5
 RETRY_S = 0.1
 RETURN_S = 1.0

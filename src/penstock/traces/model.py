@@ -62,7 +62,7 @@ class Outage(msgspec.Struct, frozen=True):
     """When the scheduler knew of it (unix ms); 0: as long after it as the replay says."""
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+class CapacityChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that an operator did (unix ms): another configuration, or a node closed or opened for new work."""
 
     at_ms: int
@@ -82,7 +82,7 @@ class Trace(msgspec.Struct, frozen=True):
     config: ClusterConfig = ClusterConfig()
     """Queues, tenants and rules, as far as the source tells."""
     outages: tuple[Outage, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[CapacityChange, ...] = ()
     """In order."""
     notes: tuple[str, ...] = ()
     """What was assumed, left out or could not be mapped, each with a count: for people to read."""

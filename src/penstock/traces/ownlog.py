@@ -14,47 +14,15 @@ from msgspec.structs import replace
 
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
-from penstock.core.model.ids import JobId, NodeName, UserName
-from penstock.core.model.jobs import Dependency, JobSpec, Outcome
-from penstock.traces.model import Change, Ending, Outage, Seen, Trace, TraceJob, Work
+from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.jobs import Dependency
+from penstock.core.state.history import AttemptHistory, History, JobHistory
+from penstock.traces.model import CapacityChange, Ending, Outage, Seen, Trace, TraceJob, Work
 
 TIMES_KEPT = 100_000
 
 
-class Attempt(msgspec.Struct):
-    """One attempt as the log tells it (unix ms; 0 where it has not come to that)."""
-
-    number: int
-    seq: int
-    """Of the record that says it was allocated."""
-    allocated_ms: int
-    nodes: tuple[NodeName, ...]
-    replicas: int
-    started: int = 0
-    running_ms: int = 0
-    idle_ms: int = 0
-    """How long it was suspended; less its beginning while it is."""
-    stop_ms: int = 0
-    stop_reason: str = ""
-    ended_ms: int = 0
-    outcome: Outcome | None = None
-
-
-class Story(msgspec.Struct):
-    """What the log tells of one job."""
-
-    job_id: JobId
-    spec: JobSpec
-    user: UserName
-    submit_ms: int
-    attempts: list[Attempt]
-    saved: bool = False
-    ended_ms: int = 0
-    state: str = ""
-    predicted_ms: int = 0
-
-
-class Told(msgspec.Struct, frozen=True):
+class LogTrace(msgspec.Struct, frozen=True):
     """A log as a trace, and how quickly things were done (ms)."""
 
     trace: Trace
@@ -64,11 +32,11 @@ class Told(msgspec.Struct, frozen=True):
     """From allocation until all replicas ran."""
     leave_ms: int
     """From the order to save and leave until the last replica was gone."""
-    stories: dict[JobId, Story]
+    jobs: dict[JobId, JobHistory]
     """By the jobs' numbers in the log."""
 
 
-def trace_of(records: Iterable[ev.Record], name: str = "log") -> Told:
+def trace_of(records: Iterable[ev.Record], name: str = "log") -> LogTrace:
     """Return the trace of a log from its first record on."""
     reading = _Reading()
     for record in records:
@@ -78,10 +46,10 @@ def trace_of(records: Iterable[ev.Record], name: str = "log") -> Told:
 
 class _Reading:
     def __init__(self) -> None:
-        self.stories: dict[JobId, Story] = {}
+        self.history = History()
         self.specs: dict[NodeName, NodeSpec] = {}
         self.config: ClusterConfig | None = None
-        self.changes: list[Change] = []
+        self.changes: list[CapacityChange] = []
         self.outages: list[Outage] = []
         self.gone: dict[NodeName, int] = {}
         """Since when nodes are away (unix ms)."""
@@ -101,28 +69,18 @@ class _Reading:
         self._times[record.seq] = now_ms
         self._times.pop(record.seq - TIMES_KEPT, None)
         match event:
-            case ev.JobSubmitted():
-                self.stories[event.job_id] = Story(event.job_id, event.spec, event.user, now_ms, [])
             case ev.ConfigChanged():
                 if self.config is None:
                     self.config = event.config
                 else:
-                    self.changes.append(Change(now_ms, config=event.config))
+                    self.changes.append(CapacityChange(now_ms, config=event.config))
             case ev.NodeRegistered() | ev.NodeReady() | ev.NodeLost() | ev.NodeDrainChanged():
                 self._node(event, now_ms)
-            case ev.JobFinished():
-                story = self.stories[event.job_id]
-                story.ended_ms, story.state = now_ms, event.state
-            case (
-                ev.RunTimesPredicted()
-                | ev.StartsEstimated()
-                | ev.LeaderElected()
-                | ev.JobCancelRequested()
-                | ev.JobRequeued()
-            ):
-                pass
+            case ev.AttemptAllocated() if event.basis:
+                self._decides.append(now_ms - self._times.get(event.basis, now_ms))
             case _:
-                self._attempt(event, now_ms, record.seq)
+                pass
+        self.history.take(record)
 
     def _node(self, event: ev.NodeRegistered | ev.NodeReady | ev.NodeLost | ev.NodeDrainChanged, now_ms: int) -> None:
         match event:
@@ -143,7 +101,11 @@ class _Reading:
             case ev.NodeLost():
                 self._lost(event.node, now_ms)
             case ev.NodeDrainChanged():
-                drained = Change(now_ms, drained=event.node) if event.draining else Change(now_ms, opened=event.node)
+                drained = (
+                    CapacityChange(now_ms, drained=event.node)
+                    if event.draining
+                    else CapacityChange(now_ms, opened=event.node)
+                )
                 self.changes.append(drained)
 
     def _lost(self, node: NodeName, now_ms: int) -> None:
@@ -153,47 +115,20 @@ class _Reading:
         self._known[node] = now_ms
         self._ready.discard(node)
 
-    def _attempt(self, event: ev.AnyEvent, now_ms: int, seq: int) -> None:
-        match event:
-            case ev.AttemptAllocated():
-                nodes = tuple(dict.fromkeys(place.node for place in event.places))
-                story = self.stories[event.job_id]
-                if event.basis:
-                    self._decides.append(now_ms - self._times.get(event.basis, now_ms))
-                story.attempts.append(Attempt(event.attempt, seq, now_ms, nodes, len(event.places)))
-            case ev.ReplicaStarted():
-                attempt = self.stories[event.job_id].attempts[-1]
-                attempt.started += 1
-                if attempt.started == attempt.replicas:
-                    attempt.running_ms = now_ms
-            case ev.AttemptStopRequested():
-                attempt = self.stories[event.job_id].attempts[-1]
-                if event.reason != "suspended":
-                    attempt.stop_ms, attempt.stop_reason = now_ms, event.reason
-            case ev.AttemptSuspended():
-                self.stories[event.job_id].attempts[-1].idle_ms -= now_ms
-            case ev.AttemptResumed():
-                self.stories[event.job_id].attempts[-1].idle_ms += now_ms
-            case ev.AttemptEnded():
-                attempt = self.stories[event.job_id].attempts[-1]
-                attempt.ended_ms, attempt.outcome = now_ms, event.outcome
-            case ev.CheckpointSaved() | ev.JobResumed():
-                self.stories[event.job_id].saved = True
-            case _:
-                pass
-
     def _still_out(self, node: NodeName) -> Outage:
         since_ms = self.gone[node]
         return Outage(node, since_ms, 0, self._known.get(node, since_ms))
 
-    def told(self, name: str) -> Told:
-        numbers = sorted(self.stories)
+    def told(self, name: str) -> LogTrace:
+        found = self.history.jobs
+        numbers = sorted(found)
         counts: Counter[str] = Counter()
-        jobs = tuple(_job(story, numbers, self.last_ms, counts) for story in self.stories.values())
+        jobs = tuple(_job(job, numbers, self.last_ms, counts) for job in found.values())
         outages = [*self.outages, *(self._still_out(node) for node in self.gone)]
-        attempts = [attempt for story in self.stories.values() for attempt in story.attempts]
+        attempts = [attempt for job in found.values() for attempt in job.attempts]
         starts = [a.running_ms - a.allocated_ms for a in attempts if a.running_ms]
-        saves = [a.ended_ms - a.stop_ms for a in attempts if a.stop_ms and a.ended_ms and a.outcome == "preempted"]
+        left = [(a.ended_ms, asked[0]) for a in attempts if a.outcome == "preempted" and (asked := a.asked_to_leave())]
+        saves = [ended_ms - asked_ms for ended_ms, asked_ms in left if ended_ms]
         trace = Trace(
             name,
             jobs,
@@ -204,7 +139,7 @@ class _Reading:
             tuple(f"{count} {what}" for what, count in sorted(counts.items())),
         )
         mean_ms = sum(starts) // len(starts) if starts else 0
-        return Told(trace, _middle(self._decides), mean_ms, _middle(saves), self.stories)
+        return LogTrace(trace, _middle(self._decides), mean_ms, _middle(saves), found)
 
 
 def _middle(lasted_ms: Sequence[int]) -> int:
@@ -218,43 +153,42 @@ def _placed(one: Dependency, numbers: Sequence[JobId]) -> Dependency | None:
     return Dependency(JobId(begin + 1), one.kind, end - begin) if end > begin else None
 
 
-def _job(story: Story, numbers: Sequence[JobId], last_ms: int, counts: Counter[str]) -> TraceJob:
-    spec = story.spec
+def _job(job: JobHistory, numbers: Sequence[JobId], last_ms: int, counts: Counter[str]) -> TraceJob:
+    event = job.submitted
+    spec = event.spec
     if spec.after:
         known = tuple(found for one in spec.after if (found := _placed(one, numbers)) is not None)
         spec = replace(spec, after=known)
-    started_ms = story.attempts[0].allocated_ms if story.attempts else 0
-    seen = Seen(started_ms, story.ended_ms)
-    return TraceJob(str(story.job_id), story.submit_ms, spec, story.user, _work(story, last_ms, counts), seen)
+    started_ms = job.attempts[0].allocated_ms if job.attempts else 0
+    seen = Seen(started_ms, job.finished_ms or 0)
+    return TraceJob(str(event.job_id), job.submitted_ms, spec, event.user, _work(job, last_ms, counts), seen)
 
 
-def _work(story: Story, last_ms: int, counts: Counter[str]) -> Work:
-    own_failures = tuple(_ran_ms(a, last_ms) for a in story.attempts[:-1] if a.outcome == "failed")
-    ends: Ending = "succeeded"
-    if story.state == "cancelled":
-        ends = "cancelled"
-    elif story.state == "failed":
-        ends = "failed"
-    last = story.attempts[-1] if story.attempts else None
+def _work(job: JobHistory, last_ms: int, counts: Counter[str]) -> Work:
+    own_failures = tuple(_ran_ms(a, last_ms) for a in job.attempts[:-1] if a.outcome == "failed")
+    ended = job.finished.state if job.finished is not None else None
+    ends: Ending = ended if ended in ("cancelled", "failed") else "succeeded"
+    last = job.attempts[-1] if job.attempts else None
     if last is None:
-        if not story.state:
+        if ended is None:
             counts["jobs had not started at the end of the log: their length is not known"] += 1
-        guess_ms = story.spec.estimated_duration_ms or story.spec.time_limit_ms
-        return Work(guess_ms, ends, own_failures, saves=story.saved)
-    if not story.state:
+        spec = job.submitted.spec
+        return Work(spec.estimated_duration_ms or spec.time_limit_ms, ends, own_failures, saves=job.saves)
+    if ended is None:
         counts["jobs had not ended at the end of the log: they count as if they had"] += 1
     lasted_ms = _ran_ms(last, last_ms)
     if last.outcome == "time_limit":  # it would have gone on
         lasted_ms, ends = 2 * lasted_ms, "succeeded"
-    earlier = [a for a in story.attempts[:-1] if a.outcome != "failed"] if story.saved else []
-    return Work(lasted_ms + sum(_ran_ms(a, last_ms) for a in earlier), ends, own_failures, saves=story.saved)
+    earlier = [a for a in job.attempts[:-1] if a.outcome != "failed"] if job.saves else []
+    return Work(lasted_ms + sum(_ran_ms(a, last_ms) for a in earlier), ends, own_failures, saves=job.saves)
 
 
-def _ran_ms(attempt: Attempt, last_ms: int) -> int:
+def _ran_ms(attempt: AttemptHistory, last_ms: int) -> int:
     """Return how long an attempt worked: until it was asked to leave, or until it ended."""
-    if not attempt.running_ms:
+    if attempt.running_ms is None:
         return 0
-    asked = attempt.stop_ms and attempt.outcome not in ("succeeded", "failed")
-    until_ms = attempt.stop_ms if asked else attempt.ended_ms or last_ms
-    idle_ms = attempt.idle_ms if attempt.idle_ms >= 0 else attempt.idle_ms + until_ms
-    return max(0, until_ms - attempt.running_ms - idle_ms)
+    until_ms = attempt.ended_ms or last_ms
+    asked = attempt.asked_to_leave()
+    if asked is not None and attempt.outcome not in ("succeeded", "failed"):
+        until_ms = asked[0]
+    return max(0, until_ms - attempt.running_ms - attempt.idle_until_ms(until_ms))

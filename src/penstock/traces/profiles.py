@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.moments import number
-from penstock.traces.loaders.table import Row, Table
+from penstock.traces.loaders.table import Row, TextTable
 
 NODE_DEVICES = 4
 REPLICAS_TRIED = (*range(1, 17), 24, 32, 48, 64)
@@ -26,7 +26,7 @@ Times = list[tuple[int, float, float]]
 """Batch of one device, seconds of a step, and of these the seconds of synchronising."""
 
 
-class Run(msgspec.Struct, frozen=True):
+class ProfiledRun(msgspec.Struct, frozen=True):
     """A measured training at one global batch size, by epoch: progress so far, gradient norm and variance."""
 
     progress: tuple[float, ...]
@@ -34,10 +34,10 @@ class Run(msgspec.Struct, frozen=True):
     var: tuple[float, ...]
 
 
-class Profile:
+class TraceProfile:
     """One application's measurements."""
 
-    def __init__(self, name: str, runs: dict[int, Run], times: dict[tuple[int, int], Times]) -> None:
+    def __init__(self, name: str, runs: dict[int, ProfiledRun], times: dict[tuple[int, int], Times]) -> None:
         """Take runs by global batch size, and step times by (nodes, replicas), each sorted by batch."""
         self.name, self._runs, self._times = name, runs, times
         self._sizes = sorted(runs)
@@ -96,7 +96,7 @@ def _between(times: Times, batch: int) -> tuple[float, float]:
     return before[1] + share * (after[1] - before[1]), before[2] + share * (after[2] - before[2])
 
 
-def read_profile(folder: Path) -> Profile:
+def read_profile(folder: Path) -> TraceProfile:
     """Return the profile in a folder: `placements.csv`, `scalability.csv`, `validation-BATCH.csv`, plain or .gz.
 
     Raises: TraceError.
@@ -119,22 +119,22 @@ def read_profile(folder: Path) -> Profile:
     if "scalability" in by_name:
         for shape, found_times in _scalability(by_name["scalability"]).items():
             times.setdefault(shape, found_times)
-    return Profile(folder.name, runs, times)
+    return TraceProfile(folder.name, runs, times)
 
 
-def _run(file: Path) -> Run:
-    table = Table(file)
+def _run(file: Path) -> ProfiledRun:
+    table = TextTable(file)
     columns = table.columns("progress", "grad_sqr", "grad_var")
     found = [[_amount(table, row, at) for at in columns] for row in table.rows()]
     if not found or any(sqr + var <= 0 for _, sqr, var in found):
         raise table.fault("", "none, or only zeros", "epochs with gradient statistics above 0")
     progress, sqr, var = zip(*found, strict=True)
-    return Run(progress, sqr, var)
+    return ProfiledRun(progress, sqr, var)
 
 
 def _placements(file: Path) -> dict[tuple[int, int], Times]:
     """Return times by (nodes, replicas) of the consolidated placements, such as 3, 44 or 244."""
-    table = Table(file)
+    table = TextTable(file)
     placement, *columns = table.columns("placement", "local_bsz", "step_time", "sync_time")
     found: dict[tuple[int, int], Times] = {}
     for row in table.rows():
@@ -151,7 +151,7 @@ def _placements(file: Path) -> dict[tuple[int, int], Times]:
 
 
 def _scalability(file: Path) -> dict[tuple[int, int], Times]:
-    table = Table(file)
+    table = TextTable(file)
     nodes, replicas, *columns = table.columns("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
     found: dict[tuple[int, int], Times] = {}
     for row in table.rows():
@@ -160,7 +160,7 @@ def _scalability(file: Path) -> dict[tuple[int, int], Times]:
     return {shape: _sorted(times) for shape, times in found.items()}
 
 
-def _times(table: Table, row: Row, columns: Sequence[int]) -> tuple[int, float, float]:
+def _times(table: TextTable, row: Row, columns: Sequence[int]) -> tuple[int, float, float]:
     batch, step, sync = columns
     return (
         table.whole(row, batch, low=1, high=10**9),
@@ -177,7 +177,7 @@ def _sorted(times: Times) -> Times:
     return [by_batch[batch] for batch in sorted(by_batch)]
 
 
-def _amount(table: Table, row: Row, at: int, above: float = -1.0) -> float:
+def _amount(table: TextTable, row: Row, at: int, above: float = -1.0) -> float:
     try:
         value = number(row[at])
     except ValueError:

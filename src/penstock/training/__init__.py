@@ -15,10 +15,7 @@ state_dicts are saved as such where those libraries are in use (`penstock.traini
 
 from __future__ import annotations
 
-from penstock.training.agreement import Agrees, Wish
 from penstock.training.batches import GlobalBatch, Round
-from penstock.training.checkpoints import Checkpoints, Files, Found, Place, Skipped
-from penstock.training.directory import CheckpointDirectory
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import (
     BadArgument,
@@ -36,18 +33,22 @@ from penstock.training.errors import (
     UnsavableValue,
     WorldSizeMismatch,
 )
-from penstock.training.layouts import Layout, Parts, Whole
-from penstock.training.manifest import Blob, Manifest
 from penstock.training.randomness import random_state, restore_random_state
-from penstock.training.remote import RemoteDirectory
+from penstock.training.ranks.consensus import Agrees, BorderAction
+from penstock.training.ranks.layouts import Layout, Parts, Whole
 from penstock.training.session import Session, session
-from penstock.training.values import State
+from penstock.training.storage.checkpoints import Checkpoints, Files, Found, Place, Skipped
+from penstock.training.storage.directory import CheckpointDirectory
+from penstock.training.storage.manifest import Blob, Manifest
+from penstock.training.storage.remote import RemoteDirectory
+from penstock.training.storage.values import State
 
 __all__ = [
     "Agrees",
     "BadArgument",
     "BadEnvironment",
     "Blob",
+    "BorderAction",
     "CheckpointDirectory",
     "Checkpoints",
     "DamagedCheckpoint",
@@ -75,7 +76,6 @@ __all__ = [
     "TrainingError",
     "UnsavableValue",
     "Whole",
-    "Wish",
     "WorldSizeMismatch",
     "random_state",
     "read_environment",

@@ -25,10 +25,6 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.tensor import DTensor
 
-from penstock.training import durable
-from penstock.training.blobs import Folder, Ready, Shelf, read_all, write_pieces
-from penstock.training.checkpoints import Checkpoints, Found, folder_name, part_name
-from penstock.training.directory import CheckpointDirectory, on_disk
 from penstock.training.errors import (
     BadArgument,
     DamagedCheckpoint,
@@ -36,11 +32,15 @@ from penstock.training.errors import (
     RanksDisagree,
     UnsavableValue,
 )
-from penstock.training.manifest import Blob, Manifest, ManifestProblem
-from penstock.training.ranks import Ranks
-from penstock.training.staging import Beside, refuse_too_much
+from penstock.training.ranks.group import Ranks
+from penstock.training.ranks.staging import Beside, refuse_too_much
+from penstock.training.storage import durable
+from penstock.training.storage.blobs import Folder, Ready, Shelf, read_all, write_pieces
+from penstock.training.storage.checkpoints import Checkpoints, Found, folder_name, part_name
+from penstock.training.storage.directory import CheckpointDirectory, on_disk
+from penstock.training.storage.manifest import Blob, Manifest, ManifestProblem
+from penstock.training.storage.values import TREE_NAME, State, decode_state, encode_state
 from penstock.training.torch import TensorContent
-from penstock.training.values import TREE_NAME, State, decode_state, encode_state
 
 DEFAULT_WAIT_S = 1800.0
 NAMED_MAX = 5

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from penstock.training.agreement import Agrees, Wish
-from penstock.training.directory import on_disk
 from penstock.training.errors import BadArgument
+from penstock.training.ranks.consensus import Agrees, BorderAction
 from penstock.training.session import Session
+from penstock.training.storage.directory import on_disk
 
 
 class ForeignLoop:
@@ -47,18 +47,18 @@ class ForeignLoop:
         if self._agree is None:
             self._agree = _agreement()
 
-    def border(self, step: int) -> Wish:
+    def border(self, step: int) -> BorderAction:
         """Return what is wanted now that `step` steps are completed: the same on all ranks."""
         self.run.step = step
         return self.run.due(agree=self._agree)
 
-    def publish(self, folder: Path, wish: Wish, *, linked: bool = False) -> None:
+    def publish(self, folder: Path, action: BorderAction, *, linked: bool = False) -> None:
         """Publish the files in `folder` once all ranks have written theirs; see `Session.adopt`."""
         if self._agree is not None:
             self._agree.barrier()
-        self.run.adopt(folder, wish, linked=linked)
+        self.run.adopt(folder, action, linked=linked)
 
-    def save(self, write: Callable[[Path], object], wish: Wish) -> None:
+    def save(self, write: Callable[[Path], object], action: BorderAction) -> None:
         """Publish what `write`, called on every rank, puts into the folder that it is given."""
         if self.run.checkpoints is None:
             return
@@ -68,9 +68,9 @@ class ForeignLoop:
             folder.mkdir(exist_ok=True)
             write(folder)
         except OSError as error:
-            self.run.failed(wish, error)
+            self.run.failed(action, error)
         else:
-            self.publish(folder, wish, linked=True)
+            self.publish(folder, action, linked=True)
         finally:
             if self.run.environment.rank == 0:
                 checkpoints.discard(folder)
@@ -84,6 +84,6 @@ def _agreement() -> Agrees | None:
     torch = sys.modules.get("torch")
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
-    from penstock.training.torch import Agreement
+    from penstock.training.torch import RankConsensus
 
-    return Agreement() if torch.distributed.get_world_size() > 1 else None
+    return RankConsensus() if torch.distributed.get_world_size() > 1 else None

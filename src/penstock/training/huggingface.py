@@ -18,8 +18,8 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from penstock.training.agreement import Agrees, Wish
 from penstock.training.foreign import ForeignLoop
+from penstock.training.ranks.consensus import Agrees, BorderAction
 from penstock.training.session import Session
 
 
@@ -40,7 +40,7 @@ class PenstockCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, run: Session, agree: Agrees | None = None) -> None:
         self._loop = ForeignLoop(run, agree)
         self._loss: float | None = None
-        self._wish = Wish.NOTHING
+        self._wish = BorderAction.NOTHING
         self._leaving = False
 
     def resume(self) -> str | None:
@@ -60,9 +60,9 @@ class PenstockCallback(TrainerCallback):  # type: ignore[misc]
         samples = args.train_batch_size * args.gradient_accumulation_steps
         self._loop.run.report(step=state.global_step, loss=self._loss, samples=samples)
         self._wish = self._loop.border(state.global_step)
-        if self._wish is not Wish.NOTHING:
+        if self._wish is not BorderAction.NOTHING:
             control.should_save = True
-        if self._wish is Wish.STOP:
+        if self._wish is BorderAction.STOP:
             control.should_training_stop = self._leaving = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -18,11 +18,11 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from penstock.training.agreement import Agrees, Wish
 from penstock.training.foreign import ForeignLoop
 from penstock.training.randomness import random_state, restore_random_state
+from penstock.training.ranks.consensus import Agrees, BorderAction
 from penstock.training.session import Session
-from penstock.training.values import decode_state, encode_state
+from penstock.training.storage.values import decode_state, encode_state
 
 CHECKPOINT_NAME = "lightning.ckpt"
 
@@ -74,17 +74,17 @@ class PenstockCallback(Callback):  # type: ignore[misc]
             return  # gradients are still being accumulated, and no checkpoint holds those
         self._step = trainer.global_step
         self._loop.run.report(step=self._step, loss=_loss(outputs), samples=_rows(batch))
-        wish = self._loop.border(self._step)
-        if wish is not Wish.NOTHING:
-            self._save(trainer, wish)
-        if wish is Wish.STOP:
+        action = self._loop.border(self._step)
+        if action is not BorderAction.NOTHING:
+            self._save(trainer, action)
+        if action is BorderAction.STOP:
             self._loop.leave()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._save(trainer, Wish.NOTHING)
+        self._save(trainer, BorderAction.NOTHING)
 
-    def _save(self, trainer: Any, wish: Wish) -> None:
-        self._loop.save(lambda folder: trainer.save_checkpoint(folder / CHECKPOINT_NAME), wish)
+    def _save(self, trainer: Any, action: BorderAction) -> None:
+        self._loop.save(lambda folder: trainer.save_checkpoint(folder / CHECKPOINT_NAME), action)
 
 
 def _loss(outputs: Any) -> float | None:

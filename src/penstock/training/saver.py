@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.training.checkpoints import Checkpoints
 from penstock.training.errors import DirectoryBusy, PartsMissing
-from penstock.training.layouts import Layout
-from penstock.training.manifest import Manifest
+from penstock.training.ranks.layouts import Layout
 from penstock.training.reports import Reporter
+from penstock.training.storage.checkpoints import Checkpoints
+from penstock.training.storage.manifest import Manifest
 
 Capture = Callable[[], Mapping[str, Any]]
 TROUBLE = (OSError, PartsMissing, DirectoryBusy)

@@ -22,25 +22,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
-from penstock.training.agreement import REASONS, Agrees, Wish
-from penstock.training.checkpoints import DEFAULT_KEEP, Checkpoints, Files, Found
-from penstock.training.directory import CheckpointDirectory, on_disk
 from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import (
     BadArgument,
     Preempted,
     ResumeNotCalled,
 )
-from penstock.training.layouts import Layout, Parts, Whole
-from penstock.training.manifest import Manifest
+from penstock.training.locate import open_checkpoints
 from penstock.training.meters import Item, Meters, Waiting, device_memory_bytes
-from penstock.training.opening import open_checkpoints
+from penstock.training.ranks.consensus import REASONS, Agrees, BorderAction
+from penstock.training.ranks.layouts import Layout, Parts, Whole
+from penstock.training.ranks.rescue import Rescue, Watch
+from penstock.training.ranks.shards import DEFAULT_PARTS_WAIT_S
 from penstock.training.reports import PROGRESS_PERIOD_S, Reporter
-from penstock.training.rescue import Rescue, Watch
 from penstock.training.saver import TROUBLE, Capture, Saver
-from penstock.training.shards import DEFAULT_PARTS_WAIT_S
 from penstock.training.signals import Wishes, leave_at_once
-from penstock.training.values import State
+from penstock.training.storage.checkpoints import DEFAULT_KEEP, Checkpoints, Files, Found
+from penstock.training.storage.directory import CheckpointDirectory, on_disk
+from penstock.training.storage.manifest import Manifest
+from penstock.training.storage.values import State
 
 Default = TypeVar("Default")
 Resumed = TypeVar("Resumed", Found, Files)
@@ -167,7 +167,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Report "done" if the block ended by itself: then the job is complete, even if a stop was asked.
+        """Report "done" if the block ended normally: then the job is complete, even if a stop was asked.
 
         When it ends with an error, the state of the last border is saved if it is still there.
         Raises: FencedAttempt, from a save beside training, if nothing else went wrong.
@@ -192,7 +192,7 @@ class Session:
         except Exception as error:
             if kind is None:
                 raise
-            _log.warning("a save beside training failed too", extra={"error": str(error)})
+            _log.warning("an asynchronous save failed too", extra={"error": str(error)})
         if kind is None:
             self._reporter.event("done", self.step)
 
@@ -253,7 +253,7 @@ class Session:
         """Yield the step numbers that are left to do: from `step` to `stop` - 1.
 
         Args:
-            capture: returns the state to save, called at borders only. Without it nothing is saved by itself.
+            capture: returns the state to save, called at borders only. Without it nothing is saved automatically.
             agree: needed with several ranks that must stop together.
             final: save once more after the last step.
         Raises: Preempted (a SystemExit with status 143) at a border after a stop was asked; ResumeNotCalled;
@@ -303,29 +303,29 @@ class Session:
         with self._rescue.lock if self._rescue is not None else nullcontext():
             if self._rescue is not None and capture is not None:
                 self._rescue.border(self.step, capture)
-        wish = self.due(agree=agree)
-        if wish is Wish.NOTHING:
+        action = self.due(agree=agree)
+        if action is BorderAction.NOTHING:
             return
         untouched = self.step == 0 and not self.resumed
-        if capture is not None and not (wish is Wish.STOP and untouched):
-            self._try_save(capture, wish)
-        if wish is Wish.STOP:
+        if capture is not None and not (action is BorderAction.STOP and untouched):
+            self._try_save(capture, action)
+        if action is BorderAction.STOP:
             self.leave(agree=agree)
 
-    def due(self, *, agree: Agrees | None = None) -> Wish:
-        """Return what is wanted at this border, and take it as answered: for a loop that saves by itself (`adopt`)."""
-        wish = self._wish()
+    def due(self, *, agree: Agrees | None = None) -> BorderAction:
+        """Return the action due at this border, and take it as answered: for a loop that saves on its own (`adopt`)."""
+        action = self._due_action()
         if agree is not None:
             with self._meters.waiting("communication"):
-                wish = agree.decide(wish, self.step)
-        if wish is Wish.NOTHING:
-            return wish
+                action = agree.decide(action, self.step)
+        if action is BorderAction.NOTHING:
+            return action
         self._last_save_s = time.monotonic()
-        if wish is Wish.REQUEST:
+        if action is BorderAction.REQUEST:
             self._wishes.save = False
-        if wish is Wish.STOP and self._watch is not None:
+        if action is BorderAction.STOP and self._watch is not None:
             self._watch.end()
-        return wish
+        return action
 
     def leave(self, *, agree: Agrees | None = None) -> NoReturn:
         """Leave this process after a stop, when all ranks have come here. Raises: Preempted."""
@@ -385,7 +385,7 @@ class Session:
         return self._saver.save(self._completed(step), save, "request")
 
     def adopt(
-        self, folder: str | os.PathLike[str], wish: Wish = Wish.NOTHING, *, linked: bool = False
+        self, folder: str | os.PathLike[str], action: BorderAction = BorderAction.NOTHING, *, linked: bool = False
     ) -> Manifest | None:
         """Publish the files in `folder`, which another library wrote, as the checkpoint of `step`: see `resume_files`.
 
@@ -399,17 +399,17 @@ class Session:
         self._last_save_s = time.monotonic()
         if self._saver is None or self.checkpoints is None or self.environment.rank != 0:
             return None
-        checkpoints = on_disk(self.checkpoints, "adopt()")
+        adopt = partial(on_disk(self.checkpoints, "adopt()").adopt, self.step, Path(folder), linked=linked)
         try:
-            return self._saver.publish(REASONS[wish], lambda: checkpoints.adopt(self.step, Path(folder), linked=linked))
+            return self._saver.publish(REASONS[action], adopt)
         except TROUBLE as error:
-            self.failed(wish, error)
+            self.failed(action, error)
             return None
 
-    def failed(self, wish: Wish, error: Exception) -> None:
+    def failed(self, action: BorderAction, error: Exception) -> None:
         """Log and report that the state of `step` could not be saved, and that training goes on."""
         if self._saver is not None:
-            self._saver.failed(self.step, REASONS[wish], error)
+            self._saver.failed(self.step, REASONS[action], error)
 
     def retake_signals(self) -> None:
         """Handle the signals again that a library has taken over since the session began."""
@@ -418,24 +418,24 @@ class Session:
     def _completed(self, step: int | None) -> int:
         return self.step + (1 if self._within_step else 0) if step is None else step
 
-    def _wish(self) -> Wish:
+    def _due_action(self) -> BorderAction:
         if self._wishes.stop:
-            return Wish.STOP
+            return BorderAction.STOP
         if self._wishes.save:
-            return Wish.REQUEST
+            return BorderAction.REQUEST
         over = time.monotonic() - self._last_save_s >= self._interval_s
-        return Wish.INTERVAL if over else Wish.NOTHING
+        return BorderAction.INTERVAL if over else BorderAction.NOTHING
 
-    def _try_save(self, capture: Capture, wish: Wish) -> None:
+    def _try_save(self, capture: Capture, action: BorderAction) -> None:
         """Save, but let training live on if the disk does not: a full disk at 3 a.m. must not end the job."""
         saver = self._saver
         if saver is None or not saver.takes_part:
             return
-        if wish is Wish.INTERVAL and (saver.has(self.step) or (saver.busy and not self._layout.together)):
+        if action is BorderAction.INTERVAL and (saver.has(self.step) or (saver.busy and not self._layout.together)):
             return  # a disk that is slower than the interval must not hold training
-        why = REASONS[wish]
+        why = REASONS[action]
         try:
-            if wish is Wish.STOP:
+            if action is BorderAction.STOP:
                 saver.save(self.step, capture, why)
             elif not saver.has(self.step):
                 saver.save_behind(self.step, capture, why)

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 import torch.distributed as distributed
 
-from penstock.training.agreement import Wish
-from penstock.training.contents import NamedTensor, Window
 from penstock.training.errors import BadArgument, RanksDisagree
+from penstock.training.ranks.consensus import BorderAction
+from penstock.training.storage.contents import NamedTensor, Window
 
 
 def capture(**objects: Any) -> dict[str, Any]:
@@ -36,13 +36,13 @@ def restore(state: Mapping[str, Any], **objects: Any) -> None:
         thing.load_state_dict(state[name])
 
 
-class Agreement:
+class RankConsensus:
     """Makes all ranks of the default process group act on a wish at the same step.
 
     Without it a rank that got SIGTERM would leave, and the others hang in their next collective.
 
     Args:
-        every: look for a common wish every so many steps (>= 1). One small all-reduce each time: a fraction
+        every: agree on an action every `every` steps (>= 1). One small all-reduce each time: a fraction
             of a millisecond on one machine; a stop is then delayed by up to `every` steps.
     """
 
@@ -52,12 +52,12 @@ class Agreement:
         self._every = every
         self._first = True
 
-    def decide(self, wish: Wish, step: int) -> Wish:
+    def decide(self, action: BorderAction, step: int) -> BorderAction:
         """Return the strongest wish of all ranks. Collective. Raises: RanksDisagree if their steps differ."""
         if step % self._every and not self._first:
-            return Wish.NOTHING
+            return BorderAction.NOTHING
         self._first = False
-        numbers = torch.tensor([int(wish), step, -step], dtype=torch.int64, device=_device())
+        numbers = torch.tensor([int(action), step, -step], dtype=torch.int64, device=_device())
         distributed.all_reduce(numbers, op=distributed.ReduceOp.MAX)
         strongest, highest, lowest = (int(number) for number in numbers.tolist())
         if highest != -lowest:
@@ -65,7 +65,7 @@ class Agreement:
                 f"this rank is at step {step}, others are between {-lowest} and {highest}; expected "
                 "one step. Do all ranks see the same checkpoint directory?"
             )
-        return Wish(strongest)
+        return BorderAction(strongest)
 
     def barrier(self) -> None:
         """Return when every rank has come here: nobody leaves while rank 0 is still saving."""

@@ -61,7 +61,7 @@ def test_everything_is_read_as_it_is_written():
         ({"at_zero": "explode"}, "at_zero"),
         ({"bill_to": "me"}, "bill_to"),
         ({"budgets": {"amount": 5}}, "budgets"),
-        ({"budgets": [5]}, "budgets"),
+        ({"budgets": [5]}, "budgets[0]"),
         ({"budgets": [{"amount": 5}] * 21}, "budgets"),
         ({"budgets": [{"amount": 5}, {"amount": 6}]}, "budgets"),
         ({"budgets": [{}]}, "budgets[0].amount"),

@@ -77,6 +77,7 @@ def test_everything_is_read_as_it_is_written():
         ({"prices": [{"resource": "gpu", "per_hour": 1}]}, "billing.prices[0].resource"),
         ({"prices": [{"resource": "cpu", "model": "EPYC", "per_hour": 1}]}, "billing.prices[0].model"),
         ({"prices": [{"per_hour": 1}, {"per_hour": 2}]}, "billing.prices[1]"),
+        ({"factors": [{"factor": 1, "hours": ["00:00-01:00"] * 10_001}]}, "billing.factors[0].hours"),
         ({"factors": [{"factor": 0.0001}]}, "billing.factors[0].factor"),
         ({"factors": [{"factor": 1, "priority": "urgent"}]}, "billing.factors[0].priority"),
     ],

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.config.cluster import BACKFILL_RULES, ENTRIES_MAX, PLACEMENTS, VirtualNode, parse_cluster
+from penstock.core.config.cluster import parse_cluster
 from penstock.core.config.job import parse_request
+from penstock.core.config.nodes import VirtualNode
+from penstock.core.config.pools import BACKFILL_RULES, ENTRIES_MAX, PLACEMENTS
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation, Settings, Tenant
-from penstock.devices.discovery import simulated
+from penstock.devices.simulated import simulated
 from tests.core.config.test_jobfile_fields import json_values
 
 GIB = 2**30
@@ -180,12 +182,12 @@ def test_all_problems_are_found_at_once():
     }
     assert problems(raw) == [
         ("unknown_field", "pool"),
-        ("duplicate_name", "queues[1].name"),
-        ("bad_value", "pools[0].kind"),
-        ("bad_value", "tenants[0].name"),
-        ("bad_value", "queues[0].policy"),
         ("unknown_field", "settings.lease_tll"),
         ("bad_value", "settings.heartbeat"),
+        ("bad_value", "pools[0].kind"),
+        ("bad_value", "tenants[0].name"),
+        ("duplicate_name", "queues[1].name"),
+        ("bad_value", "queues[0].policy"),
         ("bad_value", "nodes[0].cpus"),
         ("unknown_queue", "queues[2].parent"),
         ("unknown_pool", "nodes[0].pool"),
@@ -219,7 +221,7 @@ def test_wrong_shapes_are_problems(raw):
         {"pools": [{"name": "p", "backfill": "some"}]},
         {"pools": [{"name": "p", "reserve": 15}]},
         {"pools": [{"name": "p", "reserve": "15"}]},
-        {"pools": [{"name": "p", "reserve": None}]},
+        {"pools": [{"name": "p", "reserve": []}]},
         {"pools": [{"name": "p", "speeds": ["A100"]}]},
         {"pools": [{"name": "p", "speeds": {"A100": 0}}]},
         {"pools": [{"name": "p", "speeds": {"A100": "fast"}}]},

@@ -2,15 +2,17 @@
 
 import json
 
+import jsonschema
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.config.cluster import parse_cluster
-from penstock.core.config.render import declaration
+from penstock.core.config.cluster import cluster_schema, declaration, parse_cluster
 from penstock.core.model.access import User
 from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.prices import Billing, Budget, Factor, Party, Price, Tariff, Terms, Window
 
+SCHEMA = jsonschema.Draft202012Validator(cluster_schema())
 names = st.sampled_from(["a", "b", "c"])
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
 milli = st.integers(0, 1_000_000)
@@ -103,9 +105,10 @@ def configs(draw):
     rights = st.dictionaries(st.sampled_from([t.name for t in tenants]), roles).map(lambda r: tuple(sorted(r.items())))
     users = st.builds(User, names, st.sampled_from(["", "admin", "viewer"]), rights, st.booleans(), st.just("") | texts)
     parts = st.sampled_from(["any", "none", "time_slicing", "mps", "mig"])
+    speeds = st.sampled_from([(), (("A100", 1_000, 1_500), ("H100", 2_200, 3_000))])
     kept = st.builds(Reservation, names, st.just(tenants[0].name), st.just(1_000), st.just(5_000), st.just(("n1",)))
     return ClusterConfig(
-        draw(named(st.builds(Pool, names, reserve_milli=st.integers(0, 1000), virtualization=parts))),
+        draw(named(st.builds(Pool, names, reserve_milli=st.integers(0, 1000), virtualization=parts, speeds=speeds))),
         tenants,
         draw(
             named(
@@ -135,6 +138,7 @@ def test_what_is_written_is_read_as_the_same(config):
         parsed, problems = parse_cluster(written)
         assert problems == []
         assert parsed.config == config
+        assert SCHEMA.is_valid(json.loads(json.dumps(written)))
 
 
 def test_what_holds_anyway_is_not_written():
@@ -143,3 +147,25 @@ def test_what_holds_anyway_is_not_written():
         "tenants": [{"name": "default"}],
         "queues": [{"name": "default"}],
     }
+
+
+def test_the_schema_is_one_and_refuses_what_the_reader_refuses():
+    jsonschema.Draft202012Validator.check_schema(cluster_schema())
+    for wrong in (
+        {"pool": []},
+        {"pools": [{"name": "p", "kind": "gqu"}]},
+        {"queues": [{"name": "q", "weight": 0}]},
+        {"queues": [{"name": "q", "max": {"gpus": 1}}]},
+        {"queues": [{"name": "q", "idle": {}}]},
+        {"reservations": [{"name": "r"}]},
+        {"nodes": [{"name": "n", "simulated_devices": {"cuont": 2}}]},
+        {"billing": {"currency": "euro"}},
+        {"settings": {"lease_tll": "1m"}},
+    ):
+        assert parse_cluster(wrong)[1], wrong
+        assert not SCHEMA.is_valid(wrong), wrong
+
+
+@pytest.mark.parametrize("name", ["settings", "billing", "queues"])
+def test_a_section_without_a_value_is_as_if_left_out(name):
+    assert parse_cluster({name: None}) == parse_cluster({})

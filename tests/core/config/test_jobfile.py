@@ -259,11 +259,11 @@ def test_a_bad_value_is_one_problem_below_its_own_field(fields):
         ),
         (
             {"devices": {"share": 0.5, "count": 4}},
-            "devices.share is 0.5, expected no share beside a count: a replica has a part of one device",
+            "devices.share is 0.5, expected either a share or a count: a replica with a share has a part of one device",
         ),
         (
             {"devices": {"profile": "3g.40gb", "share": 0.5}},
-            "devices.profile is '3g.40gb', expected no profile beside a share: a replica has the one or the other",
+            "devices.profile is '3g.40gb', expected either a profile or a share",
         ),
         ({"replicas": "8..2"}, "replicas.max is 2, expected at least the smallest size, 8"),
         (

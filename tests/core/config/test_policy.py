@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
-from penstock.core.config.diff import Change, describe, diff, digest
+from penstock.core.config.diff import ConfigEdit, describe, diff, digest
 from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.prices import Billing, Factor, Party, Price, Tariff
 
@@ -138,9 +138,9 @@ def test_changes_come_in_the_order_of_the_model():
 
 
 def test_a_change_reads_as_one_line():
-    assert Change("queues.a.weight", "1", "2").text() == "queues.a.weight: 1 -> 2"
-    assert Change("queues.a", "", "weight 2").text() == "queues.a: added (weight 2)"
-    assert Change("queues.a", "defaults", "").text() == "queues.a: removed (defaults)"
+    assert ConfigEdit("queues.a.weight", "1", "2").text() == "queues.a.weight: 1 -> 2"
+    assert ConfigEdit("queues.a", "", "weight 2").text() == "queues.a: added (weight 2)"
+    assert ConfigEdit("queues.a", "defaults", "").text() == "queues.a: removed (defaults)"
 
 
 def test_a_description_is_what_differs_from_no_cluster_file():

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.config.queues import POLICIES, PREEMPTION_RULES, amount_of, tree_problems
-from penstock.core.model.amounts import format_resource
 from penstock.core.model.cluster import IdleRule, Queue
+from penstock.core.model.quantities import format_resource
 from penstock.core.order.extension import registry
 from tests.core.config.test_jobfile_fields import json_values
 

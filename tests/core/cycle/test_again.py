@@ -7,9 +7,9 @@ from penstock.core.cycle.planner import plan
 from penstock.core.model.cluster import Reservation, Tenant
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from tests.core.builders import World, cluster, node
-from tests.core.driving import follow
-from tests.core.worlds import crowded
+from penstock.testing.builders import node
+from penstock.testing.harness import World, cluster, follow
+from penstock.testing.worlds import crowded
 
 MINUTE, HOUR = 60_000, 3_600_000
 

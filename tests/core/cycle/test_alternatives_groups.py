@@ -7,8 +7,8 @@ from penstock.core.model.jobs import GangAsk, GroupAsk, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.place.fit import needs_of
 from penstock.core.place.gang import NoFit, place_gang
-from tests.core.builders import World, ask, chips, cluster, device, node, queues
-from tests.core.driving import finish
+from penstock.testing.builders import ask, chips, device, node, queues
+from penstock.testing.harness import World, cluster, finish
 
 
 def group(devices, replicas=1, cpus=0):
@@ -146,7 +146,7 @@ def test_the_end_of_a_gang_of_groups_gives_everything_back():
     finish(w, job)
     free = w.free().free_of(0)
     assert (free.cpu_milli, free.devices) == (16_000, (1_000,) * 4)
-    assert w.state.derived.usage == {}
+    assert w.state.indexes.usage == {}
 
 
 groups = st.lists(st.builds(group, st.integers(0, 2), st.integers(1, 2), st.integers(0, 2)), min_size=2, max_size=3)
@@ -159,8 +159,10 @@ scopes = st.sampled_from([None, "node", "rack", "spread"])
 @given(groups, scopes, st.booleans(), st.lists(st.integers(0, 3), max_size=3))
 def test_places_of_groups_are_lawful(parts, scope, required, sizes):
     """What is placed has room for all, each replica what it asked for, and a required topology is met."""
-    board = tuple(device(i) for i in range(3))
-    nodes = [node(f"n{i}", board[:size], cpus=3, rack="xy"[i % 2]) for i, size in enumerate(sizes)] or [node("n0", 0)]
+    workspace = tuple(device(i) for i in range(3))
+    nodes = [node(f"n{i}", workspace[:size], cpus=3, rack="xy"[i % 2]) for i, size in enumerate(sizes)] or [
+        node("n0", 0)
+    ]
     whole = gang(*parts, topology=Topology(scope, required) if scope else None)
     w = World(*nodes)
     free = w.free()

@@ -2,16 +2,17 @@
 
 import msgspec
 
-from penstock.core.cycle.alternatives import Chooser, facts_of, weigh
+from penstock.core.cycle.alternatives import PlanChooser, facts_of, weigh
 from penstock.core.cycle.planner import plan
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.objectives import Front
 from penstock.core.state.snapshot import take_snapshot
-from tests.core.builders import World, cluster, node
+from penstock.testing.builders import node
+from penstock.testing.harness import World, cluster
 
 
 def chosen(w: World):
-    return Chooser().plan(take_snapshot(w.state), w.now)
+    return PlanChooser().plan(take_snapshot(w.state), w.now)
 
 
 def crowded(**fields):
@@ -79,11 +80,11 @@ def test_weights_decide_among_plans_that_none_beats():
 
 
 def test_a_planner_that_is_kept_decides_as_a_fresh_one():
-    w, kept = crowded(), Chooser()
+    w, kept = crowded(), PlanChooser()
     for _ in range(3):
         snapshot = take_snapshot(w.state)
         found = kept.plan(snapshot, w.now)
-        assert found == Chooser().plan(snapshot, w.now)
+        assert found == PlanChooser().plan(snapshot, w.now)
         w.apply(found)
         w.now += 1_000
         w.submit(1)

@@ -9,7 +9,8 @@ import msgspec
 
 from penstock.core.model.events import Record
 from penstock.core.model.plan import Plan
-from tests.core.builders import cluster, queues
+from penstock.testing.builders import queues
+from penstock.testing.harness import cluster
 
 TENTHS = 10
 

@@ -16,10 +16,10 @@ from penstock.core.model.cluster import Tenant
 from penstock.core.model.jobs import CheckpointSpec, GangAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.state.snapshot import take_snapshot
-from tests.core.builders import World, cluster, node, queues
-from tests.core.driving import finish, follow
+from penstock.testing.builders import node, queues
+from penstock.testing.harness import World, cluster, finish, follow
+from penstock.testing.worlds import crowded
 from tests.core.histories import operations, play
-from tests.core.worlds import crowded
 
 TENANTS = (Tenant("default"), Tenant("other"))
 

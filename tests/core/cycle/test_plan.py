@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from penstock.core.cycle.planner import plan
 from penstock.core.model.plan import Verdict
-from penstock.core.place.gang import NoFit, Prepared, place_gang
-from tests.core.builders import World, chips, cluster, node, queues
+from penstock.core.place.gang import GangPlacer, NoFit, place_gang
+from penstock.testing.builders import chips, node, queues
+from penstock.testing.harness import World, cluster
 
 HOUR = 3_600_000
 
@@ -57,8 +58,8 @@ def test_a_smaller_job_goes_past_one_that_does_not_fit():
 def test_a_class_that_did_not_fit_is_not_tried_again(monkeypatch):
     w = cluster(1, 2)
     jobs = [w.submit(2) for _ in range(50)]
-    tried, real = [], Prepared.put
-    monkeypatch.setattr(Prepared, "put", lambda self: tried.append(self.gang) or real(self))
+    tried, real = [], GangPlacer.put
+    monkeypatch.setattr(GangPlacer, "put", lambda self: tried.append(self.gang) or real(self))
     found = plan(w.snapshot(), w.now)
     assert started(found) == jobs[:1]
     assert len(tried) == 2

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.core.cycle.planner import Planner, plan
 from penstock.core.model.events import ConfigChanged
-from tests.core.builders import World, cluster, config, device, node, queues
-from tests.core.driving import cycles
+from penstock.testing.builders import config, device, node, queues
+from penstock.testing.harness import World, cluster, cycles
 from tests.core.rich import Rich, boards, configs, history, jobs
 
 seeds = st.integers(0, 2**32)

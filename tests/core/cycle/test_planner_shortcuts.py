@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.cycle.lone import Lone
+from penstock.core.cycle.bulk import SingleJobPlanner
 from penstock.core.cycle.planner import Planner, plan
-from penstock.core.cycle.workspace import Board
+from penstock.core.cycle.workspace import Workspace
 from penstock.core.model.cluster import Pool, Queue
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.resources import Resources
-from penstock.core.place.index import FreeCluster
-from penstock.core.preempt.preemptor import Room
-from tests.core.builders import ask, cluster, config, job_spec, queues
-from tests.core.driving import finish, follow, running
+from penstock.core.place.index import ClusterIndex
+from penstock.core.preempt.preemptor import Preemptor
+from penstock.testing.builders import ask, config, job_spec, queues
+from penstock.testing.harness import cluster, finish, follow, running
 from tests.core.rich import history
 
 seeds = st.integers(0, 2**32)
@@ -65,7 +65,7 @@ def crowds(seed):
 def test_what_did_not_fit_is_tried_again_only_when_something_changed(seed):
     for w in crowds(seed):
         found = plan(w.snapshot(), w.now)
-        with without(Board, "_only", lambda board, shapes: None):
+        with without(Workspace, "_only", lambda workspace, shapes: None):
             assert plan(w.snapshot(), w.now) == found
 
 
@@ -75,7 +75,10 @@ def test_shortcuts_hold_in_rich_worlds_too(seed):
     w = history(seed, 60).w
     snapshot = w.snapshot()
     found = plan(snapshot, w.now)
-    with without(Board, "_only", lambda board, shapes: None), without(Room, "may_ask", lambda room, cursor: True):
+    with (
+        without(Workspace, "_only", lambda workspace, shapes: None),
+        without(Preemptor, "may_ask", lambda room, cursor: True),
+    ):
         assert plan(snapshot, w.now) == found
 
 
@@ -84,7 +87,7 @@ def test_shortcuts_hold_in_rich_worlds_too(seed):
 def test_nobody_is_asked_who_was_ruled_out(seed):
     for w in crowds(seed):
         found = plan(w.snapshot(), w.now)
-        with without(Room, "may_ask", lambda room, cursor: True):
+        with without(Preemptor, "may_ask", lambda room, cursor: True):
             assert plan(w.snapshot(), w.now) == found
 
 
@@ -95,7 +98,7 @@ def test_a_job_that_waits_alone_starts_as_in_a_whole_cycle(seed):
         for class_id, key, jobs in w.snapshot().classes:
             alone = replace(w.snapshot(), classes=((class_id, key, jobs[:1]),), beneficiaries=())
             found = Planner().plan(alone, w.now)
-            with without(Lone, "plan", lambda *_: None):
+            with without(SingleJobPlanner, "plan", lambda *_: None):
                 assert Planner().plan(alone, w.now) == found
 
 
@@ -123,7 +126,7 @@ def test_a_job_for_which_more_than_room_matters_is_left_to_a_whole_cycle(changed
     tree = ("root",) if changed.get("queues", (Queue("default"),))[0].parent == "nowhere" else ("root", "default")
     w = cluster(1, 1)
     w.submit(1, preemptible=False)
-    lone = Lone(replace(config(), **changed), tree)
+    lone = SingleJobPlanner(replace(config(), **changed), tree)
     assert lone.plan(w.snapshot(), w.now, lambda *_: pytest.fail("it was placed"), None) is None
     planner = Planner()
     assert [s.job_id for s in planner.plan(w.snapshot(), w.now).starts] == [1]
@@ -134,7 +137,7 @@ def test_a_job_for_which_more_than_room_matters_is_left_to_a_whole_cycle(changed
 def test_one_version_of_a_cluster_has_one_content(steps):
     w = cluster(3, 4)
     free, seen, marks = w.free(), {}, []
-    assert isinstance(free, FreeCluster)
+    assert isinstance(free, ClusterIndex)
     for step, node in steps:
         if step == "take" and free.free_of(node).cpu_milli:
             free.change(node, free.free_of(node).take(ask(0).each))
@@ -155,11 +158,11 @@ def test_attempts_with_a_time_limit_are_known():
     w = cluster(1, 4)
     for minutes in (0, 1, 2):
         w.submit(1, time_limit_ms=minutes * MINUTE)
-    assert w.state.derived.time_limited == set()
+    assert w.state.indexes.time_limited == set()
     w.run(1, 2, 3)
-    assert w.state.derived.time_limited == {2, 3}
+    assert w.state.indexes.time_limited == {2, 3}
     w.exit_replica(2)
-    assert w.state.derived.time_limited == {3}
+    assert w.state.indexes.time_limited == {3}
 
 
 @settings(max_examples=200)

@@ -4,8 +4,9 @@ import pytest
 
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.place.gang import NoFit, place_gang
-from penstock.core.place.shadow import lesser
-from tests.core.builders import World, ask, cluster, node, queues
+from penstock.core.place.holds import lesser
+from penstock.testing.builders import ask, node, queues
+from penstock.testing.harness import World, cluster
 
 MINUTE = 60_000
 BEGIN = 1_000_000 + 10 * MINUTE

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Pool
-from tests.core.builders import World, cluster, node, queues
-from tests.core.driving import finish, follow
+from penstock.testing.builders import node, queues
+from penstock.testing.harness import World, cluster, finish, follow
 
 HOUR = 3_600_000
 
@@ -133,7 +133,7 @@ def test_no_job_that_fits_waits_for_ever_in_an_endless_stream(seed):
     for _ in range(120):
         follow(w)
         w.now += HOUR // 8
-        busy = [j for j in sorted(w.state.derived.active) if w.phase(j) == "running"]
+        busy = [j for j in sorted(w.state.indexes.active) if w.phase(j) == "running"]
         if busy and rnd.random() < 0.7:
             finish(w, rnd.choice(busy))
         w.submit(1, priority=900, preemptible=False, estimated_duration_ms=rnd.choice([0, HOUR]))

@@ -1,6 +1,6 @@
 """What time brings: limits of attempts and of waits."""
 
-from tests.core.builders import cluster
+from penstock.testing.harness import cluster
 
 
 def test_an_attempt_over_its_limit_is_stopped_and_fails():

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.cycle.verify import verify
-from tests.core.builders import World, cluster, node
+from penstock.testing.builders import node
+from penstock.testing.harness import World, cluster
 
 
 def planned(w, *submits):
@@ -59,7 +60,7 @@ def test_a_start_on_a_node_that_changed_is_dropped_whole(happens):
     happens(w)
     assert kept(w, proposed) == ([], 1)
     assert w.phase(gang) == "waiting"
-    assert all(not load.replicas for load in w.state.derived.loads.values())
+    assert all(not load.replicas for load in w.state.indexes.loads.values())
 
 
 def test_a_start_on_a_taken_device_is_dropped():
@@ -184,7 +185,7 @@ def test_many_planners_at_once_never_give_one_device_to_two(found):
             w.lose(spec.name)
         elif what == "rebirth":
             w.hello(spec, f"i{w.state.seq}")
-        elif what == "exit" and which in w.state.derived.active:
+        elif what == "exit" and which in w.state.indexes.active:
             w.report(w.where(which), w.seen(which, 0, "exited"), inventory=False)
         elif what == "plan":
             plans.append(w.plan())

@@ -4,8 +4,7 @@ import pytest
 
 from penstock.core.cycle.triggers import wakes
 from penstock.core.model import events as ev
-from tests.core.builders import cluster
-from tests.core.driving import note
+from penstock.testing.harness import cluster, note
 from tests.core.elastic.test_elastic_plan import elastic
 
 

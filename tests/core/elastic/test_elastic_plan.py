@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import GangAsk, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from tests.core.builders import World, cluster, config, device, node, queues
-from tests.core.driving import cycles, finish, follow, use
+from penstock.testing.builders import config, device, node, queues
+from penstock.testing.harness import World, cluster, cycles, finish, follow, use
 
 MINUTE = 60_000
 
@@ -94,7 +94,7 @@ def test_growth_onto_another_model_counts_as_that_model():
     w = World(node("a", old), node("b", new), queues=queues("default", max=(("devices:H100", 1_000),)))
     w.submit(gang=elastic(2, 4))
     assert w.cycle().dropped == 0
-    assert w.state.derived.usage["default", "default"].now.amount("devices:H100") <= 1_000
+    assert w.state.indexes.usage["default", "default"].now.amount("devices:H100") <= 1_000
 
 
 def grown(least=1, most=4, **fields):
@@ -222,11 +222,11 @@ def test_sizes_stay_within_bounds_and_no_shrinking_is_needless(seed):
         assert not shrunk & evicted
         assert all(w.job(p.victim).attempt.stop is None for p in found.preemptions)
         w.apply(found)
-        for job in w.state.derived.active.values():
+        for job in w.state.indexes.active.values():
             ask = job.spec.ask
             assert ask.replicas <= len(job.attempt.replicas) <= max(ask.replicas, ask.replicas_max)
         follow(w)
-        for job_id in sorted(w.state.derived.active):
+        for job_id in sorted(w.state.indexes.active):
             if w.phase(job_id) == "running" and rnd.random() < 0.2:
                 finish(w, job_id)
 

@@ -6,13 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.audit import audit
-from penstock.core.elastic.told import curve_told, largest_useful, utilisation_of, why_not_larger
+from penstock.core.elastic.reported import curve_told, largest_useful, utilisation_of, why_not_larger
 from penstock.core.explain import explain
 from penstock.core.model.cluster import Settings
 from penstock.core.model.events import ProgressNoted
 from penstock.core.model.progress import Gauges, SizeNoted
-from tests.core.builders import cluster
-from tests.core.driving import finish, follow, note
+from penstock.testing.harness import cluster, finish, follow, note
 from tests.core.elastic.test_elastic_plan import MINUTE, asked, elastic, size
 
 HOUR = 60 * MINUTE
@@ -249,7 +248,7 @@ def test_a_shrink_of_one_that_idles_comes_out_again_from_the_log():
     assert (stop.rule, stop.same, stop.lawful) == ("idle", True, True)
     (check,) = [c for c in stop.checks if c.rule == "idle"]
     assert check.text == (
-        "it held 8 replicas, can go on with 1, and computed 25 % of the time; below 30 % counts as idle"
+        "it held 8 replicas, can run with 1, and computed 25 % of the time; below 30 % counts as idle"
     )
     at = next(i for i, r in enumerate(w.records) if isinstance(r.event, ProgressNoted))
     busy = ProgressNoted(job, 1, 1, Gauges(**BUSY))

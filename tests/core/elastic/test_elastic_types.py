@@ -4,7 +4,6 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from penstock.core.elastic.types import TypedJob, assign_types, choose_type, in_order, service_of
 
@@ -105,6 +104,8 @@ def value(job, device_type, capacity):
 @given(pools())
 @settings(max_examples=150)
 def test_the_sum_is_that_of_the_linear_program(pool):
+    from scipy.optimize import linprog  # takes a second to load
+
     jobs, capacity = pool
     found = assign_types(jobs, capacity)
     admitted = [job for job in jobs if job.id in found]

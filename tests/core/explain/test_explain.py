@@ -13,9 +13,10 @@ from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import ConfigChanged, RunTimesPredicted
 from penstock.core.model.jobs import Dependency, GroupAsk
 from penstock.core.place.fit import REASON_TEXT
-from tests.core.builders import GIB, World, ask, cluster, config, device, job_spec, linked, node
+from penstock.testing.builders import GIB, ask, config, device, job_spec, linked, node
+from penstock.testing.harness import World, cluster
+from penstock.testing.worlds import crowded
 from tests.core.histories import operations, play, small_world
-from tests.core.worlds import crowded
 
 KEPT = {"preemptible": False}
 
@@ -470,7 +471,7 @@ def test_where_nothing_is_found_the_cycle_is_quoted(monkeypatch):
     w.run(w.submit(2, time_limit_ms=60_000, **KEPT))
     big, job = w.submit(4, priority=900), w.submit(2)
     monkeypatch.setattr(line, "kept", lambda scene: ())
-    text = f"the cycle found no room for it beside what comes first; room is kept for job {big}"
+    text = f"the cycle found no capacity for it after the jobs before it; room is kept for job {big}"
     assert constraints(w, job)[0][:2] == ("no_fit", text)
 
 
@@ -507,7 +508,7 @@ def test_a_full_cycle_goes_on_in_the_next_one():
     w = cluster(1, 2, starts_per_cycle_max=1)
     w.submit(1)
     found = why(w, w.submit(1))
-    assert (found.code, found.text) == ("cycle_full", "the cycle starts at most 1 jobs; the next one goes on")
+    assert (found.code, found.text) == ("cycle_full", "the cycle starts at most 1 jobs; the next one continues")
 
 
 def test_what_starts_in_this_cycle_is_not_free_any_more():
@@ -688,7 +689,7 @@ def test_a_start_behind_jobs_without_a_limit_cannot_be_told():
     w = cluster(1, 1)
     w.run(w.submit(1))
     assert start(w, w.submit(1)) == (
-        0, "cannot be told: 1 running job(s) declare neither a time limit nor an estimate"
+        0, "unknown: 1 running job(s) declare neither a time limit nor an estimate"
     )  # fmt: skip
 
 
@@ -716,7 +717,7 @@ def test_a_job_starts_after_those_that_it_depends_on():
     note = "when the jobs that it depends on are expected to end, if nothing else comes ahead"
     assert start(w, job) == (60_000, note)
     second = w.submit(1, after=(Dependency(job, "after_any"),))
-    assert start(w, second)[1] == f"cannot be told: nobody knows when job {job} ends, which it depends on"
+    assert start(w, second)[1] == f"unknown: the end of job {job}, which it depends on, is unknown"
 
 
 def test_attempts_that_are_being_stopped_leave_by_their_grace():
@@ -731,7 +732,7 @@ def test_only_so_many_ends_are_looked_ahead_over(monkeypatch):
     monkeypatch.setattr(start_module, "RELEASES_SEEN_MAX", 1)
     w = cluster(1, 2)
     w.run(*(w.submit(1, time_limit_ms=60_000, **KEPT) for _ in range(2)))
-    note = "cannot be told: it needs more than the next 1 ends of running jobs"
+    note = "unknown: it needs more than the next 1 ends of running jobs"
     assert start(w, w.submit(2)) == (0, note)
 
 
@@ -757,7 +758,7 @@ def test_a_job_that_could_never_start_has_no_bound():
     w.emit(ConfigChanged(config(queues=(Queue("default", max=(("jobs", 0),)),)), "operator"))
     found = start(w, job)[1]
     assert found == (
-        "cannot be told: it does not fit even when all running jobs have ended; "
+        "unknown: it does not fit even when all running jobs have ended; "
         "its quota does not suffice even when all running jobs have ended"
     )
 
@@ -827,7 +828,7 @@ def test_an_array_that_a_job_waits_for_is_counted_and_its_first_jobs_are_named()
         "5 (after_ok, waiting), 6 (after_ok, waiting), 7 (after_ok, waiting), 8 (after_ok, waiting), "
         "9 (after_ok, waiting) and 3 more"
     )
-    assert found.start_note == "cannot be told: nobody knows when job 5 ends, which it depends on"
+    assert found.start_note == "unknown: the end of job 5, which it depends on, is unknown"
 
 
 def test_when_all_jobs_of_an_array_are_expected_to_end_is_when_the_next_may_start():

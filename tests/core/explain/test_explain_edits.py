@@ -9,10 +9,11 @@ from penstock.core.explain import edit_cluster, edit_job, explain, trials
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import Dependency, GroupAsk
-from tests.core.builders import GIB, World, ask, cluster, config, device, node, queues
+from penstock.testing.builders import GIB, ask, config, device, node, queues
+from penstock.testing.harness import World, cluster
+from penstock.testing.worlds import crowded
 from tests.core.edited import planned
 from tests.core.explain.test_explain import KEPT, busy, fill, pairs, racks, windows
-from tests.core.worlds import crowded
 
 NUMERIC = {"replicas", "devices.count", "priority", "nodes"}
 

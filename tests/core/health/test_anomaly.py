@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.explain.reasons import ALERTS, OF_RUNNING
+from penstock.core.explain.reasons import ALERTS
 from penstock.core.health.anomaly import anomalies
+from penstock.core.model.answers import OF_RUNNING
 from penstock.core.model.events import CheckpointSaved, HangFound
 from penstock.core.status.alerts import alerts
-from tests.core.builders import cluster
-from tests.core.driving import note
+from penstock.testing.harness import cluster, note
 from tests.core.elastic.test_elastic_plan import MINUTE, elastic
 
 
@@ -32,7 +32,7 @@ def test_a_loss_that_is_no_number_is_told_at_once():
     assert (alert.code, alert.job_ids) == ("loss_not_finite", (job,))
     assert alert.text == "its loss is NaN or infinite, at step 812; it has saved nothing yet"
     assert alert.resolve == (
-        "cancel it: penstock cancel 1; then go on from a checkpoint before that (penstock checkpoints 1) "
+        "cancel it: penstock cancel 1; then resume from a checkpoint before that (penstock checkpoints 1) "
         "with a lower learning rate, or clipped gradients"
     )
     w.emit(CheckpointSaved(job, 1, 700, 5, ""))
@@ -54,7 +54,7 @@ def test_steps_twice_as_long_as_the_fastest_are_told_after_a_minute():
         "a step takes 420 ms, 2.1 times its fastest with 1 replica(s), 200 ms; it waits for data 12 % of the time; "
         "it runs on n0"
     )
-    assert alert.resolve.endswith("where it saves, it may go on elsewhere: penstock drain n0 --evict")
+    assert alert.resolve.endswith("a job that saves can be moved: penstock drain n0 --evict")
 
 
 @pytest.mark.parametrize(("fastest_ms", "now_ms"), [(200, 399), (4, 9), (0, 500)])

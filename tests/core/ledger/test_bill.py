@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ledger.bill import bill, money
+from penstock.core.ledger.bill import bill
 from penstock.core.ledger.pricing import charges, micro_denominator
 from penstock.core.model.prices import HOUR_MS, Billing, Factor, Price, Tariff
+from penstock.core.model.quantities import money
 from tests.core.ledger.test_pricing import session
 
 

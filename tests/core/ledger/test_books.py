@@ -5,11 +5,11 @@ import random
 import msgspec
 import pytest
 
-from penstock.core.ledger.books import Books, BooksImage
-from penstock.core.ledger.settlement import Held
+from penstock.core.ledger.books import BooksImage, UsageLog
+from penstock.core.ledger.settlement import BilledUse
 from penstock.core.model import events as ev
 from penstock.core.model.jobs import ExitInfo, ReplicaPlace
-from tests.core.builders import job_spec, node
+from penstock.testing.builders import job_spec, node
 from tests.core.ledger.test_settlement import (
     APRIL,
     DAY,
@@ -32,12 +32,12 @@ def test_books_go_on_from_an_image_at_any_record(seed):
     desk = Desk(billing_of(rng), history(rng, 8))
     for now_ms in moments(rng, "seldom"):
         desk.look(now_ms)
-    whole = Books()
+    whole = UsageLog()
     whole.take(desk.records)
     for cut in sorted(rng.sample(range(len(desk.records) + 1), 12)):
-        first = Books()
+        first = UsageLog()
         first.take(desk.records[:cut])
-        again = Books(msgspec.msgpack.decode(msgspec.msgpack.encode(first.image()), type=BooksImage))
+        again = UsageLog(msgspec.msgpack.decode(msgspec.msgpack.encode(first.image()), type=BooksImage))
         again.take(desk.records[cut:])
         assert again.image() == whole.image()
         assert again.journal() == whole.journal()
@@ -52,16 +52,16 @@ def test_what_was_dropped_is_gone_and_what_may_still_count_is_not():
 
 
 def test_a_minimum_that_reaches_over_the_border_keeps_its_session():
-    books = Books()
+    books = UsageLog()
     books.take(ev.Record(seq, *one) for seq, one in enumerate(job(APRIL - 90 * SECOND, APRIL - 30 * SECOND), 1))
     books.drop("a", APRIL, 30 * SECOND)
     assert len(books.held("a").sessions) == 1
     books.drop("a", APRIL, 30 * SECOND - 1)
-    assert (books.held("a"), books.tenants()) == (Held([], {}), [])
+    assert (books.held("a"), books.tenants()) == (BilledUse([], {}), [])
 
 
 def test_losses_are_dropped_with_their_sessions():
-    books = Books()
+    books = UsageLog()
     books.take(ev.Record(seq, *one) for seq, one in enumerate(job(MARCH, MARCH + HOUR, lost=True), 1))
     assert list(books.held("a").losses) == [(1, 1)]
     books.drop("a", APRIL, 0)
@@ -77,7 +77,7 @@ def test_what_has_ended_of_an_attempt_that_lives_on_is_kept():
         (MARCH, ev.AttemptAllocated(1, 1, places)),
         (MARCH + HOUR, ev.ReplicaExited(1, 1, 0, ExitInfo(0))),
     ]
-    books = Books()
+    books = UsageLog()
     books.take(ev.Record(seq, *one) for seq, one in enumerate(told, 1))
     books.drop("a", APRIL, 0)
     assert sorted(session.rank for session in books.held("a").sessions) == [0, 1]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from penstock.core.ledger.consumption import DIMENSIONS, Consumption
 from penstock.core.ledger.sessions import sessions
 from penstock.core.model.cluster import Tenant
-from tests.core.builders import GIB, World, cluster, node
-from tests.core.driving import note
+from penstock.testing.builders import GIB, node
+from penstock.testing.harness import World, cluster, note
 from tests.core.histories import operations, play, small_world
 
 

@@ -6,15 +6,16 @@ from fractions import Fraction
 import pytest
 
 from penstock.control.calendar import ZoneDates
-from penstock.core.ledger.books import Books
+from penstock.core.ledger.books import UsageLog
 from penstock.core.ledger.budgets import judge
 from penstock.core.ledger.hours import hour_costs
-from penstock.core.ledger.posting import View, forget, view_of
+from penstock.core.ledger.posting import TenantStanding, forget, view_of
 from penstock.core.ledger.pricing import charges, micro_denominator
 from penstock.core.model.accounts import Account
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.prices import HOUR_MS, Billing, Factor, Price, Tariff
-from tests.core.builders import World, node
+from penstock.testing.builders import node
+from penstock.testing.harness import World
 from tests.core.ledger.test_pricing import session
 
 HOUR_S = 3_600
@@ -87,16 +88,18 @@ def test_books_keep_the_hours_that_the_present_one_is_compared_with():
         w.exit_replica(job)
         w.now += 40 * 24 * HOUR_MS
     w.now -= 15 * 24 * HOUR_MS  # the second ended 25 days ago, the first 65
-    books = Books()
+    books = UsageLog()
     books.take(w.records)
     paid = Account("default", posted_ms=w.now, invoiced_ms=w.now)
-    view = View(Tenant("default"), paid, books.held("default"), w.state.config.billing, ZoneDates("UTC"), w.now, 1)
+    view = TenantStanding(
+        Tenant("default"), paid, books.held("default"), w.state.config.billing, ZoneDates("UTC"), w.now, 1
+    )
     forget(books, view, ZoneDates("UTC"))
     assert [one.job_id for one in books.held("default").sessions] == [2]
 
 
 def spending(w):
-    books = Books()
+    books = UsageLog()
     books.take(w.records)
     config = w.state.config
     return view_of("default", books.held("default"), w.state.money, config, ZoneDates("UTC"), w.now).spending()

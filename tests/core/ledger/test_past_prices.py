@@ -9,7 +9,7 @@ from penstock.core.ledger.past import past_problems
 from penstock.core.ledger.pricing import charges
 from penstock.core.lifecycle.requests import config_problems
 from penstock.core.model.prices import HOUR_MS, Billing, Factor, Price, Tariff, Terms
-from tests.core.builders import World
+from penstock.testing.harness import World
 from tests.core.ledger.test_pricing import session
 
 NOW = 1_000_000

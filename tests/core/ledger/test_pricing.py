@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from penstock.core.ledger.pricing import GIB, Charge, charges, micro_denominator
-from penstock.core.ledger.sessions import Amounts, Loss, Session
+from penstock.core.ledger.pricing import GIB, MoneyCharge, charges, micro_denominator
+from penstock.core.ledger.sessions import Amounts, Loss, UsageInterval
 from penstock.core.model.prices import HOUR_MS, Factor, Price, Tariff, Terms, Window
 
 HOUR, SECOND = HOUR_MS, 1_000
@@ -14,7 +14,7 @@ HOUR, SECOND = HOUR_MS, 1_000
 def session(start_s=0, end_s=60, *, job=1, rank=0, devices=1, model="A100", cpus=0, gib=0, **fields):
     models = ((model, 1000 * devices),) if devices else ()
     end_ms = 0 if end_s is None else end_s * SECOND
-    return Session(
+    return UsageInterval(
         job,
         1,
         rank,
@@ -55,7 +55,7 @@ def test_cpus_and_memory_cost_theirs():
 
 def test_a_fraction_counts_as_its_part():
     held = [session(0, 100)]
-    part = [Session(1, 1, 0, "t", "a", "q", "p", "n", Amounts((("A100", 250),)), 0, 100_000)]
+    part = [UsageInterval(1, 1, 0, "t", "a", "q", "p", "n", Amounts((("A100", 250),)), 0, 100_000)]
     assert cost(part, Tariff(ONE)) * 4 == cost(held, Tariff(ONE))
 
 
@@ -132,7 +132,7 @@ def test_months_have_to_reach_back():
 
 def test_charges_tell_how_they_came_about():
     (found,) = charges([session(0, 100)], Tariff(ONE), [0], 0, 10**6)
-    assert isinstance(found, Charge)
+    assert isinstance(found, MoneyCharge)
     assert (found.resource, found.model, found.quantity, found.start_ms, found.end_ms) == (
         "device",
         "A100",

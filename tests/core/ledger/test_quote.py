@@ -4,7 +4,7 @@ from penstock.core.ledger.pricing import GIB
 from penstock.core.ledger.quote import quote
 from penstock.core.ledger.schedule import UTC
 from penstock.core.model.prices import HOUR_MS, Billing, Factor, Price, Tariff, Window
-from tests.core.builders import job_spec
+from penstock.testing.builders import job_spec
 
 PRICES = (Price("device", 2_000_000, model="A100"), Price("device", 5_000_000, model="H100"), Price("cpu", 100_000))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.control.calendar import offsets
-from penstock.core.ledger.schedule import Steps, borders, inside
+from penstock.core.ledger.schedule import StepFunction, borders, inside
 from penstock.core.model.prices import Window
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -86,16 +86,16 @@ def test_an_hour_that_is_left_out_never_comes():
 
 @pytest.mark.parametrize(("time_ms", "value"), [(-5, 1), (0, 1), (9, 1), (10, 2), (19, 2), (20, 3), (99, 3)])
 def test_a_value_holds_from_its_time_on_and_the_first_before_it(time_ms, value):
-    assert Steps([0, 10, 20], [1, 2, 3]).at(time_ms) == value
+    assert StepFunction([0, 10, 20], [1, 2, 3]).at(time_ms) == value
 
 
 def test_changes_within_are_strictly_within():
-    steps = Steps([0, 10, 20], [1, 2, 3])
+    steps = StepFunction([0, 10, 20], [1, 2, 3])
     assert [steps.within(*span) for span in ((0, 10), (0, 11), (9, 21), (10, 20))] == [[], [10], [10, 20], []]
 
 
 def test_a_change_to_the_same_is_none_and_a_later_word_counts():
-    steps = Steps([], [])
+    steps = StepFunction([], [])
     for time_ms, value in ((0, 1), (5, 1), (7, 2), (7, 3), (9, 4), (9, 3)):
         steps.then(time_ms, value)
     assert (steps.times, steps.values) == ([0, 7], [1, 3])

@@ -12,7 +12,8 @@ from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import AttemptAllocated, CheckpointSaved, JobSubmitted, NodeLost, ReplicaExited
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from tests.core.builders import GIB, World, cluster, node
+from penstock.testing.builders import GIB, node
+from penstock.testing.harness import World, cluster
 from tests.core.histories import operations, play, small_world
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from penstock.control.calendar import calendar, months, offsets
 from penstock.core.ledger.bill import bill
-from penstock.core.ledger.books import Books
+from penstock.core.ledger.books import UsageLog
 from penstock.core.ledger.pricing import charges
 from penstock.core.ledger.sessions import sessions
 from penstock.core.ledger.settlement import Calendar, bill_for, closed_month, due_events, invoice_of
@@ -20,7 +20,7 @@ from penstock.core.model.jobs import ExitInfo, ReplicaPlace
 from penstock.core.model.prices import Billing, Factor, Price, Tariff, Terms, Window
 from penstock.core.state.accounts import Accounts
 from penstock.core.state.credits import undone
-from tests.core.builders import job_spec, node
+from penstock.testing.builders import job_spec, node
 
 HOUR, DAY = 3_600_000, 86_400_000
 SETTLED_MS = 10_000
@@ -102,7 +102,7 @@ class Desk:
 
     def __init__(self, billing, told, *, drops=True):
         self.billing, self._told, self._drops = billing, list(told), drops
-        self.books, self.accounts, self.records = Books(), Accounts(), []
+        self.books, self.accounts, self.records = UsageLog(), Accounts(), []
 
     def take(self, time_ms, event):
         record = ev.Record(len(self.records) + 1, time_ms, event)
@@ -174,7 +174,7 @@ class Desk:
 def straight(billing, told, tenant, begins, zone, span):
     """Return the bill of a month from the whole history, cut at nothing and with nothing dropped."""
     records = [ev.Record(seq, *one) for seq, one in enumerate(told, 1)]
-    books = Books()
+    books = UsageLog()
     books.take(records)
     held = [one for one in sessions(records) if one.tenant == tenant]
     losses = books.log.losses if billing.refund_lost else {}

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.control.calendar import calendar
 from penstock.core.ledger.activity import Activity
-from penstock.core.ledger.books import Books
+from penstock.core.ledger.books import UsageLog
 from penstock.core.ledger.consumption import DIMENSIONS, Consumption
 from penstock.core.ledger.settlement import bill_for
 from penstock.core.ledger.waste import KINDS, waste_of
@@ -14,8 +14,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.answers import WasteRow
 from penstock.core.model.prices import Billing, Factor, Price, Tariff
 from penstock.core.model.progress import Gauges
-from tests.core.builders import cluster
-from tests.core.driving import note
+from penstock.testing.harness import cluster, note
 from tests.core.ledger.test_settlement import BEGIN, DAY, END, TENANTS, billing_of, history
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -23,7 +22,7 @@ TARIFF = Tariff((Price("device", 2_000_000), Price("cpu", 100_000)))
 
 
 def folded(records):
-    books, activity = Books(), Activity()
+    books, activity = UsageLog(), Activity()
     books.take(records)
     for record in records:
         activity.take(record)

@@ -13,7 +13,8 @@ from penstock.core.model.events import Record
 from penstock.core.model.jobs import Dependency
 from penstock.core.state import invariants
 from penstock.core.state.state import Image, State, fold
-from tests.core.builders import cluster, job_spec
+from penstock.testing.builders import job_spec
+from penstock.testing.harness import cluster
 from tests.core.former import former
 from tests.core.state.test_fold import facts, reloaded
 

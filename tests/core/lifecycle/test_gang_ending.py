@@ -8,7 +8,7 @@ from penstock.core.lifecycle.ending import backoff_ms
 from penstock.core.messages.orders import StopReplica
 from penstock.core.messages.reports import ProgressSeen
 from penstock.core.model.jobs import ExitInfo
-from tests.core.builders import cluster
+from penstock.testing.harness import cluster
 
 
 def running(w, devices=1, replicas=1, **fields):

@@ -7,7 +7,8 @@ from penstock.core.lifecycle.orders import check_orders
 from penstock.core.messages.orders import CheckNode
 from penstock.core.messages.reports import SHUT_DOWN, NodeCheck
 from penstock.core.model.jobs import ExitInfo
-from tests.core.builders import cluster, node
+from penstock.testing.builders import node
+from penstock.testing.harness import cluster
 
 
 def fails(w, times=1, name="n0", **exit_fields):

@@ -15,11 +15,11 @@ from penstock.core.model import events as ev
 from penstock.core.model.access import User
 from penstock.core.model.cluster import STRIKES_KEPT, Tenant
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.place.free import empty
-from penstock.core.place.shadow import lesser
+from penstock.core.place.capacity import empty
+from penstock.core.place.holds import lesser
 from penstock.core.state.state import fold
-from tests.core.builders import World
-from tests.core.builders import node as spec
+from penstock.testing.builders import node as spec
+from penstock.testing.harness import World
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 TWO = (Tenant("a"), Tenant("b"))
@@ -193,10 +193,10 @@ def test_the_job_is_told_why():
 def test_what_is_shut_stays_shut_whatever_is_taken_there():
     w = shared()
     claims(w, 3)
-    free = w.state.derived.free["n0"]
+    free = w.state.indexes.free["n0"]
     w.submit(tenant="b", labels_wanted=(("name", "n0"),))
     w.cycle()
-    assert (free.shut_to, w.state.derived.free["n0"].shut_to) == (("a",), ("a",))
+    assert (free.shut_to, w.state.indexes.free["n0"].shut_to) == (("a",), ("a",))
     assert lesser(free, empty(free.shape)).shut_to == lesser(empty(free.shape), free).shut_to == ("a",)
 
 
@@ -214,7 +214,7 @@ def test_a_check_that_passes_clears_claims_and_opens_the_node_to_the_tenant():
     claims(w, 3)
     checked(w)
     assert (node(w).strikes, node(w).shut_to) == ((), ())
-    assert w.state.derived.free["n0"].shut_to == ()
+    assert w.state.indexes.free["n0"].shut_to == ()
     assert check_orders(w.state, w.now) == []
 
 

@@ -10,7 +10,7 @@ from penstock.core.messages.requests import Refusal
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.prices import Billing
-from tests.core.builders import World
+from penstock.testing.harness import World
 from tests.core.state.test_accounts import APRIL, DAY, MARCH, MAY, TARIFF, invoice, posted
 
 

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.config.cluster import parse_cluster
-from penstock.core.config.render import declaration
+from penstock.core.config.cluster import declaration, parse_cluster
 from penstock.core.lifecycle import quota_alerts
 from penstock.core.model.cluster import Pool, Queue, Tenant
 from penstock.core.model.events import ConfigChanged, QuotaNoted
@@ -14,7 +13,8 @@ from penstock.core.state.quota_notes import PERIOD_MS
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import State
 from penstock.core.status.quotas import quota_rows
-from tests.core.builders import World, cluster, node
+from penstock.testing.builders import node
+from penstock.testing.harness import World, cluster
 
 HOUR = 3_600_000
 LIMIT = {"queues": (Queue("default", max=(("devices", 20_000),)),)}

@@ -2,9 +2,9 @@
 
 from penstock.core.messages.orders import Acknowledge, StartReplica, StopReplica
 from penstock.core.messages.reports import ReplicaKey, ReplicaSeen
-from penstock.core.model.faults import plant
 from penstock.core.model.jobs import ExitInfo
-from tests.core.builders import World, cluster, node
+from penstock.testing.builders import node
+from penstock.testing.harness import World, cluster
 
 
 def starting(replicas=1, **fields):
@@ -25,12 +25,6 @@ def test_a_start_that_got_lost_is_sent_again_word_for_word():
 def test_a_report_that_is_no_inventory_calls_for_no_start():
     w, job = starting(2)
     assert w.report("n0", w.seen(job, 0), inventory=False) == []
-
-
-def test_the_planted_bug_never_sends_a_start_again():
-    w, _ = starting()
-    plant("start_not_resent")
-    assert w.report("n0", inventory=True) == []
 
 
 def test_a_stop_that_did_not_arrive_is_repeated_until_it_is_seen():

@@ -14,7 +14,7 @@ from penstock.core.lifecycle.registering import (
     believed,
 )
 from penstock.core.model.resources import RESOURCE_FIELDS, DeviceLink, Resources
-from tests.core.builders import GIB, device, node
+from penstock.testing.builders import GIB, device, node
 
 KNOWN = node("n", 2, labels=(("disk", "fast"),), rack="r", port_first=21_000)
 AMOUNTS = st.builds(Resources, *[st.integers(0, 2**40)] * 4)

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.messages.reports import ProgressSeen, ReplicaKey
-from tests.core.builders import cluster
+from penstock.testing.harness import cluster
 
 PATIENCE = 40
 

@@ -10,7 +10,8 @@ from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey,
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.state import invariants
 from penstock.core.state.state import fold
-from tests.core.builders import cluster, node
+from penstock.testing.builders import node
+from penstock.testing.harness import cluster
 
 
 def started(replicas=1, **fields):

@@ -6,7 +6,8 @@ from penstock.core.messages import requests
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.cluster import Queue
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
-from tests.core.builders import GIB, World, cluster, job_spec, node
+from penstock.testing.builders import GIB, job_spec, node
+from penstock.testing.harness import World, cluster
 
 
 def codes(answer):

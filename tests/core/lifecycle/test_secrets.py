@@ -15,7 +15,8 @@ from penstock.core.model.cluster import Tenant
 from penstock.core.model.secrets import Secret
 from penstock.core.state.secrets import Secrets
 from penstock.core.state.state import State, fold
-from tests.core.builders import World, config, job_spec, node
+from penstock.testing.builders import config, job_spec, node
+from penstock.testing.harness import World
 
 TENANTS = (Tenant("default"), Tenant("vision"))
 USERS = (User("ann"), User("bob"))

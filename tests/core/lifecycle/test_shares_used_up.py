@@ -12,7 +12,8 @@ from penstock.core.model.cluster import Queue, Tenant
 from penstock.core.model.secrets import Secret
 from penstock.core.state import idempotency
 from penstock.core.state.tokens import scope_of
-from tests.core.builders import World, job_spec, node
+from penstock.testing.builders import job_spec, node
+from penstock.testing.harness import World
 
 TENANTS = (Tenant("red"), Tenant("blue"))
 USERS = (User("ann", tenants=(("red", "tenant_admin"),)), User("bob", tenants=(("red", "member"),)),

@@ -9,7 +9,8 @@ from penstock.core.lifecycle import size
 from penstock.core.lifecycle.requests import NewJob, Submit, submit
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.jobs import Dependency
-from tests.core.builders import cluster, job_spec
+from penstock.testing.builders import job_spec
+from penstock.testing.harness import cluster
 
 
 def entry(name="a", array=0, after=(), numbers=(), **fields):
@@ -48,8 +49,8 @@ def test_numbers_count_one_by_one_once_and_as_runs_for_the_other_jobs_of_an_arra
     ],
 )
 def test_a_request_may_stand_for_as_much_as_a_limit_and_no_more(limit, least, jobs):
-    assert size.over_size(size.size_of(jobs), size.Bounds(**{limit: least})) is None
-    problem = size.over_size(size.size_of(jobs), size.Bounds(**{limit: least - 1}))
+    assert size.over_size(size.size_of(jobs), size.RequestBounds(**{limit: least})) is None
+    problem = size.over_size(size.size_of(jobs), size.RequestBounds(**{limit: least - 1}))
     assert problem.code in ("too_many_jobs", "too_many_dependencies")
     assert str(least - 1) in problem.message
     assert str(least) in problem.message
@@ -59,7 +60,7 @@ def test_what_stands_for_too_much_is_refused_where_jobs_are_made_and_nothing_is_
     w = cluster(1, 1)
     seq = w.state.seq
     wanted = Submit((*mixed(4), entry("z", after=("x",))), "ann")
-    found = w.commit(lambda tx: submit(tx, wanted, {}, size.Bounds(dependencies=3)))
+    found = w.commit(lambda tx: submit(tx, wanted, {}, size.RequestBounds(dependencies=3)))
     assert isinstance(found, Refusal)
     assert [p.code for p in found.problems] == ["too_many_dependencies"]
     assert w.state.seq == seq
@@ -76,7 +77,7 @@ def test_a_shared_spec_weighs_once_and_its_dependencies_what_they_become():
 
 
 def test_a_request_that_nobody_has_weighed_is_weighed_where_jobs_are_made():
-    w, jobs, bounds = cluster(1, 1), (entry(env=(("A", "x" * 1_000),)),), size.Bounds(log_bytes=1_000)
+    w, jobs, bounds = cluster(1, 1), (entry(env=(("A", "x" * 1_000),)),), size.RequestBounds(log_bytes=1_000)
     found = w.commit(lambda tx: submit(tx, Submit(jobs, "ann"), {}, bounds))
     assert isinstance(found, Refusal)
     assert [(p.code, p.field) for p in found.problems] == [("too_large", "jobs")]
@@ -85,7 +86,7 @@ def test_a_request_that_nobody_has_weighed_is_weighed_where_jobs_are_made():
 
 
 def test_weighing_stops_where_it_is_too_much():
-    bounds = size.Bounds(log_bytes=10_000)
+    bounds = size.RequestBounds(log_bytes=10_000)
     jobs = [entry(name=str(i), env=(("A", "x" * 1_000),)) for i in range(1_000)]
     found = size.weight_of(jobs, bounds)
     assert 10_000 < found.log_bytes < 12_000

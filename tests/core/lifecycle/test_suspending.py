@@ -12,7 +12,8 @@ from penstock.core.predict.runtime import RuntimePredictor
 from penstock.core.preempt.victims import victim_cost
 from penstock.core.state.state import State
 from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
-from tests.core.builders import GIB, World, config, node, queues
+from penstock.testing.builders import GIB, config, node, queues
+from penstock.testing.harness import World
 
 GONE = {"stop_sent": True}
 
@@ -42,7 +43,7 @@ def suspended(**fields):
 
 
 def free(w, name="a"):
-    found = w.state.derived.free[name]
+    found = w.state.indexes.free[name]
     return found.cpu_milli // 1000, found.memory_bytes // GIB
 
 

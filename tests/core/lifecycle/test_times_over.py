@@ -1,7 +1,7 @@
 """What ends when its time is over: leases, and work on nodes that are closed."""
 
 from penstock.core.lifecycle.draining import drain
-from tests.core.builders import cluster
+from penstock.testing.harness import cluster
 
 
 def test_a_lease_whose_time_is_over_has_succeeded():

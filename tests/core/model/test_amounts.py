@@ -6,18 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.model.amounts import (
+from penstock.core.model.quantities import (
     TIME_MAX_MS,
     exact_duration,
     exact_size,
     format_milli,
     format_resource,
     format_time,
+    parse_duration_ms,
     parse_milli,
     parse_part_milli,
+    parse_size_bytes,
     parse_time_ms,
 )
-from penstock.core.model.units import parse_duration_ms, parse_size_bytes
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

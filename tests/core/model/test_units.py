@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.model.units import format_duration, format_size, parse_duration_ms, parse_rate_bps, parse_size_bytes
+from penstock.core.model.quantities import (
+    format_duration,
+    format_size,
+    parse_duration_ms,
+    parse_rate_bps,
+    parse_size_bytes,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue, Tenant
-from penstock.core.order.shares import Charge, Share, decayed
-from penstock.core.order.tree import SHARE_SCALE
-from tests.core.builders import World, cluster, node, queues
-from tests.core.driving import cycles, finish
+from penstock.core.order.queues import SHARE_SCALE
+from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts, decayed
+from penstock.testing.builders import node, queues
+from penstock.testing.harness import World, cluster, cycles, finish
 
 HOUR = 3_600_000
 
@@ -154,9 +154,9 @@ def test_decay_never_rises(value, moments, half_life_ms):
 
 
 def test_the_average_approaches_steady_use():
-    share = Share().changed(Charge(1_000), 0, 100)
+    share = UsageOverTime().changed(UsedAmounts(1_000), 0, 100)
     assert [share.average_at(at, 100) >> 20 for at in (0, 100, 200, 300)] == [0, 500, 750, 875]
-    gone = share.changed(Charge(-1_000), 300, 100)
+    gone = share.changed(UsedAmounts(-1_000), 300, 100)
     assert [gone.average_at(at, 100) >> 20 for at in (300, 400, 500)] == [875, 437, 218]
 
 
@@ -164,13 +164,13 @@ def test_the_average_approaches_steady_use():
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 4)), max_size=6), st.integers(0, 500))
 def test_the_average_is_the_same_however_often_it_is_noted(changes, later):
     """Noting a change of nothing in between moves the average by no more than its rounding."""
-    seldom = often = Share()
+    seldom = often = UsageOverTime()
     now = 0
     for pause, devices in changes:
-        often = often.changed(Charge(), now + pause // 2, 100)
+        often = often.changed(UsedAmounts(), now + pause // 2, 100)
         now += pause
-        seldom = seldom.changed(Charge(1_000 * devices), now, 100)
-        often = often.changed(Charge(1_000 * devices), now, 100)
+        seldom = seldom.changed(UsedAmounts(1_000 * devices), now, 100)
+        often = often.changed(UsedAmounts(1_000 * devices), now, 100)
     assert abs(seldom.average_at(now + later, 100) - often.average_at(now + later, 100)) < 1 << 18
 
 
@@ -234,7 +234,7 @@ def test_equal_tenants_get_equal_shares_within_one_job(tenant_count, devices, al
         for _ in range(devices + already):
             w.submit(min(size, devices), tenant=name)
     cycles(w, 2)
-    held = [sum(1 for j in w.state.derived.active.values() if j.spec.tenant == name) for name in names]
+    held = [sum(1 for j in w.state.indexes.active.values() if j.spec.tenant == name) for name in names]
     assert max(held) - min(held) <= 1
 
 
@@ -247,7 +247,7 @@ def test_weighted_queues_get_devices_by_weight(weights, devices):
         for _ in range(devices):
             w.submit(1, queue=queue.name, cpus=1)
     w.cycle()
-    held = {q.name: sum(j.spec.queue == q.name for j in w.state.derived.active.values()) for q in tree}
+    held = {q.name: sum(j.spec.queue == q.name for j in w.state.indexes.active.values()) for q in tree}
     assert sum(held.values()) == devices
     for one in tree:  # nobody could give a device away and still be at the front of another
         for other in tree:

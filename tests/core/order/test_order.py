@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue, Settings, Tenant
 from penstock.core.order.policies import priority_score_milli
-from penstock.core.order.walk import JobOrder
-from tests.core.builders import World, cluster, node, queues
+from penstock.core.order.walk import JobQueue
+from penstock.testing.builders import node, queues
+from penstock.testing.harness import World, cluster
 
 HOUR = 3_600_000
 
 
 def walk(w, now_ms=None):
     snapshot, tree = w.snapshot(), w.state.queue_tree()
-    return JobOrder(snapshot.config, tree, snapshot.classes, w.now if now_ms is None else now_ms, {})
+    return JobQueue(snapshot.config, tree, snapshot.classes, w.now if now_ms is None else now_ms, {})
 
 
 def order(w, now_ms=None):

@@ -6,17 +6,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Settings, Tenant
-from penstock.core.order import tree as tree_module
+from penstock.core.order import queues as tree_module
 from penstock.core.order.policies import order_key, priority_score_milli
-from penstock.core.order.shares import Charge, Share, decayed
-from penstock.core.order.tree import SHARE_SCALE, QueueTree
-from penstock.core.order.walk import JobOrder
-from tests.core.builders import GIB, World, cluster, node, queues
+from penstock.core.order.queues import SHARE_SCALE, QueueTree
+from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts, decayed
+from penstock.core.order.walk import JobQueue
+from penstock.testing.builders import GIB, node, queues
+from penstock.testing.harness import World, cluster
 
 
 def order(w, now_ms=None):
     snapshot, tree = w.snapshot(), w.state.queue_tree()
-    return list(JobOrder(snapshot.config, tree, snapshot.classes, w.now if now_ms is None else now_ms, {}))
+    return list(JobQueue(snapshot.config, tree, snapshot.classes, w.now if now_ms is None else now_ms, {}))
 
 
 def request_class(w, job):
@@ -101,7 +102,7 @@ def test_a_walk_that_is_set_back_leaves_out_what_it_had_left_behind():
     w = cluster(1, 8)
     _, small, last = w.submit(4, priority=900), w.submit(1), w.submit(2, priority=1)
     snapshot, tree = w.snapshot(), w.state.queue_tree()
-    walk = JobOrder(snapshot.config, tree, snapshot.classes, w.now, {})
+    walk = JobQueue(snapshot.config, tree, snapshot.classes, w.now, {})
     walk.drop(walk.peek())
     cursor, at = walk.peek(), walk.peek().at
     walk.skip(cursor)
@@ -114,15 +115,15 @@ def test_a_walk_that_is_set_back_leaves_out_what_it_had_left_behind():
 
 def tree_of(*found, now_ms=0, total=None, usage=None, **fields):
     config = ClusterConfig(queues=found, settings=Settings(**fields))
-    return QueueTree(config).load(usage or {}, total or Charge(8_000, 16_000, 64 * GIB, 0), now_ms)
+    return QueueTree(config).load(usage or {}, total or UsedAmounts(8_000, 16_000, 64 * GIB, 0), now_ms)
 
 
 def charge(devices=0, cpus=0, memory_gib=0, jobs=0):
-    return Charge(1_000 * devices, 1_000 * cpus, memory_gib * GIB, jobs)
+    return UsedAmounts(1_000 * devices, 1_000 * cpus, memory_gib * GIB, jobs)
 
 
 def test_use_of_a_queue_that_is_gone_counts_for_nobody():
-    usage = {("gone", "t"): Share(charge(2), 1 << 40), ("a", "t"): Share(charge(1))}
+    usage = {("gone", "t"): UsageOverTime(charge(2), 1 << 40), ("a", "t"): UsageOverTime(charge(1))}
     tree = tree_of(Queue("a"), usage=usage, fair_share_half_life_ms=1_000)
     assert (tree.root.used[0], tree.branches["a"].used[0]) == (1_000, 1_000)
 
@@ -138,54 +139,54 @@ def test_demands_are_forgotten_when_too_many_are_remembered(monkeypatch):
 
 
 def test_amounts_are_found_by_the_name_that_quotas_use():
-    found = Charge(1, 2, 3, 4, (("A", 5),))
+    found = UsedAmounts(1, 2, 3, 4, (("A", 5),))
     names = ("devices", "cpus", "memory", "jobs", "devices:A", "devices:B")
     assert [found.amount(name) for name in names] == [1, 2, 3, 4, 5, 0]
 
 
 def test_charges_add_up_by_model_and_leave_no_zeros():
-    one, other = Charge(1, 2, 3, 4, (("B", 5), ("C", 1))), Charge(10, 20, 30, 40, (("A", 7), ("B", -5)))
-    assert one.plus(other) == Charge(11, 22, 33, 44, (("A", 7), ("C", 1)))
-    assert one.plus(other, 2) == Charge(21, 42, 63, 84, (("A", 14), ("B", -5), ("C", 1)))
-    assert one.plus(one.negative()) == Charge()
+    one, other = UsedAmounts(1, 2, 3, 4, (("B", 5), ("C", 1))), UsedAmounts(10, 20, 30, 40, (("A", 7), ("B", -5)))
+    assert one.plus(other) == UsedAmounts(11, 22, 33, 44, (("A", 7), ("C", 1)))
+    assert one.plus(other, 2) == UsedAmounts(21, 42, 63, 84, (("A", 14), ("B", -5), ("C", 1)))
+    assert one.plus(one.negative()) == UsedAmounts()
 
 
 def test_the_lowest_maximum_is_named_with_what_is_used_of_it():
     tree = tree_of(Queue("p", max=(("cpus", 4_000),)), Queue("a", "p", max=(("devices", 2_000),)))
     a = tree.branches["a"]
     tree.charge(a, (1_000, 3_000, 0, 1))
-    assert tree.block(a, (1_000, 1_000, 0, 1)) is None
-    found = tree.block(a, (2_000, 2_000, 0, 1))
+    assert tree.exceeded(a, (1_000, 1_000, 0, 1)) is None
+    found = tree.exceeded(a, (2_000, 2_000, 0, 1))
     assert found == ("a", "devices", 1_000, 2_000, 2_000)
     assert found.short == 1_000
-    assert tree.block(a, (0, 2_000, 0, 1)) == ("p", "cpus", 3_000, 4_000, 2_000)
+    assert tree.exceeded(a, (0, 2_000, 0, 1)) == ("p", "cpus", 3_000, 4_000, 2_000)
     tree.charge(a, (2_000, 0, 0, 1))
-    assert tree.block(a, (0, 1_000, 0, 1)) is None, "what is not asked for blocks nobody"
+    assert tree.exceeded(a, (0, 1_000, 0, 1)) is None, "what is not asked for blocks nobody"
 
 
 def test_what_siblings_do_not_lend_is_theirs():
     kept = Queue("a", guaranteed=(("devices", 4_000),), lend=(("devices", 1_000),))
     tree = tree_of(kept, Queue("b"), Queue("c"))
     b = tree.branches["b"]
-    assert tree.block(b, (5_000, 0, 0, 1)) is None
-    assert tree.block(b, (6_000, 0, 0, 1)) == ("root", "devices", 3_000, 8_000, 6_000)
+    assert tree.exceeded(b, (5_000, 0, 0, 1)) is None
+    assert tree.exceeded(b, (6_000, 0, 0, 1)) == ("root", "devices", 3_000, 8_000, 6_000)
     tree.charge(tree.branches["c"], (1_000, 0, 0, 1))
     tree.charge(tree.branches["a"], (4_000, 0, 0, 1))
-    assert tree.block(b, (3_000, 0, 0, 1)) is None
-    assert tree.block(b, (4_000, 0, 0, 1)) == ("root", "devices", 5_000, 8_000, 4_000)
+    assert tree.exceeded(b, (3_000, 0, 0, 1)) is None
+    assert tree.exceeded(b, (4_000, 0, 0, 1)) == ("root", "devices", 5_000, 8_000, 4_000)
 
 
 def test_a_maximum_above_bounds_what_siblings_keep_from_each_other():
     kept = Queue("a", "p", guaranteed=(("devices", 2_000),), lend=())
     tree = tree_of(Queue("p", max=(("devices", 3_000),)), kept, Queue("b", "p"))
-    assert tree.block(tree.branches["b"], (1_000, 0, 0, 1)) is None
-    assert tree.block(tree.branches["b"], (2_000, 0, 0, 1)) == ("p", "devices", 2_000, 3_000, 2_000)
+    assert tree.exceeded(tree.branches["b"], (1_000, 0, 0, 1)) is None
+    assert tree.exceeded(tree.branches["b"], (2_000, 0, 0, 1)) == ("p", "devices", 2_000, 3_000, 2_000)
 
 
 def test_what_is_lent_whole_keeps_nothing_from_anybody():
     lent = (("devices", 4_000),)
     tree = tree_of(Queue("a", guaranteed=lent, lend=(*lent, ("cpus", 1_000))), Queue("b"))
-    assert tree.block(tree.branches["b"], (8_000, 16_000, 0, 1)) is None
+    assert tree.exceeded(tree.branches["b"], (8_000, 16_000, 0, 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -214,18 +215,22 @@ def test_half_is_left_after_each_half_life(value, elapsed_ms, half_life_ms, left
     ],
 )
 def test_the_dominant_share_is_the_largest(used, share):
-    tree = tree_of(Queue("a", weight=1), Queue("b", weight=4), usage={("a", "t"): Share(used), ("b", "t"): Share(used)})
+    tree = tree_of(
+        Queue("a", weight=1),
+        Queue("b", weight=4),
+        usage={("a", "t"): UsageOverTime(used), ("b", "t"): UsageOverTime(used)},
+    )
     assert tree.share(tree.branches["a"]) == share
     assert tree.share(tree.branches["b"]) == share // 4
 
 
 def test_nothing_of_a_resource_that_is_not_there_is_a_share():
-    tree = tree_of(Queue("a"), usage={("a", "t"): Share(charge(1, 1, 1))}, total=Charge(0, 4_000, 0, 0))
+    tree = tree_of(Queue("a"), usage={("a", "t"): UsageOverTime(charge(1, 1, 1))}, total=UsedAmounts(0, 4_000, 0, 0))
     assert tree.share(tree.branches["a"]) == SHARE_SCALE // 4
 
 
 def test_the_past_counts_half_where_it_counts():
-    usage = {("a", "t"): Share(charge(2), average=4_000 << 20, since_ms=5)}
+    usage = {("a", "t"): UsageOverTime(charge(2), average=4_000 << 20, since_ms=5)}
     tree = tree_of(Queue("a"), usage=usage, now_ms=5, fair_share_half_life_ms=1_000)
     assert tree.share(tree.branches["a"]) == 3_000 * SHARE_SCALE // 8_000
     without = tree_of(Queue("a"), usage=usage, now_ms=5)

@@ -7,19 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.config.cluster import parse_cluster
-from penstock.core.config.render import declaration
+from penstock.core.config.cluster import declaration, parse_cluster
 from penstock.core.explain import explain
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import Pool, Queue, Tenant, split_resource
 from penstock.core.model.jobs import GangAsk
-from penstock.core.model.plan import QuotaBlock
+from penstock.core.model.plan import QuotaExceeded
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import State
 from penstock.core.status.quotas import holders, quota_rows
-from tests.core.builders import GIB, World, ask, device, job_spec, node
-from tests.core.driving import follow, running
+from penstock.testing.builders import GIB, ask, device, job_spec, node
+from penstock.testing.harness import World, follow, running
 
 POOLS = {"pools": (Pool("default"), Pool("p"))}
 
@@ -67,7 +66,7 @@ def test_a_maximum_of_a_pool_is_about_jobs_in_it_alone(resource, limit, job, blo
     first, second = w.submit(pool="p", **job), w.submit(pool="p", **job)
     found = w.cycle()
     assert started(found) == sorted([*other, first])
-    assert blocks(w, found) == {second: QuotaBlock("default", resource, *block)}
+    assert blocks(w, found) == {second: QuotaExceeded("default", resource, *block)}
 
 
 def test_a_tenants_maximum_of_a_pool_is_named_with_what_would_have_to_be_raised():
@@ -97,7 +96,7 @@ def test_storage_that_jobs_ask_for_has_a_maximum_too(resource, pool):
     first, second = (w.submit(gang=GangAsk(1, ReplicaAsk(host), pool=pool)) for _ in range(2))
     found = w.cycle()
     assert started(found) == [first]
-    assert blocks(w, found) == {second: QuotaBlock("default", resource, 3 * GIB, 5 * GIB, 3 * GIB)}
+    assert blocks(w, found) == {second: QuotaExceeded("default", resource, 3 * GIB, 5 * GIB, 3 * GIB)}
     text = explain(w.state, w.state.jobs[second], w.now).text
     assert f"storage{' of pool p' if pool == 'p' else ''} 3GiB of 5GiB used, short by 1GiB" in text
 
@@ -174,11 +173,11 @@ def test_quotas_of_a_pool_that_come_later_count_what_runs_already():
     w = two_pools(queues=(Queue("default"),))
     w.run(w.submit(2, pool="p"))
     w.emit(ev.ConfigChanged(replace(w.state.config, queues=(Queue("default", max=(("p/devices", 4_000),)),)), "ann"))
-    assert w.state.derived.bound == {"p"}
+    assert w.state.indexes.bound == {"p"}
     assert quota_rows(take_snapshot(w.state), w.now)[0].used == 2_000
-    assert State.from_image(w.state.image()).derived.usage == w.state.derived.usage
+    assert State.from_image(w.state.image()).indexes.usage == w.state.indexes.usage
     w.emit(ev.ConfigChanged(replace(w.state.config, queues=(Queue("default"),)), "ann"))
-    assert next(iter(w.state.derived.usage.values())).now.pools == ()
+    assert next(iter(w.state.indexes.usage.values())).now.pools == ()
 
 
 # Cluster files.

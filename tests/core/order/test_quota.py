@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from penstock.core.explain import explain
 from penstock.core.model.cluster import ROOT_QUEUE, Pool, Queue, Tenant
 from penstock.core.model.jobs import GangAsk, GroupAsk
-from penstock.core.model.plan import QuotaBlock
+from penstock.core.model.plan import QuotaExceeded
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from tests.core.builders import GIB, World, ask, cluster, device, job_spec, node, queues
-from tests.core.driving import follow, running, use
+from penstock.testing.builders import GIB, ask, device, job_spec, node, queues
+from penstock.testing.harness import World, cluster, follow, running, use
 
 
 def started(found):
@@ -43,7 +43,7 @@ def test_a_maximum_keeps_the_next_job_waiting_and_says_by_how_much(resource, lim
     first, second = w.submit(**job), w.submit(**job)
     found = w.cycle()
     assert started(found) == [first]
-    assert blocks(w, found) == {second: QuotaBlock("default", resource, *block)}
+    assert blocks(w, found) == {second: QuotaExceeded("default", resource, *block)}
     assert blocks(w, found)[second].short == block[0] + block[2] - limit
 
 
@@ -96,7 +96,7 @@ def test_a_model_counts_by_what_was_given_not_by_what_was_asked():
     jobs = [w.submit(1), w.submit(1)]
     found = w.cycle()
     assert started(found) == jobs[:1]
-    assert blocks(w, found) == {jobs[1]: QuotaBlock("default", "devices:H100", 1_000, 1_000, 1_000)}
+    assert blocks(w, found) == {jobs[1]: QuotaExceeded("default", "devices:H100", 1_000, 1_000, 1_000)}
 
 
 def test_an_alternative_beyond_the_maximum_gives_way_to_one_within_it():
@@ -113,7 +113,7 @@ def test_a_job_all_of_whose_free_shapes_are_beyond_the_maximum_is_told_so():
     w.run(w.submit(1, preemptible=False))
     w.drain("n1")
     job = w.submit(1, topology="spread", replicas=2, alternatives=(ask(3),))
-    assert blocks(w, w.plan()) == {job: QuotaBlock("default", "devices", 1_000, 3_000, 3_000)}
+    assert blocks(w, w.plan()) == {job: QuotaExceeded("default", "devices", 1_000, 3_000, 3_000)}
 
 
 def test_a_stale_plan_never_exceeds_a_maximum():
@@ -157,7 +157,7 @@ def test_what_a_queue_does_not_lend_stays_idle_for_it():
     jobs = [w.submit(1, queue="b") for _ in range(8)]
     found = w.cycle()
     assert started(found) == jobs[:5]
-    assert blocks(w, found) == {jobs[5]: QuotaBlock(ROOT_QUEUE, "devices", 8_000, 8_000, 1_000)}
+    assert blocks(w, found) == {jobs[5]: QuotaExceeded(ROOT_QUEUE, "devices", 8_000, 8_000, 1_000)}
     owners = [w.submit(1, queue="a") for _ in range(4)]
     assert started(w.cycle()) == owners[:3]
 
@@ -183,7 +183,7 @@ def test_a_tenant_has_its_maximum_over_all_queues_together():
     other = w.submit(1, queue="b")
     found = w.cycle()
     assert sorted(started(found)) == [*jobs[:2], other]
-    assert blocks(w, found) == {jobs[2]: QuotaBlock("tenant:t", "devices", 2_000, 2_000, 1_000)}
+    assert blocks(w, found) == {jobs[2]: QuotaExceeded("tenant:t", "devices", 2_000, 2_000, 1_000)}
 
 
 def test_what_a_tenant_gave_back_it_may_use_again():
@@ -379,4 +379,4 @@ def test_a_job_that_starves_waits_for_its_tenants_maximum_too():
     w.now += 20_000
     found = w.cycle()
     assert (started(found), found.dropped) == ([], 0)
-    assert blocks(w, found) == {second: QuotaBlock("tenant:t", "jobs", 1, 1, 1)}
+    assert blocks(w, found) == {second: QuotaExceeded("tenant:t", "jobs", 1, 1, 1)}

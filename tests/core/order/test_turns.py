@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.order.turns import Caller, FairQueue, Share, TooManyWaiting
+from penstock.core.order.turns import FairQueue, Submitter, TooManyWaiting, WaitingLimit
 
-PLENTY = Share(1_000, 1_000, 1_000)
-ANN, BOB, EVE = Caller("red", "ann"), Caller("red", "bob"), Caller("blue", "eve")
+PLENTY = WaitingLimit(1_000, 1_000, 1_000)
+ANN, BOB, EVE = Submitter("red", "ann"), Submitter("red", "bob"), Submitter("blue", "eve")
 
 
-def queued(*callers: Caller, share: Share = PLENTY) -> FairQueue[Caller]:
-    queue: FairQueue[Caller] = FairQueue(share)
+def queued(*callers: Submitter, share: WaitingLimit = PLENTY) -> FairQueue[Submitter]:
+    queue: FairQueue[Submitter] = FairQueue(share)
     for caller in callers:
         queue.put(caller, caller)
     return queue
@@ -32,7 +32,9 @@ def test_what_comes_last_is_served_after_one_piece_of_each_other_tenant():
 
 
 @pytest.mark.parametrize(
-    ("share", "own"), [(Share(1, 9, 9), True), (Share(9, 1, 9), True), (Share(9, 9, 1), False)], ids=str
+    ("share", "own"),
+    [(WaitingLimit(1, 9, 9), True), (WaitingLimit(9, 1, 9), True), (WaitingLimit(9, 9, 1), False)],
+    ids=str,
 )
 def test_a_share_that_is_used_up_refuses_and_queues_nothing(share, own):
     queue = queued(ANN, share=share)
@@ -44,20 +46,20 @@ def test_a_share_that_is_used_up_refuses_and_queues_nothing(share, own):
 
 
 def test_the_share_of_one_tenant_leaves_room_for_another():
-    queue = queued(ANN, BOB, share=Share(1, 2, 3))
+    queue = queued(ANN, BOB, share=WaitingLimit(1, 2, 3))
     queue.put(EVE, EVE)
     assert [queue.take() for _ in range(3)] == [ANN, EVE, BOB]
     with pytest.raises(IndexError):
         queue.take()
 
 
-callers = st.builds(Caller, st.sampled_from("abc"), st.sampled_from("xyz"))
+callers = st.builds(Submitter, st.sampled_from("abc"), st.sampled_from("xyz"))
 
 
 @given(st.lists(st.tuples(st.booleans(), callers), max_size=80))
 def test_nothing_is_lost_and_each_caller_is_served_in_order(steps):
-    queue: FairQueue[tuple[Caller, int]] = FairQueue(PLENTY)
-    waiting: dict[Caller, deque[int]] = defaultdict(deque)
+    queue: FairQueue[tuple[Submitter, int]] = FairQueue(PLENTY)
+    waiting: dict[Submitter, deque[int]] = defaultdict(deque)
     for number, (put, caller) in enumerate(steps):
         if put or not len(queue):
             queue.put(caller, (caller, number))

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from penstock.core.explain import explain
 from penstock.core.model.cluster import Pool, Settings
 from penstock.core.model.events import ConfigChanged
-from penstock.core.place.free import empty
-from tests.core.builders import World, cluster, job_spec, node, queues
-from tests.core.driving import finish, follow
+from penstock.core.place.capacity import empty
+from penstock.testing.builders import job_spec, node, queues
+from penstock.testing.harness import World, cluster, finish, follow
 
 MINUTE = 60_000
 NEVER = 10**12
@@ -205,7 +205,7 @@ def simulate(w, rnd, jobs, promised):
             promised.setdefault(job_id, start_ms)
         follow(w)
         began |= dict.fromkeys(started(found), w.now)
-        ends = {j: w.job(j).attempt.allocated_ms + w.job(j).spec.estimated_duration_ms for j in w.state.derived.active}
+        ends = {j: w.job(j).attempt.allocated_ms + w.job(j).spec.estimated_duration_ms for j in w.state.indexes.active}
         w.now = min([*ends.values(), w.now + (3_000 if jobs else NEVER)])
         for job_id in sorted(j for j, end_ms in ends.items() if end_ms <= w.now):
             finish(w, job_id)
@@ -225,7 +225,7 @@ def test_with_exact_lengths_a_reserved_job_never_starts_later_than_promised(seed
 def holdings(w, found):
     """Return (from, until, ask, places) of everything that runs, starts or is booked by a plan."""
     held = []
-    for job in w.state.derived.active.values():
+    for job in w.state.indexes.active.values():
         ends = job.attempt.allocated_ms + job.spec.estimated_duration_ms
         held.append((w.now, max(ends, w.now + 1), job.ask, [r.place for r in job.attempt.replicas]))
     for start in found.starts:
@@ -251,7 +251,7 @@ def test_what_runs_starts_and_is_booked_never_meets(seed, rule):
         booked += len(found.reserved)
         for moment in {start for start, *_ in held}:
             free = w.free()
-            free.sync(w.state.derived.nodes, {n: empty(f.shape) for n, f in w.state.derived.free.items()})
+            free.sync(w.state.indexes.nodes, {n: empty(f.shape) for n, f in w.state.indexes.free.items()})
             for start, end, gang, places in held:
                 if start <= moment < end:
                     free.take(gang, places)
@@ -263,7 +263,7 @@ def test_what_runs_starts_and_is_booked_never_meets(seed, rule):
         w.apply(found)
         follow(w)
         w.now += rnd.choice([512, 1_024, 4_096])
-        for job in sorted(w.state.derived.active.values(), key=lambda j: j.id):
+        for job in sorted(w.state.indexes.active.values(), key=lambda j: j.id):
             if job.attempt.allocated_ms + job.spec.estimated_duration_ms <= w.now:
                 finish(w, job.id)
 
@@ -387,7 +387,7 @@ def test_nobody_passes_the_first_job_of_a_strict_pool():
     verdicts = {v.first: (v.code, v.blocker) for v in found.verdicts.values()}
     assert verdicts == {first: ("no_fit", None), later: ("kept_back", first)}
     (said,) = [c for c in explain(w.state, w.job(later), w.now).constraints if c.code == "kept_back"]
-    assert said.text == f"pool default is strict: nobody passes job {first}, which comes first and does not fit yet"
+    assert said.text == f"pool default is strict: no job passes job {first}, which comes first and does not fit yet"
     finish(w, 1)
     assert started(w.cycle()) == [first]
 

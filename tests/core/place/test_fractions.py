@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.core.place.capacity import empty, shape_of
 from penstock.core.place.fit import Need, capacity, devices_free, eligible, pick_devices, put_on
-from penstock.core.place.free import empty, shape_of
 from penstock.core.place.gang import NoFit, place_gang
-from tests.core.builders import GIB, World, ask, chips, cluster, device, node
-from tests.core.driving import finish, follow
+from penstock.testing.builders import GIB, ask, chips, device, node
+from penstock.testing.harness import World, cluster, finish, follow
 
 QUARTER, HALF = 250, 500
 
@@ -168,7 +168,7 @@ def test_nothing_of_a_device_is_given_out_twice(seed):
         w.apply(stale) if rnd.random() < 0.2 else w.cycle()
         assert_devices_hold(w)
         follow(w) if rnd.random() < 0.8 else None
-        for job_id in sorted(w.state.derived.active):
+        for job_id in sorted(w.state.indexes.active):
             if w.phase(job_id) == "running" and rnd.random() < 0.2:
                 finish(w, job_id)
 

@@ -10,7 +10,7 @@ from penstock.core.place.mig import (
     MIB,
     Geometry,
     Instance,
-    Profile,
+    MigProfile,
     best_start,
     count_more,
     geometry_of,
@@ -213,7 +213,7 @@ def test_illegal_says_which_rule():
     assert "none of A100 40GB: nearest are" in illegal(A100, [("3g.40gb", 0)])
     assert illegal(A100, [("3g.20gb", 2)]) == "profile 3g.20gb starts at 2; allowed on A100 40GB is {0,4}:4"
     crowded = [("4g.20gb", 0), ("3g.20gb", 0)]
-    assert illegal(A100, crowded) == "profile 4g.20gb at 0 does not fit beside the other instances on A100 40GB"
+    assert illegal(A100, crowded) == "profile 4g.20gb at 0 does not fit with the other instances on A100 40GB"
     assert illegal(A100, crowded[::-1]) == illegal(A100, crowded)
 
 
@@ -309,9 +309,9 @@ def test_weights_say_which_requests_are_kept_possible():
 def test_a_geometry_read_from_a_driver_weighs_slices_against_each_other(x, y, start):
     # Asked for p: at 0 it costs one of two places for x (one slice), at 3 one of two places for y (two slices).
     profiles = (
-        Profile("p", 1, 1, GB, (0, 3), 2),
-        Profile("x", 1, 1, GB, (0, 1), 2),
-        Profile("y", 1, 2, GB, (2, 4), 2),
+        MigProfile("p", 1, 1, GB, (0, 3), 2),
+        MigProfile("x", 1, 1, GB, (0, 1), 2),
+        MigProfile("y", 1, 2, GB, (2, 4), 2),
     )
     made = Geometry("made up", (("X1",),), 6, 6, 6, 0, 0, profiles)
     assert best_start(made, (), "p", {"x": x, "y": y}) == start

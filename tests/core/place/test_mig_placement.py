@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.place import mig
+from penstock.core.place.capacity import empty, shape_of
 from penstock.core.place.fit import Need, capacity, devices_free, put_on
-from penstock.core.place.free import empty, shape_of
 from penstock.core.place.gang import NoFit, place_gang
-from penstock.core.place.shadow import lesser
-from tests.core.builders import GIB, World, ask, device, node
-from tests.core.driving import finish, follow
+from penstock.core.place.holds import lesser
+from penstock.testing.builders import GIB, ask, device, node
+from penstock.testing.harness import World, finish, follow
 
 SMALL = 40 * GIB  # an A100 of 40 GB: 7 compute and 8 memory slices
 
 
-def board(*cut):
+def workspace(*cut):
     """Return devices of which those with True may be cut up."""
     return tuple(device(i, memory_bytes=SMALL, mig=allowed) for i, allowed in enumerate(cut))
 
@@ -39,7 +39,7 @@ def held(w):
 
 
 def test_instances_lie_beside_each_other_as_the_device_allows():
-    w = World(node("a", board(True)))
+    w = World(node("a", workspace(True)))
     jobs = [w.submit(1, profile="3g.20gb") for _ in range(3)]
     found = where(w.cycle())
     assert found == [(jobs[0], [((0,), (4,))]), (jobs[1], [((0,), (0,))])]
@@ -47,25 +47,27 @@ def test_instances_lie_beside_each_other_as_the_device_allows():
 
 
 def test_a_device_that_is_not_meant_for_it_is_never_cut_up():
-    w = World(node("a", board(False, True)))
+    w = World(node("a", workspace(False, True)))
     w.submit(1, profile="1g.5gb")
     assert where(w.plan())[0][1][0][0] == (1,)
-    assert place_gang(ask(1, profile="1g.5gb"), World(node("a", board(False))).free()) == NoFit((("profile", 1),), 0)
+    assert place_gang(ask(1, profile="1g.5gb"), World(node("a", workspace(False))).free()) == NoFit(
+        (("profile", 1),), 0
+    )
 
 
 def test_a_profile_that_the_model_does_not_offer_is_told_as_such():
-    free = World(node("a", board(True))).free()
+    free = World(node("a", workspace(True))).free()
     assert place_gang(ask(1, profile="3g.40gb"), free) == NoFit((("profile", 1),), 0)
 
 
 def test_no_room_for_another_instance_is_told_as_such():
-    w = World(node("a", board(True)))
+    w = World(node("a", workspace(True)))
     w.run(w.submit(1, profile="7g.40gb"))
     assert place_gang(ask(1, profile="1g.5gb"), w.free()) == NoFit((("profile_short", 1),), 0)
 
 
 def test_a_device_that_is_cut_up_already_goes_before_a_whole_one():
-    w = World(node("a", board(True, True)), node("b", board(True)))
+    w = World(node("a", workspace(True, True)), node("b", workspace(True)))
     w.run(w.submit(1, profile="2g.10gb"))
     first = w.job(1).attempt.replicas[0].place
     w.submit(1, profile="1g.5gb")
@@ -74,7 +76,7 @@ def test_a_device_that_is_cut_up_already_goes_before_a_whole_one():
 
 
 def test_a_device_is_in_one_mode_at_a_time_and_whole_when_idle():
-    w = World(node("a", board(True)))
+    w = World(node("a", workspace(True)))
     cut = w.submit(1, profile="1g.5gb")
     w.run(cut)
     whole = w.submit(1)
@@ -86,13 +88,13 @@ def test_a_device_is_in_one_mode_at_a_time_and_whole_when_idle():
 
 
 def test_a_gang_of_instances_may_share_a_device():
-    places = place_gang(ask(1, 7, profile="1g.5gb"), World(node("a", board(True))).free())
+    places = place_gang(ask(1, 7, profile="1g.5gb"), World(node("a", workspace(True))).free())
     assert sorted(p.slots[0] for p in places) == list(range(7))
-    assert isinstance(place_gang(ask(1, 8, profile="1g.5gb"), World(node("a", board(True))).free()), NoFit)
+    assert isinstance(place_gang(ask(1, 8, profile="1g.5gb"), World(node("a", workspace(True))).free()), NoFit)
 
 
 def test_a_stale_plan_lays_no_instance_upon_another():
-    w = World(node("a", board(True)))
+    w = World(node("a", workspace(True)))
     w.submit(1, profile="3g.20gb")
     stale = w.plan()
     w.cancel(1)
@@ -103,7 +105,7 @@ def test_a_stale_plan_lays_no_instance_upon_another():
 
 
 def test_an_instance_at_a_slice_where_it_may_not_begin_is_refused():
-    free = World(node("a", board(True))).free().free_of(0)
+    free = World(node("a", workspace(True))).free().free_of(0)
     wanted = DeviceAsk(1, profile="3g.20gb")
     assert devices_free(wanted, free, ((0,), (4,)))
     assert not devices_free(wanted, free, ((0,), (1,)))
@@ -113,7 +115,7 @@ def test_an_instance_at_a_slice_where_it_may_not_begin_is_refused():
 
 
 def test_an_instance_leaves_for_one_of_higher_priority():
-    w = World(node("a", board(True)))
+    w = World(node("a", workspace(True)))
     low = [w.submit(1, profile="3g.20gb", priority=p) for p in (200, 100)]
     w.run(*low)
     w.submit(1, profile="2g.10gb", priority=900)
@@ -124,7 +126,7 @@ def test_an_instance_leaves_for_one_of_higher_priority():
 
 
 def cut_free(*instances):
-    free = empty(shape_of(World(node("a", board(True))).state.nodes["a"]))
+    free = empty(shape_of(World(node("a", workspace(True))).state.nodes["a"]))
     for name, start in instances:
         free = free.take(ReplicaAsk(Resources(), DeviceAsk(1, profile=name)), (0,), (start,))
     return free
@@ -154,7 +156,7 @@ PROFILES = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "")
 @given(st.integers(0, 2**32))
 def test_instances_are_legal_and_no_device_is_in_two_modes(seed):
     rnd = random.Random(seed)
-    w = World(node("a", board(True, True)), node("b", board(True, False)))
+    w = World(node("a", workspace(True, True)), node("b", workspace(True, False)))
     for _ in range(25):
         w.now += 10_000
         for _ in range(rnd.randint(0, 3)):
@@ -167,9 +169,9 @@ def test_instances_are_legal_and_no_device_is_in_two_modes(seed):
             spec = w.state.nodes[name].spec.devices[index]
             assert spec.mig
             assert mig.illegal(mig.geometry_of(spec.model, spec.memory_bytes), instances) == ""
-            assert w.state.derived.free[name].devices[index] == 0
+            assert w.state.indexes.free[name].devices[index] == 0
         follow(w)
-        for job_id in sorted(w.state.derived.active):
+        for job_id in sorted(w.state.indexes.active):
             if w.phase(job_id) == "running" and rnd.random() < 0.3:
                 finish(w, job_id)
 
@@ -177,7 +179,7 @@ def test_instances_are_legal_and_no_device_is_in_two_modes(seed):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(PROFILES[:4]), max_size=6), st.sampled_from(PROFILES[:4]), st.integers(1, 8))
 def test_as_many_instances_fit_as_are_counted(before, profile, most):
-    free = empty(shape_of(World(node("a", board(True, True))).state.nodes["a"]))
+    free = empty(shape_of(World(node("a", workspace(True, True))).state.nodes["a"]))
     for name in before:
         put = put_on(Need(ReplicaAsk(Resources(), DeviceAsk(1, profile=name)), "default"), free, 1)
         free = put[0] if put else free

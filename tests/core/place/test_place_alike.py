@@ -4,9 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model.ids import PoolName
-from penstock.core.place.gang import Prepared
-from penstock.core.place.index import FreeCluster, Strategy
-from tests.core.builders import World, ask, node
+from penstock.core.place.gang import GangPlacer
+from penstock.core.place.index import ClusterIndex, PlacementStrategy
+from penstock.testing.builders import ask, node
+from penstock.testing.harness import World
 from tests.core.strategies import gangs, node_lists
 
 STRATEGIES = ("fragmentation", "best_fit", "worst_fit", "dot_product", "first_fit", "random")
@@ -15,14 +16,14 @@ FEW = st.lists(st.tuples(st.sampled_from([1, 1, 2, 3]), st.sampled_from([1, 4, 9
 
 
 def free_cluster(w, strategy):
-    cluster = FreeCluster({PoolName("default"): Strategy(strategy)})
-    cluster.sync(w.state.derived.nodes, w.state.derived.free)
+    cluster = ClusterIndex({PoolName("default"): PlacementStrategy(strategy)})
+    cluster.sync(w.state.indexes.nodes, w.state.indexes.free)
     return cluster
 
 
 def one_by_one(gang, cluster, times):
     found = []
-    while len(found) < times and (places := Prepared(gang, cluster).put()) is not None:
+    while len(found) < times and (places := GangPlacer(gang, cluster).put()) is not None:
         found.append(places)
     return found
 
@@ -42,7 +43,7 @@ def test_so_it_is_where_a_node_may_be_the_best_again_and_again(sizes, few, strat
 
 def check(w, mix, strategy):
     together, apart = free_cluster(w, strategy), free_cluster(w, strategy)
-    prepared = [Prepared(gang, together) for gang, _ in mix]
+    prepared = [GangPlacer(gang, together) for gang, _ in mix]
     start, mark = list(together.state_of), together.mark()
     for _ in range(2):
         for (gang, times), kept in zip(mix, prepared, strict=True):

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given, settings
 
 from penstock.core.place.gang import NoFit, place_gang
-from tests.core.builders import World
+from penstock.testing.harness import World
 from tests.core.strategies import gangs, node_lists
 
 REACH = {"nvlink": ("nvlink",), "pcie": ("nvlink", "pcie"), "numa": ("nvlink", "pcie", "numa")}

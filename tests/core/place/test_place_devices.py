@@ -5,7 +5,8 @@ import pytest
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.place.fit import pick_devices
 from penstock.core.place.gang import NoFit, place_gang
-from tests.core.builders import GIB, World, ask, chips, device, linked, node
+from penstock.testing.builders import GIB, ask, chips, device, linked, node
+from penstock.testing.harness import World
 
 
 def pairs(*kinds):
@@ -30,10 +31,10 @@ def test_numa_neighbours_are_closer_than_the_node():
 
 
 def test_big_groups_stay_whole_for_big_requests():
-    board = tuple(linked(i, "nvlink", *range(4)) for i in range(4))
-    board += tuple(linked(i, "nvlink", 4, 5) for i in (4, 5))
-    assert pick(DeviceAsk(2), board) == (4, 5)
-    assert pick(DeviceAsk(1), board, 4) == (5,)
+    workspace = tuple(linked(i, "nvlink", *range(4)) for i in range(4))
+    workspace += tuple(linked(i, "nvlink", 4, 5) for i in (4, 5))
+    assert pick(DeviceAsk(2), workspace) == (4, 5)
+    assert pick(DeviceAsk(1), workspace, 4) == (5,)
 
 
 def test_equal_groups_fall_to_the_lowest_index():
@@ -41,9 +42,9 @@ def test_equal_groups_fall_to_the_lowest_index():
 
 
 def test_a_required_link_is_never_softened():
-    board = pairs("nvlink", "nvlink")
-    assert pick(DeviceAsk(2, link="nvlink"), board, 0, 2) is None
-    assert pick(DeviceAsk(2), board, 0, 2) == (1, 3)
+    workspace = pairs("nvlink", "nvlink")
+    assert pick(DeviceAsk(2, link="nvlink"), workspace, 0, 2) is None
+    assert pick(DeviceAsk(2), workspace, 0, 2) == (1, 3)
 
 
 def test_a_closer_link_than_required_will_do():
@@ -91,22 +92,22 @@ def test_two_devices_of_a_replica_are_joined_directly():
     ],
 )
 def test_every_filter_is_asked_of_every_device(fields, wanted):
-    board = (
+    workspace = (
         device(0, healthy=False),
         device(1, vendor="amd"),
         device(2, model="H100"),
         device(3, memory_bytes=96 * GIB),
         device(4, capability=(9, 0)),
     )
-    assert chips(*place_gang(ask(1, **fields), World(node("a", board)).free())) == [("a", wanted)]
-    assert isinstance(place_gang(ask(2, **fields), World(node("a", board)).free()), NoFit)
+    assert chips(*place_gang(ask(1, **fields), World(node("a", workspace)).free())) == [("a", wanted)]
+    assert isinstance(place_gang(ask(2, **fields), World(node("a", workspace)).free()), NoFit)
 
 
 def test_failed_devices_are_never_given_out():
-    board = (device(0, healthy=False), device(1))
-    assert chips(*place_gang(ask(1), World(node("a", board)).free())) == [("a", (1,))]
+    workspace = (device(0, healthy=False), device(1))
+    assert chips(*place_gang(ask(1), World(node("a", workspace)).free())) == [("a", (1,))]
 
 
 def test_capability_is_compared_as_numbers_not_as_text():
-    board = (device(0, capability=(10, 0)),)
-    assert chips(*place_gang(ask(1, capability_min=(9, 9)), World(node("a", board)).free())) == [("a", (0,))]
+    workspace = (device(0, capability=(10, 0)),)
+    assert chips(*place_gang(ask(1, capability_min=(9, 9)), World(node("a", workspace)).free())) == [("a", (0,))]

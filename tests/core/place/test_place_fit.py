@@ -9,7 +9,8 @@ from penstock.core.model.jobs import Topology
 from penstock.core.model.resources import DeviceLink
 from penstock.core.place.fit import capacity, needs_of, refusal
 from penstock.core.place.gang import NoFit, place_gang
-from tests.core.builders import GIB, World, ask, chips, device, node
+from penstock.testing.builders import GIB, ask, chips, device, node
+from penstock.testing.harness import World
 from tests.core.strategies import gangs, node_lists
 
 
@@ -177,7 +178,7 @@ def test_a_profile_is_short_where_any_device_offers_it():
     job = w.submit(1, profile="1g.10gb")
     w.cycle()
     (need, _), *_ = needs_of(w.job(job).spec.ask, "default")
-    assert refusal(need, w.state.derived.free["a"]) == "profile_short"
+    assert refusal(need, w.state.indexes.free["a"]) == "profile_short"
 
 
 def test_best_fit_weighs_what_is_left_by_what_the_node_has():
@@ -185,7 +186,7 @@ def test_best_fit_weighs_what_is_left_by_what_the_node_has():
     gang = replace(ask(1), placement="best_fit")
     w = World(small, large)
     for index in (0, 1, 2, 3, 4):
-        w.state.derived.free.set("b", w.state.derived.free["b"].take(ask(1).each, (index,)))
+        w.state.indexes.free.set("b", w.state.indexes.free["b"].take(ask(1).each, (index,)))
     assert chips(*place_gang(gang, w.free())) == [("b", (5,))]
 
 

@@ -5,13 +5,14 @@ import pytest
 from penstock.core.model.ids import PoolName
 from penstock.core.model.jobs import ReplicaPlace
 from penstock.core.place import index as module
-from penstock.core.place import mix as mix_module
+from penstock.core.place import workload_mix as mix_module
+from penstock.core.place.capacity import empty, shape_of
 from penstock.core.place.fit import capacity, needs_of, put_on
-from penstock.core.place.free import empty, shape_of
 from penstock.core.place.gang import NoFit, place_gang, put_gang
-from penstock.core.place.index import FreeCluster, Strategy
-from penstock.core.place.mix import Requests, mix_of
-from tests.core.builders import World, ask, chips, device, linked, node
+from penstock.core.place.index import ClusterIndex, PlacementStrategy
+from penstock.core.place.workload_mix import Requests, mix_of
+from penstock.testing.builders import ask, chips, device, linked, node
+from penstock.testing.harness import World
 from tests.core.place.test_place_devices import pick
 
 
@@ -28,7 +29,7 @@ def test_an_index_that_starts_anew_chooses_as_a_new_one(monkeypatch, devices):
     w.submit(gang=ask(0, cpus=4))
     w.cycle()
     before = kept.generation
-    kept.sync(w.state.derived.nodes, w.state.derived.free)
+    kept.sync(w.state.indexes.nodes, w.state.indexes.free)
     assert kept.generation > before, "whoever kept a view has to ask for a new one"
     assert nodes_of(place_gang(ask(0, cpus=3), kept)) == nodes_of(place_gang(ask(0, cpus=3), w.free())) == ["b"]
     assert kept.free_milli == w.free().free_milli
@@ -39,7 +40,7 @@ def test_an_index_is_kept_up_to_its_limit(monkeypatch):
     kept = w.free()
     monkeypatch.setattr(module, "LOG_MAX", len(kept.table))
     before = kept.generation
-    kept.sync(w.state.derived.nodes, w.state.derived.free)
+    kept.sync(w.state.indexes.nodes, w.state.indexes.free)
     assert kept.generation == before
 
 
@@ -50,7 +51,7 @@ def test_an_index_whose_nodes_change_chooses_as_a_new_one():
     for spec in (node("a", 2), node("d", 3)):
         w.hello(spec)
         w.run(w.submit(2))
-        kept.sync(w.state.derived.nodes, w.state.derived.free)
+        kept.sync(w.state.indexes.nodes, w.state.indexes.free)
         fresh = w.free()
         for gang in (ask(1), ask(2), ask(3), ask(4), ask(1, 7), ask(0)):
             assert place_gang(gang, kept) == place_gang(gang, fresh)
@@ -105,8 +106,8 @@ def test_within_a_domain_the_tightest_node_that_holds_what_is_left_is_taken():
 
 def draws(seed, count=6):
     w = World(*(node(f"n{i}", 8) for i in range(7)))
-    free = FreeCluster({PoolName("default"): Strategy("random", seed=seed)})
-    free.sync(w.state.derived.nodes, w.state.derived.free)
+    free = ClusterIndex({PoolName("default"): PlacementStrategy("random", seed=seed)})
+    free.sync(w.state.indexes.nodes, w.state.indexes.free)
     return [nodes_of(put_gang(ask(1), free))[0] for _ in range(count)]
 
 
@@ -119,10 +120,10 @@ def test_random_choices_are_those_of_the_published_generator():
 
 def test_random_choices_start_anew_with_each_sync():
     w = World(*(node(f"n{i}", 8) for i in range(8)))
-    free = FreeCluster({PoolName("default"): Strategy("random", seed=3)})
-    free.sync(w.state.derived.nodes, w.state.derived.free)
+    free = ClusterIndex({PoolName("default"): PlacementStrategy("random", seed=3)})
+    free.sync(w.state.indexes.nodes, w.state.indexes.free)
     first = [nodes_of(put_gang(ask(1), free)) for _ in range(5)]
-    free.sync(w.state.derived.nodes, w.state.derived.free)
+    free.sync(w.state.indexes.nodes, w.state.indexes.free)
     assert [nodes_of(put_gang(ask(1), free)) for _ in range(5)] == first
 
 

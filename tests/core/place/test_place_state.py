@@ -6,20 +6,21 @@ from msgspec.structs import replace
 from penstock.core.model.ids import PoolName, TenantName
 from penstock.core.model.jobs import ReplicaPlace
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.core.place.capacity import NodeCapacity, empty, shape_of
 from penstock.core.place.fit import capacity, closed_refusal, devices_free, needs_of, pick_devices, refusal
 from penstock.core.place.fragmentation import WEIGHT_MAX, Mix
-from penstock.core.place.free import NodeFree, empty, shape_of
 from penstock.core.place.gang import place_gang
-from penstock.core.place.index import FreeCluster, Strategy
-from penstock.core.place.shadow import Claim, Shadows, lesser, without
-from tests.core.builders import GIB, World, ask, device, linked, node
+from penstock.core.place.holds import CapacityHold, Holds, lesser, without
+from penstock.core.place.index import ClusterIndex, PlacementStrategy
+from penstock.testing.builders import GIB, ask, device, linked, node
+from penstock.testing.harness import World
 
 HALF = ReplicaAsk(Resources(1_000, GIB), DeviceAsk(1, share_milli=500))
 WHOLE = ReplicaAsk(Resources(1_000, GIB), DeviceAsk(1))
 SLICE = ReplicaAsk(Resources(), DeviceAsk(1, profile="1g.10gb"))
 
 
-def free_of(*devices, **fields) -> NodeFree:
+def free_of(*devices, **fields) -> NodeCapacity:
     return empty(shape_of(World(node("a", devices or 2, **fields)).state.nodes["a"]))
 
 
@@ -165,54 +166,54 @@ def test_a_part_that_meets_what_is_kept_closes_the_node():
 def kept_back(*claims):
     """Return shadows over a node of two devices; a claim is (start_ms, devices it takes, job id)."""
     cluster = World(node("a", 2), node("b", 2)).free()
-    shadows = Shadows(cluster)
+    holds = Holds(cluster)
     for start_ms, devices, job_id in claims:
-        shadows.claim(0, Claim(start_ms, cluster.free_of(1).take(WHOLE, devices), job_id))
-    return cluster, shadows
+        holds.claim(0, CapacityHold(start_ms, cluster.free_of(1).take(WHOLE, devices), job_id))
+    return cluster, holds
 
 
 def test_who_ends_before_a_claim_starts_is_not_bound_by_it():
-    cluster, shadows = kept_back((100, (0,), 7), (200, (1,), 8))
+    cluster, holds = kept_back((100, (0,), 7), (200, (1,), 8))
     assert cluster.free_of(0).devices == (0, 0)
-    assert [shadows.may_help(end) for end in (100, 101, 200, 201)] == [True, True, True, False]
+    assert [holds.may_help(end) for end in (100, 101, 200, 201)] == [True, True, True, False]
     for end_ms, devices in ((100, (1_000, 1_000)), (101, (0, 1_000)), (200, (0, 1_000)), (201, (0, 0))):
-        shadows.lift(end_ms)
+        holds.lift(end_ms)
         assert cluster.free_of(0).devices == devices
-    shadows.lower()
+    holds.lower()
     assert cluster.free_of(0).devices == (0, 0)
-    assert (shadows.real(0).devices, shadows.real(1).devices) == ((1_000, 1_000), (1_000, 1_000))
-    assert shadows.blocker() == 7
+    assert (holds.real(0).devices, holds.real(1).devices) == ((1_000, 1_000), (1_000, 1_000))
+    assert holds.blocker() == 7
     assert kept_back((1, (0,), None))[1].blocker() is None
-    assert (bool(shadows), bool(kept_back()[1])) == (True, False)
+    assert (bool(holds), bool(kept_back()[1])) == (True, False)
 
 
 def test_what_is_kept_for_some_can_be_lifted_alone():
-    cluster, shadows = kept_back((100, (0,), 7), (200, (1,), 8))
-    shadows.lift_all_of({8})
+    cluster, holds = kept_back((100, (0,), 7), (200, (1,), 8))
+    holds.lift_all_of({8})
     assert cluster.free_of(0).devices == (0, 1_000)
-    shadows.lift_all_of({7, 8})
+    holds.lift_all_of({7, 8})
     assert cluster.free_of(0).devices == (1_000, 1_000)
 
 
 def test_a_gang_that_is_still_there_leaves_less_beside_a_claim():
-    cluster, shadows = kept_back((100, (0,), 7))
+    cluster, holds = kept_back((100, (0,), 7))
     place = ReplicaPlace("a", "i1", (1,))
-    shadows.taken(ask(1), [place], 100)
+    holds.taken(ask(1), [place], 100)
     assert cluster.free_of(0).devices == (0, 0)
-    assert shadows._claims[0][0].then.devices == (0, 1_000), "it has ended when the claim starts"
-    shadows.lift(100)
+    assert holds._claims[0][0].then.devices == (0, 1_000), "it has ended when the claim starts"
+    holds.lift(100)
     assert cluster.free_of(0).devices == (1_000, 0)
-    cluster, shadows = kept_back((100, (0,), 7))
-    shadows.taken(ask(1), [place, ReplicaPlace("b", "i1", (0,))], 101)
-    assert shadows._claims[0][0].then.devices == (0, 0)
+    cluster, holds = kept_back((100, (0,), 7))
+    holds.taken(ask(1), [place, ReplicaPlace("b", "i1", (0,))], 101)
+    assert holds._claims[0][0].then.devices == (0, 0)
     assert cluster.free_of(0).cpu_milli == 14_000
 
 
 @pytest.mark.parametrize(("start_ms", "end_ms", "less"), [(100, 101, True), (99, 100, False), (101, 200, False)])
 def test_a_booking_leaves_less_beside_claims_that_start_while_it_runs(start_ms, end_ms, less):
-    cluster, shadows = kept_back((100, (0,), 7), (100, (), None))
-    shadows.booked(ask(1), [ReplicaPlace("a", "i1", (1,)), ReplicaPlace("b", "i1", (1,))], start_ms, end_ms)
-    assert [c.then.devices for c in shadows._claims[0]] == [(0, 0) if less else (0, 1_000), (1_000, 1_000)]
+    cluster, holds = kept_back((100, (0,), 7), (100, (), None))
+    holds.booked(ask(1), [ReplicaPlace("a", "i1", (1,)), ReplicaPlace("b", "i1", (1,))], start_ms, end_ms)
+    assert [c.then.devices for c in holds._claims[0]] == [(0, 0) if less else (0, 1_000), (1_000, 1_000)]
     assert cluster.free_of(0).devices == ((0, 0) if less else (0, 1_000))
     assert cluster.free_of(1).devices == (1_000, 1_000)
 
@@ -222,8 +223,8 @@ def test_a_booking_leaves_less_beside_claims_that_start_while_it_runs(start_ms, 
 
 def taken(gang, specs, name="fragmentation", speeds=()):
     w = World(*specs)
-    free = FreeCluster({PoolName("default"): Strategy(name, speeds)})
-    free.sync(w.state.derived.nodes, w.state.derived.free)
+    free = ClusterIndex({PoolName("default"): PlacementStrategy(name, speeds)})
+    free.sync(w.state.indexes.nodes, w.state.indexes.free)
     return place_gang(gang, free)[0].node
 
 
@@ -262,8 +263,8 @@ def test_strategies_look_at_what_is_left(strategy, best):
 def test_the_dot_product_follows_the_shape_of_the_request():
     specs = [node("cpus", 4, cpus=16), node("devices", 4, cpus=16)]
     w = World(*specs)
-    free = FreeCluster({PoolName("default"): Strategy("dot_product")})
-    free.sync(w.state.derived.nodes, w.state.derived.free)
+    free = ClusterIndex({PoolName("default"): PlacementStrategy("dot_product")})
+    free.sync(w.state.indexes.nodes, w.state.indexes.free)
     free.change(0, free.free_of(0).take(replace(WHOLE, host=Resources()), (0,)))
     free.change(1, free.free_of(1).take(ReplicaAsk(Resources(8_000), None)))
     assert place_gang(ask(1, cpus=0), free)[0].node == "devices"

@@ -1,8 +1,9 @@
 """Node states by number and as columns: what a row says is what the state is, however many there are."""
 
-from penstock.core.place.free import NodeFree, empty, shape_of
-from penstock.core.place.table import StateTable, whole_free
-from tests.core.builders import World, device, node
+from penstock.core.place.capacity import NodeCapacity, empty, shape_of
+from penstock.core.place.state_table import StateTable, whole_free
+from penstock.testing.builders import device, node
+from penstock.testing.harness import World
 
 
 def shape(*models, **fields):
@@ -20,7 +21,7 @@ def row_of(table: StateTable, row: int):
     )
 
 
-def expected(free: NodeFree, kind: int):
+def expected(free: NodeCapacity, kind: int):
     has = free.shape.capacity
     return (
         [free.cpu_milli, free.memory_bytes, free.storage_bytes, free.bandwidth_bps],

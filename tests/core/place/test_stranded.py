@@ -1,12 +1,13 @@
 """Free devices that no typical request could use."""
 
 from penstock.core.place.stranded import stranded_milli
-from tests.core.builders import World, ask, cluster, node
+from penstock.testing.builders import ask, node
+from penstock.testing.harness import World, cluster
 
 
 def stranded(w, *gangs):
     typical = tuple((gang.each, 1) for gang in gangs)
-    return stranded_milli(w.state.derived.free.values(), typical)
+    return stranded_milli(w.state.indexes.free.values(), typical)
 
 
 def test_what_every_request_can_use_is_not_stranded():

@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.config.cluster import parse_cluster
-from penstock.core.config.render import declaration
+from penstock.core.config.cluster import declaration, parse_cluster
 from penstock.core.explain import explain
 from penstock.core.model.cluster import Pool
 from penstock.core.model.events import ConfigChanged
 from penstock.core.state.state import State
-from tests.core.builders import World, device, job_spec, node
+from penstock.testing.builders import device, job_spec, node
+from penstock.testing.harness import World
 
 KINDS = {"whole": {}, "fraction": {"share_milli": 500}, "profile": {"profile": "2g.20gb"}}
 GIVEN = {
@@ -64,7 +64,7 @@ def test_another_strategy_holds_from_the_next_start_on_and_what_runs_goes_on():
     third = w.submit(1)
     assert [s.job_id for s in w.cycle().starts] == [third]
     assert w.phase(running) == "running"
-    assert State.from_image(w.state.image()).derived.free == w.state.derived.free
+    assert State.from_image(w.state.image()).indexes.free == w.state.indexes.free
     declare(w, "time_slicing")
     w.exit_replica(running)
     assert [s.job_id for s in w.cycle().starts] == [waiting]

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from penstock.core.model.events import RunTimesPredicted
 from penstock.core.model.jobs import Dependency
-from penstock.core.order.ranks import class_of, expected_ms, longest_ms
+from penstock.core.order.ranks import expected_ms, longest_ms, request_class
 from penstock.core.predict import forecast
 from penstock.core.predict.forecast import Forecaster, PastRun, features_of
 from penstock.core.state.state import fold
-from tests.core.builders import World, cluster, queues
+from penstock.testing.builders import queues
+from penstock.testing.harness import World, cluster
 from tests.store.builders import same
 
 SECOND = 1_000
@@ -46,7 +47,7 @@ def test_an_expected_end_moves_while_the_job_runs():
     began = w.job(job).attempt.allocated_ms
     for length_ms in (30 * SECOND, 90 * SECOND):
         predict(w, (job, length_ms, 2 * length_ms))
-        assert list(w.state.derived.ends) == [(began + length_ms, job)]
+        assert list(w.state.indexes.ends) == [(began + length_ms, job)]
     assert same(w.state, fold(w.records))
 
 
@@ -74,7 +75,7 @@ def test_a_job_that_waits_for_another_is_classified_too():
     first = w.submit(1)
     second = w.submit(1, after=(Dependency(first, "after_ok"),))
     predict(w, (second, 7 * SECOND, 9 * SECOND))
-    assert w.job(second).class_id == w.state.derived.class_ids[class_of(w.job(second), w.state.config)]
+    assert w.job(second).class_id == w.state.indexes.class_ids[request_class(w.job(second), w.state.config)]
     w.run(first)
     w.exit_replica(first)
     assert [s.job_id for s in w.plan().starts] == [second]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.predict import runtime
-from penstock.core.predict.lengths import Run, around, lengths_of
+from penstock.core.predict.lengths import ObservedRun, around, lengths_of
 from penstock.core.predict.runtime import JobFeatures, RuntimePredictor
 
 MINUTE = 60_000
@@ -46,32 +46,32 @@ def test_where_nobody_is_named_the_queue_tells_more_than_the_size_alone():
 
 
 def test_a_curve_of_ended_runs_gives_their_quantiles_and_mean():
-    curve = lengths_of([Run(ms, True) for ms in (40, 10, 30, 20)])
+    curve = lengths_of([ObservedRun(ms, True) for ms in (40, 10, 30, 20)])
     assert [curve.quantile_ms(p) for p in (100, 250, 500, 900)] == [10, 10, 20, 40]
     assert (curve.mean_ms(), curve.ended) == (25, 4)
 
 
 def test_a_run_that_goes_on_counts_as_longer_than_its_age():
-    curve = lengths_of([Run(10, True), Run(20, False), Run(30, True)])
+    curve = lengths_of([ObservedRun(10, True), ObservedRun(20, False), ObservedRun(30, True)])
     assert curve.longer == (666_666_666, 0)
     assert curve.points_ms == (10, 30)
     assert curve.mean_ms() == 23
 
 
 def test_when_the_longest_goes_on_it_is_taken_to_last_twice_as_long():
-    curve = lengths_of([Run(10, True), Run(50, False)])
+    curve = lengths_of([ObservedRun(10, True), ObservedRun(50, False)])
     assert (curve.points_ms, curve.longer) == ((10, 100), (500_000_000, 0))
 
 
 def test_beyond_all_that_is_known_half_reach_twice_the_age():
-    curve = lengths_of([Run(10, True)])
+    curve = lengths_of([ObservedRun(10, True)])
     assert curve.quantile_ms(500, 70) == 140
     assert curve.quantile_ms(900, 70) == 700
     assert curve.mean_ms(70) == 140
 
 
 def test_a_run_is_compared_with_those_that_got_as_far():
-    curve = lengths_of([Run(ms, True) for ms in (10, 20, 30, 40)])
+    curve = lengths_of([ObservedRun(ms, True) for ms in (10, 20, 30, 40)])
     assert curve.quantile_ms(500, 20) == 30
     assert curve.mean_ms(20) == 35
 
@@ -87,7 +87,7 @@ def test_no_runs_make_no_curve():
         lengths_of([])
 
 
-runs = st.lists(st.builds(Run, st.integers(0, 10 * HOUR), st.booleans()), min_size=1, max_size=40)
+runs = st.lists(st.builds(ObservedRun, st.integers(0, 10 * HOUR), st.booleans()), min_size=1, max_size=40)
 
 
 @given(runs, st.randoms())

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue
-from tests.core.builders import World, cluster, device, node
-from tests.core.driving import cycles, follow, running, use
+from penstock.testing.builders import device, node
+from penstock.testing.harness import World, cluster, cycles, follow, running, use
 
 
 def guaranteed(devices):
@@ -228,7 +228,7 @@ def saturate(w, tree, rnd, sizes):
 
 
 def settle(w):
-    """Run cycles until one starts nobody and asks nobody to leave."""
+    """Run cycles until one starts nobody and preempts no job."""
     while (found := w.cycle()).starts or found.preemptions:
         follow(w)
 

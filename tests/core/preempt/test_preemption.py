@@ -10,7 +10,8 @@ from penstock.core.model.cluster import Queue, Settings
 from penstock.core.place.backfill import held_places
 from penstock.core.place.gang import fits
 from penstock.core.preempt.victims import victim_cost
-from tests.core.builders import World, ask, cluster, node, queues
+from penstock.testing.builders import ask, node, queues
+from penstock.testing.harness import World, cluster
 
 MINUTE = 60_000
 
@@ -201,14 +202,14 @@ def running_world(drawn, **settings):
 def fits_without(w, job, gone):
     """Whether `job` fits once these have left, and those that are leaving anyway."""
     free = w.free()
-    for v in [*gone, *(w.job(i) for i in w.state.derived.stopping)]:
+    for v in [*gone, *(w.job(i) for i in w.state.indexes.stopping)]:
         free.put_back(v.ask, held_places(v))
     return fits(job.spec.ask, free)
 
 
 def exhaustive(w, high):
     """Return the least total cost of a set whose leaving lets `high` start, or None."""
-    running = [j for j in w.state.derived.active.values() if j.state != "stopping"]
+    running = [j for j in w.state.indexes.active.values() if j.state != "stopping"]
     lower = [j for j in running if j.spec.priority < high.spec.priority]
     costs = [
         sum(victim_cost(v, w.state.config.settings, w.now) for v in chosen)

@@ -3,7 +3,8 @@
 import pytest
 
 from penstock.core.model.cluster import Queue
-from tests.core.builders import chips, cluster, queues
+from penstock.testing.builders import chips, queues
+from penstock.testing.harness import cluster
 
 HOUR = 3_600_000
 

@@ -7,14 +7,14 @@ from penstock.core.model.cluster import Pool, Queue, Settings
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import StopOrder
 from penstock.core.place.backfill import held_places
-from penstock.core.place.gang import Prepared
+from penstock.core.place.gang import GangPlacer
 from penstock.core.preempt import victims as module
 from penstock.core.preempt.consolidate import can_move, fits_when_moved, gain_of, move_cost
 from penstock.core.preempt.rights import attained_device_ms
 from penstock.core.preempt.victims import Victim, cheapest_victims, victim_cost
 from penstock.core.status.defrag import dry_run
-from tests.core.builders import World, ask, cluster, config, node
-from tests.core.driving import cycles
+from penstock.testing.builders import ask, config, node
+from penstock.testing.harness import World, cluster, cycles
 from tests.core.elastic.test_elastic_plan import elastic
 from tests.core.preempt.test_capacity_reclaim import guaranteed
 from tests.core.status.test_defrag import SAVES, rules, scattered
@@ -71,7 +71,7 @@ def test_moving_costs_what_cannot_be_saved_on_request():
 def gain(w, gang, now_ms=None):
     job = w.job(w.submit(gang=gang))
     free = w.free()
-    return gain_of(job, Prepared(gang, free), free, w.snapshot(), w.now if now_ms is None else now_ms)
+    return gain_of(job, GangPlacer(gang, free), free, w.snapshot(), w.now if now_ms is None else now_ms)
 
 
 def test_what_is_gained_is_the_wait_until_the_next_expected_end():
@@ -107,14 +107,14 @@ def test_whoever_moves_has_to_fit_again_beside_the_gang():
     victim = Victim(w.job(moves), 1, held_places(w.job(moves)), "defrag", branch, (0,) * 4)
     free, gone = w.free(), [w.job(leaves)]
     before = list(free.state_of)
-    assert fits_when_moved([victim], gone, Prepared(ask(4), free), free)
-    assert not fits_when_moved([victim], [], Prepared(ask(4), free), free), "who stays is in the way"
-    assert not fits_when_moved([], gone, Prepared(ask(4), free), free)
-    assert not fits_when_moved([victim], gone, Prepared(ask(4, cpus=1, replicas=2), free), free)
+    assert fits_when_moved([victim], gone, GangPlacer(ask(4), free), free)
+    assert not fits_when_moved([victim], [], GangPlacer(ask(4), free), free), "who stays is in the way"
+    assert not fits_when_moved([], gone, GangPlacer(ask(4), free), free)
+    assert not fits_when_moved([victim], gone, GangPlacer(ask(4, cpus=1, replicas=2), free), free)
     assert free.state_of == before
     w.drain("b")
     free = w.free()
-    assert not fits_when_moved([victim], gone, Prepared(ask(4), free), free), "it would have nowhere to go"
+    assert not fits_when_moved([victim], gone, GangPlacer(ask(4), free), free), "it would have nowhere to go"
 
 
 # Consolidation in a cycle.

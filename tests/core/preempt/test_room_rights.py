@@ -4,8 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.model.cluster import Queue, Settings
-from penstock.core.preempt.rights import Claimant
-from tests.core.builders import World, cluster, device, node
+from penstock.core.preempt.rights import PreemptionRights
+from penstock.testing.builders import device, node
+from penstock.testing.harness import World, cluster
 from tests.core.elastic.test_elastic_plan import elastic
 
 
@@ -19,7 +20,7 @@ def claim(*found, queue="a", demand=(1_000, 1_000, 0, 1), **fields):
     job = w.job(w.submit(1, queue=queue, **fields))
     tree = w.state.queue_tree()
     key = next(key for class_id, key, _ in w.snapshot().classes if class_id == job.class_id)
-    return Claimant(job, key, tree.branches[queue], demand, tree), tree, job
+    return PreemptionRights(job, key, tree.branches[queue], demand, tree), tree, job
 
 
 def use(tree, name, devices=0, cpus=0, jobs=1):
@@ -39,7 +40,7 @@ def test_room_is_reclaimed_up_to_the_guarantee():
 
 
 def claim_again(one):
-    return Claimant(one.job, one.key, one.leaf, one.demand, one._tree)
+    return PreemptionRights(one.job, one.key, one.leaf, one.demand, one._tree)
 
 
 def test_every_promise_that_the_job_asks_for_counts():

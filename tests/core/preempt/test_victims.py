@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from penstock.core.model.cluster import Queue, Settings
 from penstock.core.model.ids import QueueName
-from penstock.core.order.tree import Branch
+from penstock.core.order.queues import QueueNode
 from penstock.core.preempt import victims as module
 from penstock.core.preempt.victims import Victim, cheapest_victims, shrink_cost, victim_cost
-from tests.core.builders import World, cluster, node
-from tests.core.driving import cycles
+from penstock.testing.builders import node
+from penstock.testing.harness import World, cluster, cycles
 
 MINUTE = 60_000
 
@@ -26,7 +26,7 @@ def running_jobs(count):
 
 
 JOBS = running_jobs(12)
-LEAF = Branch(QueueName("q"), "fifo", None, 1, 4)
+LEAF = QueueNode(QueueName("q"), "fifo", None, 1, 4)
 
 
 def victims(*costs):

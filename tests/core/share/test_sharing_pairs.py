@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.share.pairs import Occupant, Parted, SharingSettings, Step, Together, to_join, to_part
+from penstock.core.share.pairs import Occupant, PairedStep, Parted, SharingSettings, Together, to_join, to_part
 
 GIB = 2**30
 NOW = 10_000_000
@@ -108,7 +108,7 @@ def test_a_large_group_is_matched_best_pair_first():
 def test_nobody_shares_unasked_and_what_is_not_said_costs_nothing():
     plain = Occupant(1, "vision", "n1", 0, "A100", 80 * GIB, 100, 600_000, GIB)
     assert (plain.may_share, plain.movable, plain.moving_cost, plain.memory_bytes) == (False, True, 0, GIB)
-    assert Step(1, 10, 20, 30) == Step(1, 10, 20, 30, movable=True, moving_cost=0)
+    assert PairedStep(1, 10, 20, 30) == PairedStep(1, 10, 20, 30, movable=True, moving_cost=0)
 
 
 def test_among_equal_numbers_of_pairs_the_greatest_headroom_wins():
@@ -220,7 +220,7 @@ def test_what_was_just_parted_is_not_joined_again(running, settings):
 
 
 def step(job, together_us, alone_us=1_000, steps_together=20, **fields):
-    return Step(job, alone_us, together_us, steps_together, **fields)
+    return PairedStep(job, alone_us, together_us, steps_together, **fields)
 
 
 def parted(first, second, settings=SETTINGS):
@@ -231,7 +231,7 @@ def test_a_pair_that_slows_down_is_parted():
     (parting,) = parted(step(2, 1_000), step(1, 1_201))
     assert (parting.node, parting.device, parting.jobs, parting.leaves) == ("n", 0, (1, 2), 2)
     assert parting.slowdown_milli == 1_201
-    assert parting.why == "a step of job 1 takes 1201 us beside the other and 1000 us alone: 1.201 is above 1.200"
+    assert parting.why == "a step of job 1 takes 1201 us together and 1000 us alone: 1.201 is above 1.200"
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ WRONG = [
     Wrong({"name": "u", "description": ["x"]}, "users[0].description", "expected a text"),
     Wrong({"name": "no blanks"}, "users[0].name", "expected 1 to 63 letters, digits"),
     Wrong({"role": "admin"}, "users[0].name", "is None, expected 1 to 63 letters"),
-    Wrong(7, "users[0]", "is 7, expected a mapping with a name"),
+    Wrong(7, "users[0]", "is 7, expected a mapping of fields"),
 ]  # fmt: skip
 
 

@@ -21,12 +21,12 @@ from penstock.core.model.answers import Bill
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import MoneyEvent
-from penstock.core.model.invoices import Invoice, Line
+from penstock.core.model.invoices import Invoice, InvoiceLine
 from penstock.core.model.prices import Billing, Price, Tariff
 from penstock.core.state.accounts import Accounts, MoneyImage, moved, tenant_of
 from penstock.core.state.credits import spend
 from penstock.core.state.state import Image, State, fold
-from tests.core.builders import World
+from penstock.testing.harness import World
 
 HOUR, DAY = 3_600_000, 86_400_000
 TARIFF = Tariff((Price("device", 1),))
@@ -457,7 +457,7 @@ def posted(amount, until_ms=MARCH + DAY, month_ms=MARCH):
 
 
 def line(amount):
-    return Line("q", "ann", 1, "j", "device", "", 0, 0, 1000, 1000, amount, amount)
+    return InvoiceLine("q", "ann", 1, "j", "device", "", 0, 0, 1000, 1000, amount, amount)
 
 
 def credit(amount, reference="r", expires_ms=0, kind="payment"):

@@ -7,7 +7,8 @@ from penstock.core.lifecycle import requests
 from penstock.core.lifecycle.ending import dependency_met
 from penstock.core.model.dependencies import compacted
 from penstock.core.model.jobs import Dependency
-from tests.core.builders import cluster, job_spec
+from penstock.testing.builders import job_spec
+from penstock.testing.harness import cluster
 
 
 def after(*job_ids, kind="after_ok"):
@@ -168,7 +169,7 @@ def test_an_array_that_waits_for_an_array_is_one_value():
     w = two_arrays(50)
     assert [w.job(i).spec.after for i in (51, 100)] == [(Dependency(1, "after_ok", 50),)] * 2
     assert {w.job(i).unmet for i in range(51, 101)} == {(1,)}
-    assert list(w.state.derived.dependants.awaited) == [(1, 50)]
+    assert list(w.state.indexes.dependants.awaited) == [(1, 50)]
     assert max(len(msgspec.msgpack.encode(r)) for r in w.records[-100:]) < 500
 
 
@@ -207,14 +208,14 @@ def test_dependants_of_an_array_are_cancelled_with_its_first_job_that_ends_other
     w.exit_replica(2, 0, 1)
     assert sorted(w.state.jobs) == [1, 3]
     assert w.reasons[6] == "dependency after_ok 2 cannot be met: job 2 failed"
-    assert w.state.derived.dependants.awaited == {}
+    assert w.state.indexes.dependants.awaited == {}
 
 
 def test_whoever_is_cancelled_before_is_no_dependant_any_more():
     w = two_arrays(3)
     for job_id in (5, 4, 6):
         w.cancel(job_id)
-    assert (w.state.derived.dependants.awaited, w.state.derived.dependants.runs) == ({}, {})
+    assert (w.state.indexes.dependants.awaited, w.state.indexes.dependants.runs) == ({}, {})
 
 
 def test_entries_of_one_name_are_waited_for_whether_or_not_they_stand_together():

@@ -10,13 +10,14 @@ from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import LeaderElected, Record
 from penstock.core.state import invariants
 from penstock.core.state.state import Image, State, fold
-from tests.core.builders import World, cluster, node
+from penstock.testing.builders import node
+from penstock.testing.harness import World, cluster
 from tests.core.histories import operations, play, small_world
 
 
 def facts(state):
     """Return everything of a state that a reader can see; classes by what they are, not by their number."""
-    derived, key = state.derived, state.derived.class_ids
+    indexes, key = state.indexes, state.indexes.class_ids
     keys = {number: k for k, number in key.items()}
     return {
         "plain": (state.seq, state.time_ms, state.epoch, state.next_job, state.next_port, state.config),
@@ -26,26 +27,26 @@ def facts(state):
         "idempotency": list(state.idempotency.items()),
         "pending": {
             p.key: (keys[c] == p.key, [j.id for j in p.jobs], all(j == state.jobs[j.id] for j in p.jobs))
-            for c, p in derived.pending.items()
+            for c, p in indexes.pending.items()
         },
         "loads": {
             n: ({i: sorted(held) for i, held in x.devices.items()}, x.replicas)
-            for n, x in derived.loads.items()
+            for n, x in indexes.loads.items()
             if x.replicas or x.devices
         },
-        "free": list(derived.free.items()),
+        "free": list(indexes.free.items()),
         "dependants": (
-            derived.dependants.each(state.jobs),
-            derived.dependants.runs,
-            derived.dependants.open,
-            {r: x.left for r, x in derived.dependants.awaited.items()},
+            indexes.dependants.each(state.jobs),
+            indexes.dependants.runs,
+            indexes.dependants.open,
+            {r: x.left for r, x in indexes.dependants.awaited.items()},
         ),
-        "stopping": derived.stopping,
-        "waiting": {q: n for q, n in derived.waiting_by_queue.items() if n},
-        "sets": (derived.ports, derived.wait_limited, derived.time_limited, derived.beneficiaries),
-        "active": sorted(derived.active),
-        "use": derived.usage,
-        "ahead": (derived.ends, derived.evictable),
+        "stopping": indexes.stopping,
+        "waiting": {q: n for q, n in indexes.waiting_by_queue.items() if n},
+        "sets": (indexes.ports, indexes.wait_limited, indexes.time_limited, indexes.beneficiaries),
+        "active": sorted(indexes.active),
+        "use": indexes.usage,
+        "ahead": (indexes.ends, indexes.evictable),
     }
 
 
@@ -167,5 +168,5 @@ def test_after_the_faults_everything_that_can_run_runs(found):
     w = play(small_world(), found)
     drained_of_work(w)
     assert w.state.jobs == {}
-    assert all(not load.replicas for load in w.state.derived.loads.values())
+    assert all(not load.replicas for load in w.state.indexes.loads.values())
     assert invariants.violations(w.state) == []

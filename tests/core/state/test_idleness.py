@@ -18,8 +18,7 @@ from penstock.core.model.events import (
     ReplicaFrozen,
 )
 from penstock.core.state.idleness import SILENT_MS, idle_for_ms, idle_of, makes_room
-from tests.core.builders import World, cluster
-from tests.core.driving import follow, note
+from penstock.testing.harness import World, cluster, follow, note
 
 MINUTE = 60_000
 RULE = IdleRule(30 * MINUTE, "when_wanted")
@@ -71,7 +70,7 @@ def test_it_is_idle_since_the_first_note_that_said_so():
     assert idle_of(w.job(job), w.now).since_ms == begun
     note(w, job, 9, step_ms=1_000, data_wait_milli=100)
     assert idle_of(w.job(job), w.now) is None
-    assert w.state.derived.idle == set()
+    assert w.state.indexes.idle == set()
     note(w, job, 10, step_ms=1_000, data_wait_milli=950)
     assert idle_of(w.job(job), w.now).since_ms == w.now
 
@@ -131,11 +130,11 @@ def test_suspended_time_is_not_idle_time():
 def test_another_attempt_begins_anew():
     w = cluster(1, 1, queues=queue())
     job = idle_job(w, retries_max=1)
-    assert (w.job(job).progress.idle_noted, w.state.derived.idle) == (True, {job})
+    assert (w.job(job).progress.idle_noted, w.state.indexes.idle) == (True, {job})
     w.exit_replica(job, 0, 1)
     w.now += MINUTE
     w.run(job)
-    assert (idle_of(w.job(job), w.now), w.state.derived.idle) == (None, set())
+    assert (idle_of(w.job(job), w.now), w.state.indexes.idle) == (None, set())
     note(w, job, 1, step_ms=1_000, data_wait_milli=950)
     assert (idle_of(w.job(job), w.now).since_ms, w.job(job).progress.idle_noted) == (w.now, False)
 

@@ -9,7 +9,8 @@ from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.jobs import ReplicaPlace, StopOrder
 from penstock.core.state import invariants
 from penstock.core.state.copy_on_write import ByNode
-from tests.core.builders import World, cluster, config, node, queues
+from penstock.testing.builders import config, node, queues
+from penstock.testing.harness import World, cluster
 
 
 def names(state):
@@ -52,12 +53,12 @@ def shrink(w):
 def stop_for(w, reason="preempted", beneficiary=3):
     put(w, 1, state="stopping")
     put_attempt(w, 1, stop=StopOrder(reason, w.now, 0, beneficiary))
-    w.state.derived.stopping[1] = beneficiary
+    w.state.indexes.stopping[1] = beneficiary
 
 
 def cut_up(w):
     """Let two instances lie on the same slice."""
-    free = w.state.derived.free
+    free = w.state.indexes.free
     free.set("a", free["a"]._replace(mig=((0, (("1g.10gb", 0), ("2g.20gb", 0))),)))
 
 
@@ -89,24 +90,24 @@ CORRUPTIONS = [
     ("no_device_beyond_capacity", lambda w: put_place(w, 2, devices=(0,))),
     ("no_device_beyond_capacity", lambda w: put_place(w, 2, devices=(7,))),
     ("no_host_beyond_capacity", shrink),
-    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].replicas.clear()),
-    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].replicas.add((9, 0))),
-    ("loads_match_jobs", lambda w: w.state.derived.loads.pop("a")),
-    ("loads_match_jobs", lambda w: w.state.derived.free.set("a", w.state.derived.free["b"])),
-    ("loads_match_jobs", lambda w: setattr(w.state.derived, "free", ByNode(reversed([*w.state.derived.free.items()])))),
-    ("loads_match_jobs", lambda w: setattr(w.state.derived, "nodes", dict(reversed(w.state.nodes.items())))),
+    ("loads_match_jobs", lambda w: w.state.indexes.loads["a"].replicas.clear()),
+    ("loads_match_jobs", lambda w: w.state.indexes.loads["a"].replicas.add((9, 0))),
+    ("loads_match_jobs", lambda w: w.state.indexes.loads.pop("a")),
+    ("loads_match_jobs", lambda w: w.state.indexes.free.set("a", w.state.indexes.free["b"])),
+    ("loads_match_jobs", lambda w: setattr(w.state.indexes, "free", ByNode(reversed([*w.state.indexes.free.items()])))),
+    ("loads_match_jobs", lambda w: setattr(w.state.indexes, "nodes", dict(reversed(w.state.nodes.items())))),
     ("mig_instances_are_legal", cut_up),
-    ("use_matches_jobs", lambda w: w.state.derived.usage.clear()),
-    ("use_matches_jobs", lambda w: w.state.derived.ends.append((1, 1))),
-    ("use_matches_jobs", lambda w: w.state.derived.evictable.clear()),
+    ("use_matches_jobs", lambda w: w.state.indexes.usage.clear()),
+    ("use_matches_jobs", lambda w: w.state.indexes.ends.append((1, 1))),
+    ("use_matches_jobs", lambda w: w.state.indexes.evictable.clear()),
     ("no_queue_beyond_its_maximum", lambda w: limit(w, 1_999)),
-    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].devices.pop(0)),
-    ("loads_match_jobs", lambda w: w.state.derived.loads["a"].devices.update({5: [1]})),
+    ("loads_match_jobs", lambda w: w.state.indexes.loads["a"].devices.pop(0)),
+    ("loads_match_jobs", lambda w: w.state.indexes.loads["a"].devices.update({5: [1]})),
     ("live_jobs_are_indexed", lambda w: dict.pop(w.state.jobs, 3)),
-    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending.clear()),
-    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(w.job(4))),
-    ("waiting_jobs_are_indexed", lambda w: w.state.derived.pending[w.job(3).class_id].jobs.append(w.job(3))),
-    ("dependencies_are_alive", lambda w: w.state.derived.dependants.awaited.clear()),
+    ("waiting_jobs_are_indexed", lambda w: w.state.indexes.pending.clear()),
+    ("waiting_jobs_are_indexed", lambda w: w.state.indexes.pending[w.job(3).class_id].jobs.append(w.job(4))),
+    ("waiting_jobs_are_indexed", lambda w: w.state.indexes.pending[w.job(3).class_id].jobs.append(w.job(3))),
+    ("dependencies_are_alive", lambda w: w.state.indexes.dependants.awaited.clear()),
     ("dependencies_are_alive", lambda w: put(w, 4, unmet=(99,))),
     ("dependencies_are_alive", lambda w: put(w, 4, unmet=(4,))),
     ("attempts_fit_states", lambda w: put(w, 3, state="running")),
@@ -115,11 +116,11 @@ CORRUPTIONS = [
     ("attempts_fit_states", lambda w: put_attempt(w, 1, replicas=w.job(1).attempt.replicas * 2)),
     ("holders_live_on_their_node", lambda w: put_place(w, 1, incarnation="i0")),
     ("ports_are_unique", lambda w: put_attempt(w, 2, port=w.job(1).attempt.port)),
-    ("ports_are_unique", lambda w: w.state.derived.ports.add(("a", 1))),
+    ("ports_are_unique", lambda w: w.state.indexes.ports.add(("a", 1))),
     ("preemptions_are_lawful", stop_for),
-    ("actives_match", lambda w: w.state.derived.active.remove(1)),
-    ("actives_match", lambda w: w.state.derived.stopping.update({1: None})),
-    ("actives_match", lambda w: w.state.derived.beneficiaries.add(3)),
+    ("actives_match", lambda w: w.state.indexes.active.remove(1)),
+    ("actives_match", lambda w: w.state.indexes.stopping.update({1: None})),
+    ("actives_match", lambda w: w.state.indexes.beneficiaries.add(3)),
     ("ledger_adds_up", lambda w: w.state.money.ledger.update(cash=1)),
     ("ledger_adds_up", lambda w: credit(w, lots=())),
     ("ledger_adds_up", lambda w: credit(w, open=(("INV-000001", -1), ("INV-000002", 1)))),
@@ -149,12 +150,12 @@ def test_a_broken_promise_is_named(promise, corrupt):
 def test_exactly_the_broken_promise_is_named():
     exact = {
         "no_host_beyond_capacity": shrink,
-        "waiting_jobs_are_indexed": lambda w: w.state.derived.pending.clear(),
-        "dependencies_are_alive": lambda w: w.state.derived.dependants.awaited.clear(),
+        "waiting_jobs_are_indexed": lambda w: w.state.indexes.pending.clear(),
+        "dependencies_are_alive": lambda w: w.state.indexes.dependants.awaited.clear(),
         "holders_live_on_their_node": lambda w: put_place(w, 1, incarnation="i0"),
-        "ports_are_unique": lambda w: w.state.derived.ports.clear(),
+        "ports_are_unique": lambda w: w.state.indexes.ports.clear(),
         "preemptions_are_lawful": stop_for,
-        "actives_match": lambda w: w.state.derived.active.remove(1),
+        "actives_match": lambda w: w.state.indexes.active.remove(1),
         "ledger_adds_up": lambda w: w.state.money.ledger.update(cash=1),
         "numbers_have_no_gaps": lambda w: number(w, "INV-000002"),
         "suspended_tenants_leave": hold,
@@ -199,13 +200,13 @@ def test_an_attempt_that_holds_nothing_has_to_end():
 @pytest.mark.parametrize(
     "corrupt",
     [
-        lambda w: w.state.derived.waiting_by_queue.update({"default": 77}),
-        lambda w: w.state.derived.wait_limited.add(3),
-        lambda w: w.state.derived.time_limited.add(1),
-        lambda w: w.state.derived.dependants.add(replace(w.job(3), spec=w.job(4).spec), {3: 0}),
-        lambda w: w.state.derived.dependants.ended(3, {}),
-        lambda w: setattr(w.state.derived.dependants.awaited[3, 1], "left", 2),
-        lambda w: w.state.derived.dependants.runs.pop(3),
+        lambda w: w.state.indexes.waiting_by_queue.update({"default": 77}),
+        lambda w: w.state.indexes.wait_limited.add(3),
+        lambda w: w.state.indexes.time_limited.add(1),
+        lambda w: w.state.indexes.dependants.add(replace(w.job(3), spec=w.job(4).spec), {3: 0}),
+        lambda w: w.state.indexes.dependants.ended(3, {}),
+        lambda w: setattr(w.state.indexes.dependants.awaited[3, 1], "left", 2),
+        lambda w: w.state.indexes.dependants.runs.pop(3),
         lambda w: put(w, 4, unmet=(1, 3)),
     ],
     ids=["waiting_by_queue", "wait_limited", "time_limited", "dependants", "awaited", "left", "runs", "unmet"],

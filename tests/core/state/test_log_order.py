@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.core.ledger.books import Books
+from penstock.core.ledger.books import UsageLog
 from penstock.core.ledger.settlement import Calendar, bill_for
 from penstock.core.model import events as ev
 from penstock.core.model.errors import BrokenInvariant
@@ -68,7 +68,7 @@ def bills(books, until_ms):
 
 
 def folded(records, books=None):
-    books = books or Books()
+    books = books or UsageLog()
     books.take(records)
     return books
 
@@ -101,7 +101,7 @@ def test_a_fold_that_goes_on_from_anywhere_gives_the_same_bill(found, rng):
     for _ in range(3):
         at = rng.randint(0, len(w.records))
         kept = folded(w.records[:at])
-        assert bills(folded(w.records[at:], Books(kept.image())), w.now) == expected
+        assert bills(folded(w.records[at:], UsageLog(kept.image())), w.now) == expected
         image = fold(w.records[:at]).image()
         assert fold(w.records[at:], State.from_image(image)).money.image() == w.state.money.image()
 

@@ -11,8 +11,7 @@ from penstock.core.predict.forecast import Forecaster
 from penstock.core.state.expected_end import drifted, noted, step_us, told_end_ms, told_rest_ms
 from penstock.core.state.state import State, fold
 from penstock.core.state.usage import expected_end_ms
-from tests.core.builders import cluster
-from tests.core.driving import note
+from penstock.testing.harness import cluster, note
 from tests.core.elastic.test_elastic_plan import elastic
 from tests.store.builders import same
 
@@ -92,9 +91,9 @@ def test_its_own_account_comes_before_what_was_learned_or_declared():
     w, job = training(estimated_duration_ms=7 * MINUTE)
     w.emit(RunTimesPredicted(((job, 50 * MINUTE, 60 * MINUTE),)))
     note(w, job, 100, total_steps=1_000, step_ms=100)
-    assert list(w.state.derived.ends) == [(w.now + 900 * 100, job)]
+    assert list(w.state.indexes.ends) == [(w.now + 900 * 100, job)]
     note(w, job, 500)
-    assert list(w.state.derived.ends) == [(w.job(job).attempt.allocated_ms + 50 * MINUTE, job)]
+    assert list(w.state.indexes.ends) == [(w.job(job).attempt.allocated_ms + 50 * MINUTE, job)]
 
 
 def test_nobody_is_predicted_who_tells_its_end():

@@ -13,8 +13,9 @@ from penstock.core.model.prices import Billing, Price, Tariff
 from penstock.core.model.resources import Resources
 from penstock.core.place import backfill
 from penstock.core.state import idempotency, invariants
-from penstock.core.state import indexes as derived
-from tests.core.builders import World, ask, cluster, config, job_spec, node, queues
+from penstock.core.state import indexes as indexes
+from penstock.testing.builders import ask, config, job_spec, node, queues
+from penstock.testing.harness import World, cluster
 from tests.core.place.test_backfill import half_full, reserved
 from tests.core.state.test_invariants import names, put_place
 
@@ -70,7 +71,7 @@ def test_parts_beyond_a_device_are_named():
 
 def test_an_elastic_job_that_is_not_counted_as_such_is_named():
     w = running()
-    w.state.derived.elastic.add(1)
+    w.state.indexes.elastic.add(1)
     assert names(w.state) == {"use_matches_jobs"}
 
 
@@ -79,7 +80,7 @@ def test_a_job_in_a_class_that_is_not_its_own_is_named():
     w.submit(1, priority=9)
     w.submit(1)
     one, two = w.job(1), w.job(2)
-    w.state.derived.class_ids[next(k for k, v in w.state.derived.class_ids.items() if v == one.class_id)] = two.class_id
+    w.state.indexes.class_ids[next(k for k, v in w.state.indexes.class_ids.items() if v == one.class_id)] = two.class_id
     assert "job 1 is in class 0, which is not its own" in [v.detail for v in invariants.violations(w.state)]
 
 
@@ -88,11 +89,11 @@ def test_a_job_in_a_class_that_is_not_its_own_is_named():
 
 def test_a_log_of_changes_that_is_full_starts_anew(monkeypatch):
     w = cluster(2, 4)
-    before = w.state.derived.changes
-    monkeypatch.setattr(derived, "CHANGES_MAX", len(before) + 1)
+    before = w.state.indexes.changes
+    monkeypatch.setattr(indexes, "CHANGES_MAX", len(before) + 1)
     w.run(w.submit(1), w.submit(1))
-    assert w.state.derived.changes is not before
-    assert len(w.state.derived.changes) <= len(before) + 1
+    assert w.state.indexes.changes is not before
+    assert len(w.state.indexes.changes) <= len(before) + 1
     w.run(w.submit(4))
     assert w.phase(3) == "running"
 
@@ -118,7 +119,7 @@ def test_idempotency_keys_beyond_the_limit_are_forgotten_oldest_first(monkeypatc
 
 def test_answers_about_what_never_fits_are_forgotten_when_there_are_too_many():
     w = cluster(1, 2)
-    known = w.state.derived.never_fits
+    known = w.state.indexes.never_fits
     known.update((ask(1, cpus=i), ()) for i in range(20_000, 30_001))
     assert requests.could_never_fit(w.state, ask(3)) == (("devices_too_few", 1),)
     assert known == {ask(3): (("devices_too_few", 1),)}
@@ -275,14 +276,14 @@ def test_the_first_prices_may_begin_at_any_time():
 
 
 def test_classes_of_requests_that_have_ended_are_forgotten(monkeypatch):
-    monkeypatch.setattr(derived, "CLASSES_KEPT", 4)
+    monkeypatch.setattr(indexes, "CLASSES_KEPT", 4)
     w = World(node())
     first = w.submit(1)
     w.run(first)
     waiting = [w.submit(4, memory_gib=gib) for gib in (1, 2)]
     for gib in range(3, 50):
         w.cancel(w.submit(1, memory_gib=gib))
-    kept = w.state.derived.class_ids
+    kept = w.state.indexes.class_ids
     assert (len(kept) <= 5, {w.job(one).class_id for one in (first, *waiting)} <= set(kept.values())) == (True, True)
     w.exit_replica(first)
     w.run(waiting[0])

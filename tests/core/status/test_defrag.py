@@ -5,7 +5,8 @@ import pytest
 from penstock.core.model.jobs import CheckpointSpec
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.status.defrag import dry_run
-from tests.core.builders import World, node
+from penstock.testing.builders import node
+from penstock.testing.harness import World
 
 SAVES = CheckpointSpec(request_signal="SIGUSR1")
 

@@ -10,8 +10,8 @@ from penstock.core.model.answers import DeviceCounts
 from penstock.core.model.cluster import Pool, Reservation
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.status.pools import pool_stats
-from tests.core.builders import GIB, World, device, job_spec, node
-from tests.core.driving import follow, running
+from penstock.testing.builders import GIB, device, job_spec, node
+from penstock.testing.harness import World, follow, running
 
 POOLS = (Pool("default"), Pool("p", kind="gpu", reserve_milli=250))
 

@@ -1,7 +1,7 @@
 """What is said to be missing: capacity, and nothing that nodes would not bring."""
 
 from penstock.core.status.scaleout import missing, request_of
-from tests.core.builders import cluster
+from penstock.testing.harness import cluster
 
 
 def short(w, after_ms=0):

@@ -14,9 +14,10 @@ from penstock.core.model.progress import Gauges
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.status import alerts as stuck
 from penstock.core.status.alerts import alerts
-from tests.core.builders import World, ask, cluster, config, node
+from penstock.testing.builders import ask, config, node
+from penstock.testing.harness import World, cluster
+from penstock.testing.worlds import crowded
 from tests.core.histories import operations, play, small_world
-from tests.core.worlds import crowded
 
 
 def found(w):
@@ -141,7 +142,7 @@ def test_room_that_is_kept_for_nobody_knows_how_long_is_found():
     w.submit(1, priority=100)
     w.cycle()
     text = f"job {starving} has waited too long, so what becomes free on n0 is kept for it; "
-    text += "nobody knows when the jobs there end"
+    text += "the jobs there have no known end"
     resolve = "declare a time limit for what runs there, or end it"
     assert found(w) == [("reserved_without_end", (starving,), text, resolve)]
     w.cancel(starving)
@@ -253,7 +254,7 @@ def test_what_is_said_never_to_start_does_not_start_when_all_else_is_gone(seed):
         for other in list(alone.state.jobs):
             if other != job.id and other in alone.state.jobs:
                 alone.cancel(other)
-        for other in sorted(alone.state.derived.active):
+        for other in sorted(alone.state.indexes.active):
             alone.leave(other)
         assert list(alone.state.jobs) == [job.id]
         soon_ms = max(w.now, job.not_before_ms)

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
-from penstock.core.model.invoices import Invoice, Line, Party
+from penstock.core.model.invoices import Invoice, InvoiceLine, Party
 
 HOUR_MS = 3_600_000
 GIB = 2**30
@@ -34,7 +34,7 @@ CUSTOMER = Party(
 )
 
 
-def line(**changes: Any) -> Line:
+def line(**changes: Any) -> InvoiceLine:
     """Return a line of 10 device-hours of H100 at 2.50: 25.00."""
     known: dict[str, Any] = {
         "queue": QueueName("research"),
@@ -50,10 +50,10 @@ def line(**changes: Any) -> Line:
         "full": 2500,
         "amount": 2500,
     }
-    return Line(**{**known, **changes})
+    return InvoiceLine(**{**known, **changes})
 
 
-def invoice(lines: Sequence[Line] = (), **changes: Any) -> Invoice:
+def invoice(lines: Sequence[InvoiceLine] = (), **changes: Any) -> Invoice:
     """Return an invoice for November 2026 whose sums follow from its lines, without tax unless told."""
     net = changes.pop("net", sum(one.amount for one in lines))
     tax = changes.pop("tax", 0)
@@ -89,7 +89,7 @@ def month(lines: int, seed: int = 1, **changes: Any) -> Invoice:
     return invoice(held, **{**known, "from_credit": (net + tax) // 5, "issued_by": UserName("olga"), **changes})
 
 
-def _any_line(rnd: random.Random, job: int) -> Line:
+def _any_line(rnd: random.Random, job: int) -> InvoiceLine:
     owner = random.Random(job)
     resource = rnd.choice(("device", "device", "cpu", "memory"))
     model, price = rnd.choice(_PRICES[resource])

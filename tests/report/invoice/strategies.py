@@ -2,14 +2,14 @@
 
 from hypothesis import strategies as st
 
-from penstock.core.model.invoices import Invoice, Line
+from penstock.core.model.invoices import Invoice, InvoiceLine
 from tests.report.invoice.samples import invoice, line
 
 NAMES = st.one_of(st.sampled_from(["anna", "王小明", "", "a/b", "<b>", "&amp;", '"', "'"]), st.text(max_size=12))
 AMOUNTS = st.integers(-(10**9), 10**12)
 
 
-def lines(most: int = 12) -> st.SearchStrategy[list[Line]]:
+def lines(most: int = 12) -> st.SearchStrategy[list[InvoiceLine]]:
     one = st.builds(
         line,
         queue=st.sampled_from(["research", "production/night"]),

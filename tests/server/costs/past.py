@@ -20,7 +20,7 @@ from penstock.control.config_files import cluster_config
 from penstock.control.controller import Controller
 from penstock.core.cycle.planner import plan
 from penstock.core.ledger import posting as treasury
-from penstock.core.ledger.books import Books
+from penstock.core.ledger.books import UsageLog
 from penstock.core.lifecycle.requests import NewJob, Submit
 from penstock.core.messages.reports import NodeReport, ReplicaKey, ReplicaSeen
 from penstock.core.messages.requests import Refusal
@@ -30,10 +30,10 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk, JobSpec
 from penstock.core.model.resources import Resources
 from penstock.core.model.secrets import Secret
-from penstock.engines.local.paths import DataFolder
+from penstock.engines.processes.paths import DataFolder
 from penstock.security.vault import Vault
 from penstock.store.sqlite import SqliteStore
-from tests.core.builders import ask, device
+from penstock.testing.builders import ask, device
 from tests.report.invoice.samples import CUSTOMER, ISSUER, invoice, month
 
 DAY_MS = 86_400_000
@@ -174,7 +174,7 @@ def _money(now_ms: int) -> Iterator[ev.AnyEvent]:
 
 def _post(controller: Controller, store: SqliteStore, clock: PastClock) -> None:
     """Write all that is due into the accounts, as the treasurer of a server would do in its first minute."""
-    books, due = Books(), True
+    books, due = UsageLog(), True
     while due:
         while records := store.records(books.log.seq, 10_000):
             books.take(records)
@@ -241,7 +241,7 @@ class _Past:
 
     def _ask(self, *requests: msg.Request) -> Any:
         handled = self._controller.handle(requests)
-        assert not any(isinstance(reply, msg.Failed) for reply in handled.replies)
+        assert not any(isinstance(reply, msg.RequestFailed) for reply in handled.replies)
         return handled.replies[0]
 
     def _report(self, name: str, seen: Sequence[ReplicaSeen], *, inventory: bool = False) -> None:

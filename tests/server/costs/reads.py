@@ -62,7 +62,17 @@ def _jobs() -> Iterator[Case]:
 
 def _cluster() -> Iterator[Case]:
     yield Case("GET /health", "without a token", "", get("/health"))
-    for path in ("/me", "/cluster", "/nodes", "/schema/job", "/queues", "/pools", "/alerts", "/quotas"):
+    for path in (
+        "/me",
+        "/cluster",
+        "/nodes",
+        "/schema/job",
+        "/schema/cluster",
+        "/queues",
+        "/pools",
+        "/alerts",
+        "/quotas",
+    ):
         yield _read(path, "all of it")
     for path in ("/nodes", "/queues", "/alerts", "/quotas"):
         yield _read(path, "all of it, seeing thousands of jobs", "other_reader")

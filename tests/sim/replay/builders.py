@@ -4,10 +4,10 @@ from typing import Any
 
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.jobs import CheckpointSpec, JobSpec
-from penstock.sim.replay.physics import Physics
+from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.replay import ORIGIN_MS, Ran, replay
+from penstock.testing.builders import config, job_spec, node
 from penstock.traces.model import Outage, Seen, Trace, TraceJob, Work
-from tests.core.builders import config, job_spec, node
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 

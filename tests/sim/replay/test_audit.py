@@ -14,7 +14,7 @@ from penstock.core.model.events import LeaderElected
 from penstock.core.model.ids import Epoch
 from penstock.sim.replay.replay import ORIGIN_MS
 from penstock.sim.world.world import World
-from tests.core.builders import config, node
+from penstock.testing.builders import config, node
 from tests.sim.replay.builders import MINUTE, SECOND, job, ran, trace
 from tests.sim.replay.test_many_rules import replayed
 
@@ -85,7 +85,7 @@ def test_whom_a_job_left_for_and_by_what_right():
     found = checks(stop)
     assert found["priority"].text == "its priority 100 is below 900 of job 2"
     assert found["min_runtime"].text == "it had run for 5m; 1m are guaranteed"
-    assert found["needed"].text == "left alone: job 2 goes on waiting"
+    assert found["needed"].text == "left alone: job 2 keeps waiting"
 
 
 def test_a_job_is_told_who_left_for_it():
@@ -146,7 +146,7 @@ def test_whom_a_start_passed_is_told():
     jobs = (job(0, 600, 3, estimated_duration_ms=600 * SECOND), job(1, 60, 4), job(2, 60, 1, time_limit_ms=MINUTE))
     rules = config(pools=(Pool("default", backfill="easy"),))
     (start,) = audit(told(*jobs, rules=rules), 3)
-    assert checks(start)["passed"].text == "older jobs that went on waiting: no_fit: 1 (2)"
+    assert checks(start)["passed"].text == "older jobs that keep waiting: no_fit: 1 (2)"
 
 
 def test_the_scores_show_the_chosen_node_among_others():

@@ -7,10 +7,10 @@ import pytest
 from penstock.core.model.errors import InvalidInput
 from penstock.sim.replay.capacity import Goal, capacity, goal_of
 from penstock.sim.replay.measures import measure
+from penstock.testing.builders import config, node
 from penstock.traces import write_csv
 from penstock.traces.edit import with_nodes
-from tests.cli.test_sim import penstock
-from tests.core.builders import config, node
+from tests.cli.test_simulate import penstock
 from tests.sim.replay.builders import MINUTE, job, ran, trace
 
 BUSY = trace(*(job(0, 600, 4) for _ in range(12)), nodes=(node("a", 4), node("b", 4)))

@@ -6,11 +6,11 @@ from penstock.core.model.errors import InvalidInput
 from penstock.report.simulation.numbers import MEASURES
 from penstock.report.simulation.page import render
 from penstock.sim.replay.compare import Interval, compare
-from penstock.sim.replay.physics import Physics
+from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.variants import variant
+from penstock.testing.builders import config, device, node
 from penstock.traces.edit import drawn_like, with_nodes
-from penstock.traces.model import Change, Outage
-from tests.core.builders import config, device, node
+from penstock.traces.model import CapacityChange, Outage
 from tests.sim.replay.builders import HOUR, job, trace
 
 LONG = trace(*(job(i * 1800, 3000 + 700 * (i % 5), 1 + i % 4) for i in range(400)))
@@ -70,7 +70,7 @@ def test_fewer_nodes_are_the_first_ones():
 
 
 def test_what_happened_to_nodes_that_are_gone_is_gone_too():
-    outages, changes = (Outage("b", 1, 2),), (Change(0, drained="b"), Change(0, drained="a"))
+    outages, changes = (Outage("b", 1, 2),), (CapacityChange(0, drained="b"), CapacityChange(0, drained="a"))
     fewer = with_nodes(trace(job(0, 60), nodes=(node("a", 4), node("b", 2)), outages=outages, changes=changes), "1")
     assert (fewer.outages, [change.drained for change in fewer.changes]) == ((), ["a"])
 

@@ -8,10 +8,10 @@ from penstock.core.model.prices import Billing, Price, Tariff
 from penstock.report.simulation.numbers import cost_rows
 from penstock.report.simulation.page import render
 from penstock.sim.replay.compare import result_of
-from penstock.sim.replay.costs import Till, declared_billing
+from penstock.sim.replay.costs import CostMeter, declared_billing
 from penstock.sim.replay.replay import ORIGIN_MS
-from penstock.traces.model import Change, Outage
-from tests.core.builders import config, node
+from penstock.testing.builders import config, node
+from penstock.traces.model import CapacityChange, Outage
 from tests.sim.replay.builders import HOUR, SECOND, job, ran, trace
 
 ONE = 3_600_000_000
@@ -19,7 +19,7 @@ ONE = 3_600_000_000
 
 
 def billed(given, *prices, jobs=None, **terms):
-    till = Till(Billing(Tariff(prices or (Price("device", ONE),), **({"minimum_ms": 0} | terms))))
+    till = CostMeter(Billing(Tariff(prices or (Price("device", ONE),), **({"minimum_ms": 0} | terms))))
     done = ran(given, on_records=till.take)
     found = till.costs({life.job_id for life in done.lives} if jobs is None else jobs, done.ended_ms)
     return found and (found.total, found.by_tenant)
@@ -36,7 +36,7 @@ def test_each_tenant_pays_for_what_it_holds():
 
 
 def test_without_prices_nothing_is_said():
-    till = Till(Billing())
+    till = CostMeter(Billing())
     done = ran(two(), on_records=till.take)
     assert till.costs({1, 2}, done.ended_ms) is None
 
@@ -70,12 +70,14 @@ def test_the_prices_that_were_declared_last_count():
     first, last = (Billing(Tariff((Price("device", price),))) for price in (1, 2))
     given = replace(two(), config=config(billing=first))
     assert declared_billing(given) == first
-    changed = replace(given, changes=(Change(HOUR, config=config(billing=last)), Change(2 * HOUR, drained="n")))
+    changed = replace(
+        given, changes=(CapacityChange(HOUR, config=config(billing=last)), CapacityChange(2 * HOUR, drained="n"))
+    )
     assert declared_billing(changed) == last
 
 
 def result(name, given, *prices):
-    till = Till(Billing(Tariff(prices, minimum_ms=0), digits=2))
+    till = CostMeter(Billing(Tariff(prices, minimum_ms=0), digits=2))
     done = ran(given, on_records=till.take)
     return replace(result_of(name, 0, done), costs=till.costs({life.job_id for life in done.lives}, done.ended_ms))
 

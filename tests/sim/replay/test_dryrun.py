@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from penstock.core.lifecycle.requests import NewJob, Submit
 from penstock.core.messages.requests import Refusal
 from penstock.core.predict.forecast import PastRun, features_of, predictor_of
-from penstock.sim.replay.dryrun import dry_run
-from penstock.sim.replay.outlook import UNKNOWN_MS, Outlook, declared_lengths, learned_lengths
-from tests.core.builders import cluster, job_spec
-from tests.core.driving import follow
-from tests.core.worlds import crowded
+from penstock.sim.forecast.dryrun import dry_run
+from penstock.sim.forecast.outlook import UNKNOWN_MS, Outlook, declared_lengths, learned_lengths
+from penstock.testing.builders import job_spec
+from penstock.testing.harness import cluster, follow
+from penstock.testing.worlds import crowded
 
 MINUTE, HOUR = 60_000, 3_600_000
 
@@ -55,7 +55,7 @@ def test_whoever_waits_for_a_run_of_unknown_length_cannot_be_told():
     w.run(w.submit(4, preemptible=False))
     (job,) = told(w, job_spec(1)).jobs
     assert (job.start_p50_ms, job.started) == (0, 0)
-    assert job.text == "cannot be told to start within 30 days"
+    assert job.text == "is not estimated to start within 30 days"
 
 
 def test_those_who_wait_already_come_first():

@@ -13,11 +13,11 @@ from penstock.core.order.extension import registry
 from penstock.core.state import invariants
 from penstock.core.state.state import State, fold
 from penstock.sim.replay import replay as module
-from penstock.sim.replay.engine import Engine
-from penstock.sim.replay.physics import Physics
+from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.replay import ORIGIN_MS
-from penstock.traces.model import Change, Outage, Seen
-from tests.core.builders import config, device, job_spec, node
+from penstock.sim.replay.simulation import Simulation
+from penstock.testing.builders import config, device, job_spec, node
+from penstock.traces.model import CapacityChange, Outage, Seen
 from tests.sim.replay.builders import HOUR, MINUTE, SECOND, job, ran, seconds, times, trace
 
 PREEMPT = {"priority": 900}
@@ -161,13 +161,13 @@ def test_what_is_known_of_run_times_decides_who_goes_first():
 
 def test_a_changed_configuration_counts_from_then_on():
     narrow = config(queues=(Queue("default", max=(("devices", 1_000),)),))
-    changes = (Change(30 * SECOND, config=config()),)
+    changes = (CapacityChange(30 * SECOND, config=config()),)
     found = ran(trace(job(0, 60), job(1, 60), rules=narrow, changes=changes))
     assert times(found) == [(0, 60), (30, 90)]
 
 
 def test_a_drained_node_takes_no_work_until_it_is_opened():
-    changes = (Change(0, drained="a"), Change(30 * SECOND, opened="a"))
+    changes = (CapacityChange(0, drained="a"), CapacityChange(30 * SECOND, opened="a"))
     assert times(ran(trace(job(1, 10), changes=changes))) == [(30, 40)]
 
 
@@ -214,7 +214,7 @@ def test_every_state_on_the_way_keeps_its_promises_and_every_job_ends(given_trac
     state = State()
     records = []
     physics = Physics(start_ms=lag_ms, save_ms=lag_ms, restore_ms=lag_ms, noticed_ms=lag_ms)
-    engine = Engine(state, physics, knows=knows, on_records=records.extend)
+    engine = Simulation(state, physics, knows=knows, on_records=records.extend)
     module._open(given_trace, state, given_trace.config, ORIGIN_MS, records.extend)
     module._plan_ahead(engine, given_trace, 0, ORIGIN_MS)
     for _ in engine.run(given_trace.jobs):
@@ -330,7 +330,7 @@ def test_a_state_with_somebody_suspended_is_played_on_to_the_same_end(cut_s, mos
     given = lent(saves=True)
     given = trace(*given.jobs, nodes=given.nodes, rules=config(suspended_max_ms=most_s * SECOND))
     assert times(ran(given, on_moment=cut))[0] == (0, ends_s)
-    engine = Engine(State.from_image(images[0]), Physics(), knows=None)
+    engine = Simulation(State.from_image(images[0]), Physics(), knows=None)
     for held in engine.state.jobs.values():
         engine.adopt(held, given.jobs[held.id - 1].work)
     known = engine.state.next_job - 1

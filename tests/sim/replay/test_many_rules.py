@@ -8,8 +8,9 @@ from penstock.core.model.cluster import Pool, Queue
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.place.gang import NoFit, place_gang
+from penstock.testing.builders import config, job_spec, node
+from penstock.testing.harness import World
 from penstock.traces.model import Outage
-from tests.core.builders import World, config, job_spec, node
 from tests.sim.replay.builders import MINUTE, SECOND, job, ran, trace
 
 POLICIES = ("priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted")

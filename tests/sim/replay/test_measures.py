@@ -5,7 +5,7 @@ import pytest
 from penstock.core.model.cluster import Pool, Tenant
 from penstock.sim.replay.compare import interval, student_t
 from penstock.sim.replay.measures import SHORT_MS, measure, spread
-from tests.core.builders import config, node
+from penstock.testing.builders import config, node
 from tests.sim.replay.builders import HOUR, SECOND, job, ran, trace
 
 

@@ -4,9 +4,8 @@ import random
 
 from penstock.core.model.ids import JobId
 from penstock.core.predict.forecast import PastRun, features_of, predictor_of
-from penstock.sim.replay.outlook import declared_lengths, learned_lengths, outlook
-from tests.core.builders import cluster
-from tests.core.driving import note
+from penstock.sim.forecast.outlook import declared_lengths, learned_lengths, outlook
+from penstock.testing.harness import cluster, note
 
 MINUTE, HOUR = 60_000, 3_600_000
 

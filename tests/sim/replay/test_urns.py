@@ -7,7 +7,7 @@ import pytest
 from penstock.core.model.ids import JobId, TenantName, UserName
 from penstock.core.predict.forecast import PastRun, predictor_of
 from penstock.core.predict.runtime import JobFeatures
-from penstock.sim.replay.urns import Urns
+from penstock.sim.forecast.sampling import Urns
 from tests.sim.replay.builders import HOUR, MINUTE
 
 

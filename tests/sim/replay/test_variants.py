@@ -5,7 +5,7 @@ import pytest
 from penstock.core.model.cluster import Pool, Queue
 from penstock.core.model.errors import InvalidInput
 from penstock.sim.replay.variants import variant
-from tests.core.builders import config
+from penstock.testing.builders import config
 
 BASE = config(queues=(Queue("a"), Queue("b", policy="fair_share")), pools=(Pool("p"), Pool("q")))
 

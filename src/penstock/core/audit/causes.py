@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from penstock.core.audit.types import Check
 from penstock.core.model import events as ev
-from penstock.core.model.amounts import exact_duration
 from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import Attempt
+from penstock.core.model.quantities import exact_duration
 from penstock.core.state.state import State
 from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
 

@@ -5,21 +5,26 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from penstock.core.audit.types import Check
-from penstock.core.elastic.told import RULES, utilisation_of
+from penstock.core.elastic.reported import RULES, utilisation_of
 from penstock.core.model import events as ev
-from penstock.core.model.amounts import exact_duration, format_milli, format_resource, resource_text
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.model.plan import Plan, Preemption
-from penstock.core.model.units import format_duration
-from penstock.core.order.ranks import class_of
-from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.model.quantities import (
+    exact_duration,
+    format_duration,
+    format_milli,
+    format_resource,
+    listed,
+    resource_text,
+)
+from penstock.core.order.queues import QueueNode, QueueTree
+from penstock.core.order.ranks import request_class
 from penstock.core.preempt.preemptor import GONE
-from penstock.core.preempt.rights import Claimant, attained_device_ms
+from penstock.core.preempt.rights import PreemptionRights, attained_device_ms
 from penstock.core.state.idleness import idle_for_ms, idle_of, makes_room
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import whole_total
-from penstock.core.status.alerts import listed
 
 _DEVICES = 0
 _RESIZING = ("shrink", "grow", "idle")
@@ -71,7 +76,7 @@ def claim_checks(
             yield Check(
                 "defrag",
                 settings.defrag,
-                "jobs that can save may be moved" if settings.defrag else "nobody may be moved",
+                "jobs that can save may be moved" if settings.defrag else "no job may be moved",
             )
     if event.rule not in _OWN:
         yield Check("needed", *case.needed())
@@ -107,17 +112,19 @@ class _Case:
         self.now_ms, self.settings = event.decided_ms, snapshot.config.settings
         self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), self.now_ms)
 
-    def _part(self, job: Job) -> Branch:
-        return self.tree.part(self.tree.branches[job.spec.queue], job.spec.tenant)
+    def _part(self, job: Job) -> QueueNode:
+        account = self.tree.account(job.spec.queue, job.spec.tenant)
+        assert account is not None, "who ran had a queue"
+        return account
 
     def _held(self, job: Job) -> tuple[int, ...]:
         assert job.attempt is not None
         places = [r.place if r.holds else GONE for r in job.attempt.replicas]
         return self.tree.demand_of(job.ask, places, self.snapshot.nodes)
 
-    def _claimant(self) -> Claimant:
-        key = class_of(self.beneficiary, self.snapshot.config)
-        return Claimant(self.beneficiary, key, self._part(self.beneficiary), self.tree.demand(key), self.tree)
+    def _rights(self) -> PreemptionRights:
+        key = request_class(self.beneficiary, self.snapshot.config)
+        return PreemptionRights(self.beneficiary, key, self._part(self.beneficiary), self.tree.demand(key), self.tree)
 
     def preemptible(self) -> Answer:
         if self.event.rule in _RESIZING:
@@ -140,7 +147,7 @@ class _Case:
         rule = self.tree.rules.get(self.beneficiary.spec.queue)
         allowed = rule is not None and rule.preemption == "lower_priority"
         text = f"its priority {own} is {'below' if own < other else 'not below'} {other} of job {self.beneficiary.id}"
-        return own < other and allowed, text if allowed else f"queue {self.beneficiary.spec.queue} asks nobody to leave"
+        return own < other and allowed, text if allowed else f"queue {self.beneficiary.spec.queue} preempts no job"
 
     def guarantees(self) -> Iterator[Check]:
         """Yield what queues that are the victim's alone hold and are guaranteed, before the plan."""
@@ -161,11 +168,11 @@ class _Case:
 
     def reclaim(self) -> Iterator[Check]:
         """Yield what the claimant's queue was promised, and what the victim's held, before the plan."""
-        claimant = self._claimant()
+        rights = self._rights()
         text = f"with it queue {self.beneficiary.spec.queue}, or one above it, stays within what it is guaranteed"
-        yield Check("reclaim", self._same or claimant.may_reclaim, text)
+        yield Check("reclaim", self._same or rights.may_reclaim, text)
         mine = set(map(id, self._part(self.beneficiary).path()))
-        lent = claimant.lends(self._part(self.victim), self._held(self.victim))
+        lent = rights.lends(self._part(self.victim), self._held(self.victim))
         uses = [
             f"queue {branch.name} holds {format_milli(branch.used[_DEVICES])} devices, "
             f"{format_milli(branch.guaranteed[_DEVICES]) if branch.guaranteed else 0} guaranteed"
@@ -198,7 +205,7 @@ class _Case:
         holding = sum(replica.holds for replica in attempt.replicas)
         held, least, most = len(attempt.replicas), self.victim.spec.ask.replicas, self.victim.spec.ask.replicas_max
         if self.event.rule == "shrink":
-            return held > least, f"it held {held} replicas and can go on with {least}"
+            return held > least, f"it held {held} replicas and can run with {least}"
         if self.event.rule == "idle":
             return self._idle(held, least)
         return holding < most, f"it held {holding} replicas and may have {most}"
@@ -206,7 +213,7 @@ class _Case:
     def _idle(self, held: int, least: int) -> Answer:
         seen = utilisation_of(self.victim, self.now_ms)
         busy = seen.busy_milli if seen is not None else 1000
-        text = f"it held {held} replicas, can go on with {least}, and computed {busy // 10} % of the time; "
+        text = f"it held {held} replicas, can run with {least}, and computed {busy // 10} % of the time; "
         text += f"below {RULES.in_below_milli // 10} % counts as idle"
         return self.settings.elastic_shrink_idle and held > least and busy < RULES.in_below_milli, text
 
@@ -223,7 +230,7 @@ class _Case:
             return False, f"left alone: job {other} starts all the same"
         instead = [p for p in plan.preemptions if p.beneficiary == other]
         if not instead:
-            return True, f"left alone: job {other} goes on waiting"
+            return True, f"left alone: job {other} keeps waiting"
         now, then = (format_duration(sum(p.cost for p in some)) for some in (self._asked(), instead))
         who = f"job{'s' if len(instead) > 1 else ''} {listed(p.victim for p in instead)}"
         text = f"left alone: {who} would leave instead, which costs {then} of device time; this costs {now}"

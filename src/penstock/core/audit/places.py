@@ -4,16 +4,15 @@ from collections.abc import Iterator
 
 from penstock.core.audit.types import Check, NodeScore
 from penstock.core.model import events as ev
-from penstock.core.model.amounts import format_resource, resource_text
 from penstock.core.model.ids import JobId
 from penstock.core.model.plan import Plan
-from penstock.core.order.tree import holder_text
+from penstock.core.model.quantities import format_resource, listed, resource_text
+from penstock.core.order.queues import holder_text
 from penstock.core.place.fit import needs_of
-from penstock.core.place.index import FreeCluster, Strategy
+from penstock.core.place.index import ClusterIndex, PlacementStrategy
 from penstock.core.place.score import NO_FIT
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.state import State
-from penstock.core.status.alerts import listed
 
 OTHERS_SHOWN = 3
 """Other nodes whose scores are shown."""
@@ -35,22 +34,20 @@ def place_checks(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot, sta
 
 def _maxima(event: ev.AttemptAllocated, plan: Plan, state: State) -> Iterator[Check]:
     """Yield the use of each queue with a maximum, after this start and those before it."""
-    tree, asked = state.queue_tree(), None
+    tree, asked, account = state.queue_tree(), None, None
     for start in plan.starts:
         job = state.jobs[start.job_id]
-        branch = tree.branches.get(job.spec.queue)
-        if branch is None:
+        account = tree.account(job.spec.queue, job.spec.tenant)
+        if account is None:
             continue
         demand = tree.demand_of(start.ask, start.places, state.nodes)
-        tree.charge(tree.part(branch, job.spec.tenant), demand)
+        tree.charge(account, demand)
         if start.job_id == event.job_id:
             asked = demand
             break
-    if asked is None:
+    if asked is None or account is None:
         return
-    spec = state.jobs[event.job_id].spec
-    part = tree.part(tree.branches[spec.queue], spec.tenant)
-    for queue in (*part.path(), part.cap) if part.cap is not None else part.path():
+    for queue in account.counted_in():
         for column, limit in queue.limits:
             if not asked[column]:
                 continue
@@ -77,7 +74,7 @@ def _passed(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> Itera
             passed.setdefault(verdict.code if verdict is not None else "not_looked_at", []).extend(older)
     if passed:
         said = "; ".join(f"{code}: {len(ids)} ({listed(sorted(ids))})" for code, ids in sorted(passed.items()))
-        yield Check("passed", holds=True, text=f"older jobs that went on waiting: {said}")
+        yield Check("passed", holds=True, text=f"older jobs that keep waiting: {said}")
 
 
 def scores_of(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> tuple[NodeScore, ...]:
@@ -88,8 +85,8 @@ def scores_of(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> tup
     start = next((s for s in plan.starts if s.job_id == event.job_id), None)
     if start is None or not start.places or event.rule in _NOT_SCORED:
         return ()
-    pools = {p.name: Strategy(p.placement, p.speeds) for p in snapshot.config.pools}
-    cluster = FreeCluster(pools, snapshot.typical)
+    pools = {p.name: PlacementStrategy(p.placement, p.speeds) for p in snapshot.config.pools}
+    cluster = ClusterIndex(pools, snapshot.typical)
     cluster.sync(snapshot.nodes, snapshot.free)
     for other in plan.starts:
         if other is start:

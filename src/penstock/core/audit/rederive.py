@@ -15,7 +15,7 @@ from penstock.core.audit.claims import claim_checks
 from penstock.core.audit.closing import closing
 from penstock.core.audit.places import place_checks, scores_of
 from penstock.core.audit.types import Ruling
-from penstock.core.cycle.alternatives import Chooser
+from penstock.core.cycle.alternatives import PlanChooser
 from penstock.core.cycle.verify import verify
 from penstock.core.lifecycle.orders import stop_reason
 from penstock.core.model import events as ev
@@ -30,7 +30,7 @@ from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
 Decision = ev.AttemptAllocated | ev.AttemptStopRequested | ev.AttemptResumed
 
 
-class Planned(msgspec.Struct, frozen=True):
+class RederivedPlan(msgspec.Struct, frozen=True):
     """What one plan led to, as the log tells it."""
 
     basis: int
@@ -39,10 +39,10 @@ class Planned(msgspec.Struct, frozen=True):
     """Of its decisions, in their order."""
 
 
-def planned_in(records: Sequence[ev.Record]) -> list[Planned]:
+def planned_in(records: Sequence[ev.Record]) -> list[RederivedPlan]:
     """Return the plans of a log that say what they were made on."""
     told = [r for r in records if isinstance(r.event, Decision) and r.event.basis]
-    return [Planned(*key, tuple(group)) for key, group in groupby(told, key=_made_on)]
+    return [RederivedPlan(*key, tuple(group)) for key, group in groupby(told, key=_made_on)]
 
 
 def _made_on(record: ev.Record) -> tuple[int, int]:
@@ -75,7 +75,7 @@ class _Auditor:
     def __init__(self, records: Sequence[ev.Record], job_id: JobId | None, policies: Policies | None) -> None:
         self._records, self._job_id = records, job_id
         self._state, self._version = State(), ""
-        self._chooser = Chooser(policies)
+        self._chooser = PlanChooser(policies)
         wanted = [p for p in planned_in(records) if any(self._wanted(r.event) for r in p.records)]
         self._by_basis = {p.basis: p for p in wanted}
         self._by_first = {p.records[0].seq: p for p in wanted}
@@ -118,29 +118,29 @@ class _Auditor:
         if due is not None:
             self._plan(due)
 
-    def _plan(self, due: Planned) -> None:
+    def _plan(self, due: RederivedPlan) -> None:
         digest = ""
         if self._job_id is not None:
             digest = hashlib.sha256(msgspec.msgpack.encode(self._state.image())).hexdigest()
         snapshot = take_snapshot(self._state)
         self._open[due.basis] = (snapshot, self._chooser.plan(snapshot, due.decided_ms), digest)
 
-    def _compare(self, planned: Planned) -> None:
+    def _compare(self, planned: RederivedPlan) -> None:
         """Hold what the log tells of one plan against what comes out now; the state is that of the commit."""
         snapshot, proposed, digest = self._open.pop(planned.basis)
         plan = verify(proposed, self._state)
-        derived = [
+        indexes = [
             *map(_start_key, plan.starts),
             *(("resume", resume.job_id, resume.attempt) for resume in plan.resumes),
             *(_stop_key(stop, self._state) for stop in plan.preemptions),
         ]
-        whole = len(derived) == len(planned.records)
+        whole = len(indexes) == len(planned.records)
         for at, record in enumerate(planned.records):
             event = record.event
             assert isinstance(event, Decision)
             if not self._wanted(event):
                 continue
-            same = whole and derived[at] == _told_key(event)
+            same = whole and indexes[at] == _told_key(event)
             ruling = _ruling(record, self._state)
             checks, scores = ruling.checks, ruling.scores
             if isinstance(event, ev.AttemptAllocated):
@@ -154,7 +154,7 @@ class _Auditor:
                 decided_ms=event.decided_ms,
                 digest=digest,
                 same=same,
-                instead="" if same else _instead(event, plan, alone=_told_key(event) in derived),
+                instead="" if same else _instead(event, plan, alone=_told_key(event) in indexes),
                 version=self._version,
                 checks=checks,
                 scores=scores,
@@ -181,7 +181,7 @@ def _ruling(record: ev.Record, state: State) -> Ruling:
         text = f"attempt {event.attempt} given places on {nodes}"
         return Ruling(record.seq, record.time_ms, "start", event.job_id, event.attempt, text, event.rule)
     if isinstance(event, ev.AttemptResumed):
-        text = f"attempt {event.attempt} goes on where it was"
+        text = f"attempt {event.attempt} resumes where it was"
         return Ruling(record.seq, record.time_ms, "resume", event.job_id, event.attempt, text, "resume")
     assert isinstance(event, ev.AttemptStopRequested)
     text = f"attempt {event.attempt} asked to leave ({event.reason})"
@@ -219,7 +219,7 @@ def _instead(event: Decision, plan: Plan, *, alone: bool) -> str:
     if alone:
         return f"{len(plan.starts)} job(s) start and {len(plan.preemptions)} are asked to leave, which is another plan"
     if any(r.job_id == event.job_id for r in plan.resumes):
-        return "it goes on where it is"
+        return "it keeps running where it is"
     start = next((s for s in plan.starts if s.job_id == event.job_id), None)
     if start is not None:
         nodes = ", ".join(dict.fromkeys(place.node for place in start.places))

@@ -1,40 +1,50 @@
-"""The `users` section of a cluster file: who has which role, in the cluster and in tenants."""
+"""The `users` of a cluster file: their roles, in the cluster and in tenants."""
 
 from collections.abc import Mapping
 from typing import Any, cast, get_args
 
+from penstock.core.config.fields import NAME, Field, Section, flag, note, text, word
 from penstock.core.config.reader import Reader
 from penstock.core.model.access import ClusterRole, TenantRole, User
-from penstock.core.model.ids import TenantName, UserName
+from penstock.core.model.ids import TenantName
 
-FIELDS = ("name", "role", "tenants", "disabled", "description", "account")
 CLUSTER_ROLES: tuple[str, ...] = tuple(role for role in get_args(ClusterRole) if role)
 TENANT_ROLES: tuple[str, ...] = get_args(TenantRole)
 
 
-def read_user(reader: Reader, raw: Mapping[str, Any], description: str) -> User:
-    """Return one user; whether their tenants exist is checked for the file as a whole."""
-    reader.unknown(raw, FIELDS)
-    role = raw.get("role")
-    return User(
-        UserName(raw["name"]),
-        cast("ClusterRole", "" if role is None else reader.word("role", role, CLUSTER_ROLES, "")),
-        _tenants(reader, raw.get("tenants") or {}),
-        reader.flag("disabled", raw.get("disabled", False), default=False),
-        description,
-        reader.text("account", raw["account"]) if raw.get("account") is not None else "",
-    )
-
-
-def _tenants(reader: Reader, raw: object) -> tuple[tuple[TenantName, TenantRole], ...]:
+def _read_tenants(reader: Reader, field: str, raw: Any) -> tuple[tuple[TenantName, TenantRole], ...]:
     """Read roles by tenant; a plain list of tenants makes a member of each."""
     if isinstance(raw, list):
         raw = dict.fromkeys((str(name) for name in raw), "member")
     if not isinstance(raw, Mapping):
-        reader.wrong("tenants", raw, "a mapping of tenants to roles such as {vision: member}")
+        reader.wrong(field, raw, "a mapping of tenants to roles such as {vision: member}")
         return ()
     found = []
     for name, role in raw.items():
-        word = reader.word(f"tenants.{name}", role, TENANT_ROLES, "viewer")
+        word = reader.word(f"{field}.{name}", role, TENANT_ROLES, "viewer")
         found.append((TenantName(str(name)), cast("TenantRole", word)))
     return tuple(sorted(found))
+
+
+_TENANTS = {
+    "anyOf": [
+        {"type": "object", "additionalProperties": {"enum": list(TENANT_ROLES)}},
+        {"type": "array", "items": {"type": "string"}},
+    ]
+}
+USER = Section(
+    User,
+    {
+        "name": NAME,
+        "role": word("role in the whole cluster (none)", CLUSTER_ROLES),
+        "tenants": Field(
+            _read_tenants,
+            _TENANTS,
+            "roles by tenant; a list makes a member of each",
+            write=dict,
+        ),
+        "disabled": flag("refuses all tokens of the user"),
+        "description": note("description"),
+        "account": text("operating system account of their jobs, where the server is root"),
+    },
+)

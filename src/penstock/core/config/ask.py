@@ -4,24 +4,34 @@ A job's own shape and each alternative are read by the same table, so they know 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
-import msgspec
-
+from penstock.core.config.fields import (
+    NAMES,
+    QUANTITY,
+    STRING,
+    Field,
+    Json,
+    Values,
+    cpus,
+    integer,
+    mappings,
+    quantity,
+    read_fields,
+    size,
+    struct,
+    whole,
+    word,
+)
 from penstock.core.config.reader import NAME_MAX, Reader
 from penstock.core.model import cluster
 from penstock.core.model import jobs as m
-from penstock.core.model.amounts import MILLI, parse_milli
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import PoolName
+from penstock.core.model.quantities import MILLI, parse_milli, parse_rate_bps, parse_size_bytes
 from penstock.core.model.resources import LINK_KINDS, DeviceAsk, LinkKind, ReplicaAsk, Resources
-from penstock.core.model.units import parse_rate_bps, parse_size_bytes
 from penstock.core.place.mig import GEOMETRIES
-
-Json = dict[str, Any]
-Values = dict[str, Any]
-"""What was read, by field; a field that was left out or wrong is not in it."""
 
 REPLICAS_MAX = 10_000
 """Replicas of one job in all its groups, at its largest size."""
@@ -42,24 +52,6 @@ _PROFILE = re.compile(r"[12347]g\.[1-9][0-9]{0,3}gb([+-][a-z]+(\.[a-z]+)?)?")
 _PROFILES = tuple(sorted({profile.name for geometry in GEOMETRIES for profile in geometry.profiles}))
 """Known ones, for hints only: a driver may have others, and whether a node can cut it is seen at the submit."""
 _RANGE = re.compile(r"\s*([0-9]{1,6})\s*\.\.\s*([0-9]{1,6})\s*")
-
-
-class Field(msgspec.Struct, frozen=True):
-    """How one field is read, and its JSON Schema."""
-
-    read: Callable[[Reader, str, Any], Any]
-    schema: Json
-    about: str
-
-
-def read_fields(reader: Reader, raw: Mapping[str, Any], fields: Mapping[str, Field]) -> Values:
-    """Return the values of `fields`; unknown ones are reported, those that are null are as if left out."""
-    reader.unknown(raw, tuple(fields))
-    return {
-        name: fields[name].read(reader, name, value)
-        for name, value in raw.items()
-        if name in fields and value is not None
-    }
 
 
 def build_ask(values: Values, reader: Reader) -> m.GangAsk:
@@ -103,21 +95,6 @@ def _each(values: Values) -> ReplicaAsk:
         bandwidth_bps=values.get("bandwidth", 0),
     )
     return ReplicaAsk(host, values.get("devices"))
-
-
-def read_size(reader: Reader, field: str, value: Any) -> int:
-    return reader.quantity(field, value, parse_size_bytes, "40GiB")
-
-
-def read_count(low: int, high: int, default: int) -> Callable[[Reader, str, Any], int]:
-    return lambda reader, field, value: reader.integer(field, value, low=low, high=high, default=default)
-
-
-def _cpus(reader: Reader, field: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100_000:
-        reader.wrong(field, value, "a number of CPUs such as 2 or 0.5")
-        return 0
-    return round(value * 1000)
 
 
 def _replicas(reader: Reader, field: str, value: Any) -> tuple[int, int]:
@@ -196,7 +173,7 @@ def _share(inner: Reader, value: Mapping[str, Any], count: int) -> tuple[int, in
     if "share" not in value:
         if "memory_limit" in value:
             hint = "say which part of the device, such as share: 0.25"
-            inner.wrong("memory_limit", value["memory_limit"], "a limit beside a share only", hint=hint)
+            inner.wrong("memory_limit", value["memory_limit"], "a limit only together with a share", hint=hint)
         return MILLI, 0
     try:
         milli = parse_milli(value["share"])
@@ -206,7 +183,9 @@ def _share(inner: Reader, value: Mapping[str, Any], count: int) -> tuple[int, in
         inner.wrong("share", value["share"], "a part of one device from 0.001 to 0.999 in steps of 0.001")
         return MILLI, 0
     if count != 1:
-        inner.wrong("share", value["share"], "no share beside a count: a replica has a part of one device")
+        inner.wrong(
+            "share", value["share"], "either a share or a count: a replica with a share has a part of one device"
+        )
     return milli, limit
 
 
@@ -226,9 +205,9 @@ def _profile(inner: Reader, value: Mapping[str, Any], count: int) -> str:
         inner.wrong("profile", profile, "a MIG profile such as 1g.10gb or 3g.40gb", hint=hint)
         return ""
     if "share" in value:
-        inner.wrong("profile", profile, "no profile beside a share: a replica has the one or the other")
+        inner.wrong("profile", profile, "either a profile or a share")
     elif count != 1:
-        inner.wrong("profile", profile, "no profile beside a count: a replica has one partition")
+        inner.wrong("profile", profile, "either a profile or a count: a replica has one partition")
     return profile
 
 
@@ -263,24 +242,9 @@ def _node_labels(
     return wanted, shunned
 
 
-def _mappings(reader: Reader, field: str, value: Any, most: int) -> list[tuple[Reader, Mapping[str, Any]]]:
-    """Return the mappings of a list, each with the reader for its place; what is none is reported."""
-    if not isinstance(value, list) or len(value) > most:
-        found = f"a list of {len(value)}" if isinstance(value, list) else value
-        reader.wrong(field, found, f"a list of at most {most} mappings")
-        return []
-    found = []
-    for index, entry in enumerate(value):
-        if isinstance(entry, Mapping):
-            found.append((Reader(f"{reader.path(field)}[{index}]", reader.problems), entry))
-        else:
-            reader.wrong(f"{field}[{index}]", entry, "a mapping of fields")
-    return found
-
-
 def _groups(reader: Reader, field: str, value: Any) -> tuple[m.GroupAsk, ...]:
     found = []
-    for inner, entry in _mappings(reader, field, value, GROUPS_MAX):
+    for inner, entry in mappings(reader, field, value, GROUPS_MAX):
         values = read_fields(inner, entry, GROUP)
         found.append(m.GroupAsk(values.get("replicas", 1), _each(values)))
     return tuple(found)
@@ -289,25 +253,13 @@ def _groups(reader: Reader, field: str, value: Any) -> tuple[m.GroupAsk, ...]:
 def _alternatives(reader: Reader, field: str, value: Any) -> list[tuple[str, Values]]:
     """Return what each alternative names, with its path."""
     found = []
-    for inner, entry in _mappings(reader, field, value, ALTERNATIVES_MAX):
+    for inner, entry in mappings(reader, field, value, ALTERNATIVES_MAX):
         if not entry:
             Reader("", reader.problems).wrong(inner.where, entry, "at least one field of a shape")
         found.append((inner.where, read_fields(inner, entry, SHAPE)))
     return found
 
 
-def whole(low: int, high: int) -> Json:
-    return {"type": "integer", "minimum": low, "maximum": high}
-
-
-def struct(**properties: Json) -> Json:
-    """Return the schema of a mapping that has these fields and no others."""
-    return {"type": "object", "additionalProperties": False, "properties": properties}
-
-
-STRING: Json = {"type": "string"}
-QUANTITY: Json = {"type": ["string", "number"]}
-NAMES: Json = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 _PART: Json = {"type": "number", "minimum": 0.001, "maximum": 0.999}
 _DEVICES_SCHEMA: Json = {
     "anyOf": [
@@ -339,17 +291,12 @@ EACH: dict[str, Field] = {
     "devices": Field(
         _devices, _DEVICES_SCHEMA, "accelerators of each replica: a number, a part of one, or a MIG profile"
     ),
-    "cpus": Field(_cpus, {"type": "number", "minimum": 0}, "CPU cores of each replica (1)"),
-    "memory": Field(read_size, QUANTITY, "host memory of each replica; enforced (no limit when left out)"),
-    "storage": Field(read_size, QUANTITY, "scratch space of each replica"),
-    "bandwidth": Field(
-        lambda r, f, v: r.quantity(f, v, parse_rate_bps, "10Gbps"), QUANTITY, "network bandwidth of each replica"
-    ),
+    "cpus": cpus("CPU cores of each replica (1)"),
+    "memory": size("host memory of each replica; enforced (no limit when left out)"),
+    "storage": size("scratch space of each replica"),
+    "bandwidth": quantity("network bandwidth of each replica", parse_rate_bps, "10Gbps"),
 }
-GROUP: dict[str, Field] = {
-    "replicas": Field(read_count(1, REPLICAS_MAX, 1), whole(1, REPLICAS_MAX), "how many of this shape"),
-    **EACH,
-}
+GROUP: dict[str, Field] = {"replicas": integer("how many of this shape", 1, REPLICAS_MAX), **EACH}
 SHAPE: dict[str, Field] = {
     "replicas": Field(_replicas, _SIZES_SCHEMA, "how many start together, all or none; `2..8` for an elastic job"),
     **EACH,
@@ -366,11 +313,7 @@ SHAPE: dict[str, Field] = {
     "node_labels": Field(
         _node_labels, struct(wanted=NAMES, shunned=NAMES), "labels that the nodes must or must not have"
     ),
-    "placement": Field(
-        lambda r, f, v: r.word(f, v, PLACEMENTS, ""),
-        {"enum": list(PLACEMENTS)},
-        "how its nodes are chosen (its pool's)",
-    ),
+    "placement": word("how its nodes are chosen (its pool's)", PLACEMENTS),
 }
 ALTERNATIVES = Field(
     _alternatives,

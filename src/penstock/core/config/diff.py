@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.model.amounts import exact_duration, format_milli, format_resource, format_time
 from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.quantities import exact_duration, format_milli, format_resource, format_time
 
 ABSENT = ""
 """Text of what is not there: the old side of an addition, the new side of a removal."""
@@ -18,7 +18,7 @@ _TIMES = frozenset({"start_ms", "end_ms"})
 _QUOTAS = frozenset({"guaranteed", "max", "lend"})
 
 
-class Change(msgspec.Struct, frozen=True):
+class ConfigEdit(msgspec.Struct, frozen=True):
     """One difference: a path such as `queues.research.max.devices`, and its two texts, which are never equal."""
 
     path: str
@@ -42,7 +42,7 @@ def digest(config: ClusterConfig) -> str:
     return hashlib.sha256(msgspec.json.encode(config, order="sorted")).hexdigest()
 
 
-def diff(old: ClusterConfig, new: ClusterConfig) -> tuple[Change, ...]:
+def diff(old: ClusterConfig, new: ClusterConfig) -> tuple[ConfigEdit, ...]:
     """Return every difference, fields in the order of the model and entries by name; empty only for equal ones.
 
     Entries (pools, queues, amounts of a quota, ...) are matched by name, so moving one is no change of it. When
@@ -52,19 +52,19 @@ def diff(old: ClusterConfig, new: ClusterConfig) -> tuple[Change, ...]:
     return tuple(_fields("", old, new))
 
 
-def describe(config: ClusterConfig) -> tuple[Change, ...]:
+def describe(config: ClusterConfig) -> tuple[ConfigEdit, ...]:
     """Return in what `config` differs from what holds without any cluster file."""
     return diff(ClusterConfig(), config)
 
 
-def _fields(path: str, old: msgspec.Struct, new: msgspec.Struct) -> list[Change]:
+def _fields(path: str, old: msgspec.Struct, new: msgspec.Struct) -> list[ConfigEdit]:
     found = []
     for field in old.__struct_fields__:
         found += _value(path, field, getattr(old, field), getattr(new, field))
     return found
 
 
-def _value(parent: str, field: str, old: Any, new: Any) -> list[Change]:
+def _value(parent: str, field: str, old: Any, new: Any) -> list[ConfigEdit]:
     if old == new:
         return []
     path = f"{parent}.{_word(field)}" if parent else _word(field)
@@ -74,24 +74,24 @@ def _value(parent: str, field: str, old: Any, new: Any) -> list[Change]:
         before, after = _keyed(old), _keyed(new)
         if before is not None and after is not None:
             return _entries(path, field, before, after)
-    return [Change(path, _text(field, old), _text(field, new))]
+    return [ConfigEdit(path, _text(field, old), _text(field, new))]
 
 
-def _entries(path: str, field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def _entries(path: str, field: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[ConfigEdit]:
     found = []
     for name in sorted(old.keys() | new.keys()):
         at = f"{path}.{name}"
         if name not in new:
-            found.append(Change(at, _entry_text(field, name, old[name]), ABSENT))
+            found.append(ConfigEdit(at, _entry_text(field, name, old[name]), ABSENT))
         elif name not in old:
-            found.append(Change(at, ABSENT, _entry_text(field, name, new[name])))
+            found.append(ConfigEdit(at, ABSENT, _entry_text(field, name, new[name])))
         elif isinstance(old[name], msgspec.Struct):
             found += _fields(at, old[name], new[name])
         elif old[name] != new[name]:
-            found.append(Change(at, _entry_text(field, name, old[name]), _entry_text(field, name, new[name])))
+            found.append(ConfigEdit(at, _entry_text(field, name, old[name]), _entry_text(field, name, new[name])))
     before, after = [n for n in old if n in new], [n for n in new if n in old]
     if before != after:
-        found.append(Change(path, "in the order " + ", ".join(before), "in the order " + ", ".join(after)))
+        found.append(ConfigEdit(path, "in the order " + ", ".join(before), "in the order " + ", ".join(after)))
     return found
 
 

@@ -9,7 +9,8 @@ from typing import get_args
 
 import msgspec
 
-from penstock.core.config.ask import Json, Values, build_alternatives, build_ask, read_fields
+from penstock.core.config.ask import build_alternatives, build_ask
+from penstock.core.config.fields import Json, Values, read_fields
 from penstock.core.config.job_fields import FIELDS
 from penstock.core.config.job_graph import sorted_by_dependency
 from penstock.core.config.reader import Raw, Reader, shown

@@ -4,15 +4,27 @@ A guarantee is a promise, so it has to add up: level by level, and by resource n
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
+from penstock.core.config.fields import (
+    NAME,
+    QUANTITY,
+    Field,
+    Section,
+    duration,
+    from_milli,
+    integer,
+    label,
+    section,
+    whole,
+    word,
+)
 from penstock.core.config.reader import Reader
 from penstock.core.model import cluster as c
-from penstock.core.model.amounts import BYTES, format_resource, parse_milli, resource_text
 from penstock.core.model.errors import PROBLEMS_MAX, Problem, nearest
 from penstock.core.model.ids import QueueName
-from penstock.core.model.units import parse_duration_ms, parse_size_bytes
-from penstock.core.order.extension import EXTENSION_PREFIX, OrderPolicy
+from penstock.core.model.quantities import BYTES, exact_size, format_resource, parse_size_bytes, resource_text
+from penstock.core.order.extension import EXTENSION_PREFIX, Policies
 
 POLICIES: tuple[str, ...] = get_args(c.BuiltinPolicy)
 PREEMPTION_RULES: tuple[str, ...] = get_args(c.PreemptionRule)
@@ -24,72 +36,19 @@ AMOUNT_MAX = 2**53
 ALERTS_MAX = 20
 DEPTH_MAX = 32
 """Queues above a queue: each start is counted in all of them."""
-FIELDS = (
-    "name",
-    "parent",
-    "policy",
-    "preemption",
-    "weight",
-    "guaranteed",
-    "max",
-    "lend",
-    "min_runtime",
-    "max_waiting",
-    "idle",
-    "alerts",
-)
 
 
-def read_queue(reader: Reader, raw: Mapping[str, Any], policies: Mapping[str, OrderPolicy]) -> c.Queue:
-    """Return one queue; what its quotas must be to each other is checked for the tree as a whole."""
-    reader.unknown(raw, FIELDS)
-    rule = reader.word("preemption", raw.get("preemption", "lower_priority"), PREEMPTION_RULES, "lower_priority")
-    if raw["name"] == c.ROOT_QUEUE:
-        hint = "root_policy says in which order the queues below it go; it has no quotas of its own"
-        reader.wrong("name", "root", "another name: 'root' is above all queues", hint=hint)
-    return c.Queue(
-        name=QueueName(raw["name"]),
-        parent=QueueName(reader.text("parent", raw.get("parent", "root"), "root")),
-        policy=read_policy(reader, "policy", raw.get("policy", "priority"), policies),
-        preemption=cast("c.PreemptionRule", rule),
-        weight=reader.integer("weight", raw.get("weight", 1), low=1, high=WEIGHT_MAX, default=1),
-        guaranteed=read_quota(reader, "guaranteed", raw.get("guaranteed")) or (),
-        max=read_quota(reader, "max", raw.get("max")) or (),
-        lend=read_quota(reader, "lend", raw.get("lend")),
-        min_runtime_ms=_duration(reader, "min_runtime", raw.get("min_runtime")),
-        max_waiting=reader.integer("max_waiting", raw.get("max_waiting", 200_000), low=1, high=10_000_000, default=1),
-        idle=_read_idle(reader, raw.get("idle")),
-        alerts=read_alerts(reader, raw.get("alerts", list(c.QUOTA_ALERTS))),
-    )
+def policy(about: str, policies: Policies) -> Field:
+    """A policy's name: a builtin one, or `ext:NAME` of an installed one."""
+    return word(about, [*POLICIES, *(EXTENSION_PREFIX + name for name in sorted(policies))], "priority")
 
 
-def _read_idle(reader: Reader, value: object) -> c.IdleRule | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        reader.wrong("idle", value, "a mapping such as {after: 30m, reclaim: when_wanted}")
-        return None
-    inner = Reader(reader.path("idle"), reader.problems)
-    inner.unknown(value, ("after", "reclaim"))
-    after_ms = inner.quantity("after", value.get("after"), parse_duration_ms, "30m")
-    rule = inner.word("reclaim", value.get("reclaim", "never"), RECLAIM_RULES, "never")
-    return c.IdleRule(after_ms, cast("c.ReclaimRule", rule))
+def quota(about: str) -> Field:
+    """Amounts by resource, sorted by name."""
+    return Field(_read_quota, _QUOTA, about, write=_plain_quota)
 
 
-def read_policy(reader: Reader, field: str, value: object, policies: Mapping[str, OrderPolicy]) -> c.QueuePolicy:
-    """Return a policy's name: one of the own, or `ext:NAME` of an installed one.
-
-    `least_attained` and `shortest_predicted` are accepted on a queue that has children, too: they order its own jobs,
-    and its children are compared as `fifo`.
-    """
-    words = [*POLICIES, *(EXTENSION_PREFIX + name for name in sorted(policies))]
-    return reader.word(field, value, words, "priority")
-
-
-def read_quota(reader: Reader, field: str, value: object) -> c.Quota | None:
-    """Return amounts by resource, sorted by name, or None when nothing was said."""
-    if value is None:
-        return None
+def _read_quota(reader: Reader, field: str, value: Any) -> c.Quota:
     if not isinstance(value, Mapping):
         expected = "a mapping such as {devices: 16, 'devices:A100': 8, a100/devices: 8, cpus: 64, memory: 512GiB}"
         reader.wrong(field, value, expected)
@@ -108,14 +67,6 @@ def read_quota(reader: Reader, field: str, value: object) -> c.Quota | None:
     return tuple(sorted(found))
 
 
-def read_alerts(reader: Reader, value: object) -> tuple[int, ...]:
-    """Return percentages that are to be said, ascending, each once; an empty list says none."""
-    if not isinstance(value, list) or len(value) > ALERTS_MAX:
-        reader.wrong("alerts", value, "a list of percentages such as [80, 95, 100]")
-        return ()
-    return tuple(sorted({reader.integer("alerts", one, low=1, high=1000, default=100) for one in value}))
-
-
 def _is_model(name: str) -> bool:
     return name.startswith(MODEL_PREFIX) and len(MODEL_PREFIX) < len(name) <= 128 and name.isprintable()
 
@@ -126,18 +77,83 @@ def _amount(reader: Reader, name: str, value: object) -> int:
         return reader.quantity(name, value, parse_size_bytes, "512GiB")
     if resource == "jobs":
         return reader.integer(name, value, low=0, high=AMOUNT_MAX, default=0)
-    try:
-        milli = parse_milli(value)
-    except ValueError:
-        milli = -1
-    if not 0 <= milli <= AMOUNT_MAX:
-        reader.wrong(name, value, "a number from 0 in steps of 0.001, such as 16 or 0.5")
-        return 0
-    return milli
+    return reader.milli(name, value, "a number from 0 in steps of 0.001, such as 16 or 0.5", high=AMOUNT_MAX, default=0)
 
 
-def _duration(reader: Reader, field: str, value: object) -> int | None:
-    return None if value is None else reader.quantity(field, value, parse_duration_ms, "10m")
+def _plain_quota(quota: c.Quota) -> dict[str, str | float]:
+    return {name: _plain_amount(c.split_resource(name)[1], value) for name, value in quota}
+
+
+def _plain_amount(resource: str, value: int) -> str | float:
+    if resource in BYTES:
+        return exact_size(value)
+    return value if resource == "jobs" else from_milli(value)
+
+
+def alerts(about: str) -> Field:
+    """Percentages, ascending, each once; an empty list raises no alert."""
+    return Field(_read_alerts, {"type": "array", "maxItems": ALERTS_MAX, "items": whole(1, 1000)}, about, write=list)
+
+
+def _read_alerts(reader: Reader, field: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or len(value) > ALERTS_MAX:
+        reader.wrong(field, value, "a list of percentages such as [80, 95, 100]")
+        return ()
+    return tuple(sorted({reader.integer(field, one, low=1, high=1000, default=100) for one in value}))
+
+
+_QUOTA = {
+    "type": "object",
+    "additionalProperties": False,
+    "patternProperties": {f"^([^/:]+/)?({'|'.join(RESOURCES)}|{MODEL_PREFIX}.+)$": QUANTITY},
+}
+_IDLE = Section(
+    c.IdleRule,
+    {
+        "after": duration("idle time after which an event is logged", at="after_ms", example="30m"),
+        "reclaim": word("whether a waiting job that fits there may preempt it then", RECLAIM_RULES),
+    },
+)
+
+
+def queue_section(policies: Policies) -> Section[c.Queue]:
+    """Return the fields of a queue.
+
+    `least_attained` and `shortest_predicted` are accepted on a queue that has children, too: they order its own jobs,
+    and its children are compared as `fifo`.
+
+    Args:
+        policies: the installed ones, by name.
+    """
+    fields = {
+        "name": NAME,
+        "parent": label("parent queue", c.ROOT_QUEUE),
+        "policy": policy("order of its jobs, or of its child queues", policies),
+        "preemption": word(
+            "jobs that it may preempt: none, those that hold its guarantee, also those of lower priority",
+            PREEMPTION_RULES,
+            "lower_priority",
+        ),
+        "weight": integer("weight among its siblings under `fair_share`", 1, WEIGHT_MAX),
+        "guaranteed": quota("guarantee, taken back from borrowers when needed"),
+        "max": quota("maximum"),
+        "lend": quota("part of an idle guarantee that others may borrow (all of it)"),
+        "min_runtime": duration(
+            "run time of an attempt before it may be preempted (the setting's)",
+            at="min_runtime_ms",
+            example="10m",
+        ),
+        "max_waiting": integer("limit of waiting jobs; a submit beyond it is refused", 1, 10_000_000),
+        "idle": section("rule for idle attempts (the parent's)", _IDLE),
+        "alerts": alerts("percentages of its maxima that raise an alert"),
+    }
+    return Section(c.Queue, fields, _not_root)
+
+
+def _not_root(reader: Reader, queue: c.Queue) -> None:
+    if queue.name == c.ROOT_QUEUE:
+        hint = "root_policy says in which order the queues below it go; it has no quotas of its own"
+        reader.wrong("name", "root", "another name: 'root' is above all queues", hint=hint)
 
 
 def tree_problems(queues: Sequence[c.Queue], places: Sequence[str] = ()) -> list[Problem]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.core.model.errors import Problem, nearest
+from penstock.core.model.quantities import parse_milli, parse_time_ms
 
 Raw = Mapping[str, Any]
 TEXT_MAX = 65_536
@@ -83,6 +84,25 @@ class Reader:
             self.wrong(field, value, f"a quantity such as {example}")
             return 0
         return parsed
+
+    def milli(self, field: str, value: object, expected: str, *, low: int = 0, high: int, default: int) -> int:
+        """Read a number in steps of 0.001 as thousandths, from `low` to `high` thousandths."""
+        try:
+            milli = parse_milli(value)
+        except ValueError:
+            milli = low - 1
+        if not low <= milli <= high:
+            self.wrong(field, value, expected)
+            return default
+        return milli
+
+    def time(self, field: str, value: object) -> int:
+        """Read a moment as unix ms; 0 for one that cannot be read."""
+        try:
+            return parse_time_ms(value)
+        except ValueError:
+            self.wrong(field, value, "a time with its offset such as 2026-03-01T00:00+01:00, or unix seconds")
+            return 0
 
     def pairs(self, field: str, value: object, most: int = PAIRS_MAX) -> tuple[tuple[str, str], ...]:
         """Read a mapping of texts; numbers and booleans are taken as they print in YAML."""

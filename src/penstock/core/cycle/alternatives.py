@@ -13,11 +13,11 @@ from penstock.core.model.cluster import ClusterConfig, PlacementPolicy, Settings
 from penstock.core.model.objectives import Candidate, Front, Weights
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
-from penstock.core.order.shares import Charge
+from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.state.snapshot import Snapshot
 
 
-class Chooser:
+class PlanChooser:
     """Plans each cycle once for each placement strategy that the configuration names, and takes the best."""
 
     def __init__(self, policies: Policies | None = None) -> None:
@@ -102,7 +102,7 @@ def _shares(snapshot: Snapshot, plan: Plan) -> tuple[int, int]:
     held: dict[str, int] = {}
     tenant_of: dict[int, str] = {}
     for (_, tenant), share in snapshot.usage.items():
-        if share.now != Charge():
+        if share.now != UsedAmounts():
             held[tenant] = held.get(tenant, 0) + share.now.device_milli
     for _, key, jobs in snapshot.classes:
         held.setdefault(key.tenant, 0)

@@ -10,31 +10,30 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from penstock.core.elastic.allocate import allocate
-from penstock.core.elastic.told import curve_told, largest_useful, shrink_due, shrink_due_ms
+from penstock.core.elastic.reported import curve_told, largest_useful, shrink_due, shrink_due_ms
 from penstock.core.elastic.worth import ElasticJob, Places
 from penstock.core.model.cluster import split_resource
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.model.plan import Preemption, Start
-from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.order.queues import QueueNode
 from penstock.core.place.backfill import held_places
 from penstock.core.place.fit import capacity, needs_of
 from penstock.core.place.gang import put_gang
-from penstock.core.place.index import FreeCluster
+from penstock.core.preempt.context import CycleContext
 from penstock.core.preempt.victims import shrink_cost
 from penstock.core.state.expected_end import told_rest_ms
-from penstock.core.state.snapshot import Snapshot
 
 ROUNDS_MAX = 64
 """Elastic jobs of one pool that are weighed against each other in one cycle."""
 
 
-class Growth:
+class ElasticGrowth:
     """Gives idle devices of one cycle to elastic jobs."""
 
-    def __init__(self, cluster: FreeCluster, tree: QueueTree, snapshot: Snapshot, now_ms: int) -> None:
-        self._cluster, self._tree, self._snapshot, self._now_ms = cluster, tree, snapshot, now_ms
-        self._settings = snapshot.config.settings
+    def __init__(self, context: CycleContext) -> None:
+        self._snapshot, self._now_ms, self._cluster, self._tree, _ = context
+        self._settings = context.settings
         self.preemptions: list[Preemption] = []
         self.again_ms = 0
         """When the first job that changed its size lately may change it again (unix ms); 0: none did."""
@@ -52,8 +51,8 @@ class Growth:
         Args:
             starts: what this cycle starts; entries are replaced by larger ones.
             jobs: the elastic jobs among them.
-            busy: pools in which somebody waits for room.
-            making_room: pools in which others leave for somebody: nothing there grows, not even what starts.
+            busy: pools in which a job waits for capacity.
+            making_room: pools with a pending preemption: nothing there grows, not even a job that starts.
             untouchable: running jobs that this cycle has plans for.
         """
         fresh = {start.job_id: i for i, start in enumerate(starts) if start.job_id in jobs}
@@ -85,10 +84,8 @@ class Growth:
 
     def _settled(self, job: Job) -> bool:
         """Whether the job has run long enough at its size to be changed again."""
-        attempt = job.attempt
-        if attempt is None or attempt.stop is not None or not attempt.running_ms or attempt.choice:
-            return False
-        if attempt.suspended_ms:
+        attempt = job.undisturbed
+        if attempt is None or not attempt.running_ms or attempt.choice:
             return False
         until_ms = attempt.running_ms + self._settings.elastic_growth_period_ms
         if until_ms > self._now_ms:
@@ -143,22 +140,21 @@ class Growth:
 
     def _most(self, job: Job, size: int) -> int:
         """Return the largest size that the queues above the job, and its own numbers, allow."""
-        branch = self._part(job)
+        branch = self._account(job)
         ask = job.spec.ask
         if branch is None:
             return size
         low, high = size, largest_useful(job, self._settings, self._now_ms)
         while low < high:
             middle = (low + high + 1) // 2
-            if self._tree.block(branch, self._more(ask, middle - size)) is None:
+            if self._tree.exceeded(branch, self._more(ask, middle - size)) is None:
                 low = middle
             else:
                 high = middle - 1
         return low
 
-    def _part(self, job: Job) -> Branch | None:
-        branch = self._tree.branches.get(job.spec.queue)
-        return None if branch is None else self._tree.part(branch, job.spec.tenant)
+    def _account(self, job: Job) -> QueueNode | None:
+        return self._tree.account(job.spec.queue, job.spec.tenant)
 
     def _more(self, ask: GangAsk, replicas: int) -> tuple[int, ...]:
         """Return what `replicas` more of a gang count for; devices of every model they may be of."""
@@ -189,7 +185,7 @@ class Growth:
 
     def _larger(self, start: Start, job: Job, size: int) -> Start:
         """Return the start at the largest size up to `size` that really fits, beside what others have grown by."""
-        held, branch = len(start.places), self._part(job)
+        held, branch = len(start.places), self._account(job)
         assert branch is not None
         size = min(size, self._most(job, held))
         mark = self._cluster.mark()
@@ -201,7 +197,7 @@ class Growth:
                 before = self._tree.demand_of(start.ask, start.places, self._snapshot.nodes)
                 after = self._tree.demand_of(ask, places, self._snapshot.nodes)
                 more = tuple(b - a for a, b in zip(before, after, strict=True))
-                if self._tree.block(branch, more) is None:  # all of them may stand on other models now
+                if self._tree.exceeded(branch, more) is None:  # all of them may stand on other models now
                     self._tree.charge(branch, more)
                     return replace(start, ask=ask, places=places)
             self._cluster.rollback(mark)

@@ -1,25 +1,26 @@
-"""Plans one cycle after the other: keeps indexes in between, and hands each cycle its board.
+"""Plans one cycle after the other: keeps indexes in between, and hands each cycle its workspace.
 
 What is decided depends on the snapshot and the time alone.
 """
 
 from collections.abc import Sequence
 
+from penstock.core.cycle.bulk import SingleJobPlanner
 from penstock.core.cycle.cycle import Cycle
-from penstock.core.cycle.effort import strategy_of, strategy_settings
-from penstock.core.cycle.lone import Lone
-from penstock.core.cycle.strategy import StrategySettings
-from penstock.core.cycle.workspace import Board
+from penstock.core.cycle.strategy import StrategySettings, strategy_of, strategy_settings
+from penstock.core.cycle.workspace import Workspace
 from penstock.core.model.cluster import ClusterConfig, Pool
-from penstock.core.model.ids import ClassId, NodeName, PoolName, TenantName
+from penstock.core.model.ids import NodeName, PoolName, TenantName
 from penstock.core.model.jobs import GangAsk, RequestClass
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
-from penstock.core.order.shares import Charge
-from penstock.core.order.tree import QueueTree
-from penstock.core.place.gang import Prepared
-from penstock.core.place.index import FreeCluster, Strategy
-from penstock.core.place.mix import Typical
+from penstock.core.order.queues import QueueTree
+from penstock.core.order.usage_over_time import UsedAmounts
+from penstock.core.place.gang import GangPlacer
+from penstock.core.place.holds import Holds
+from penstock.core.place.index import ClusterIndex, PlacementStrategy
+from penstock.core.place.workload_mix import Typical
+from penstock.core.preempt.context import CycleContext
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import pool_totals, whole_total
 
@@ -31,15 +32,14 @@ class Planner:
         self._policies: Policies = policies or {}
         self._config: ClusterConfig | None = None
         self._typical: Typical | None = None
-        self.cluster = FreeCluster()
+        self.cluster = ClusterIndex()
         self.tree = QueueTree(ClusterConfig())
         self._thresholds = StrategySettings()
-        self._lone = Lone(ClusterConfig(), ())
+        self._single = SingleJobPlanner(ClusterConfig(), ())
         self._changes: tuple[Sequence[NodeName], int] = ((), 0)
-        self._totals: tuple[object, dict[PoolName, Charge], Charge] = (None, {}, Charge())
-        self._prepared: dict[ClassId, tuple[RequestClass, int, list[Prepared]]] = {}
-        self._shared: dict[tuple[GangAsk, TenantName], Prepared] = {}
-        """The shapes among them: classes that differ in length or queue alone have the same."""
+        self._totals: tuple[object, dict[PoolName, UsedAmounts], UsedAmounts] = (None, {}, UsedAmounts())
+        self._placers: dict[tuple[GangAsk, TenantName], GangPlacer] = {}
+        """Shapes ready to be placed: classes that differ in length or queue alone have the same."""
 
     def plan(self, snapshot: Snapshot, now_ms: int) -> Plan:
         """Return the decisions of one cycle."""
@@ -47,24 +47,24 @@ class Planner:
             self._config = snapshot.config
             self.tree = QueueTree(snapshot.config)
             self._thresholds = strategy_settings(snapshot.config.settings)
-            self._lone = Lone(snapshot.config, self.tree.branches.keys())
+            self._single = SingleJobPlanner(snapshot.config, self.tree.branches.keys())
             self._typical = None
         if snapshot.typical is not self._typical:
             self._typical = snapshot.typical
             strategies = {p.name: _strategy(p) for p in snapshot.config.pools}
-            self.cluster = FreeCluster(strategies, snapshot.typical)
+            self.cluster = ClusterIndex(strategies, snapshot.typical)
             self._changes = ((), 0)
-            self._prepared.clear()
-            self._shared.clear()
+            self._placers.clear()
         self.cluster.sync(snapshot.nodes, snapshot.free, self._changed(snapshot))
         totals, whole = self.totals(snapshot)
         strategy = strategy_of(snapshot, totals, self.cluster.free_milli, self._thresholds)
-        found = self._lone.plan(snapshot, now_ms, self._shapes, strategy)
+        found = self._single.plan(snapshot, now_ms, self._shapes, strategy)
         if found is not None:
             return found
         tree = self.tree.load(snapshot.usage, whole, now_ms)
-        board = Board(snapshot, now_ms, self.cluster, tree, self._shapes, totals, self._policies)
-        return Cycle(board, strategy).run()
+        context = CycleContext(snapshot, now_ms, self.cluster, tree, Holds(self.cluster))
+        workspace = Workspace(context, self._shapes, totals, self._policies)
+        return Cycle(workspace, strategy).run()
 
     def _changed(self, snapshot: Snapshot) -> Sequence[NodeName] | None:
         """Return the nodes that changed since the last snapshot, or None when that is not known."""
@@ -72,25 +72,20 @@ class Planner:
         self._changes = (snapshot.changes, snapshot.changes_count)
         return snapshot.changes[seen : snapshot.changes_count] if changes is snapshot.changes else None
 
-    def totals(self, snapshot: Snapshot) -> tuple[dict[PoolName, Charge], Charge]:
+    def totals(self, snapshot: Snapshot) -> tuple[dict[PoolName, UsedAmounts], UsedAmounts]:
         """Return what the open nodes have, by pool and in all; counted anew only when a node changed."""
         if self._totals[0] is not snapshot.nodes:
             self._totals = (snapshot.nodes, pool_totals(snapshot.free), whole_total(snapshot.free))
         return self._totals[1], self._totals[2]
 
-    def _shapes(self, class_id: ClassId, key: RequestClass) -> list[Prepared]:
+    def _shapes(self, key: RequestClass) -> list[GangPlacer]:
         """Return the shapes that jobs of the class accept, in order, ready to be placed."""
-        known = self._prepared.get(class_id)
-        if known is not None and known[0] is key and known[1] == self.cluster.generation:
-            return known[2]
-        found = [self._shape(ask, key.tenant) for ask in (key.ask, *key.alternatives)]
-        self._prepared[class_id] = (key, self.cluster.generation, found)
-        return found
+        return [self._shape(ask, key.tenant) for ask in (key.ask, *key.alternatives)]
 
-    def _shape(self, ask: GangAsk, tenant: TenantName) -> Prepared:
-        known = self._shared.get((ask, tenant))
+    def _shape(self, ask: GangAsk, tenant: TenantName) -> GangPlacer:
+        known = self._placers.get((ask, tenant))
         if known is None or known.generation != self.cluster.generation:
-            known = self._shared[ask, tenant] = Prepared(ask, self.cluster, tenant)
+            known = self._placers[ask, tenant] = GangPlacer(ask, self.cluster, tenant)
         return known
 
 
@@ -104,5 +99,5 @@ def plan(snapshot: Snapshot, now_ms: int, policies: Policies | None = None) -> P
     return Planner(policies).plan(snapshot, now_ms)
 
 
-def _strategy(pool: Pool) -> Strategy:
-    return Strategy(pool.placement, pool.speeds)
+def _strategy(pool: Pool) -> PlacementStrategy:
+    return PlacementStrategy(pool.placement, pool.speeds)

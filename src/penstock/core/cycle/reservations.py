@@ -8,42 +8,42 @@ from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import Reserved
 from penstock.core.place.backfill import Booking, Opening, Release, earliest, earliest_beside, held_places
-from penstock.core.place.gang import Prepared
-from penstock.core.place.index import FreeCluster
-from penstock.core.place.shadow import FOREVER_MS, Claim, Shadows
-from penstock.core.state.snapshot import Snapshot
+from penstock.core.place.gang import GangPlacer
+from penstock.core.place.holds import FOREVER_MS, CapacityHold
+from penstock.core.preempt.context import CycleContext
 
 
-class Ahead:
+class Reservations:
     """Looks ahead over the expected ends of running attempts.
 
     A reservation is worked out only when a later job could start, for then alone it matters: a full cluster costs
     nothing here.
     """
 
-    def __init__(self, cluster: FreeCluster, shadows: Shadows, snapshot: Snapshot, now_ms: int) -> None:
-        self._cluster, self._shadows, self._snapshot, self._now_ms = cluster, shadows, snapshot, now_ms
+    def __init__(self, context: CycleContext) -> None:
+        self._snapshot, self._now_ms, self._cluster, _, self._holds = context
+        snapshot = context.snapshot
         self._rules = {pool.name: pool.backfill for pool in snapshot.config.pools}
         self._depth = {"easy": 1, "conservative": snapshot.config.settings.backfill_depth_max, "none": 1, "strict": 1}
-        self._blocked: dict[PoolName, list[tuple[Job, RequestClass, Prepared]]] = {}
+        self._blocked: dict[PoolName, list[tuple[Job, RequestClass, GangPlacer]]] = {}
         self._bookings: dict[PoolName, list[Booking]] = {}
         self._begun: list[Release] = []
         self.reserved: list[Reserved] = []
         self.promised: Collection[JobId] = ()
         """Jobs that leave for another: their places are not free for anybody else."""
         self.revision = 0
-        """Grows whenever somebody else is owed a reservation, or got one."""
+        """Grows with each reservation that is owed or made."""
         self.busy: set[PoolName] = set()
-        """Pools in which somebody waits for room."""
+        """Pools in which a job waits for capacity."""
 
-    def blocked(self, job: Job, key: RequestClass, prepared: Prepared) -> bool:
+    def blocked(self, job: Job, key: RequestClass, placer: GangPlacer) -> bool:
         """Take note of a job that comes now in order and does not fit; return whether those like it are booked too."""
         pool = key.ask.pool
         self.busy.add(pool)
         rule, waiting = self._rules.get(pool, "none"), self._blocked.setdefault(pool, [])
         if len(waiting) + len(self._bookings.get(pool, ())) >= self._depth[rule]:
             return False
-        waiting.append((job, key, prepared))
+        waiting.append((job, key, placer))
         self.revision += 1
         return rule == "conservative"
 
@@ -65,43 +65,42 @@ class Ahead:
         """Keep room for the blocked jobs of a pool, in order."""
         rule = self._rules.get(pool, "none")
         self.revision += 1
-        for job, key, prepared in self._blocked.pop(pool, ()):
+        for job, key, placer in self._blocked.pop(pool, ()):
             bookings = self._bookings.setdefault(pool, [])
             if rule == "easy":
-                opening = earliest(prepared, self._cluster, self._releases(pool))
+                opening = earliest(placer, self._cluster, self._releases(pool))
             elif rule == "conservative":
                 releases = list(self._releases(pool))
-                mark = self._cluster.mark()
-                self._shadows.lift_all_of({reserved.job_id for reserved in self.reserved})
-                opening = earliest_beside(prepared, self._cluster, releases, bookings, key.length_ms, self._now_ms)
-                self._cluster.rollback(mark)
+                with self._cluster.tentatively():
+                    self._holds.lift_all_of({reserved.job_id for reserved in self.reserved})
+                    opening = earliest_beside(placer, self._cluster, releases, bookings, key.length_ms, self._now_ms)
             else:
                 opening = None
             until_ms = opening.start_ms + key.length_ms if opening and key.length_ms else FOREVER_MS
             if opening is not None:
                 if rule == "conservative":
-                    self._shadows.booked(prepared.gang, opening.places, opening.start_ms, until_ms)
-                bookings.append(Booking(opening.start_ms, until_ms, prepared.gang, opening.places))
+                    self._holds.booked(placer.gang, opening.places, opening.start_ms, until_ms)
+                bookings.append(Booking(opening.start_ms, until_ms, placer.gang, opening.places))
                 self._keep(job, opening, opening.start_ms)
 
-    def keep_for_starving(self, job: Job, key: RequestClass, prepared: Prepared) -> None:
+    def keep_for_starving(self, job: Job, key: RequestClass, placer: GangPlacer) -> None:
         """Keep everything that becomes free where the job can start soonest, also when nobody knows how soon."""
-        pool = prepared.gang.pool
+        pool = placer.gang.pool
         if self._rules.get(pool) == "strict":
-            self._blocked.setdefault(pool, []).append((job, key, prepared))
+            self._blocked.setdefault(pool, []).append((job, key, placer))
             self.revision += 1
             return
-        opening = earliest(prepared, self._cluster, chain(self._releases(pool), self._unknown(pool)))
+        opening = earliest(placer, self._cluster, chain(self._releases(pool), self._unknown(pool)))
         if opening is not None:
             known = opening.start_ms < FOREVER_MS
             self._keep(job, opening, opening.start_ms if known else self._now_ms)
             self._bookings.setdefault(pool, []).append(
-                Booking(opening.start_ms, FOREVER_MS, prepared.gang, opening.places)
+                Booking(opening.start_ms, FOREVER_MS, placer.gang, opening.places)
             )
 
     def _keep(self, job: Job, opening: Opening, from_ms: int) -> None:
         for node, free in opening.beside:
-            self._shadows.claim(node, Claim(from_ms, free, job.id))
+            self._holds.claim(node, CapacityHold(from_ms, free, job.id))
         start_ms = opening.start_ms if opening.start_ms < FOREVER_MS else 0
         self.reserved.append(Reserved(job.id, start_ms, opening.places))
 

@@ -9,26 +9,26 @@ moved: it saves, and comes first where it can have a place, theirs too.
 
 from collections.abc import Collection
 
-from penstock.core.cycle.workspace import Board
+from penstock.core.cycle.workspace import Workspace
 from penstock.core.model.ids import JobId, NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.model.plan import MAY_GO_ON, Preemption, Resume
-from penstock.core.place.shadow import FOREVER_MS
+from penstock.core.place.holds import FOREVER_MS
 from penstock.core.preempt.victims import shrink_cost
 
 
-class Resumption:
+class Resumer:
     """Gives CPUs of one cycle to suspended attempts: `resumes` go on, `preemptions` go elsewhere."""
 
-    def __init__(self, board: Board) -> None:
-        self._board, self._snapshot = board, board.snapshot
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._snapshot = workspace, workspace.snapshot
         running = self._snapshot.running
         jobs = (running[job_id] for job_id in self._snapshot.suspended)
         self.left = sorted(
             (job for job in jobs if job.attempt is not None and job.attempt.stop is None),
             key=lambda job: (-job.spec.priority, job.id),
         )
-        """Those that stand still, the most important first."""
+        """Suspended jobs, highest priority first."""
         self.resumes: list[Resume] = []
         self.preemptions: list[Preemption] = []
         self._tried: dict[PoolName, tuple[int, int]] = {}
@@ -39,36 +39,34 @@ class Resumption:
         """Resume attempts of the pool that come before a job of this priority which waits."""
         if not self.left:
             return
-        version = self._board.cluster.version
+        version = self._workspace.cluster.version
         known = self._tried.get(pool)
         if known is not None and known[0] == version and known[1] <= priority:
             return
         for job in [j for j in self.left if j.placed.pool == pool and j.spec.priority >= priority]:
             if job.id not in leaving and not self._resume(job) and self._outranks(job):
                 self._go_elsewhere(job)
-        self._tried[pool] = (self._board.cluster.version, priority)
+        self._tried[pool] = (self._workspace.cluster.version, priority)
 
-    def whoever_fits(self, leaving: Collection[JobId]) -> None:
+    def resume_rest(self, leaving: Collection[JobId]) -> None:
         """Resume attempts whose CPUs nobody took."""
         for job in [j for j in self.left if j.id not in leaving]:
             if not self._resume(job) and self._outranks(job):
                 self._go_elsewhere(job)
 
     def _resume(self, job: Job) -> bool:
-        board, attempt = self._board, job.attempt
+        workspace, attempt = self._workspace, job.attempt
         assert attempt is not None
         held = [(r.rank, r.place) for r in attempt.replicas if r.holds]
-        gang, branch = job.placed.only_cpus(), board.tree.branches.get(job.spec.queue)
-        if branch is None or any(self._short(job).values()):
+        gang, account = job.placed.only_cpus(), workspace.tree.account(job.spec.queue, job.spec.tenant)
+        if account is None or any(self._short(job).values()):
             return False
-        part, demand = board.tree.part(branch, job.spec.tenant), board.tree.cpus_of(gang)
-        if board.tree.block(part, demand) is not None:
+        if not workspace.tree.charge_within(account, workspace.tree.cpus_of(gang)):
             return False
         for rank, place in held:
             single, bare = GangAsk(1, gang.each_of(rank)), (ReplicaPlace(place.node, place.incarnation),)
-            board.cluster.take(single, bare)
-            board.shadows.taken(single, bare, FOREVER_MS)
-        board.tree.charge(part, demand)
+            workspace.cluster.take(single, bare)
+            workspace.holds.taken(single, bare, FOREVER_MS)
         self.left.remove(job)
         self.resumes.append(Resume(job.id, attempt.number))
         return True
@@ -83,7 +81,7 @@ class Resumption:
                 name = replica.place.node
                 short[name] = short.get(name, 0) + job.placed.each_of(replica.rank).host.cpu_milli
         for name in short:
-            free = self._board.cluster.free_of(self._board.cluster.index[name])
+            free = self._workspace.cluster.free_of(self._workspace.cluster.index[name])
             if free.closed in MAY_GO_ON and free.kept_for in ("", job.spec.tenant):
                 short[name] = max(0, short[name] - free.cpu_milli)
         return short
@@ -92,9 +90,9 @@ class Resumption:
         """Return whether those who have its CPUs would have to leave for it if it waited.
 
         Priority alone has to decide that: where queues have guarantees, or jobs take turns, others may be in their
-        right, and it stands still until it is free or its time is over.
+        right, and the job stays suspended until its CPUs are free or its time is over.
         """
-        tree, short = self._board.tree, self._short(job)
+        tree, short = self._workspace.tree, self._short(job)
         rule = tree.rules.get(job.spec.queue)
         if rule is None or rule.preemption != "lower_priority" or rule.policy == "least_attained" or tree.promises:
             return False
@@ -109,8 +107,8 @@ class Resumption:
         if self._lower is None:
             self._lower = {}
             for job in self._snapshot.running.values():
-                attempt = job.attempt
-                if attempt is None or attempt.stop is not None or attempt.suspended_ms or not job.spec.preemptible:
+                attempt = job.undisturbed
+                if attempt is None or not job.spec.preemptible:
                     continue
                 for replica in attempt.replicas:
                     if replica.holds:
@@ -120,6 +118,6 @@ class Resumption:
 
     def _go_elsewhere(self, job: Job) -> None:
         assert job.attempt is not None
-        cost = shrink_cost(job, self._board.settings)
+        cost = shrink_cost(job, self._workspace.settings)
         self.left.remove(job)
         self.preemptions.append(Preemption(job.id, job.attempt.number, job.id, cost, "elsewhere"))

@@ -5,9 +5,15 @@ Rules, the first that holds: critical jobs wait and utilisation is high: `preemp
 count as beyond it.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+
+from penstock.core.model.cluster import Settings
+from penstock.core.model.ids import PoolName
+from penstock.core.order.usage_over_time import UsedAmounts
+from penstock.core.state.snapshot import Snapshot
 
 FULL_MILLI = 1000
 
@@ -63,6 +69,41 @@ class Strategy(msgspec.Struct, frozen=True):
     def victim_sets_tried_max(self, usual: int) -> int:
         """Return how many sets of victims the cycle may try, given the usual number of the scheduler's settings."""
         return usual * self.victim_sets_factor
+
+
+def strategy_settings(settings: Settings) -> StrategySettings:
+    """Return the thresholds that the scheduler's settings name."""
+    return StrategySettings(
+        preemptive_above_milli=settings.preemptive_utilisation_milli,
+        immediate_below_milli=settings.immediate_utilisation_milli,
+        predictive_above_waiting=settings.predictive_waiting_min,
+        delayed=Effort(batching_window_ms=settings.batching_window_ms),
+    )
+
+
+def strategy_of(
+    snapshot: Snapshot,
+    totals: Mapping[PoolName, UsedAmounts],
+    free_milli: Mapping[PoolName, int],
+    thresholds: StrategySettings,
+) -> Strategy:
+    """Return the strategy of the cycle.
+
+    Args:
+        totals: what the open nodes of each pool have in all.
+        free_milli: devices that nobody holds, by pool (thousandths).
+    """
+    critical_from = snapshot.config.settings.critical_priority
+    waiting = critical = held = total = 0
+    for _, key, jobs in snapshot.classes:
+        waiting += len(jobs)
+        if key.priority >= critical_from:
+            critical += len(jobs)
+    for name, charge in totals.items():
+        total += charge.device_milli
+        held += charge.device_milli - free_milli.get(name, 0)
+    used_milli = min(1000, max(0, 1000 * held // total)) if total else 0
+    return choose_strategy(thresholds, critical_waiting=critical, waiting=waiting, utilisation_milli=used_milli)
 
 
 def choose_strategy(

@@ -1,4 +1,9 @@
-"""Whether something that happened may change what the last plan decided: only then is another cycle worth its time."""
+"""When the next cycle is due: once something happened that may change what the last plan decided, or at its moment.
+
+Every driver of the loop goes by this: the live server, the replay of a trace, the fault simulator.
+"""
+
+from collections.abc import Iterable
 
 from penstock.core.model import events as ev
 from penstock.core.model.plan import Plan
@@ -20,6 +25,58 @@ _WAKES = (
     ev.TenantHeld,
     ev.TenantReleased,
 )
+
+
+class PlanClock:
+    """Says when a cycle is due. It reads no clock: the driver gives it the time.
+
+    Two clocks are told apart, for wall-clock time may jump: `unix_ms` is compared with moments that plans name,
+    `now_ms` with the driver's own past. A simulator has one time for both.
+    """
+
+    def __init__(self) -> None:
+        self.last_plan: Plan | None = None
+        self.wanted = True
+        """Whether a cycle may decide something; it is due unless jobs gather."""
+        self._gather_until_ms = 0
+
+    def observe(self, records: Iterable[ev.Record], state: State) -> None:
+        """Note what happened; `state` is the one after it."""
+        if not self.wanted:
+            self.wanted = any(wakes(record.event, state, self.last_plan) for record in records)
+
+    def begin(self) -> None:
+        """Note that a cycle has begun, on a snapshot of all that was observed."""
+        self.wanted = False
+
+    def committed(self, plan: Plan, now_ms: int, unix_ms: int) -> None:
+        """Note what the cycle decided: jobs may gather for the plan's pause from now on."""
+        self.last_plan = plan
+        self._gather_until_ms = now_ms + plan.pause_ms
+        self.wanted |= bool(plan.dropped)
+        self.time_passes(unix_ms)
+
+    def skip(self) -> None:
+        """Note that a cycle would have decided nothing."""
+        self.last_plan, self.wanted = None, False
+
+    def time_passes(self, unix_ms: int) -> None:
+        """Note the time: the last plan may have named a moment from which it may change."""
+        if self.last_plan is not None and 0 < self.last_plan.again_ms <= unix_ms:
+            self.wanted = True
+
+    def due(self, now_ms: int) -> bool:
+        """Return whether a cycle is to begin."""
+        return self.wanted and now_ms >= self._gather_until_ms
+
+    def wake_ms(self, now_ms: int) -> int:
+        """Return the next moment (by the driver's clock) at which time alone makes a cycle due, 0 when there is none.
+
+        Where `now_ms` is not wall-clock time only the end of a pause is meant.
+        """
+        if self.wanted:
+            return max(now_ms, self._gather_until_ms)
+        return self.last_plan.again_ms if self.last_plan is not None else 0
 
 
 def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:

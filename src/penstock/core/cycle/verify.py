@@ -3,15 +3,16 @@
 The decisions are made in `cycle.py`.
 """
 
+from collections.abc import Callable, Sequence
+
 import msgspec
 
-from penstock.core.model.faults import planted
 from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.model.plan import MAY_GO_ON, Plan, Preemption, Resume, Start
-from penstock.core.order.tree import QueueTree
+from penstock.core.order.queues import QueueTree
+from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import devices_free
-from penstock.core.place.free import NodeFree
 from penstock.core.state.state import State
 
 
@@ -41,7 +42,7 @@ class _Check:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._free: dict[NodeName, NodeFree] = {}
+        self._free: dict[NodeName, NodeCapacity] = {}
         self._tree: QueueTree | None = None
         config = state.config
         if any(q.max or q.lend is not None for q in config.queues) or any(t.max for t in config.tenants):
@@ -51,15 +52,16 @@ class _Check:
         job = self._state.jobs.get(start.job_id)
         if job is None or job.state != "waiting" or job.unmet or job.cancel_requested:
             return False
-        if job.spec.tenant in self._state.money.holds() and not planted("held_tenant_starts"):
+        if self._held(job.spec.tenant):
             return False
         if job.last_attempt + 1 != start.attempt:
             return False
-        if planted("plan_not_verified"):
-            return True
-        if not self._within_quota(start, job):
+        if not self._within_quota(job, lambda tree: tree.demand_of(start.ask, start.places, self._state.nodes)):
             return False
         return self._take(start, job.spec.tenant)
+
+    def _held(self, tenant: TenantName) -> bool:
+        return tenant in self._state.money.holds()
 
     def resume_holds(self, resume: Resume) -> bool:
         """Return whether the attempt is still suspended and the CPUs that it had are free at its places."""
@@ -69,49 +71,31 @@ class _Check:
             return False
         if not attempt.suspended_ms or attempt.stop is not None:
             return False
-        if not self._resumes_within_quota(job):
+        if not self._within_quota(job, lambda tree: tree.cpus_of(job.placed)):
             return False
-        ask, after = job.placed.only_cpus(), dict[NodeName, NodeFree]()
+        ask, after = job.placed.only_cpus(), dict[NodeName, NodeCapacity]()
         for replica in attempt.replicas:
             if replica.holds:
                 name, each = replica.place.node, ask.each_of(replica.rank)
-                free = after.get(name) or self._free.get(name) or self._state.derived.free[name]
+                free = after.get(name) or self._free.get(name) or self._state.indexes.free[name]
                 if each.host.shortage(free.host) or free.closed not in MAY_GO_ON:
                     return False
                 after[name] = free.take(each, (), ())
         self._free.update(after)
         return True
 
-    def _resumes_within_quota(self, job: Job) -> bool:
+    def _within_quota(self, job: Job, demand: Callable[[QueueTree], Sequence[int]]) -> bool:
+        """Count what the job takes where that exceeds no maximum; return whether it was counted."""
         if self._tree is None:
             return True
-        branch = self._tree.branches.get(job.spec.queue)
-        if branch is None:
-            return False
-        part, demand = self._tree.part(branch, job.spec.tenant), self._tree.cpus_of(job.placed)
-        if self._tree.block(part, demand) is not None:
-            return False
-        self._tree.charge(part, demand)
-        return True
-
-    def _within_quota(self, start: Start, job: Job) -> bool:
-        if self._tree is None:
-            return True
-        branch = self._tree.branches.get(job.spec.queue)
-        if branch is None:
-            return False
-        part = self._tree.part(branch, job.spec.tenant)
-        demand = self._tree.demand_of(start.ask, start.places, self._state.nodes)
-        if self._tree.block(part, demand) is not None:
-            return False
-        self._tree.charge(part, demand)
-        return True
+        account = self._tree.account(job.spec.queue, job.spec.tenant)
+        return account is not None and self._tree.charge_within(account, demand(self._tree))
 
     def _take(self, start: Start, tenant: TenantName) -> bool:
         """Take every place of a start, or none of them."""
-        ask, after = start.ask, dict[NodeName, NodeFree]()
+        ask, after = start.ask, dict[NodeName, NodeCapacity]()
         for each, place in zip(map(ask.each_of, range(ask.replica_total)), start.places, strict=True):
-            free = after.get(place.node) or self._free.get(place.node) or self._state.derived.free.get(place.node)
+            free = after.get(place.node) or self._free.get(place.node) or self._state.indexes.free.get(place.node)
             if free is None or free.closed or self._state.nodes[place.node].incarnation != place.incarnation:
                 return False
             if free.shut_to and tenant in free.shut_to:
@@ -122,8 +106,7 @@ class _Check:
             if parts != "any" and each.devices is not None and not each.devices.given_by(parts):
                 return False
             after[place.node] = free.take(each, place.devices, place.slots)
-        if not planted("gang_checked_one_by_one"):
-            self._free.update(after)
+        self._free.update(after)
         return True
 
 

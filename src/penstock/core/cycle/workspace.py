@@ -2,56 +2,51 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.core.cycle.reservations import Ahead
-from penstock.core.model.faults import planted
-from penstock.core.model.ids import AttemptNumber, ClassId, JobId, PoolName
+from penstock.core.cycle.reservations import Reservations
+from penstock.core.model.ids import AttemptNumber, JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
-from penstock.core.model.plan import QuotaBlock, Start
+from penstock.core.model.plan import QuotaExceeded, Start
 from penstock.core.order.extension import Policies
-from penstock.core.order.shares import Charge
-from penstock.core.order.tree import QueueTree
-from penstock.core.order.walk import JobOrder
-from penstock.core.place.gang import Prepared
-from penstock.core.place.index import FreeCluster
-from penstock.core.place.shadow import FOREVER_MS, Shadows
-from penstock.core.state.snapshot import Snapshot
+from penstock.core.order.usage_over_time import UsedAmounts
+from penstock.core.order.walk import JobQueue
+from penstock.core.place.gang import GangPlacer
+from penstock.core.place.holds import FOREVER_MS
+from penstock.core.preempt.context import CycleContext
 
 Placed = tuple[int, GangAsk, tuple[ReplicaPlace, ...]]
 """Which of a class's shapes was placed (0 its ask, k an alternative), the shape, and where."""
-Shapes = Callable[[ClassId, RequestClass], list[Prepared]]
+Shapes = Callable[[RequestClass], list[GangPlacer]]
 
 
-class Board:
+class Workspace:
     """Free capacity shrinks and use grows here as decisions are made."""
 
     def __init__(
         self,
-        snapshot: Snapshot,
-        now_ms: int,
-        cluster: FreeCluster,
-        tree: QueueTree,
+        context: CycleContext,
         shapes: Shapes,
-        totals: dict[PoolName, Charge],
+        totals: dict[PoolName, UsedAmounts],
         policies: Policies,
     ) -> None:
-        self.snapshot, self.now_ms, self.cluster, self.tree, self.totals = snapshot, now_ms, cluster, tree, totals
-        self.settings = snapshot.config.settings
+        self.context, self.totals = context, totals
+        self.snapshot, self.now_ms, self.cluster, self.tree, self.holds = context
+        snapshot, tree, now_ms = self.snapshot, self.tree, self.now_ms
+        self.settings = context.settings
         self.pools = {pool.name: pool for pool in snapshot.config.pools}
         self._placement = {pool.name: pool.placement for pool in snapshot.config.pools}
         self.shapes = shapes
         """Returns the shapes that jobs of a class accept, in order, ready to be placed."""
-        self.order = JobOrder(snapshot.config, tree, snapshot.classes, now_ms, policies)
-        self.shadows = Shadows(cluster)
-        self.ahead = Ahead(cluster, self.shadows, snapshot, now_ms)
+        self.order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, policies)
+        self.reservations = Reservations(context)
         self.starts: list[Start] = []
         self.handled: set[JobId] = set()
         """Jobs that were decided about outside the walk, or by it."""
-        self.over: QuotaBlock | None = None
+        self.over: QuotaExceeded | None = None
         self.elastic: dict[JobId, Job] = {}
         """Elastic jobs among those that start."""
-        self._refused: dict[Prepared, int] = {}
+        self._refused: dict[GangPlacer, int] = {}
         """Shapes that did not fit, and in which version of the cluster."""
-        self._lifted: dict[tuple[Prepared, int], tuple[int, int, bool]] = {}
+        self._lifted: dict[tuple[GangPlacer, int], tuple[int, int, bool]] = {}
         """Whether shapes fitted that have a horizon; in which version of the cluster and revision of the shadows."""
 
     @property
@@ -65,18 +60,16 @@ class Board:
 
     def may_start(self, job: Job, key: RequestClass) -> bool:
         """Return whether no maximum keeps the job from starting."""
-        branch = self.tree.branches.get(job.spec.queue)
-        if branch is None:
-            return False
-        return self.tree.block(self.tree.part(branch, job.spec.tenant), self.tree.demand(key)) is None
+        account = self.tree.account(job.spec.queue, job.spec.tenant)
+        return account is not None and self.tree.exceeded(account, self.tree.demand(key)) is None
 
-    def place(self, class_id: ClassId, key: RequestClass) -> Placed | None:
+    def place(self, key: RequestClass) -> Placed | None:
         """Take places for a job of the class: its ask, or the first alternative that fits and exceeds no maximum.
 
         `over` says afterwards which maximum kept it from places that were free for it.
         """
         self.over = None
-        shapes = self.shapes(class_id, key)
+        shapes = self.shapes(key)
         only, version = self._only(shapes), self.cluster.version
         if only is not None and self._refused.get(only) == version:
             return None  # nothing has changed since it did not fit
@@ -85,81 +78,81 @@ class Board:
             self._refused[only] = version
         return found
 
-    def only_shape(self, class_id: ClassId, key: RequestClass) -> Prepared | None:
+    def only_shape(self, key: RequestClass) -> GangPlacer | None:
         """Return the shape that alone decides whether jobs of the class fit; None where queues matter, too."""
-        return self._only(self.shapes(class_id, key))
+        return self._only(self.shapes(key))
 
-    def _only(self, shapes: list[Prepared]) -> Prepared | None:
+    def _only(self, shapes: list[GangPlacer]) -> GangPlacer | None:
         return shapes[0] if len(shapes) == 1 and not self.tree.counts_models else None
 
-    def place_lifted(self, class_id: ClassId, key: RequestClass, end_ms: int) -> Placed | None:
+    def place_lifted(self, key: RequestClass, end_ms: int) -> Placed | None:
         """Take places for a job of the class that ends by `end_ms`, also where something is kept from then on."""
-        shapes = self.shapes(class_id, key)
+        shapes = self.shapes(key)
         if self._known_lifted(shapes, end_ms) is False:
             return None
         mark = self.cluster.mark()
-        self.shadows.lift(end_ms)
+        self.holds.lift(end_ms)
         found = self._place(key, shapes)
         if found is None:
             self.cluster.rollback(mark)
             self._note_lifted(shapes, end_ms, fits=False)
         else:
-            self.shadows.taken(found[1], found[2], end_ms)
-            self.shadows.lower()
+            self.holds.taken(found[1], found[2], end_ms)
+            self.holds.lower()
         return found
 
-    def fits_lifted(self, class_id: ClassId, key: RequestClass, end_ms: int) -> bool:
+    def fits_lifted(self, key: RequestClass, end_ms: int) -> bool:
         """Return whether a job of the class would fit but for what is kept for others from before `end_ms` on."""
-        shapes = self.shapes(class_id, key)
+        shapes = self.shapes(key)
         fits = self._known_lifted(shapes, end_ms)
         if fits is None:
-            mark = self.cluster.mark()
-            self.shadows.lift(end_ms)
-            fits = self._place(key, shapes) is not None
-            self.cluster.rollback(mark)
+            with self.cluster.tentatively():
+                self.holds.lift(end_ms)
+                fits = self._place(key, shapes) is not None
             self._note_lifted(shapes, end_ms, fits=fits)
         return fits
 
-    def _known_lifted(self, shapes: list[Prepared], end_ms: int) -> bool | None:
+    def _known_lifted(self, shapes: list[GangPlacer], end_ms: int) -> bool | None:
         """Return whether these shapes fitted when they were tried last, if nothing has changed since.
 
         Jobs that differ in length alone see the same where as many claims bind them: they get one answer.
         """
         self.over = None
         only = self._only(shapes)
-        known = self._lifted.get((only, self.shadows.horizon(end_ms))) if only is not None else None
-        same = known is not None and known[:2] == (self.cluster.version, self.shadows.revision)
+        known = self._lifted.get((only, self.holds.horizon(end_ms))) if only is not None else None
+        same = known is not None and known[:2] == (self.cluster.version, self.holds.revision)
         return known[2] if known is not None and same else None
 
-    def _note_lifted(self, shapes: list[Prepared], end_ms: int, *, fits: bool) -> None:
+    def _note_lifted(self, shapes: list[GangPlacer], end_ms: int, *, fits: bool) -> None:
         only = self._only(shapes)
         if only is not None:
-            answer = (self.cluster.version, self.shadows.revision, fits)
-            self._lifted[only, self.shadows.horizon(end_ms)] = answer
+            answer = (self.cluster.version, self.holds.revision, fits)
+            self._lifted[only, self.holds.horizon(end_ms)] = answer
 
-    def _place(self, key: RequestClass, shapes: list[Prepared]) -> Placed | None:
+    def _place(self, key: RequestClass, shapes: list[GangPlacer]) -> Placed | None:
         self.over = None
-        for choice, prepared in enumerate(shapes):
+        for choice, placer in enumerate(shapes):
             mark = self.cluster.mark()
-            places = prepared.put()
+            places = placer.put()
             if places is None:
                 continue
-            ask = prepared.gang.sized(prepared.gang.replicas)
+            ask = placer.gang.sized(placer.gang.replicas)
             block = None
             if self.counts_places(key, choice):
-                leaf = self.tree.part(self.tree.branches[key.queue], key.tenant)
-                block = self.tree.block(leaf, self.tree.demand_of(ask, places, self.snapshot.nodes))
+                account = self.tree.account(key.queue, key.tenant)
+                assert account is not None, "a class without a queue is not in the order"
+                block = self.tree.exceeded(account, self.tree.demand_of(ask, places, self.snapshot.nodes))
             if block is None:
                 return choice, ask, places
             self.cluster.rollback(mark)
             self.over = self.over or block
         return None
 
-    def place_alike(self, class_id: ClassId, key: RequestClass, times: int) -> list[Placed] | None:
-        """Take places for so many jobs of a class that count for what they ask; take no more when one does not fit."""
-        prepared = self.shapes(class_id, key)[0]
-        ask = prepared.gang.sized(prepared.gang.replicas)
-        found = prepared.put_alike(times)
+    def place_alike(self, key: RequestClass, times: int) -> list[Placed] | None:
+        """Place `times` jobs of a class that count for what they ask; None when one does not fit: roll back then."""
+        placer = self.shapes(key)[0]
+        ask = placer.gang.sized(placer.gang.replicas)
+        found = placer.put_alike(times)
         return [(0, ask, places) for places in found] if len(found) == times else None
 
     def counts_places(self, key: RequestClass, choice: int) -> bool:
@@ -169,15 +162,14 @@ class Board:
     def begin(self, job: Job, found: Placed, end_ms: int) -> None:
         """Start a job outside the walk: count it, and note what it takes of what is kept."""
         choice, ask, places = found
-        part = self.tree.part(self.tree.branches[job.spec.queue], job.spec.tenant)
-        self.tree.charge(part, self.tree.demand_of(ask, places, self.snapshot.nodes))
-        self.shadows.taken(ask, places, end_ms)
-        self.ahead.started(job, ask, places, end_ms)
+        account = self.tree.account(job.spec.queue, job.spec.tenant)
+        assert account is not None, "what may start has a queue"
+        self.tree.charge(account, self.tree.demand_of(ask, places, self.snapshot.nodes))
+        self.holds.taken(ask, places, end_ms)
+        self.reservations.started(job, ask, places, end_ms)
         self.note_start(job, ask, places, choice)
 
     def note_start(self, job: Job, ask: GangAsk, places: tuple[ReplicaPlace, ...], choice: int) -> None:
-        if planted("gang_checked_one_by_one"):
-            self.cluster.put_back(ask, enumerate(places))
         self.starts.append(start_of(job, (choice, ask, places), self._placement, self.now_ms))
         self.handled.add(job.id)
         if job.spec.ask.elastic:

@@ -1,7 +1,7 @@
 """Who gets idle devices, and who gives some back: sizes and places of elastic jobs.
 
 `allocate` makes one round: sizes by marginal gain, then places that leave unchanged jobs where they are, then a check
-that the whole round is worth its restarts. `give_back` frees devices for somebody else at the least loss.
+that the whole round is worth its restarts. `give_back` frees devices for another job at the least loss.
 """
 
 import heapq
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from penstock.core.elastic.places import Board
+from penstock.core.elastic.places import RoundCapacity
 from penstock.core.elastic.worth import ElasticJob, ElasticSettings, Places, Worth, envelope, replicas_of, sizes_of
 
 
@@ -48,9 +48,9 @@ def allocate(
             room[node] = room.get(node, 0) + count * job.devices_each
     worths = _worths(ordered, room, settings)
     sizes = choose_sizes(list(worths.values()), room, rebalance=rebalance)
-    plans = [Board(room, worths).place(sizes, guarded=True)]
+    plans = [RoundCapacity(room, worths).place(sizes, guarded=True)]
     if rebalance:
-        plans.append(Board(room, worths).place(sizes, guarded=False))
+        plans.append(RoundCapacity(room, worths).place(sizes, guarded=False))
     stay = {job.id: job.held for job in ordered}
     allowed = [plan for plan in (stay, *plans) if all(_keeps_bounds(job, plan[job.id]) for job in ordered)]
     # Bounds that moved under running jobs may leave no plan that keeps them all: whom they leave no room waits.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from penstock.core.elastic.worth import ElasticJob, Places, Worth
 
 
-class Board:
+class RoundCapacity:
     """What is free on each node while a round is being placed."""
 
     def __init__(self, room: Mapping[str, int], worths: Mapping[int, Worth]) -> None:

@@ -6,15 +6,16 @@ from msgspec.structs import replace
 
 from penstock.core.explain.limits import blocks, is_maximum
 from penstock.core.explain.search import Edits, Search, cluster
-from penstock.core.model.amounts import format_milli, format_resource, resource_text
 from penstock.core.model.cluster import ClusterConfig, Node, Quota, Reservation
 from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.jobs import Job
-from penstock.core.model.plan import QuotaBlock
-from penstock.core.order.tree import TENANT_PREFIX, QueueTree, holder_text
+from penstock.core.model.plan import QuotaExceeded
+from penstock.core.model.quantities import format_milli, format_resource, resource_text
+from penstock.core.order.admission import reserved_milli
+from penstock.core.order.queues import TENANT_PREFIX, QueueTree, holder_text
 from penstock.core.place.backfill import held_places
+from penstock.core.place.capacity import NodeCapacity, NodeShape, empty
 from penstock.core.place.fit import capacity, shape_refusal
-from penstock.core.place.free import NodeFree, NodeShape, empty
 from penstock.core.place.gang import fits
 from penstock.core.state.usage import whole_total
 from penstock.core.status.alerts import quota_blocks
@@ -44,7 +45,7 @@ def quota(search: Search) -> Edits:
     yield cluster(path, old, new, f"raise the maximum {' and '.join(parts)}")
 
 
-def _raised(config: ClusterConfig, found: list[QuotaBlock], less: int) -> ClusterConfig:
+def _raised(config: ClusterConfig, found: list[QuotaExceeded], less: int) -> ClusterConfig:
     """Return the configuration in which each of these maxima is as high as needed, less so much."""
 
     def higher(quota: Quota, name: str) -> Quota:
@@ -64,7 +65,8 @@ def _path(name: str) -> str:
 def _still_blocked(search: Search, config: ClusterConfig) -> bool:
     scene = search.scene
     tree = QueueTree(config).load(scene.snapshot.usage, whole_total(scene.snapshot.free), scene.now_ms)
-    return bool(quota_blocks(tree, tree.branches[scene.spec.queue], scene.key))
+    account = tree.account(scene.spec.queue, scene.tenant)
+    return account is None or bool(quota_blocks(tree, account, tree.demand(scene.key)))
 
 
 def reserve(search: Search) -> Edits:
@@ -74,7 +76,7 @@ def reserve(search: Search) -> Edits:
     if pool is None or not short or not scene.fits(scene.gang):
         return
     total = scene.pool_milli(pool.name)
-    left = total * pool.reserve_milli // 1000 - short
+    left = reserved_milli(pool, total) - short
     milli = ((left + 1) * 1000 - 1) // total
     pools = tuple(replace(p, reserve_milli=milli) if p.name == pool.name else p for p in scene.config.pools)
     if search.trials.with_config(replace(scene.config, pools=pools)).started:
@@ -119,14 +121,12 @@ def open_node(search: Search) -> Edits:
                 return
 
 
-def _fits_with(search: Search, node: Node, free: NodeFree) -> bool:
+def _fits_with(search: Search, node: Node, free: NodeCapacity) -> bool:
     scene = search.scene
     known = scene.real()
-    mark = known.mark()
-    known.change(known.index[node.spec.name], free)
-    found = fits(scene.gang, known, scene.tenant)
-    known.rollback(mark)
-    return found
+    with known.tentatively():
+        known.change(known.index[node.spec.name], free)
+        return fits(scene.gang, known, scene.tenant)
 
 
 def ending(search: Search) -> Edits:
@@ -159,21 +159,15 @@ def _by_end(search: Search) -> list[Job]:
 
 def _fits_without(search: Search, job: Job) -> bool:
     scene = search.scene
-    known, tree = scene.real(), scene.tree
-    branch = tree.branches.get(job.spec.queue)
-    if branch is None:
+    known, account = scene.real(), scene.account_of(job)
+    if account is None:
         return False
-    mark = known.mark()
-    known.put_back(job.ask, held_places(job))
-    found = fits(scene.gang, known, scene.tenant)
-    known.rollback(mark)
-    if found:
-        part = tree.part(branch, job.spec.tenant)
-        demand = scene.held(job)
-        tree.charge(part, demand, -1)
-        found = not scene.quota_blocks
-        tree.charge(part, demand)
-    return found
+    with known.tentatively():
+        known.put_back(job.ask, held_places(job))
+        if not fits(scene.gang, known, scene.tenant):
+            return False
+    with scene.tree.without([(account, scene.held(job))]):
+        return not scene.quota_blocks
 
 
 def more_nodes(search: Search) -> Edits:
@@ -229,7 +223,7 @@ def _kinds(search: Search) -> Iterator[tuple[int, Node, NodeShape]]:
 
 
 def _started_with(search: Search, count: int, like: Node, shape: NodeShape) -> bool:
-    more: dict[NodeName, tuple[Node, NodeFree]] = {}
+    more: dict[NodeName, tuple[Node, NodeCapacity]] = {}
     for number in range(count):
         name = NodeName(f"{like.spec.name}+{number}")
         node = replace(like, spec=replace(like.spec, name=name), incarnation=Incarnation(f"new {number}"))

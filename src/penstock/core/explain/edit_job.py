@@ -5,12 +5,11 @@ from bisect import bisect_left
 from msgspec.structs import replace
 
 from penstock.core.explain.search import Edits, Search, request
-from penstock.core.explain.trials import Outcome
-from penstock.core.model.amounts import exact_duration
+from penstock.core.explain.trials import TrialOutcome
 from penstock.core.model.jobs import JobSpec
+from penstock.core.model.quantities import exact_duration, listed
 from penstock.core.order.policies import SCORE_SCALE, priority_score_milli
 from penstock.core.order.ranks import rounded_up_ms
-from penstock.core.status.alerts import listed
 
 PRIORITY_MAX = 10_000
 QUEUES_TRIED_MAX = 8
@@ -75,7 +74,7 @@ def priority(search: Search) -> Edits:
     """The lowest priority with which it would start, or others would be asked to leave for it."""
     old = search.spec.priority
     thresholds = _thresholds(search)
-    known: dict[int, Outcome] = {old: Outcome(False)}
+    known: dict[int, TrialOutcome] = {old: TrialOutcome(False)}
 
     def works(value: int) -> bool:
         if value not in known:

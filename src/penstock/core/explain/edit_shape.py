@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from penstock.core.explain.search import Edits, Search, request
 from penstock.core.explain.shortage import amount
-from penstock.core.model.amounts import exact_size, format_milli
 from penstock.core.model.jobs import JobSpec, Topology, TopologyScope
+from penstock.core.model.quantities import exact_size, format_milli
 from penstock.core.model.resources import LINK_KINDS, RESOURCE_FIELDS, Device, ReplicaAsk
 from penstock.core.place import mig
 

@@ -4,13 +4,19 @@ from collections.abc import Iterator
 from itertools import islice
 
 from penstock.core.explain.scene import Scene
-from penstock.core.model.amounts import format_milli, format_resource, resource_text
 from penstock.core.model.cluster import split_resource
 from penstock.core.model.explanation import Constraint
 from penstock.core.model.ids import JobId
-from penstock.core.model.plan import QuotaBlock
-from penstock.core.order.tree import holder_text
-from penstock.core.status.alerts import listed
+from penstock.core.model.plan import QuotaExceeded
+from penstock.core.model.quantities import format_milli, format_resource, listed, resource_text
+from penstock.core.order.admission import (
+    admission_limit_milli,
+    admitted_waiting_milli,
+    over_admission,
+    reserved_milli,
+    takes_turns,
+)
+from penstock.core.order.queues import holder_text
 
 UNITS = {
     "devices": "device_milli",
@@ -35,7 +41,7 @@ def limits(scene: Scene) -> Iterator[Constraint]:
     short = scene.reserve_short(scene.gang, scene.spec.preemptible)
     if short and scene.pool is not None:
         free = scene.real().free_milli.get(scene.pool.name, 0)
-        kept = scene.pool_milli(scene.pool.name) * scene.pool.reserve_milli // 1000
+        kept = reserved_milli(scene.pool, scene.pool_milli(scene.pool.name))
         text = f"pool {scene.pool.name} keeps {format_milli(kept)} devices for preemptible jobs and has "
         text += f"{format_milli(free)} free; this one takes {format_milli(scene.gang.device_milli)}: "
         text += f"short by {format_milli(short)}"
@@ -44,7 +50,7 @@ def limits(scene: Scene) -> Iterator[Constraint]:
     yield from _admission(scene)
 
 
-def blocks(scene: Scene) -> list[QuotaBlock]:
+def blocks(scene: Scene) -> list[QuotaExceeded]:
     """Return the maxima in the way, with the one that only the placement showed."""
     found = scene.quota_blocks
     verdict = scene.base.verdicts.get(scene.job.class_id)
@@ -54,7 +60,7 @@ def blocks(scene: Scene) -> list[QuotaBlock]:
     return found
 
 
-def quota_constraint(scene: Scene, block: QuotaBlock) -> Constraint:
+def quota_constraint(scene: Scene, block: QuotaExceeded) -> Constraint:
     """Return a maximum in the way in words: a limit of the queue, or what siblings keep to themselves."""
     used, limit, short = (format_resource(block.resource, n) for n in (block.used, block.limit, block.short))
     unit = UNITS.get(split_resource(block.resource)[1], "device_milli")
@@ -66,22 +72,21 @@ def quota_constraint(scene: Scene, block: QuotaBlock) -> Constraint:
     return Constraint("not_lent", text + f"short by {short}", block.short, unit, block.queue)
 
 
-def _by_whom(scene: Scene, block: QuotaBlock) -> str:
+def _by_whom(scene: Scene, block: QuotaExceeded) -> str:
     """Return which running jobs use what is short, those with the most first; nothing where none does."""
     tree, running = scene.tree, scene.snapshot.running
     holder, column = tree.named(block.queue), tree.resources.index(block.resource)
     found: list[tuple[int, JobId]] = []
     for job in islice(running.values(), RUNNING_SEEN_MAX):
-        branch = tree.branches.get(job.spec.queue)
-        part = tree.part(branch, job.spec.tenant) if branch is not None else None
-        if part is not None and (part.cap is holder or any(at is holder for at in part.path())):
+        account = scene.account_of(job)
+        if account is not None and any(at is holder for at in account.counted_in()):
             amount = scene.held(job)[column]
             found += [(-amount, job.id)] if amount else []
     said = "in use, among others, by job" if len(running) > RUNNING_SEEN_MAX else "in use by job"
     return f"; {said} {listed(job_id for _, job_id in sorted(found))}" if found else ""
 
 
-def is_maximum(scene: Scene, block: QuotaBlock) -> bool:
+def is_maximum(scene: Scene, block: QuotaExceeded) -> bool:
     """Return whether a block is a queue's or tenant's own maximum, which an operator can raise by name."""
     branch, column = scene.tree.named(block.queue), scene.tree.resources.index(block.resource)
     return dict(branch.limits).get(column) == block.limit and branch.used[column] == block.used
@@ -97,19 +102,13 @@ def _virtualization(scene: Scene) -> Iterator[Constraint]:
 
 
 def _admission(scene: Scene) -> Iterator[Constraint]:
-    queue = scene.tree.rules.get(scene.spec.queue)
-    if queue is None or queue.policy != "least_attained" or scene.job.last_attempt:
+    name, total = scene.spec.queue, scene.pool_milli(scene.gang.pool)
+    if not takes_turns(scene.tree.rules.get(name), scene.job):
         return
-    total = scene.pool_milli(scene.gang.pool)
-    limit = total * scene.settings.admission_milli // 1000
-    turns = sum(
-        key.ask.device_milli * sum(bool(job.last_attempt) for job in jobs)
-        for _, key, jobs in scene.snapshot.classes
-        if key.queue == queue.name
-    )
-    admitted = turns + scene.tree.branches[queue.name].used[_DEVICES]
-    short = admitted + scene.gang.device_milli - limit
-    if admitted and short > 0:
-        text = f"queue {queue.name} lets jobs take turns for up to {format_milli(limit)} devices, "
+    admitted = admitted_waiting_milli(name, scene.snapshot.classes) + scene.tree.branches[name].used[_DEVICES]
+    short = over_admission(scene.settings, scene.gang.device_milli, admitted, total)
+    if short:
+        limit = admission_limit_milli(scene.settings, total)
+        text = f"queue {name} lets jobs take turns for up to {format_milli(limit)} devices, "
         text += f"{format_milli(admitted)} are in: short by {format_milli(short)}"
-        yield Constraint("admission", text, short, "device_milli", queue.name)
+        yield Constraint("admission", text, short, "device_milli", name)

@@ -9,12 +9,11 @@ from penstock.core.explain.scene import Scene
 from penstock.core.model.explanation import Awaiting, Constraint
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
-from penstock.core.model.units import format_duration
+from penstock.core.model.quantities import format_duration, listed
 from penstock.core.order.extension import Policies
 from penstock.core.order.policies import OrderKey, order_key
 from penstock.core.place.fit import capacity
 from penstock.core.state.state import State
-from penstock.core.status.alerts import listed
 
 AHEAD_NAMED_MAX = 3
 BLOCKERS_MAX = 8
@@ -61,7 +60,7 @@ def awaiting(state: State, job: Job) -> tuple[Awaiting, ...]:
     for one in sorted(job.awaited, key=lambda one: (one.run, one.kind)):
         if one.jobs.stop <= beyond:
             continue  # an earlier one has all of them
-        left = state.derived.dependants.left(one, state.jobs)
+        left = state.indexes.dependants.left(one, state.jobs)
         new = range(max(one.job_id, beyond), one.jobs.stop)
         if new.start > one.job_id:
             left = sum(job_id in state.jobs for job_id in new)
@@ -112,7 +111,7 @@ def barred(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
     verdict = scene.base.verdicts.get(scene.job.class_id)
     first = verdict.blocker if verdict is not None and verdict.code == "kept_back" else None
     if pool is not None and pool.backfill == "strict" and first not in (None, scene.job.id):
-        text = f"pool {pool.name} is strict: nobody passes job {first}, which comes first and does not fit yet"
+        text = f"pool {pool.name} is strict: no job passes job {first}, which comes first and does not fit yet"
         yield Constraint("kept_back", text, where=f"job {first}"), (JobId(first),)
 
 

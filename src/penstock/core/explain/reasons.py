@@ -6,65 +6,112 @@ from penstock.core.place.fit import REASON_TEXT
 
 
 class Reason(NamedTuple):
+    """One code in words, and what follows from it."""
+
     meaning: str
     remedy: str
+    untimed: str = ""
+    """Why no time is known at which it ends; empty where one may be known."""
+    settled: bool = False
+    """No edit is looked for: the job starts without one, or cannot start."""
+    timed: bool = False
+    """Time alone ends it: it says nothing about capacity."""
+    shortage: bool = False
+    """A lack of capacity on the nodes."""
 
 
 CONSTRAINTS: dict[str, Reason] = {
-    "dependency": Reason("jobs that it depends on have not ended", "wait, or cancel those that are not needed"),
-    "backing_off": Reason("it failed, and its next attempt has to wait", "nothing: it goes on by itself"),
+    "dependency": Reason(
+        "jobs that it depends on have not ended", "wait, or cancel those that are not needed", settled=True, timed=True
+    ),
+    "backing_off": Reason(
+        "it failed, and its next attempt has to wait", "nothing: it resolves itself", settled=True, timed=True
+    ),
     "tenant_held": Reason("its tenant has used up its credit or a hard budget", "add credit, or raise the budget"),
-    "next_cycle": Reason("it fits: the next cycle starts it", "nothing"),
-    "making_room": Reason("others have been asked to save and leave for it", "nothing: their grace is bounded"),
-    "cycle_full": Reason("the cycle has started as many jobs as it may", "nothing, or a higher `starts_per_cycle_max`"),
-    "no_queue": Reason("its queue is not in the tree", "declare the queue and its parents"),
+    "next_cycle": Reason("it fits: the next cycle starts it", "nothing", settled=True),
+    "making_room": Reason(
+        "others have been asked to save and leave for it", "nothing: their grace is bounded", settled=True
+    ),
+    "cycle_full": Reason(
+        "the cycle has started as many jobs as it may",
+        "nothing, or a higher `starts_per_cycle_max`",
+        untimed="the cycle has started as many as it may",
+        settled=True,
+        timed=True,
+    ),
+    "no_queue": Reason(
+        "its queue is not in the tree",
+        "declare the queue and its parents",
+        untimed="its queue is not in the tree",
+        settled=True,
+    ),
     "never": Reason("it could not start even if nothing ran", "see the alerts below: what to change is said there"),
     "quota": Reason("a maximum of a queue above it is reached", "a smaller request, another queue, a higher `max`"),
     "not_lent": Reason("what is idle is promised to sibling queues that do not lend it", "a higher `lend` there"),
-    "reserve": Reason("the pool keeps a reserve for preemptible jobs", "`preemptible: true`, or a smaller `reserve`"),
-    "admission": Reason("its queue lets jobs take turns, and as many as allowed do", "wait, or a higher `admission`"),
-    "nowhere": Reason("no node of its pool may take it, and none of the others has room", "open or add nodes"),
-    "devices_short": Reason("too few devices are free where they are needed", "fewer devices, or wait"),
-    "share_short": Reason("no device has so large a share free", "a smaller share"),
-    "profile_short": Reason("no device has room for another instance of the profile", "a smaller profile"),
-    "device_links": Reason("enough devices are free, but not joined as required", "a farther `link`"),
-    "cpu_short": Reason("too little CPU is free where it is needed", "fewer `cpus`"),
-    "memory_short": Reason("too little memory is free where it is needed", "less `memory`"),
-    "storage_short": Reason("too little storage is free where it is needed", "less `storage`"),
-    "bandwidth_short": Reason("too little bandwidth is free where it is needed", "less `bandwidth`"),
-    "combination": Reason("each resource is free, but not together on the same nodes", "see the edits"),
-    "topology": Reason("it would fit, but not as close together as required", "a wider or preferred `topology`"),
-    "label": Reason("nodes with room do not have the labels wanted", "fewer `node_labels`"),
+    "reserve": Reason(
+        "the pool keeps a reserve for preemptible jobs",
+        "`preemptible: true`, or a smaller `reserve`",
+        untimed="the pool's reserve is in its way",
+    ),
+    "admission": Reason(
+        "its queue lets jobs take turns, and as many as allowed do",
+        "wait, or a higher `admission`",
+        untimed="it is not its turn yet",
+    ),
+    "nowhere": Reason(
+        "no node of its pool may take it, and none of the others has room", "open or add nodes", shortage=True
+    ),
+    "devices_short": Reason("too few devices are free where they are needed", "fewer devices, or wait", shortage=True),
+    "share_short": Reason("no device has so large a share free", "a smaller share", shortage=True),
+    "profile_short": Reason(
+        "no device has room for another instance of the profile", "a smaller profile", shortage=True
+    ),
+    "device_links": Reason("enough devices are free, but not joined as required", "a farther `link`", shortage=True),
+    "cpu_short": Reason("too little CPU is free where it is needed", "fewer `cpus`", shortage=True),
+    "memory_short": Reason("too little memory is free where it is needed", "less `memory`", shortage=True),
+    "storage_short": Reason("too little storage is free where it is needed", "less `storage`", shortage=True),
+    "bandwidth_short": Reason("too little bandwidth is free where it is needed", "less `bandwidth`", shortage=True),
+    "combination": Reason("each resource is free, but not together on the same nodes", "see the edits", shortage=True),
+    "topology": Reason(
+        "it would fit, but not as close together as required", "a wider or preferred `topology`", shortage=True
+    ),
+    "label": Reason("nodes with room do not have the labels wanted", "fewer `node_labels`", shortage=True),
     "virtualization": Reason("the pool does not give out such parts of devices", "ask for whole ones, or another pool"),
-    "vendor": Reason("nodes with room have devices of another vendor", "no `vendor`"),
-    "model": Reason("nodes with room have no device of an accepted model", "accept more models"),
-    "device_memory": Reason("nodes with room have devices with too little memory", "a smaller `memory` of devices"),
-    "capability": Reason("nodes with room have devices of too low capability", "a lower `capability`"),
-    "node_lost": Reason("nodes with room are lost", "bring them back"),
-    "node_joining": Reason("nodes with room are joining", "nothing: they report soon"),
-    "node_draining": Reason("nodes with room are being drained", "open them again"),
+    "vendor": Reason("nodes with room have devices of another vendor", "no `vendor`", shortage=True),
+    "model": Reason("nodes with room have no device of an accepted model", "accept more models", shortage=True),
+    "device_memory": Reason(
+        "nodes with room have devices with too little memory", "a smaller `memory` of devices", shortage=True
+    ),
+    "capability": Reason("nodes with room have devices of too low capability", "a lower `capability`", shortage=True),
+    "node_lost": Reason("nodes with room are lost", "bring them back", shortage=True),
+    "node_joining": Reason("nodes with room are joining", "nothing: they report soon", shortage=True),
+    "node_draining": Reason("nodes with room are being drained", "open them again", shortage=True),
     "node_shut_to_tenant": Reason(
         "jobs of its tenant claimed that nodes with room fail; they are to be checked",
         "nothing: a check that they pass opens them again",
+        shortage=True,
     ),
-    "reserved": Reason("nodes with room are reserved for another tenant", "wait for the end of the window"),
-    "kept_back": Reason("room is kept for a job that comes first", "a `time_limit` that ends before it starts"),
+    "reserved": Reason(
+        "nodes with room are reserved for another tenant", "wait for the end of the window", shortage=True
+    ),
+    "kept_back": Reason(
+        "room is kept for a job that comes first",
+        "a `time_limit` that ends before it starts",
+        untimed="capacity is kept for other jobs first",
+    ),
     "no_fit": Reason("the cycle found no room for it", "see the edits"),
     "preempt_never": Reason("its queue never asks others to leave", "another `preemption` rule of the queue"),
-    "no_lower_priority": Reason("nobody who may be asked to leave runs in its pool", "a higher priority"),
+    "no_lower_priority": Reason("no job that may be preempted runs in its pool", "a higher priority"),
     "min_runtime": Reason("jobs that may be asked have a guaranteed run time left", "wait until it is over"),
-    "victims_short": Reason("even without everybody who may be asked it does not fit", "see the edits"),
+    "victims_short": Reason("it does not fit even without all jobs that may be preempted", "see the edits"),
     "guarantee": Reason("who would have to leave is protected by a guarantee", "see the edits"),
     "behind": Reason("other jobs of its queue come first", "a higher priority"),
 }
 """Codes of `Constraint`, in the order in which an explanation lists them."""
 
-OF_RUNNING = frozenset({"hung", "loss_not_finite", "slow_steps", "starved", "node_closed", "gang_in_part"})
-"""Codes of `Alert` that are not about jobs that wait."""
-
 ALERTS: dict[str, Reason] = {
     "token_made_for_you": Reason(
-        "somebody else made a token that speaks for the caller", "revoke it unless it was agreed"
+        "another user issued a token for the caller", "revoke it unless it was agreed"
     ),
     "dependency_cycle": Reason("jobs wait for each other in a circle", "cancel one of them"),
     "behind_stuck": Reason("a job waits for one that can never start", "settle that one"),
@@ -75,9 +122,9 @@ ALERTS: dict[str, Reason] = {
     "never_fits": Reason("no known nodes could hold a job, even when empty", "ask for less, or add nodes"),
     "nodes_away": Reason("a job fits only on nodes that are lost or drained", "bring them back, or ask for less"),
     "nodes_reserved": Reason("a job fits only on nodes reserved for another tenant", "shorten the reservation"),
-    "reserved_without_end": Reason("room is kept for a job, and nobody knows until when", "declare time limits"),
+    "reserved_without_end": Reason("capacity is reserved for a job, with no known start time", "declare time limits"),
     "hung": Reason("a running program makes no step", "see what its ranks do: penstock show"),
-    "loss_not_finite": Reason("the loss of a training is NaN or infinite", "go on from an earlier checkpoint"),
+    "loss_not_finite": Reason("the loss of a training is NaN or infinite", "resume from an earlier checkpoint"),
     "slow_steps": Reason("a step takes at least twice as long as the fastest noted at this size", "look at its nodes"),
     "starved": Reason("a job with devices waits for data more than half of its time", "more loader workers, or CPUs"),
     "node_closed": Reason("a node failed again and again", "look at the node, then open it"),
@@ -89,13 +136,13 @@ STOP_RULES: dict[str, str] = {
     "lower_priority": "it has the lower priority",
     "reclaim": "a queue takes back what it is guaranteed",
     "less_service": "the other has been served less so far",
-    "shrink": "an elastic job gives back what it holds beyond its minimum, and goes on smaller",
-    "grow": "an elastic job goes on larger",
-    "idle": "an elastic job that mostly waits goes on with half of its replicas (`elastic_shrink_idle`)",
+    "shrink": "an elastic job shrinks to its minimum and continues there",
+    "grow": "an elastic job grows",
+    "idle": "an elastic job that is mostly idle continues with half of its replicas (`elastic_shrink_idle`)",
     "held_idle": "it has been idle for longer than its queue allows (`idle`), and the other waits and fits there",
     "defrag": "it moves, so that others fit",
-    "elsewhere": "it is suspended, and jobs of lower priority have its CPUs: it goes on where it gets a place",
-    "suspended_too_long": "it was suspended for longer than suspended_max: it can go on elsewhere",
+    "elsewhere": "it is suspended and jobs of lower priority hold its CPUs: it resumes where it gets capacity",
+    "suspended_too_long": "it was suspended for longer than suspended_max: it restarts elsewhere",
     "cannot_freeze": "it was to be suspended, and its node cannot freeze it",
 }
 
@@ -105,7 +152,7 @@ def table() -> str:
     lines = ["# Reasons", "", "From `core/explain/reasons.py` by `make docs`. Codes are stable.", ""]
     lines += ["## Why a job waits (`penstock explain JOB`)", "", "| code | meaning | what helps |", "|---|---|---|"]
     lines += [f"| `{code}` | {r.meaning} | {r.remedy} |" for code, r in CONSTRAINTS.items()]
-    lines += ["", "## What does not go on, or get well, by itself (`penstock alerts`)", ""]
+    lines += ["", "## Alerts (`penstock alerts`)", ""]
     lines += [
         "| code | meaning | what helps |",
         "|---|---|---|",

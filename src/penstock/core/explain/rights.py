@@ -5,14 +5,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.core.explain.scene import Scene
-from penstock.core.model.amounts import exact_duration
 from penstock.core.model.explanation import Constraint
 from penstock.core.model.jobs import Job
-from penstock.core.order.tree import Branch
+from penstock.core.model.quantities import exact_duration, listed
+from penstock.core.order.queues import QueueNode
 from penstock.core.place.backfill import held_places
-from penstock.core.preempt.rights import Claimant
+from penstock.core.preempt.rights import PreemptionRights
 from penstock.core.state.idleness import makes_room
-from penstock.core.status.alerts import listed
 
 RUNNING_SEEN_MAX = 512
 """Running jobs that are looked at one by one."""
@@ -21,64 +20,63 @@ RUNNING_SEEN_MAX = 512
 class _Candidates(NamedTuple):
     """Running jobs of the pool that the rules would allow to ask: now, and those whose guaranteed time is not over."""
 
-    now: list[tuple[Job, Branch]]
+    now: list[tuple[Job, QueueNode]]
     later: list[tuple[int, Job]]
     cut_off: bool
 
 
 def rights(scene: Scene) -> Iterator[Constraint]:
-    """Yield why nobody is asked to leave for the job, given that it does not start by itself."""
+    """Yield why no job is preempted for this one, given that it does not start."""
     rule, leaf = scene.tree.rules[scene.spec.queue], scene.leaf
-    assert leaf is not None, "a job whose queue is not in the tree is told that"
+    assert leaf is not None, "a job whose queue is not declared gets that as its reason"
     if rule.preemption == "never":
         text = f"queue {rule.name} never asks others to leave"
         yield Constraint("preempt_never", text, where=rule.name)
         return
-    claimant = Claimant(scene.job, scene.key, leaf, scene.demand, scene.tree)
-    found = _candidates(scene, claimant)
+    rights = PreemptionRights(scene.job, scene.key, leaf, scene.demand, scene.tree)
+    found = _candidates(scene, rights)
     for left_ms, job in found.later[:1]:
         text = f"job {job.id} may be asked to leave in {exact_duration(left_ms)}: its minimum run time is not over"
         more = len(found.later) - 1
         yield Constraint("min_runtime", text + (f", {more} more later" if more else ""), left_ms, "ms", f"job {job.id}")
     if found.now:
-        yield _not_enough(scene, claimant, found)
+        yield _not_enough(scene, rights, found)
     elif not found.later:
-        yield _nobody(scene, claimant, rule.preemption)
+        yield _nobody(scene, rights, rule.preemption)
 
 
 def may_ask_others(scene: Scene) -> bool:
     """Rule out cheaply that anybody who runs could be asked to leave for the job."""
     assert scene.leaf is not None, "nothing is looked for when the queue is not in the tree"
-    claimant = Claimant(scene.job, scene.key, scene.leaf, scene.demand, scene.tree)
+    rights = PreemptionRights(scene.job, scene.key, scene.leaf, scene.demand, scene.tree)
     lower = any(pool == scene.gang.pool and p < scene.spec.priority for pool, p in scene.snapshot.evictable)
     least = scene.leaf.policy == "least_attained"
-    return claimant.may_preempt and (lower or claimant.may_reclaim or least or _some_idle(scene))
+    return rights.may_preempt and (lower or rights.may_reclaim or least or _some_idle(scene))
 
 
 def _some_idle(scene: Scene) -> bool:
     return bool(scene.config.idle_rules) and bool(scene.snapshot.idle)
 
 
-def _candidates(scene: Scene, claimant: Claimant) -> _Candidates:
+def _candidates(scene: Scene, rights: PreemptionRights) -> _Candidates:
     if not may_ask_others(scene):
         return _Candidates([], [], False)
     running = scene.snapshot.running.values()
     now, later = [], []
     for job in islice(running, RUNNING_SEEN_MAX):
-        branch = scene.tree.branches.get(job.spec.queue)
-        if branch is None or job.spec.ask.pool != scene.gang.pool or not job.spec.preemptible:
+        account = scene.account_of(job)
+        if account is None or job.spec.ask.pool != scene.gang.pool or not job.spec.preemptible:
             continue
         if job.attempt is None or job.attempt.stop is not None:
             continue
-        part = scene.tree.part(branch, job.spec.tenant)
-        idle = makes_room(job, scene.config.idle_rules, scene.now_ms) and claimant.may_take_idle(job.spec.priority)
-        if not idle and claimant.rule_for(job, part, scene.held(job), scene.settings, scene.now_ms) is None:
+        idle = makes_room(job, scene.config.idle_rules, scene.now_ms) and rights.may_take_idle(job.spec.priority)
+        if not idle and rights.rule_for(job, account, scene.held(job), scene.settings, scene.now_ms) is None:
             continue
         left_ms = _guaranteed_left_ms(scene, job)
         if left_ms > 0:
             later.append((left_ms, job))
         else:
-            now.append((job, part))
+            now.append((job, account))
     later.sort(key=lambda entry: (entry[0], entry[1].id))
     return _Candidates(now, later, len(scene.snapshot.running) > RUNNING_SEEN_MAX)
 
@@ -92,28 +90,27 @@ def _guaranteed_left_ms(scene: Scene, job: Job) -> int:
     return (attempt.running_ms or attempt.allocated_ms) + least_ms - scene.now_ms
 
 
-def _not_enough(scene: Scene, claimant: Claimant, found: _Candidates) -> Constraint:
+def _not_enough(scene: Scene, rights: PreemptionRights, found: _Candidates) -> Constraint:
     """Some may be asked, and still nobody was: their places do not do, or the law protects what they hold."""
     victims = [(job, part) for job, part in found.now]
     cluster = scene.real()
-    mark = cluster.mark()
-    for job, _ in victims:
-        cluster.put_back(job.ask, held_places(job))
-    fits = scene.fits(scene.gang)
-    cluster.rollback(mark)
+    with cluster.tentatively():
+        for job, _ in victims:
+            cluster.put_back(job.ask, held_places(job))
+        fits = scene.fits(scene.gang)
     names = listed(job.id for job, _ in victims)
     count = f"{'at least ' if found.cut_off else ''}{len(victims)}"
     if not fits:
         text = f"{count} job(s) may be asked to leave ({names}), and even without them it does not fit"
         return Constraint("victims_short", text, len(victims), "jobs", scene.gang.pool)
-    if not claimant.unblocked((part, scene.held(job)) for job, part in victims):
+    if not rights.unblocked((part, scene.held(job)) for job, part in victims):
         text = f"{count} job(s) may be asked to leave ({names}), and even without them a quota is short"
         return Constraint("victims_short", text, len(victims), "jobs", scene.gang.pool)
     text = f"{count} job(s) could leave ({names}), but then a queue would have less than it is guaranteed"
     return Constraint("guarantee", text, len(victims), "jobs", scene.gang.pool)
 
 
-def _nobody(scene: Scene, claimant: Claimant, rule: str) -> Constraint:
+def _nobody(scene: Scene, rights: PreemptionRights, rule: str) -> Constraint:
     pool, priority = scene.gang.pool, scene.spec.priority
     counts = {"preemptible": 0, "protected": 0, "leaving": 0}
     for job in islice(scene.snapshot.running.values(), RUNNING_SEEN_MAX):
@@ -122,7 +119,7 @@ def _nobody(scene: Scene, claimant: Claimant, rule: str) -> Constraint:
             counts["leaving" if leaving else "preemptible" if job.spec.preemptible else "protected"] += 1
     if rule == "reclaim":
         text = f"queue {scene.spec.queue} only takes back what it is guaranteed"
-        text += "" if claimant.may_reclaim else ", and with this job it would hold more than that"
+        text += "" if rights.may_reclaim else ", and with this job it would hold more than that"
     else:
         text = f"no preemptible job of lower priority than {priority} in pool {pool}"
     kinds = {

@@ -9,14 +9,15 @@ from functools import cached_property
 from penstock.core.cycle.planner import Planner
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
-from penstock.core.model.plan import Plan, QuotaBlock
-from penstock.core.order.ranks import class_of, expected_ms
-from penstock.core.order.shares import Charge
-from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.model.plan import Plan, QuotaExceeded
+from penstock.core.order.admission import over_reserve
+from penstock.core.order.queues import QueueNode, QueueTree
+from penstock.core.order.ranks import expected_ms, request_class
+from penstock.core.order.usage_over_time import UsedAmounts
+from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import Need, closed_refusal, needs_of, refusal
-from penstock.core.place.free import NodeFree
 from penstock.core.place.gang import fits, replicas_possible
-from penstock.core.place.index import FreeCluster
+from penstock.core.place.index import ClusterIndex
 from penstock.core.preempt.preemptor import GONE
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import whole_total
@@ -30,17 +31,16 @@ class Scene:
         self.snapshot, self.job, self.now_ms, self.planner, self.base = snapshot, job, now_ms, planner, base
         self.config, self.settings = snapshot.config, snapshot.config.settings
         self.spec, self.gang, self.tenant = job.spec, job.spec.ask, job.spec.tenant
-        self.key: RequestClass = class_of(job, snapshot.config)
+        self.key: RequestClass = request_class(job, snapshot.config)
         self.pool = next((p for p in snapshot.config.pools if p.name == self.gang.pool), None)
         self.quiet = not base.starts and all(p.rule in ("grow", "idle", "elsewhere") for p in base.preemptions)
         """Whether the cycle would change nothing: then nobody but the job itself can come into its way."""
         cluster = planner.cluster
         self._shown = [cluster.free_of(i) for i in range(len(cluster.names))]
         self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
-        branch = self.tree.branches.get(job.spec.queue)
-        self.branch: Branch | None = branch
+        self.branch = self.tree.branches.get(job.spec.queue)
         """The queue it waits in, None when the tree does not have it."""
-        self.leaf = self.tree.part(branch, job.spec.tenant) if branch is not None else None
+        self.leaf = self.account_of(job)
         self._stale, self._moved = True, False
         self._started = self._jobs_of(s.job_id for s in base.starts)
         self._charge_starts()
@@ -51,11 +51,13 @@ class Scene:
 
     def _charge_starts(self) -> None:
         for start in self.base.starts:
-            spec = self._started[start.job_id].spec
-            branch = self.tree.branches.get(spec.queue)
-            if branch is not None and start.job_id != self.job.id:
-                demand = self.tree.demand_of(start.ask, start.places, self.snapshot.nodes)
-                self.tree.charge(self.tree.part(branch, spec.tenant), demand)
+            account = self.account_of(self._started[start.job_id])
+            if account is not None and start.job_id != self.job.id:
+                self.tree.charge(account, self.tree.demand_of(start.ask, start.places, self.snapshot.nodes))
+
+    def account_of(self, job: Job) -> QueueNode | None:
+        """Return where a job counts, None when the tree does not have its queue."""
+        return self.tree.account(job.spec.queue, job.spec.tenant)
 
     def started(self, job_id: JobId) -> Job:
         """Return a job that this cycle starts."""
@@ -86,8 +88,8 @@ class Scene:
         self._moved = self._moved or snapshot.free is not self.snapshot.free
         return self.planner.plan(snapshot, self.now_ms)
 
-    def real(self) -> FreeCluster:
-        """Return what is free after the starts of this cycle, kept for somebody or not. Roll back what you take."""
+    def real(self) -> ClusterIndex:
+        """Return the capacity that is free after this cycle's starts, reserved or not. Roll back what you take."""
         cluster = self.planner.cluster
         if self._stale:
             cluster.sync(self.snapshot.nodes, self.snapshot.free, None if self._moved else ())
@@ -107,33 +109,30 @@ class Scene:
 
     def may_start(self, key: RequestClass) -> bool:
         """Rule out cheaply that a class could start now: neither quota nor room may be short."""
-        branch = self.tree.branches.get(key.queue)
-        if branch is None or quota_blocks(self.tree, branch, key):
+        account = self.tree.account(key.queue, key.tenant)
+        if account is None or quota_blocks(self.tree, account, self.tree.demand(key)):
             return False
         return any(fits(gang, self.real(), key.tenant) for gang in (key.ask, *key.alternatives))
 
     @property
-    def quota_blocks(self) -> list[QuotaBlock]:
+    def quota_blocks(self) -> list[QuotaExceeded]:
         """Every maximum that the job would exceed, as far as its request tells; none when its queue is not there."""
-        return quota_blocks(self.tree, self.branch, self.key) if self.branch is not None else []
+        return quota_blocks(self.tree, self.leaf, self.demand) if self.leaf is not None else []
 
     def reserve_short(self, gang: GangAsk, preemptible: bool) -> int:
         """Return by how much (thousandths of devices) the gang would cut into its pool's reserve; 0 when it may."""
         pool = next((p for p in self.config.pools if p.name == gang.pool), None)
-        if pool is None or not pool.reserve_milli or preemptible or not gang.device_milli:
-            return 0
-        total = self.pool_milli(pool.name)
-        left = self.real().free_milli.get(pool.name, 0) - gang.device_milli
-        return max(0, total * pool.reserve_milli // 1000 - left)
+        free_milli, total_milli = self.real().free_milli.get(gang.pool, 0), self.pool_milli(gang.pool)
+        return over_reserve(pool, gang.device_milli, free_milli, total_milli, preemptible=preemptible) or 0
 
     def pool_milli(self, pool: PoolName) -> int:
         """Return the devices of all open nodes of a pool, held or not (thousandths)."""
-        return self.planner.totals(self.snapshot)[0].get(pool, Charge()).device_milli
+        return self.planner.totals(self.snapshot)[0].get(pool, UsedAmounts()).device_milli
 
     # Nodes.
 
     @cached_property
-    def kept_nodes(self) -> list[tuple[int, NodeFree]]:
+    def kept_nodes(self) -> list[tuple[int, NodeCapacity]]:
         """Nodes on which something is kept for others, and what is left there for a job that never ends."""
         own = {place.node for kept in self.base.reserved if kept.job_id == self.job.id for place in kept.places}
         own.update(place.node for place in self.base.held.get(self.job.id, ()))

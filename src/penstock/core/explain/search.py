@@ -10,7 +10,7 @@ from penstock.core.model.explanation import Edit, EditValue
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec
 from penstock.core.model.resources import DeviceAsk
-from penstock.core.order.ranks import class_of
+from penstock.core.order.ranks import request_class
 
 Edits = Iterator[Edit]
 
@@ -24,7 +24,7 @@ class Search:
 
     def hopeful(self, spec: JobSpec) -> bool:
         """Return whether room and quota allow a request at all: without that no plan starts it."""
-        return self.scene.may_start(class_of(replace(self.scene.job, spec=spec), self.scene.config))
+        return self.scene.may_start(request_class(replace(self.scene.job, spec=spec), self.scene.config))
 
     def starts(self, spec: JobSpec) -> bool:
         """Return whether a plan starts the job with this request."""

@@ -10,15 +10,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.core.explain.scene import Scene
-from penstock.core.model.amounts import exact_size, format_milli
 from penstock.core.model.explanation import Constraint
 from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, GroupAsk
+from penstock.core.model.quantities import exact_size, format_milli, listed
 from penstock.core.model.resources import RESOURCE_FIELDS, DeviceAsk, ReplicaAsk, Resources
+from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, eligible
-from penstock.core.place.free import NodeFree
 from penstock.core.place.gang import replicas_possible
-from penstock.core.status.alerts import listed
 
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
 _FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "vendor", "model",
@@ -48,7 +47,7 @@ class Aspect(NamedTuple):
     unit: str
     """Empty where amounts do not add up, only replicas."""
     word: str
-    free: Callable[[NodeFree], int]
+    free: Callable[[NodeCapacity], int]
     write: Callable[[int], str]
 
 
@@ -122,7 +121,7 @@ def _of_devices(ask: DeviceAsk) -> list[Aspect]:
     return found
 
 
-def _of(field: str) -> Callable[[NodeFree], int]:
+def _of(field: str) -> Callable[[NodeCapacity], int]:
     return lambda free: int(getattr(free, field))
 
 
@@ -130,12 +129,12 @@ def _writer(field: str) -> Callable[[int], str]:
     return lambda value: amount(field, value)
 
 
-def _free_devices(ask: DeviceAsk) -> Callable[[NodeFree], int]:
+def _free_devices(ask: DeviceAsk) -> Callable[[NodeCapacity], int]:
     return lambda free: 1000 * len(eligible(ask, free))
 
 
-def _largest_share(ask: DeviceAsk) -> Callable[[NodeFree], int]:
-    def largest(free: NodeFree) -> int:
+def _largest_share(ask: DeviceAsk) -> Callable[[NodeCapacity], int]:
+    def largest(free: NodeCapacity) -> int:
         return max((free.devices[d.index] for d in free.shape.devices if ask.accepts(d) is None), default=0)
 
     return largest
@@ -153,7 +152,7 @@ def _with_each(group: GroupAsk, each: ReplicaAsk) -> GroupAsk:
 
 
 def _short(scene: Scene, count: int, aspect: Aspect) -> Constraint | None:
-    """Return the shortage of one resource, or None when it does not bind by itself."""
+    """Return the shortage of one resource, or None when it alone does not bind."""
     gang = only(scene.gang, aspect.code)
     if scene.fits(gang):
         return None
@@ -267,13 +266,13 @@ def _combination(scene: Scene) -> Constraint:
     return Constraint("combination", text, missing, "replicas", scene.gang.pool)
 
 
-def _worth(need: Need, free: NodeFree) -> int:
+def _worth(need: Need, free: NodeCapacity) -> int:
     """Return how near a node is that refuses a replica: devices count, or CPU where none are asked for."""
     ask = need.each.devices
     return len(eligible(ask, free)) if ask is not None else free.cpu_milli
 
 
-def _lack(need: Need, free: NodeFree, reason: str) -> str:
+def _lack(need: Need, free: NodeCapacity, reason: str) -> str:
     field = next((f for f, code in HOST_REASONS.items() if code == reason), "")
     if field:
         has, wants = getattr(free, field), getattr(need.each.host, field)

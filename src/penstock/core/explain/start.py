@@ -10,19 +10,20 @@ from typing import Protocol
 
 import msgspec
 
+from penstock.core.explain.reasons import CONSTRAINTS
 from penstock.core.explain.scene import Scene
 from penstock.core.model.explanation import Awaiting
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.place.backfill import Release, earliest, held_places
-from penstock.core.place.gang import Prepared
-from penstock.core.place.shadow import FOREVER_MS
+from penstock.core.place.gang import GangPlacer
+from penstock.core.place.holds import FOREVER_MS
 
 RELEASES_SEEN_MAX = 1_024
-"""Expected ends that are looked ahead over; a job that needs more of them is told that it cannot be told."""
+"""Expected ends that are considered; a job that needs more of them gets no bound."""
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartBound(msgspec.Struct, frozen=True):
     """By when a job may start (unix ms, 0 unknown), and how that is known or why not."""
 
     by_ms: int
@@ -35,17 +36,7 @@ class Estimator(Protocol):
     def __call__(self, scene: Scene) -> tuple[int, int] | None: ...
 
 
-UNTIMED = {
-    "no_queue": "its queue is not in the tree",
-    "reserve": "the pool's reserve is in its way",
-    "admission": "it is not its turn yet",
-    "kept_back": "room is kept for others first",
-    "cycle_full": "the cycle has started as many as it may",
-}
-"""Constraints that end at no known time, and how that is said."""
-
-
-def start_bound(scene: Scene, codes: Collection[str], dependencies: Sequence[Awaiting] = ()) -> Start:
+def start_bound(scene: Scene, codes: Collection[str], dependencies: Sequence[Awaiting] = ()) -> StartBound:
     """Return the bound: the last moment at which a condition is met that time alone will meet.
 
     Args:
@@ -56,17 +47,17 @@ def start_bound(scene: Scene, codes: Collection[str], dependencies: Sequence[Awa
     parts = [_room(scene), _quota(scene)]
     if job.unmet:
         parts.append(_dependencies(scene, dependencies))
-    parts += [Start(0, note) for code, note in UNTIMED.items() if code in codes]
+    parts += [StartBound(0, reason.untimed) for code, reason in CONSTRAINTS.items() if reason.untimed and code in codes]
     if job.not_before_ms > scene.now_ms:
-        parts.append(Start(job.not_before_ms, "when it has backed off"))
+        parts.append(StartBound(job.not_before_ms, "when it has backed off"))
     unknown = [part for part in parts if not part.by_ms]
     if unknown:
-        return Start(0, "cannot be told: " + "; ".join(dict.fromkeys(part.note for part in unknown)))
+        return StartBound(0, "unknown: " + "; ".join(dict.fromkeys(part.note for part in unknown)))
     last = max(parts, key=lambda part: part.by_ms)
-    return Start(last.by_ms, f"{last.note}, if nothing else comes ahead")
+    return StartBound(last.by_ms, f"{last.note}, if nothing else comes ahead")
 
 
-def _dependencies(scene: Scene, dependencies: Sequence[Awaiting]) -> Start:
+def _dependencies(scene: Scene, dependencies: Sequence[Awaiting]) -> StartBound:
     ends = {job_id: end_ms for end_ms, job_id in scene.snapshot.ends}
     last_ms, ascending = scene.now_ms, sorted(ends)
     for one in dependencies:
@@ -74,9 +65,9 @@ def _dependencies(scene: Scene, dependencies: Sequence[Awaiting]) -> Start:
         if len(known) < one.left:
             unknown = next((job_id for job_id, _ in one.first if job_id not in ends), None)
             which = f"job {unknown}" if unknown is not None else f"one of the jobs {one.begin} to {one.end - 1}"
-            return Start(0, f"nobody knows when {which} ends, which it depends on")
+            return StartBound(0, f"the end of {which}, which it depends on, is unknown")
         last_ms = max(last_ms, *(ends[job_id] for job_id in known))
-    return Start(last_ms, "when the jobs that it depends on are expected to end")
+    return StartBound(last_ms, "when the jobs that it depends on are expected to end")
 
 
 def releases(scene: Scene) -> Iterator[Release]:
@@ -105,17 +96,17 @@ def _gone_ms(scene: Scene, job: Job) -> int:
     return max(scene.now_ms, stop.requested_ms + stop.grace_ms if stop is not None else 0)
 
 
-def _room(scene: Scene) -> Start:
+def _room(scene: Scene) -> StartBound:
     if scene.fits(scene.gang):
-        return Start(scene.now_ms, "there is room now")
+        return StartBound(scene.now_ms, "there is room now")
     mine = next((r for r in scene.base.reserved if r.job_id == scene.job.id and r.start_ms), None)
     if mine is not None:
-        return Start(mine.start_ms, "by the expected ends of running jobs; room is reserved for it from then on")
+        return StartBound(mine.start_ms, "by the expected ends of running jobs; room is reserved for it from then on")
     cluster = scene.real()
-    opening = earliest(Prepared(scene.gang, cluster, scene.tenant), cluster, releases(scene))
+    opening = earliest(GangPlacer(scene.gang, cluster, scene.tenant), cluster, releases(scene))
     if opening is not None and opening.start_ms < FOREVER_MS:
-        return Start(opening.start_ms, "by the expected ends of running jobs")
-    return Start(0, _why_unknown(scene, "it does not fit even when all running jobs have ended"))
+        return StartBound(opening.start_ms, "by the expected ends of running jobs")
+    return StartBound(0, _why_unknown(scene, "it does not fit even when all running jobs have ended"))
 
 
 def _why_unknown(scene: Scene, otherwise: str) -> str:
@@ -129,26 +120,25 @@ def _why_unknown(scene: Scene, otherwise: str) -> str:
     return otherwise
 
 
-def _quota(scene: Scene) -> Start:
+def _quota(scene: Scene) -> StartBound:
     """Return when enough of its queues' use has ended, counted one end after the other."""
     tree, leaf = scene.tree, scene.leaf
     if leaf is None:
-        return Start(0, "its queue is not in the tree")
+        return StartBound(0, "its queue is not in the tree")
     charged = []
-    by_ms = scene.now_ms if tree.block(leaf, scene.demand) is None else 0
+    by_ms = scene.now_ms if tree.exceeded(leaf, scene.demand) is None else 0
     for release in releases(scene) if not by_ms else ():
-        branch = tree.branches.get(release.job.spec.queue)
-        if branch is None:
+        account = scene.account_of(release.job)
+        if account is None:
             continue
-        part = tree.part(branch, release.job.spec.tenant)
         demand = tree.demand_of(release.ask, [place for _, place in release.places], scene.snapshot.nodes)
-        tree.charge(part, demand, -1)
-        charged.append((part, demand))
-        if tree.block(leaf, scene.demand) is None:
+        tree.charge(account, demand, -1)
+        charged.append((account, demand))
+        if tree.exceeded(leaf, scene.demand) is None:
             by_ms = release.end_ms
             break
-    for part, demand in charged:
-        tree.charge(part, demand)
+    for account, demand in charged:
+        tree.charge(account, demand)
     if by_ms:
-        return Start(by_ms, "when enough of its quota has become free")
-    return Start(0, _why_unknown(scene, "its quota does not suffice even when all running jobs have ended"))
+        return StartBound(by_ms, "when enough of its quota has become free")
+    return StartBound(0, _why_unknown(scene, "its quota does not suffice even when all running jobs have ended"))

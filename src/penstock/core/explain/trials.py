@@ -21,10 +21,10 @@ from penstock.core.model.ids import ClassId, JobId, NodeName, QueueName
 from penstock.core.model.jobs import Job, JobSpec
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
-from penstock.core.order.ranks import class_of
+from penstock.core.order.ranks import request_class
 from penstock.core.order.walk import PendingJobs
 from penstock.core.place.backfill import held_places
-from penstock.core.place.free import NodeFree
+from penstock.core.place.capacity import NodeCapacity
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import charge_of
 from penstock.core.status.alerts import quota_blocks
@@ -34,19 +34,19 @@ PLANS_MAX = 40
 WORK_MAX = 20_000
 """Work of all of them: what is looked at, weighed so that one is about a microsecond."""
 FEW_WORK_MAX = 5_000
-"""Up to so much for one plan, edits are tried that seldom help where many wait: ends of jobs, more nodes."""
+"""Cost of a plan up to which edits are tried that seldom help in a long queue: ends of jobs, more nodes."""
 _CLASS_WORK, _QUEUE_WORK, _NODE_WORK, _VICTIM_WORK = 25, 10, 6, 20
 _EDITED = ClassId(1 << 40)
 
 
-class Outcome(NamedTuple):
+class TrialOutcome(NamedTuple):
     """What a plan did for the job: started it, or asked these to leave for it, or nothing."""
 
     started: bool
     victims: tuple[JobId, ...] = ()
 
 
-_NOTHING = Outcome(False)
+_NOTHING = TrialOutcome(False)
 
 
 class Trials:
@@ -71,7 +71,7 @@ class Trials:
 
     # The request.
 
-    def with_spec(self, spec: JobSpec) -> Outcome:
+    def with_spec(self, spec: JobSpec) -> TrialOutcome:
         """Plan with another request of the job."""
         scene = self._scene
         job = replace(scene.job, spec=spec)
@@ -85,7 +85,7 @@ class Trials:
     def _with(self, others: tuple[PendingJobs, ...], job: Job) -> Snapshot:
         """Return the snapshot in which these jobs wait and the edited one, in a class of its own or with its like."""
         snapshot = self._scene.snapshot
-        key = class_of(job, snapshot.config)
+        key = request_class(job, snapshot.config)
         at, class_id = next(((i, c) for i, (c, known, _) in enumerate(others) if known == key), (len(others), _EDITED))
         edited = replace(job, class_id=class_id)
         alike = others[at][2] if at < len(others) else ()
@@ -107,7 +107,7 @@ class Trials:
             if self._between is None:
                 self._between = {self._top(key.queue) for _, key, _ in self._ahead()}
             near, tenant = self._between | {top}, self._scene.spec.tenant
-            capped = tenant in self._scene.tree.caps  # then its jobs of any queue may be in the way
+            capped = tenant in self._scene.tree.tenant_limits  # then its jobs of any queue may be in the way
             self._others[top] = tuple(
                 e for e in self._rest() if self._top(e[1].queue) in near or (capped and e[1].tenant == tenant)
             )
@@ -150,24 +150,24 @@ class Trials:
                 if head is not None and head.submitted_ms <= bound_ms:
                     found.append((head.submitted_ms, head.id, class_id, key))
         for _, _, class_id, key in sorted(found, key=lambda entry: entry[:2]):
-            branch = scene.tree.branches.get(key.queue)
-            if branch is not None and not quota_blocks(scene.tree, branch, key):
+            account = scene.tree.account(key.queue, key.tenant)
+            if account is not None and not quota_blocks(scene.tree, account, scene.tree.demand(key)):
                 yield class_id
                 return
 
     # The cluster.
 
-    def with_config(self, config: ClusterConfig) -> Outcome:
+    def with_config(self, config: ClusterConfig) -> TrialOutcome:
         """Plan with another configuration."""
         return self._plan_elsewhere(replace(self._scene.snapshot, config=config))
 
-    def with_node(self, node: Node, free: NodeFree) -> Outcome:
+    def with_node(self, node: Node, free: NodeCapacity) -> TrialOutcome:
         """Plan with another value of a known node."""
         name, snapshot = node.spec.name, self._scene.snapshot
         nodes, frees = {**snapshot.nodes, name: node}, {**snapshot.free, name: free}
         return self._plan(replace(snapshot, nodes=nodes, free=frees, changes=[]), len(nodes))
 
-    def with_more_nodes(self, more: Mapping[NodeName, tuple[Node, NodeFree]]) -> Outcome:
+    def with_more_nodes(self, more: Mapping[NodeName, tuple[Node, NodeCapacity]]) -> TrialOutcome:
         """Plan with nodes that are not there."""
         snapshot = self._scene.snapshot
         nodes = {**snapshot.nodes, **{name: node for name, (node, _) in more.items()}}
@@ -175,17 +175,17 @@ class Trials:
         nodes, free = dict(sorted(nodes.items())), dict(sorted(free.items()))
         return self._plan_elsewhere(replace(snapshot, nodes=nodes, free=free, changes=[]))
 
-    def without(self, job: Job) -> Outcome:
+    def without(self, job: Job) -> TrialOutcome:
         """Plan as if a running job had ended."""
         snapshot = self._scene.snapshot
         return self._plan(without_running(snapshot, job, self._scene.now_ms), len(snapshot.nodes))
 
     # Plans.
 
-    def _plan(self, snapshot: Snapshot, nodes_anew: int = 0) -> Outcome:
+    def _plan(self, snapshot: Snapshot, nodes_anew: int = 0) -> TrialOutcome:
         return self._outcome(self._scene.plan(snapshot)) if self._may(snapshot, nodes_anew) else _NOTHING
 
-    def _plan_elsewhere(self, snapshot: Snapshot) -> Outcome:
+    def _plan_elsewhere(self, snapshot: Snapshot) -> TrialOutcome:
         """Plan with indexes of its own: other nodes or another configuration would throw the shared ones away."""
         if not self._may(snapshot, len(snapshot.nodes)):
             return _NOTHING
@@ -205,10 +205,10 @@ class Trials:
         self._work += work
         return True
 
-    def _outcome(self, plan: Plan) -> Outcome:
+    def _outcome(self, plan: Plan) -> TrialOutcome:
         job_id = self._scene.job.id
         victims = tuple(sorted(p.victim for p in plan.preemptions if p.beneficiary == job_id))
-        return Outcome(any(start.job_id == job_id for start in plan.starts), victims)
+        return TrialOutcome(any(start.job_id == job_id for start in plan.starts), victims)
 
 
 def _without(classes: tuple[PendingJobs, ...], job: Job) -> Iterator[PendingJobs]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.core.cycle.planner import Planner
-from penstock.core.elastic.told import why_not_larger
+from penstock.core.elastic.reported import why_not_larger
 from penstock.core.explain import line
 from penstock.core.explain.edits import smallest_edits
 from penstock.core.explain.limits import limits
@@ -18,27 +18,17 @@ from penstock.core.explain.start import Estimator, start_bound
 from penstock.core.model.explanation import Awaiting, Constraint, Explanation, Stop
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Attempt, Job, StopOrder
-from penstock.core.model.units import format_duration, format_size
+from penstock.core.model.quantities import format_duration, format_size
 from penstock.core.order.extension import Policies
 from penstock.core.place.fit import REASON_TEXT, eligible
 from penstock.core.state.idleness import makes_room, said
 from penstock.core.state.snapshot import Snapshot, snapshot_beside
 from penstock.core.state.state import State
-from penstock.core.status.alerts import Idle
+from penstock.core.status.alerts import EmptyCluster
 
 PLANNER_USES_MAX = 64
 """Explanations after which a planner is made anew: it remembers every request that was tried."""
 _RANK = {code: rank for rank, code in enumerate(CONSTRAINTS)}
-_SHORTAGES = frozenset(
-    {"nowhere", "devices_short", "share_short", "profile_short", "device_links", "cpu_short", "memory_short",
-     "storage_short",
-     "bandwidth_short", "combination", "topology", "label", "vendor", "model", "device_memory", "capability",
-     "node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved"}
-)  # fmt: skip
-_SETTLED = frozenset({"dependency", "backing_off", "next_cycle", "making_room", "cycle_full", "no_queue"})
-"""Codes that no edit is looked for: it starts by itself, or cannot start."""
-_TIMED = frozenset({"dependency", "backing_off", "cycle_full"})
-"""Codes that say nothing about room: nobody could make any."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -56,7 +46,7 @@ class Question(msgspec.Struct, frozen=True):
 def question_of(state: State, job: Job, now_ms: int) -> Question:
     """Return the question why `job` is where it is."""
     snapshot = snapshot_beside(state)
-    runs = state.derived.dependants.runs
+    runs = state.indexes.dependants.runs
     awaited = frozenset(job_id for job_id in snapshot.running if job_id in runs)
     return Question(job, snapshot, line.awaiting(state, job), awaited, now_ms)
 
@@ -69,7 +59,7 @@ class Explainer:
         self._estimator = estimator
         self._planner = Planner(self._policies)
         self._uses = 0
-        self._idle: Idle | None = None
+        self._idle: EmptyCluster | None = None
 
     def explain(self, question: Question) -> Explanation:
         """Return why the job is where it is."""
@@ -87,12 +77,12 @@ class Explainer:
         scene = Scene(question.snapshot, job, question.now_ms, self._planner, base)
         return self._waiting(scene, question, self._idle_of(question.snapshot, question.now_ms))
 
-    def _idle_of(self, snapshot: Snapshot, now_ms: int) -> Idle:
+    def _idle_of(self, snapshot: Snapshot, now_ms: int) -> EmptyCluster:
         if self._idle is None or not self._idle.holds(snapshot.config, snapshot.nodes, now_ms):
-            self._idle = Idle(snapshot.config, snapshot.nodes, snapshot.free, now_ms)
+            self._idle = EmptyCluster(snapshot.config, snapshot.nodes, snapshot.free, now_ms)
         return self._idle
 
-    def _waiting(self, scene: Scene, question: Question, idle: Idle) -> Explanation:
+    def _waiting(self, scene: Scene, question: Question, idle: EmptyCluster) -> Explanation:
         count, first = line.jobs_ahead(scene, self._policies)
         found, blockers = _constraints(scene, question, idle)
         if count and found[0].code != "next_cycle":
@@ -103,7 +93,11 @@ class Explainer:
         refused = scene.count_refused() if code != "next_cycle" else {}
         text = _headline(scene, found, refused) + (f"; {count} job(s) ahead" if count and code == "no_fit" else "")
         possible = scene.replicas_possible
-        edits, note = ((), "") if codes & _SETTLED else smallest_edits(scene, self._policies, question.awaited)
+        edits, note = (
+            ((), "")
+            if any(CONSTRAINTS[code].settled for code in codes)
+            else smallest_edits(scene, self._policies, question.awaited)
+        )
         return Explanation(
             scene.job.id,
             scene.job.state,
@@ -131,7 +125,7 @@ def explain(state: State, job: Job, now_ms: int, policies: Policies | None = Non
 # Waiting jobs.
 
 
-def _constraints(scene: Scene, question: Question, idle: Idle) -> tuple[list[Constraint], tuple[JobId, ...]]:
+def _constraints(scene: Scene, question: Question, idle: EmptyCluster) -> tuple[list[Constraint], tuple[JobId, ...]]:
     """Return what keeps the job from starting, what decides first, and the jobs that it waits for."""
     job = scene.job
     found: list[Constraint] = []
@@ -151,20 +145,20 @@ def _constraints(scene: Scene, question: Question, idle: Idle) -> tuple[list[Con
     elif verdict is not None and verdict.code == "cycle_full":
         most = scene.settings.starts_per_cycle_max
         found.append(
-            Constraint("cycle_full", f"the cycle starts at most {most} jobs; the next one goes on", most, "jobs")
+            Constraint("cycle_full", f"the cycle starts at most {most} jobs; the next one continues", most, "jobs")
         )
     found += limits(scene)
     found += shortages(scene)
     for constraint, jobs in (*line.barred(scene), *line.kept(scene)):
         found.append(constraint)
         blockers += jobs
-    if not making and (not found or any(c.code not in _TIMED for c in found)):
+    if not making and (not found or any(not CONSTRAINTS[c.code].timed for c in found)):
         found += _beyond(scene, found, idle)
     found.sort(key=lambda c: _RANK[c.code])
     return found, tuple(dict.fromkeys(blockers))[: line.BLOCKERS_MAX]
 
 
-def _beyond(scene: Scene, found: list[Constraint], idle: Idle) -> list[Constraint]:
+def _beyond(scene: Scene, found: list[Constraint], idle: EmptyCluster) -> list[Constraint]:
     """Return why it can never start, or why nobody leaves for it; what the cycle said where nothing else was found."""
     more = [Constraint("never", f"can never start as things are: {never.text}") for never in idle.never(scene.key)]
     if not more:
@@ -172,7 +166,7 @@ def _beyond(scene: Scene, found: list[Constraint], idle: Idle) -> list[Constrain
     if not found:
         verdict = scene.base.verdicts.get(scene.job.class_id)
         blocker = verdict.blocker if verdict is not None else None
-        text = "the cycle found no room for it beside what comes first"
+        text = "the cycle found no capacity for it after the jobs before it"
         text += f"; room is kept for job {blocker}" if blocker is not None else ""
         more.append(Constraint("no_fit", text))
     return more
@@ -180,11 +174,11 @@ def _beyond(scene: Scene, found: list[Constraint], idle: Idle) -> list[Constrain
 
 def _code(found: list[Constraint]) -> str:
     """Return the code of what decides: whatever is short is one code, for details there are the constraints."""
-    return "no_fit" if found[0].code in _SHORTAGES else found[0].code
+    return "no_fit" if CONSTRAINTS[found[0].code].shortage else found[0].code
 
 
 def _headline(scene: Scene, found: list[Constraint], refused: Mapping[str, int]) -> str:
-    if found[0].code not in _SHORTAGES:
+    if not CONSTRAINTS[found[0].code].shortage:
         return found[0].text
     reasons = "; ".join(f"{count} node(s) {REASON_TEXT.get(code, code)}" for code, count in refused.items())
     gang, cluster = scene.gang, scene.real()
@@ -245,8 +239,8 @@ def _suspended(job: Job, attempt: Attempt, snapshot: Snapshot, now_ms: int) -> E
     since_ms = now_ms - attempt.suspended_ms
     cause = f" for job {attempt.suspended_for}" if attempt.suspended_for is not None else ""
     text = f"attempt {attempt.number} is suspended{cause} since {format_duration(since_ms)}, frozen with {memory} of "
-    text += f"memory; it goes on with {'; '.join(short)}. After {format_duration(settings.suspended_max_ms)} it saves "
-    text += "and leaves, to go on wherever there is room"
+    text += f"memory; it resumes with {'; '.join(short)}. After {format_duration(settings.suspended_max_ms)} it saves "
+    text += "and leaves, to resume wherever there is capacity"
     blockers = () if attempt.suspended_for is None else (attempt.suspended_for,)
     return Explanation(job.id, job.state, "suspended", text, blockers=blockers)
 

@@ -1,20 +1,20 @@
 """What goes wrong in a running program, by its own gauges: found, named, with what helps.
 
 A share or a time counts once it has stood for a minute: a change within it would have been noted. A loss that is no
-number has been so several times in a row before it is told (`engines/local/progress.py`), and counts at once.
+number has been so several times in a row before it is told (`engines/processes/progress.py`), and counts at once.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.core.model.amounts import format_milli
 from penstock.core.model.jobs import Job
 from penstock.core.model.progress import SizeNoted
+from penstock.core.model.quantities import format_milli
 
 STANDS_MS = 60_000
 SLOW_FACTOR = 2
 SLOW_LEAST_MS = 10
-"""Shorter steps are told too coarsely, and vary too much, to call one slow."""
+"""Shorter steps are reported too coarsely, and vary too much, to call one slow."""
 STARVED_ABOVE_MILLI = 500
 
 
@@ -28,8 +28,8 @@ class Anomaly(NamedTuple):
 
 def anomalies(job: Job, now_ms: int) -> Iterator[Anomaly]:
     """Yield what is wrong with the job's attempt, the worst first; nothing while it stops, is suspended or hangs."""
-    attempt, told = job.attempt, job.progress
-    if attempt is None or attempt.stop is not None or attempt.suspended_ms or told.hang:
+    attempt, told = job.undisturbed, job.progress
+    if attempt is None or told.hang:
         return
     if told.noted_attempt != attempt.number:
         return
@@ -50,7 +50,7 @@ def _no_number(job: Job) -> Anomaly:
     saved = job.progress.checkpoint_step
     text = f"its loss is NaN or infinite, at step {job.progress.noted.step}"
     text += f"; it last saved at step {saved}" if saved else "; it has saved nothing yet"
-    resolve = f"cancel it: penstock cancel {job.id}; then go on from a checkpoint before that "
+    resolve = f"cancel it: penstock cancel {job.id}; then resume from a checkpoint before that "
     resolve += f"(penstock checkpoints {job.id}) with a lower learning rate, or clipped gradients"
     return Anomaly("loss_not_finite", text, resolve)
 
@@ -61,7 +61,7 @@ def _slow(job: Job, known: SizeNoted) -> Anomaly:
     text = f"a step takes {gauges.step_ms} ms, {tenths // 10}.{tenths % 10} times its fastest with "
     text += f"{known.replicas} replica(s), {known.step_ms_least} ms; {_waits(job)}"
     text += f"; it runs on {', '.join(_nodes(job))}"
-    resolve = "see what else uses these nodes, their network and storage; where it saves, it may go on elsewhere: "
+    resolve = "check what else uses these nodes, their network and storage; a job that saves can be moved: "
     return Anomaly("slow_steps", text, resolve + f"penstock drain {_nodes(job)[0]} --evict")
 
 

@@ -25,7 +25,7 @@ def stalled(age_ms: int, step_ms: int) -> bool:
 def diagnose(sights: Sequence[Sight]) -> Finding:
     """Return what the ranks of one gang, all of them, are doing that keeps it from a step."""
     if not sights:
-        return Finding(False, (), "nobody could be looked at")
+        return Finding(False, (), "no rank could be inspected")
     doing = {sight.rank: activity(sight) for sight in sights}
     by_rank = {sight.rank: sight for sight in sights}
     stopped = _those(doing, "stopped")
@@ -70,7 +70,7 @@ def _all_wait(sights: Sequence[Sight]) -> Finding:
             f"{_ranks(tuple(r for r, p in places.items() if p == place))} in {place}" for place in sorted(counted)
         )
         return Finding(True, odd if len(odd) == 1 and len(sights) > 2 else (), text)
-    return Finding(True, (), f"all ranks wait in {next(iter(counted))}: a rank or a message is missing that nobody has")
+    return Finding(True, (), f"all ranks wait in {next(iter(counted))}: a rank or a message is missing on all ranks")
 
 
 def _place(sight: Sight) -> str:

@@ -29,9 +29,10 @@ _DATA = ("torch/utils/data/dataloader.py", "torch/utils/data/_utils/fetch.py")
 _SAVING = (
     "torch/serialization.py",
     "torch/distributed/checkpoint/",
-    "penstock/training/blobs.py",
-    "penstock/training/durable.py",
+    "penstock/training/storage/",
     "penstock/training/saver.py",
+    "penstock/training/blobs.py",  # this and the next two: in former versions of the SDK
+    "penstock/training/durable.py",
     "penstock/training/directory.py",
 )
 _NATIVE_WAITS = ("Reducer::finalize_backward", "c10d::Work::wait", "TCPStore::doWait", "UnboundBuffer::wait")

@@ -14,9 +14,9 @@ then covers it there. What is given back goes back to the credits that paid (`lo
 from collections.abc import Iterable
 
 from penstock.core.model import events as ev
-from penstock.core.model.amounts import format_time
 from penstock.core.model.answers import JournalEntry
 from penstock.core.model.events import MoneyEvent
+from penstock.core.model.quantities import format_time
 from penstock.core.state.accounts import Accounts, MoneyImage, moved, tenant_of
 
 

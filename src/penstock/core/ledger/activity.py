@@ -18,7 +18,7 @@ _FOREVER_MS = 2**62
 AttemptKey = tuple[JobId, AttemptNumber]
 
 
-class Piece(NamedTuple):
+class ActivityPart(NamedTuple):
     """[from_ms, until_ms) in which an attempt was idle for this part of its time (thousandths), and why."""
 
     from_ms: int
@@ -31,7 +31,7 @@ class Activity:
     """Folds records. A hang reaches back to the last step: pieces are final once their attempt has ended."""
 
     def __init__(self) -> None:
-        self._pieces: dict[AttemptKey, list[Piece]] = {}
+        self._pieces: dict[AttemptKey, list[ActivityPart]] = {}
         self._noted: dict[AttemptKey, tuple[int, Gauges]] = {}
         """Step and gauges of the last note of each attempt that lasts."""
 
@@ -42,7 +42,7 @@ class Activity:
                 self._note((event.job_id, event.attempt), event.step, event.gauges, now_ms)
             case ev.HangFound():
                 pieces = self._cut((event.job_id, event.attempt), now_ms - event.idle_ms)
-                pieces.append(Piece(now_ms - event.idle_ms, _FOREVER_MS, "hang", 1000))
+                pieces.append(ActivityPart(now_ms - event.idle_ms, _FOREVER_MS, "hang", 1000))
             case ev.AttemptResumed() if (event.job_id, event.attempt) in self._noted:
                 _, gauges = self._noted[event.job_id, event.attempt]
                 self._put((event.job_id, event.attempt), gauges, now_ms)
@@ -53,7 +53,7 @@ class Activity:
             case _:
                 pass
 
-    def between(self, key: AttemptKey, start_ms: int, end_ms: int) -> Iterator[Piece]:
+    def between(self, key: AttemptKey, start_ms: int, end_ms: int) -> Iterator[ActivityPart]:
         """Yield what is known of an attempt in [start_ms, end_ms), cut to it, in order."""
         pieces = self._pieces.get(key, ())
         first = max(0, bisect_right(pieces, start_ms, key=lambda piece: piece.from_ms) - 1)
@@ -86,9 +86,9 @@ class Activity:
         if last is not None and last[1:] == (now_ms, "data", gauges.data_wait_milli):
             pieces[-1] = last._replace(until_ms=until_ms)
         else:
-            pieces.append(Piece(now_ms, until_ms, "data", gauges.data_wait_milli))
+            pieces.append(ActivityPart(now_ms, until_ms, "data", gauges.data_wait_milli))
 
-    def _cut(self, key: AttemptKey, at_ms: int) -> list[Piece]:
+    def _cut(self, key: AttemptKey, at_ms: int) -> list[ActivityPart]:
         """Return the pieces of an attempt, of which none reaches beyond a moment any more."""
         pieces = self._pieces.setdefault(key, [])
         while pieces and pieces[-1].from_ms >= at_ms:

@@ -8,16 +8,16 @@ of a third of a cent do not cost nothing.
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from penstock.core.ledger.pricing import Charge, micro_denominator
+from penstock.core.ledger.pricing import MoneyCharge, micro_denominator
 from penstock.core.model.answers import Bill
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
-from penstock.core.model.invoices import Invoice, Line, LineKind
+from penstock.core.model.invoices import Invoice, InvoiceLine, LineKind
 from penstock.core.model.prices import Billing, Resource
 
 LineKey = tuple[QueueName, UserName, JobId, str, LineKind, Resource, str, int, int, int]
 
 
-def bill(tenant: TenantName, billing: Billing, charges: Iterable[Charge], from_ms: int, until_ms: int) -> Bill:
+def bill(tenant: TenantName, billing: Billing, charges: Iterable[MoneyCharge], from_ms: int, until_ms: int) -> Bill:
     """Return the bill of one tenant; lines by queue, user, job, resource, price."""
     unit = 10 ** (6 - billing.digits)  # millionths in the smallest unit
     sums: dict[LineKey, list[int]] = {}
@@ -39,7 +39,9 @@ def bill(tenant: TenantName, billing: Billing, charges: Iterable[Charge], from_m
         quantity_ms, full, _ = sums[key]
         rounded = half_up(Fraction(full, parts[key]))
         lines.append(
-            Line(queue, user, job_id, name, resource, model, quantity_ms, micro, tier, factor, rounded, amount, kind)
+            InvoiceLine(
+                queue, user, job_id, name, resource, model, quantity_ms, micro, tier, factor, rounded, amount, kind
+            )
         )
     return Bill(tenant, billing.currency, billing.digits, from_ms, until_ms, tuple(lines), sum(amounts))
 
@@ -71,10 +73,3 @@ def wrong_sum(invoice: Invoice) -> str:
 def half_up(value: Fraction) -> int:
     """Return the nearest whole number; of two that are equally near the higher."""
     return (2 * value.numerator + value.denominator) // (2 * value.denominator)
-
-
-def money(amount: int, digits: int) -> str:
-    """Return an amount of the smallest unit as people write it: 123456 with 2 digits is `1,234.56`."""
-    sign, amount = "-" if amount < 0 else "", abs(amount)
-    whole, part = divmod(amount, 10**digits)
-    return f"{sign}{whole:,}.{part:0{digits}d}" if digits else f"{sign}{whole:,}"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from penstock.core.ledger.accounts import JournalLog
-from penstock.core.ledger.sessions import LogImage, Loss, Session, SessionLog
-from penstock.core.ledger.settlement import Held
+from penstock.core.ledger.sessions import LogImage, Loss, SessionLog, UsageInterval
+from penstock.core.ledger.settlement import BilledUse
 from penstock.core.model import events as ev
 from penstock.core.model.answers import JournalEntry
 from penstock.core.model.ids import AttemptNumber, JobId, TenantName
@@ -20,17 +20,17 @@ class BooksImage(msgspec.Struct, frozen=True):
     """Everything of the books, at the record that `log` has folded last."""
 
     log: LogImage
-    ended: tuple[Session, ...]
+    ended: tuple[UsageInterval, ...]
     money: MoneyImage
     journal: tuple[JournalEntry, ...]
 
 
-class Books:
+class UsageLog:
     """A fold of the log. For one thread."""
 
     def __init__(self, image: BooksImage | None = None) -> None:
         self.log = SessionLog(image.log) if image else SessionLog()
-        self._ended: dict[TenantName, list[Session]] = {}
+        self._ended: dict[TenantName, list[UsageInterval]] = {}
         self._journal = JournalLog(image.money, image.journal) if image else JournalLog()
         for session in image.ended if image else ():
             self._ended.setdefault(session.tenant, []).append(session)
@@ -57,14 +57,14 @@ class Books:
         """Return all tenants that held anything that is kept here."""
         return sorted({*self._ended, *(session.tenant for session in self.log.open.values())})
 
-    def held(self, tenant: TenantName) -> Held:
+    def held(self, tenant: TenantName) -> BilledUse:
         """Return what a tenant held."""
         found = [*self._ended.get(tenant, ()), *(s for s in self.log.open.values() if s.tenant == tenant)]
         attempts = {(session.job_id, session.attempt) for session in found}
         lost: Mapping[tuple[JobId, AttemptNumber], Loss] = {
             key: loss for key, loss in self.log.losses.items() if key in attempts
         }
-        return Held(found, lost)
+        return BilledUse(found, lost)
 
     def reach_ms(self, tenant: TenantName, from_ms: int) -> int:
         """Return since when sessions count for bills from `from_ms` on: a failed node may take of what runs, or has

@@ -12,22 +12,21 @@ from statistics import median_high
 
 import msgspec
 
-from penstock.core.ledger.bill import money
 from penstock.core.ledger.hours import LEAST, unusual, usual_hour
 from penstock.core.ledger.settlement import good
 from penstock.core.model.accounts import Account, Hold, Noted, SpendingKind
-from penstock.core.model.amounts import format_time
 from penstock.core.model.answers import BudgetView
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import MoneyEvent, SpendingNoted, TenantHeld, TenantReleased
 from penstock.core.model.prices import AtZero, Billing, Budget
+from penstock.core.model.quantities import format_time, money
 
 HISTORY_DAYS = 28
 HISTORY_MIN_DAYS = 7
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 LOW_PERCENT = 20
-"""A warning is given when so much is left of the credit and its limit, of what it was at its last addition."""
+"""Parts of the credit, as of its last addition, at which a warning is given."""
 
 
 class Spending(msgspec.Struct, frozen=True):

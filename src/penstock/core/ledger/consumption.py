@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from penstock.core.ledger.activity import Activity
-from penstock.core.ledger.sessions import Session, SessionLog
+from penstock.core.ledger.sessions import SessionLog, UsageInterval
 from penstock.core.model import events as ev
 from penstock.core.model.answers import UsageRow
 
@@ -50,7 +50,7 @@ class Consumption:
             self._sum(session)
         return [self._rows[key] for key in sorted(self._rows, key=lambda key: tuple(map(sortable, key)))]
 
-    def _sum(self, session: Session) -> None:
+    def _sum(self, session: UsageInterval) -> None:
         start_ms = max(session.start_ms, self._from_ms)
         end_ms = min(session.end_ms or self._until_ms, self._until_ms)
         if start_ms > end_ms or start_ms >= self._until_ms:
@@ -70,7 +70,7 @@ class Consumption:
         self._counted.add(what)
         return True
 
-    def _add(self, row: UsageRow, session: Session, start_ms: int, end_ms: int) -> None:
+    def _add(self, row: UsageRow, session: UsageInterval, start_ms: int, end_ms: int) -> None:
         held, length_ms = session.amounts, end_ms - start_ms
         row.device_milli_ms += held.device_milli * length_ms
         for model, milli in held.models:
@@ -81,7 +81,7 @@ class Consumption:
         row.measured_milli_ms += held.device_milli * measured_ms
         row.used_milli_ms += held.device_milli * used_ms
 
-    def _used(self, session: Session, start_ms: int, end_ms: int) -> tuple[int, int]:
+    def _used(self, session: UsageInterval, start_ms: int, end_ms: int) -> tuple[int, int]:
         """Return for how long is known how it was used, and for how long it was."""
         measured_ms = idle = 0
         for piece in self._activity.between((session.job_id, session.attempt), start_ms, end_ms):

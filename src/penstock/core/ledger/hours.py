@@ -12,16 +12,16 @@ from itertools import accumulate
 from statistics import median_high
 
 from penstock.core.ledger.bill import half_up
-from penstock.core.ledger.pricing import Charge, micro_denominator
+from penstock.core.ledger.pricing import MoneyCharge, micro_denominator
 from penstock.core.model.prices import HOUR_MS, Resource
 
 WEEK_HOURS = 168
 HISTORY_HOURS = 4 * WEEK_HOURS
 ALIKE_LEAST = 8
 ALL_LEAST = 72
-"""So many hours have to be known before any is unusual."""
+"""Hours that have to be known before any is unusual."""
 LEAST = 500
-"""An hour is told when it costs so much more than usual, in the currency's smallest unit."""
+"""Cost above the usual from which an hour is unusual, in the currency's smallest unit."""
 MAD_FACTOR_MILLI = 1483
 """A normal distribution's standard deviation over its median absolute deviation, in thousandths."""
 MEAN_FACTOR_MILLI = 1253
@@ -29,10 +29,10 @@ MEAN_FACTOR_MILLI = 1253
 Z_MIN = 6
 
 
-def hour_costs(charged: Iterable[Charge], first_ms: int, count: int, digits: int) -> list[int]:
+def hour_costs(charged: Iterable[MoneyCharge], first_ms: int, count: int, digits: int) -> list[int]:
     """Return what each of `count` hours from `first_ms` on cost, in the smallest unit, the earliest first.
 
-    Each is rounded by itself. What is charged before counts for nothing.
+    Each is rounded separately. Charges before the first do not count.
     """
     inside: dict[Resource, list[int]] = {}
     whole: dict[Resource, list[int]] = {}

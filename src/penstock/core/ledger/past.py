@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from penstock.core.model.amounts import format_time
 from penstock.core.model.errors import Problem
 from penstock.core.model.prices import Billing, Price, Terms
+from penstock.core.model.quantities import format_time
 
 DAY_MS = 86_400_000
 

@@ -7,11 +7,11 @@ Pure: the live server and the fault simulator ask the same functions. Which days
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.core.ledger.books import Books
+from penstock.core.ledger.books import UsageLog
 from penstock.core.ledger.budgets import Spending, first_day_ms, judge
 from penstock.core.ledger.hours import HISTORY_HOURS, LEAST, hour_costs
 from penstock.core.ledger.sessions import device_ms_between
-from penstock.core.ledger.settlement import Calendar, Held, bill_for, charges_for, due_events
+from penstock.core.ledger.settlement import BilledUse, Calendar, bill_for, charges_for, due_events
 from penstock.core.messages.money import PostAccount
 from penstock.core.model.accounts import Account
 from penstock.core.model.answers import Bill
@@ -48,11 +48,18 @@ class Dates(Protocol):
         ...
 
 
-class View:
+class TenantStanding:
     """One tenant's account and sessions at a moment, with the calendar that they are billed by."""
 
     def __init__(
-        self, tenant: Tenant, account: Account, held: Held, billing: Billing, dates: Dates, now_ms: int, priced_ms: int
+        self,
+        tenant: Tenant,
+        account: Account,
+        held: BilledUse,
+        billing: Billing,
+        dates: Dates,
+        now_ms: int,
+        priced_ms: int,
     ) -> None:
         self.tenant, self.account, self.held, self.billing, self.now_ms = tenant, account, held, billing, now_ms
         self._dates, self._priced_ms = dates, priced_ms
@@ -62,9 +69,9 @@ class View:
         first_ms = min([self._first_ms, self._posted_ms, *borders, *(month.begin_ms for month in account.months)])
         self.calendar: Calendar = dates.calendar(max(0, first_ms), self._posted_ms, now_ms)
 
-    def of(self, held: Held) -> "View":
+    def of(self, held: BilledUse) -> "TenantStanding":
         """Return the same with other sessions."""
-        return View(self.tenant, self.account, held, self.billing, self._dates, self.now_ms, self._priced_ms)
+        return TenantStanding(self.tenant, self.account, held, self.billing, self._dates, self.now_ms, self._priced_ms)
 
     def needed_ms(self) -> int:
         """Return since when sessions still count for a bill."""
@@ -79,7 +86,7 @@ class View:
         """Return what is to be written now, or None.
 
         Args:
-            settled_after_ms: the log is complete up to so long ago.
+            settled_after_ms: age from which the log is complete.
         """
         settled_ms = self.now_ms - settled_after_ms
         events: list[MoneyEvent] = due_events(
@@ -129,14 +136,16 @@ class View:
         return hour_ms, cost, tuple(hour_costs(charged, from_ms, count, self.billing.digits)[::-1])
 
 
-def tenant_names(books: Books, money: Accounts, config: ClusterConfig) -> list[TenantName]:
+def tenant_names(books: UsageLog, money: Accounts, config: ClusterConfig) -> list[TenantName]:
     """Return all tenants that have an account or held anything that is kept, or are declared."""
     return sorted({*books.tenants(), *money.of, *(tenant.name for tenant in config.tenants)})
 
 
-def view_of(name: TenantName, held: Held, money: Accounts, config: ClusterConfig, dates: Dates, now_ms: int) -> View:
+def view_of(
+    name: TenantName, held: BilledUse, money: Accounts, config: ClusterConfig, dates: Dates, now_ms: int
+) -> TenantStanding:
     tenant = next((one for one in config.tenants if one.name == name), Tenant(name))
-    return View(tenant, money.account(name), held, config.billing, dates, now_ms, money.priced_ms)
+    return TenantStanding(tenant, money.account(name), held, config.billing, dates, now_ms, money.priced_ms)
 
 
 def is_kept(money: Accounts, config: ClusterConfig) -> bool:
@@ -145,7 +154,7 @@ def is_kept(money: Accounts, config: ClusterConfig) -> bool:
     return bool(config.billing.tariff.prices or limited or money.holds())
 
 
-def forget(books: Books, view: View, dates: Dates) -> None:
+def forget(books: UsageLog, view: TenantStanding, dates: Dates) -> None:
     """Drop from the books what no bill of a tenant needs, nor the hours that the present one is compared with."""
     name = view.tenant.name
     needed_ms = min(view.needed_ms(), max(0, view.now_ms - (HISTORY_HOURS + 1) * HOUR_MS))
@@ -154,7 +163,7 @@ def forget(books: Books, view: View, dates: Dates) -> None:
 
 
 def _billed_since(billing: Billing, dates: Dates, priced_ms: int) -> int:
-    """Return from when on use is posted and invoiced by itself.
+    """Return the time from which use is posted and invoiced automatically.
 
     It is the month in which prices were first declared, or the earliest that one of them names: what was used long
     before there were any is on no invoice.

@@ -10,7 +10,7 @@ every hour of the month the rate of the last.)
 A session that ended counts for at least the minimum period, what it held when it ended being held on. Parts of one
 hold (it was suspended in between) have one minimum together. What a failed node took of a hold is given back, at the
 price it had, when it is known: a piece of time is refunded in the period of the loss, or in its own if that is later.
-Nothing here knows a clock or a calendar: where months begin, and how far the local clock is ahead, is told.
+Nothing here knows a clock or a calendar: the begin of months and the offset of the local clock are arguments.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.core.ledger.schedule import UTC, Steps, Zone, borders, inside
-from penstock.core.ledger.sessions import Losses, Session
+from penstock.core.ledger.schedule import UTC, StepFunction, Zone, borders, inside
+from penstock.core.ledger.sessions import Losses, UsageInterval
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.prices import HOUR_MS, Price, Resource, Tariff, Terms
 
@@ -31,10 +31,10 @@ _UNIT: dict[Resource, int] = {"device": 1000, "cpu": 1000, "memory": GIB}
 """How much of a quantity is one unit that a price is for: thousandths of devices and CPUs, bytes of memory."""
 
 
-class Charge(NamedTuple):
+class MoneyCharge(NamedTuple):
     """A piece of a session at one price, tier and factor: [start_ms, end_ms)."""
 
-    session: Session
+    session: UsageInterval
     resource: Resource
     model: str
     start_ms: int
@@ -60,12 +60,12 @@ class Charge(NamedTuple):
 
 
 def micro_denominator(resource: Resource) -> int:
-    """Return how many parts (`Charge.parts`) make a millionth of the currency."""
+    """Return how many parts (`MoneyCharge.parts`) make a millionth of the currency."""
     return _UNIT[resource] * HOUR_MS * 1000 * 1000
 
 
 def charges(
-    sessions: Iterable[Session],
+    sessions: Iterable[UsageInterval],
     tariff: Tariff,
     months: Sequence[int],
     from_ms: int,
@@ -73,7 +73,7 @@ def charges(
     *,
     zone: Zone = UTC,
     losses: Losses = MappingProxyType({}),
-) -> Iterator[Charge]:
+) -> Iterator[MoneyCharge]:
     """Yield what one tenant's sessions cost from `from_ms` to `until_ms` (unix ms), session by session.
 
     What is after `until_ms` counts for nothing, the tiers included.
@@ -105,16 +105,18 @@ def charges(
 class _Cutter:
     """Cuts sessions where their price, tier or factor changes."""
 
-    def __init__(self, tariff: Tariff, tiers: Steps, zone: Zone, from_ms: int, until_ms: int) -> None:
+    def __init__(self, tariff: Tariff, tiers: StepFunction, zone: Zone, from_ms: int, until_ms: int) -> None:
         self._tariff, self._tiers, self._zone = tariff, tiers, zone
-        self._flat = Steps([0], [1000])
-        self._prices: dict[tuple[Resource, str], Steps] = {}
-        self._factors: dict[tuple[int, bool], Steps] = {}
+        self._flat = StepFunction([0], [1000])
+        self._prices: dict[tuple[Resource, str], StepFunction] = {}
+        self._factors: dict[tuple[int, bool], StepFunction] = {}
         windows = {w for terms in tariff.terms for factor in terms.factors for w in factor.windows}
         begins = (terms.from_ms for terms in tariff.later if from_ms < terms.from_ms < until_ms)
         self._moments = sorted({from_ms, *begins, *borders(windows, zone, from_ms, until_ms)})
 
-    def pieces(self, session: Session, start_ms: int, end_ms: int, *, refund: bool = False) -> Iterator[Charge]:
+    def pieces(
+        self, session: UsageInterval, start_ms: int, end_ms: int, *, refund: bool = False
+    ) -> Iterator[MoneyCharge]:
         """Yield what [start_ms, end_ms) of a session costs."""
         if start_ms >= end_ms:
             return
@@ -127,24 +129,24 @@ class _Cutter:
                 micro = price.at(begin_ms)
                 if micro:
                     rates = tier.at(begin_ms), factor.at(begin_ms)
-                    yield Charge(session, resource, model, begin_ms, finish_ms, quantity, micro, *rates, refund)
+                    yield MoneyCharge(session, resource, model, begin_ms, finish_ms, quantity, micro, *rates, refund)
 
-    def _price_steps(self, resource: Resource, model: str) -> Steps:
+    def _price_steps(self, resource: Resource, model: str) -> StepFunction:
         found = self._prices.get((resource, model))
         if found is None:
             found = self._prices[resource, model] = _price_steps(self._tariff.prices, resource, model)
         return found
 
-    def _factor_steps(self, session: Session) -> Steps:
+    def _factor_steps(self, session: UsageInterval) -> StepFunction:
         key = session.priority, session.preemptible
         found = self._factors.get(key)
         if found is None:
-            found = self._factors[key] = Steps([], [])
+            found = self._factors[key] = StepFunction([], [])
             for moment in self._moments:
                 found.then(moment, self._factor_at(session, moment))
         return found
 
-    def _factor_at(self, session: Session, time_ms: int) -> int:
+    def _factor_at(self, session: UsageInterval, time_ms: int) -> int:
         for factor in self._tariff.terms_at(time_ms).factors:
             fits = factor.matches(session.priority, preemptible=session.preemptible)
             if fits and inside(factor.windows, self._zone, time_ms):
@@ -152,7 +154,7 @@ class _Cutter:
         return 1000
 
 
-def _held(session: Session) -> Iterator[tuple[Resource, str, int]]:
+def _held(session: UsageInterval) -> Iterator[tuple[Resource, str, int]]:
     for model, milli in session.amounts.models:
         yield "device", model, milli
     if session.amounts.cpu_milli:
@@ -161,9 +163,9 @@ def _held(session: Session) -> Iterator[tuple[Resource, str, int]]:
         yield "memory", "", session.amounts.memory_bytes
 
 
-def _billed(sessions: Iterable[Session], tariff: Tariff, until_ms: int) -> Iterator[Session]:
+def _billed(sessions: Iterable[UsageInterval], tariff: Tariff, until_ms: int) -> Iterator[UsageInterval]:
     """Yield sessions as they are billed: each with an end, the last of a hold long enough, none beyond `until_ms`."""
-    holds: dict[tuple[JobId, AttemptNumber, Rank], list[Session]] = {}
+    holds: dict[tuple[JobId, AttemptNumber, Rank], list[UsageInterval]] = {}
     for session in sessions:
         holds.setdefault((session.job_id, session.attempt, session.rank), []).append(session)
     for parts in holds.values():
@@ -176,7 +178,7 @@ def _billed(sessions: Iterable[Session], tariff: Tariff, until_ms: int) -> Itera
                 yield part if part.end_ms <= until_ms else replace(part, end_ms=until_ms)
 
 
-def _tier_steps(held: Sequence[Session], tariff: Tariff, months: Sequence[int]) -> Steps:
+def _tier_steps(held: Sequence[UsageInterval], tariff: Tariff, months: Sequence[int]) -> StepFunction:
     """Return which rate holds from when on, by the device-hours of each month."""
     changes: dict[int, int] = {}
     for session in held:
@@ -186,7 +188,7 @@ def _tier_steps(held: Sequence[Session], tariff: Tariff, months: Sequence[int]) 
     first_ms, last_ms = min(changes), max(changes)
     begins = [begin for begin in months if first_ms < begin <= last_ms]
     times = sorted({*changes, *begins})
-    steps, rate = Steps([], []), 0
+    steps, rate = StepFunction([], []), 0
     for begin_ms, end_ms in pairwise([first_ms, *begins, last_ms + 1]):
         terms = tariff.terms_at(months[bisect_right(months, begin_ms) - 1])
         spans = []
@@ -197,7 +199,7 @@ def _tier_steps(held: Sequence[Session], tariff: Tariff, months: Sequence[int]) 
     return steps
 
 
-def _month_steps(steps: Steps, begin_ms: int, spans: Sequence[tuple[int, int, int]], terms: Terms) -> None:
+def _month_steps(steps: StepFunction, begin_ms: int, spans: Sequence[tuple[int, int, int]], terms: Terms) -> None:
     """Add the rates of one month, given [start, end) and how many devices were held in it."""
     if terms.tier_reading == "whole":
         steps.then(begin_ms, _rate_after(terms, sum(rate * (end_ms - start_ms) for start_ms, end_ms, rate in spans)))
@@ -217,7 +219,7 @@ def _month_steps(steps: Steps, begin_ms: int, spans: Sequence[tuple[int, int, in
 
 
 def _rate_after(terms: Terms, used: int) -> int:
-    """Return the rate that holds after so many thousandths of device-milliseconds in the month."""
+    """Return the rate that holds after `used` thousandths of device-milliseconds in the month."""
     return next((milli for hours, milli in reversed(terms.tiers) if used >= hours * HOUR_MS * 1000), 1000)
 
 
@@ -226,10 +228,10 @@ def _next_tier(terms: Terms, used: int) -> int | None:
     return next((h * HOUR_MS * 1000 for h, _ in terms.tiers if h * HOUR_MS * 1000 > used), None)
 
 
-def _price_steps(prices: Iterable[Price], resource: Resource, model: str) -> Steps:
+def _price_steps(prices: Iterable[Price], resource: Resource, model: str) -> StepFunction:
     """Return what a unit costs from when on (millionths of the currency); 0 where nothing is declared."""
     usable = [p for p in prices if p.resource == resource and p.model in ("", model)]
-    steps = Steps([0], [price_at(usable, resource, model, 0)])
+    steps = StepFunction([0], [price_at(usable, resource, model, 0)])
     for begin_ms in sorted({p.from_ms for p in usable if p.from_ms > 0}):
         steps.then(begin_ms, price_at(usable, resource, model, begin_ms))
     return steps

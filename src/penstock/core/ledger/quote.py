@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from penstock.core.ledger.bill import half_up
 from penstock.core.ledger.pricing import charges, micro_denominator
 from penstock.core.ledger.schedule import Zone
-from penstock.core.ledger.sessions import Amounts, Session
+from penstock.core.ledger.sessions import Amounts, UsageInterval
 from penstock.core.model.answers import Quote
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank, UserName
 from penstock.core.model.jobs import GangAsk, JobSpec
@@ -50,11 +50,11 @@ def _micro(spec: JobSpec, model: str, tariff: Tariff, zone: Zone, start_ms: int,
     return sum((Fraction(one.parts, micro_denominator(one.resource)) for one in found), Fraction(0))
 
 
-def _sessions(spec: JobSpec, ask: GangAsk, model: str, start_ms: int, end_ms: int) -> Iterable[Session]:
+def _sessions(spec: JobSpec, ask: GangAsk, model: str, start_ms: int, end_ms: int) -> Iterable[UsageInterval]:
     for number in range(ask.replica_total):
         each = ask.each_of(number)
         models = ((model, each.devices.milli),) if each.devices is not None else ()
-        yield Session(
+        yield UsageInterval(
             JobId(0),
             AttemptNumber(1),
             Rank(number),

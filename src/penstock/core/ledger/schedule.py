@@ -1,4 +1,4 @@
-"""Values that change at times, and hours of the local day: where the core needs a calendar, it is told as offsets.
+"""Step functions of time, and hours of the local day: a calendar comes into the core as offsets.
 
 Inside a window is said of one moment at a time, by the local clock; so nothing has to be said of the hour that a
 change to daylight saving time repeats or leaves out: it counts as often as there is.
@@ -20,7 +20,7 @@ Zone = Sequence[tuple[int, int]]
 UTC: Zone = ((0, 0),)
 
 
-class Steps(NamedTuple):
+class StepFunction(NamedTuple):
     """A value that changes at times, ascending; the first holds before them, too."""
 
     times: list[int]

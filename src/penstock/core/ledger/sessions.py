@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.faults import planted
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, PoolName, QueueName, Rank, TenantName, UserName
 from penstock.core.model.jobs import GangAsk, JobSpec, ReplicaPlace
 from penstock.core.model.resources import ReplicaAsk
@@ -35,7 +34,7 @@ class Amounts(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum(milli for _, milli in self.models)
 
 
-class Session(msgspec.Struct, frozen=True, omit_defaults=True):
+class UsageInterval(msgspec.Struct, frozen=True, omit_defaults=True):
     """One hold: [start_ms, end_ms) in unix ms; `end_ms` is 0 while it lasts."""
 
     job_id: JobId
@@ -74,7 +73,7 @@ class Loss(NamedTuple):
 Losses = Mapping[tuple[JobId, AttemptNumber], Loss]
 
 
-class Known(msgspec.Struct, omit_defaults=True):
+class SeenJob(msgspec.Struct, omit_defaults=True):
     """A job that has not ended."""
 
     id: JobId
@@ -91,9 +90,9 @@ class LogImage(msgspec.Struct, frozen=True):
 
     seq: int
     time_ms: int
-    open: tuple[Session, ...]
+    open: tuple[UsageInterval, ...]
     losses: tuple[tuple[JobId, AttemptNumber, int, int], ...]
-    jobs: tuple[Known, ...]
+    jobs: tuple[SeenJob, ...]
     nodes: tuple[NodeSpec, ...]
 
 
@@ -104,12 +103,12 @@ class SessionLog:
         image = image or LogImage(0, 0, (), (), (), ())
         self.seq = image.seq
         self.time_ms = image.time_ms
-        self.open: dict[tuple[JobId, Rank], Session] = {(s.job_id, s.rank): s for s in image.open}
+        self.open: dict[tuple[JobId, Rank], UsageInterval] = {(s.job_id, s.rank): s for s in image.open}
         self.losses: dict[tuple[JobId, AttemptNumber], Loss] = {
             (job_id, attempt): Loss(from_ms, at_ms) for job_id, attempt, from_ms, at_ms in image.losses
         }
         """Of attempts that ended because a node failed."""
-        self._jobs: dict[JobId, Known] = {known.id: known for known in image.jobs}
+        self._jobs: dict[JobId, SeenJob] = {known.id: known for known in image.jobs}
         self._nodes: dict[NodeName, NodeSpec] = {spec.name: spec for spec in image.nodes}
 
     def image(self) -> LogImage:
@@ -117,13 +116,13 @@ class SessionLog:
         return LogImage(
             self.seq,
             self.time_ms,
-            () if planted("running_use_forgotten") else tuple(self.open.values()),
+            tuple(self.open.values()),
             tuple((*key, *loss) for key, loss in self.losses.items()),
             tuple(replace(known) for known in self._jobs.values()),
             tuple(self._nodes.values()),
         )
 
-    def take(self, record: ev.Record) -> list[Session]:
+    def take(self, record: ev.Record) -> list[UsageInterval]:
         """Fold one record; return the sessions that it ends, in order of their ranks.
 
         Raises: BrokenInvariant when it does not follow the last one.
@@ -134,7 +133,7 @@ class SessionLog:
         event = record.event
         match event:
             case ev.JobSubmitted():
-                self._jobs[event.job_id] = Known(event.job_id, event.spec, event.user)
+                self._jobs[event.job_id] = SeenJob(event.job_id, event.spec, event.user)
             case ev.NodeRegistered():
                 self._nodes[event.spec.name] = event.spec
             case ev.AttemptAllocated():
@@ -172,7 +171,7 @@ class SessionLog:
         ask = known.ask = chosen.sized(len(event.places)) if chosen.elastic else chosen
         for number, place in enumerate(event.places):
             rank = Rank(number)
-            self.open[event.job_id, rank] = Session(
+            self.open[event.job_id, rank] = UsageInterval(
                 event.job_id,
                 event.attempt,
                 rank,
@@ -199,13 +198,13 @@ class SessionLog:
                 models[devices[index].model] = models.get(devices[index].model, 0) + milli
         return Amounts(tuple(sorted(models.items())), each.host.cpu_milli, each.host.memory_bytes)
 
-    def _end(self, keys: Iterable[tuple[JobId, Rank]], now_ms: int, ended: Ended) -> Iterator[Session]:
+    def _end(self, keys: Iterable[tuple[JobId, Rank]], now_ms: int, ended: Ended) -> Iterator[UsageInterval]:
         for key in keys:
             session = self.open.pop(key, None)
             if session is not None:
                 yield replace(session, end_ms=now_ms, ended=ended)
 
-    def _changed(self, job_id: JobId, now_ms: int, how: Ended) -> list[Session]:
+    def _changed(self, job_id: JobId, now_ms: int, how: Ended) -> list[UsageInterval]:
         """End the job's sessions, and begin others that hold as much as it does from now on."""
         keys = sorted(key for key in self.open if key[0] == job_id)
         done = list(self._end(keys, now_ms, how))
@@ -219,7 +218,7 @@ class SessionLog:
         return done
 
 
-def device_ms_between(held: Iterable[Session], from_ms: int, until_ms: int) -> int:
+def device_ms_between(held: Iterable[UsageInterval], from_ms: int, until_ms: int) -> int:
     """Return how many device-milliseconds were held in [from_ms, until_ms)."""
     milli_ms = 0
     for session in held:
@@ -228,9 +227,9 @@ def device_ms_between(held: Iterable[Session], from_ms: int, until_ms: int) -> i
     return milli_ms // 1000
 
 
-def sessions(records: Iterable[ev.Record]) -> list[Session]:
+def sessions(records: Iterable[ev.Record]) -> list[UsageInterval]:
     """Return all sessions of a log, those that have ended in the order of their ends, then those that last."""
-    log, done = SessionLog(), list[Session]()
+    log, done = SessionLog(), list[UsageInterval]()
     for record in records:
         done += log.take(record)
     return done + [log.open[key] for key in sorted(log.open)]

@@ -13,9 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.ledger.bill import bill, half_up
-from penstock.core.ledger.pricing import Charge, charges
+from penstock.core.ledger.pricing import MoneyCharge, charges
 from penstock.core.ledger.schedule import UTC, Zone
-from penstock.core.ledger.sessions import Losses, Session
+from penstock.core.ledger.sessions import Losses, UsageInterval
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import Account, Lot, Settled
 from penstock.core.model.answers import Bill
@@ -52,14 +52,16 @@ class Calendar(msgspec.Struct, frozen=True):
         return self.months[found - 1]
 
 
-class Held(msgspec.Struct, frozen=True):
+class BilledUse(msgspec.Struct, frozen=True):
     """What one tenant held: all sessions that may still count, and what failed nodes took of them."""
 
-    sessions: Sequence[Session]
+    sessions: Sequence[UsageInterval]
     losses: Losses
 
 
-def bill_for(tenant: TenantName, held: Held, billing: Billing, calendar: Calendar, from_ms: int, until_ms: int) -> Bill:
+def bill_for(
+    tenant: TenantName, held: BilledUse, billing: Billing, calendar: Calendar, from_ms: int, until_ms: int
+) -> Bill:
     """Return the bill of a tenant for [from_ms, until_ms).
 
     Args:
@@ -69,7 +71,9 @@ def bill_for(tenant: TenantName, held: Held, billing: Billing, calendar: Calenda
     return bill(tenant, billing, charges_for(held, billing, calendar, from_ms, until_ms), from_ms, until_ms)
 
 
-def charges_for(held: Held, billing: Billing, calendar: Calendar, from_ms: int, until_ms: int) -> Iterator[Charge]:
+def charges_for(
+    held: BilledUse, billing: Billing, calendar: Calendar, from_ms: int, until_ms: int
+) -> Iterator[MoneyCharge]:
     """Yield the charges that such a bill sums up."""
     losses = held.losses if billing.refund_lost else {}
     since_ms = _reach(held, losses, calendar, from_ms)
@@ -77,15 +81,15 @@ def charges_for(held: Held, billing: Billing, calendar: Calendar, from_ms: int, 
     return charges(counted, billing.tariff, calendar.months, from_ms, until_ms, zone=calendar.zone, losses=losses)
 
 
-def _reach(held: Held, losses: Losses, calendar: Calendar, from_ms: int) -> int:
+def _reach(held: BilledUse, losses: Losses, calendar: Calendar, from_ms: int) -> int:
     """Return since when sessions count: the month, or that of the earliest use that is given back by now."""
     first_ms = min((loss.from_ms for loss in losses.values() if loss.at_ms >= from_ms), default=from_ms)
     return calendar.month_of(max(min(first_ms, from_ms), calendar.months[0]))
 
 
-def _since(sessions: Iterable[Session], month_ms: int, minimum_ms: int, until_ms: int) -> Iterator[Session]:
+def _since(sessions: Iterable[UsageInterval], month_ms: int, minimum_ms: int, until_ms: int) -> Iterator[UsageInterval]:
     """Yield the sessions of holds that count for anything since a month began."""
-    holds: dict[tuple[JobId, AttemptNumber, Rank], list[Session]] = {}
+    holds: dict[tuple[JobId, AttemptNumber, Rank], list[UsageInterval]] = {}
     for session in sessions:
         if session.start_ms < until_ms:
             holds.setdefault((session.job_id, session.attempt, session.rank), []).append(session)
@@ -128,7 +132,7 @@ def due_events(
 
 
 def _posting(account: Account, month_ms: int, until_ms: int, amount: int) -> ev.UsagePosted:
-    """Return the event that posts so much; where credits have paid more than the month comes to, they get it back."""
+    """Return the event that posts `amount`; where credits have paid more than the month comes to, they get it back."""
     event = ev.UsagePosted(account.tenant, month_ms, until_ms, amount)
     month = moved(account, event, until_ms)[0].month(month_ms)
     over = total(month.paid) - max(0, month.posted)

@@ -13,9 +13,9 @@ from typing import Any
 from penstock.core.ledger.activity import Activity
 from penstock.core.ledger.bill import apportioned
 from penstock.core.ledger.consumption import Dimension, sortable
-from penstock.core.ledger.pricing import Charge, micro_denominator
-from penstock.core.ledger.sessions import Session
-from penstock.core.ledger.settlement import Calendar, Held, charges_for
+from penstock.core.ledger.pricing import MoneyCharge, micro_denominator
+from penstock.core.ledger.sessions import UsageInterval
+from penstock.core.ledger.settlement import BilledUse, Calendar, charges_for
 from penstock.core.model.answers import WasteRow
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.prices import Billing, Resource
@@ -27,7 +27,7 @@ _RowKey = tuple[object, ...]
 
 
 def waste_of(
-    held: Held,
+    held: BilledUse,
     activity: Activity,
     billing: Billing,
     calendar: Calendar,
@@ -60,7 +60,7 @@ def waste_of(
 
 def _add_costs(
     rows: dict[_RowKey, WasteRow],
-    charged: Iterable[Charge],
+    charged: Iterable[MoneyCharge],
     ends: dict[_SessionKey, int],
     activity: Activity,
     billing: Billing,
@@ -86,7 +86,7 @@ def _add_costs(
         setattr(row, f"{kind}_cost", getattr(row, f"{kind}_cost") + amount)
 
 
-def _split(activity: Activity, session: Session, start_ms: int, end_ms: int, left_ms: int) -> dict[str, int]:
+def _split(activity: Activity, session: UsageInterval, start_ms: int, end_ms: int, left_ms: int) -> dict[str, int]:
     """Return [start_ms, end_ms) of what a session is billed for in thousandths of ms, by kind.
 
     Args:
@@ -105,7 +105,7 @@ def _split(activity: Activity, session: Session, start_ms: int, end_ms: int, lef
     return found
 
 
-def _row(rows: dict[_RowKey, WasteRow], session: Session, by: Sequence[Dimension]) -> WasteRow:
+def _row(rows: dict[_RowKey, WasteRow], session: UsageInterval, by: Sequence[Dimension]) -> WasteRow:
     key = _names(session, by)
     found = rows.get(key)
     if found is None:
@@ -114,9 +114,9 @@ def _row(rows: dict[_RowKey, WasteRow], session: Session, by: Sequence[Dimension
     return found
 
 
-def _names(session: Session, by: Sequence[Dimension]) -> _RowKey:
+def _names(session: UsageInterval, by: Sequence[Dimension]) -> _RowKey:
     return tuple(session.job_id if name == "job" else getattr(session, name) for name in by)
 
 
-def _key(session: Session) -> _SessionKey:
+def _key(session: UsageInterval) -> _SessionKey:
     return session.job_id, session.attempt, session.rank, session.start_ms

@@ -7,8 +7,8 @@ request costs the loop nothing, and once more by the loop itself.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from penstock.core.lifecycle.size import BOUNDS, Bounds
-from penstock.core.lifecycle.thresholds import Claim, over_share
+from penstock.core.lifecycle.size import BOUNDS, RequestBounds
+from penstock.core.lifecycle.thresholds import Holding, over_share
 from penstock.core.messages.requests import NewJob, Submit
 from penstock.core.model.cluster import ClusterConfig, Queue
 from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
@@ -20,7 +20,7 @@ QUEUE_FACTOR = 2
 """A tenant alone may fill two thirds of a queue."""
 
 
-def asked_problems(state: State, request: Submit, bounds: Bounds = BOUNDS) -> list[Problem]:
+def asked_problems(state: State, request: Submit, bounds: RequestBounds = BOUNDS) -> list[Problem]:
     """Return what is wrong with the names and the amount of a request. Any thread."""
     problems = Problems()
     try:
@@ -48,7 +48,7 @@ def _look_for_room(state: State, request: Submit, problems: list[Problem]) -> No
         problems += _no_room(state, state.config.queue_by_name[name], counts, request)
 
 
-def _find(state: State, request: Submit, bounds: Bounds, problems: list[Problem]) -> None:
+def _find(state: State, request: Submit, bounds: RequestBounds, problems: list[Problem]) -> None:
     seen: set[int] = set()
     shapes: set[GangAsk] = set()
     named: set[tuple[str, ...]] = set()
@@ -73,7 +73,7 @@ def _find(state: State, request: Submit, bounds: Bounds, problems: list[Problem]
                 named.add(names)
 
 
-def _too_many_shapes(field: str, bounds: Bounds) -> Problem:
+def _too_many_shapes(field: str, bounds: RequestBounds) -> Problem:
     text = f"one request may ask for {bounds.shapes} different shapes of jobs, of {bounds.replicas_tried} replicas "
     text += "together"
     return Problem("too_many_shapes", field, text, "", "round what the jobs ask for, or submit fewer at once")
@@ -108,13 +108,13 @@ def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], reque
     return [Problem("share_used_up", "queue", text, queue.name, "submit again when some have run, or fewer at once")]
 
 
-def _claims(state: State, queue: QueueName, coming: Mapping[TenantName, int], request: Submit) -> Iterator[Claim]:
+def _claims(state: State, queue: QueueName, coming: Mapping[TenantName, int], request: Submit) -> Iterator[Holding]:
     """Yield how much of a queue the tenants and the user of a request have; who is alone shares with nobody."""
     if len(state.config.tenants) > 1:
         for name in sorted(coming):
-            yield Claim(f"tenant '{name}'", state.jobs.queued(queue, tenant=name))
+            yield Holding(f"tenant '{name}'", state.jobs.queued(queue, tenant=name))
     if len(state.config.users) > 1:
-        yield Claim(request.user, state.jobs.queued(queue, user=request.user))
+        yield Holding(request.user, state.jobs.queued(queue, user=request.user))
 
 
 def _unknown_secrets(state: State, new: NewJob, user: UserName, *, hinted: bool) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""Nodes that are closed for new work by a person: what runs there ends by itself, or is asked to move."""
+"""Draining: nodes that a person closes for new work; their jobs run to their end, or are asked to move."""
 
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.events import AttemptStopRequested, NodeDrainChanged
@@ -24,7 +24,7 @@ def drain(
 
 def clear(tx: Transaction, node: NodeName) -> None:
     """Ask all that runs on a node to save and move."""
-    for job_id in sorted({job_id for job_id, _ in tx.state.derived.load(node).replicas}):
+    for job_id in sorted({job_id for job_id, _ in tx.state.indexes.load(node).replicas}):
         job = tx.state.jobs[job_id]
         stop = job.attempt.stop if job.attempt is not None else None
         if job.attempt is not None and (stop is None or stop.reason == "suspended"):

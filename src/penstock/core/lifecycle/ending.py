@@ -155,7 +155,7 @@ def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> None:
     while ending:
         job_id, final, why = ending.pop()  # the youngest first: whoever waits for it too is gone before its turn
         kinds = [kind for kind in get_args(DependencyKind) if not dependency_met(kind, final)]
-        hopeless = tx.state.derived.dependants.hopeless(job_id, kinds, tx.state.jobs)
+        hopeless = tx.state.indexes.dependants.hopeless(job_id, kinds, tx.state.jobs)
         tx.emit(JobFinished(job_id, final, why, tx.state.jobs[job_id].last_exit))
         for dependant_id in hopeless:
             spec = tx.state.jobs[dependant_id].spec

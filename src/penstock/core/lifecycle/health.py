@@ -1,7 +1,7 @@
 """Nodes that fail again and again: counted, closed for new work, opened again once they pass a check.
 
 Only what speaks against the node counts: that it was lost, that it could not start a program, that a program met an
-error of its devices or disks. A program that fails by itself says nothing about where it ran.
+error of its devices or disks. A program that fails alone says nothing about the node where it ran.
 
 Theory. There are two kinds of strikes. The node's own word is what its agent or the server saw: it was lost, could not
 start a program, failed a check. A claim is what a program printed, and any program can print anything. So a claim
@@ -25,10 +25,9 @@ from typing import NamedTuple
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, ClusterConfig, Node, Settings, Strike
 from penstock.core.model.events import NodeChecked, NodeDrainChanged, NodeShut, NodeStruck
-from penstock.core.model.faults import planted
 from penstock.core.model.ids import NodeName, TenantName
 from penstock.core.model.jobs import ExitInfo, Job
-from penstock.core.model.units import format_duration
+from penstock.core.model.quantities import format_duration
 from penstock.core.state.state import State
 
 _NODE_FAULT = re.compile(
@@ -42,9 +41,9 @@ its folder, not where; or what is counted elsewhere."""
 ONE_INCIDENT_MS = 10_000
 """What happens to a node within this time has one cause."""
 JOBS_LEAST = 2
-"""So many different jobs must have met it, or the node itself was lost: one job alone speaks against itself."""
+"""Jobs that must have failed there, unless the node was lost: of one alone, the job is the likely cause."""
 CLOSED_SHARE = 2
-"""No more than every second node of a pool is closed by itself: what strikes all of them is not theirs."""
+"""Never close more than half of a pool: a fault common to all nodes is not the nodes' fault."""
 LAST_FAILURE = ", the last: "
 """What follows it, in the reason why a node was closed, may be a line that a job printed."""
 FAILED_CHECK = "it failed its check: "
@@ -105,7 +104,7 @@ def _is_known(node: Node, fault: Fault, now_ms: int) -> bool:
 
 
 def _is_said(node: Node, settings: Settings, now_ms: int, *, own: bool, job: Job | None) -> bool:
-    """Return whether so much of this kind is in the log that more of it would say nothing new."""
+    """Return whether the log has enough of this kind: more would say nothing new."""
     recent = recent_strikes(node, settings, now_ms)
     if own or job is None:
         return sum(s.own for s in recent) >= STRIKES_KEPT
@@ -126,13 +125,13 @@ def recent_strikes(node: Node, settings: Settings, now_ms: int) -> list[Strike]:
 def for_everybody(config: ClusterConfig, strikes: Sequence[Strike]) -> list[Strike]:
     """Return the strikes that may close a node for all: the node's own words, and claims where several agree."""
     claims = [one for one in strikes if not one.own]
-    if _agree(config, claims) or planted("claims_close_for_all"):
+    if _agree(config, claims):
         return list(strikes)
     return [one for one in strikes if one.own]
 
 
 def _agree(config: ClusterConfig, claims: Sequence[Strike]) -> bool:
-    """Return whether claims come from so many that nobody closes a node for others by what they print."""
+    """Return whether claims come from several tenants and users: one alone cannot close a node for the others."""
     tenants, users = {one.tenant for one in claims}, {one.user for one in claims}
     if TenantName("") in tenants:
         return False  # of a log that does not say whose they are
@@ -143,7 +142,7 @@ def _agree(config: ClusterConfig, claims: Sequence[Strike]) -> bool:
 
 
 def enough(strikes: Sequence[Strike], settings: Settings) -> bool:
-    """Return whether these strikes close a node: so many, and of several jobs or of the node as a whole."""
+    """Return whether these failures close a node: enough of them, of several jobs or of the node as a whole."""
     jobs = {one.job_id for one in strikes}
     return len(strikes) >= settings.node_strikes_max and (None in jobs or len(jobs) >= JOBS_LEAST)
 
@@ -154,7 +153,7 @@ def _reason(strikes: Sequence[Strike], text: str) -> str:
 
 
 def _may_close(state: State, node: Node, tenant: TenantName | None = None) -> bool:
-    """Return whether so many nodes of the pool stay open; with `tenant`, to its work."""
+    """Return whether at least half of the pool's nodes stay open; with `tenant`, to its work."""
     pool = [one for one in state.nodes.values() if one.spec.pool == node.spec.pool]
     closed = sum((one.draining and one.closed_by == CHECKED_BY) or tenant in one.shut_to for one in pool)
     return closed + 1 <= max(1, len(pool) // CLOSED_SHARE)

@@ -13,7 +13,7 @@ def note_idle(tx: Transaction) -> None:
     rules = tx.state.config.idle_rules
     if not rules:
         return
-    for job_id in sorted(tx.state.derived.idle):
+    for job_id in sorted(tx.state.indexes.idle):
         job = tx.state.jobs[job_id]
         rule, idle = rules.get(job.spec.queue), idle_of(job, tx.now_ms)
         if rule is None or idle is None or job.attempt is None or job.progress.idle_noted:

@@ -1,10 +1,8 @@
 """Orders to nodes: derived from the state, so that a lost order is simply derived again."""
 
 from penstock.core.cycle.verify import verify
-from penstock.core.lifecycle.ending import after_replica_gone
 from penstock.core.lifecycle.health import nodes_to_check
 from penstock.core.lifecycle.reports import current, foreign
-from penstock.core.lifecycle.suspending import on_frozen
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.orders import (
     Acknowledge,
@@ -23,11 +21,9 @@ from penstock.core.model.events import (
     AttemptResumed,
     AttemptStopRequested,
     Record,
-    ReplicaExited,
 )
-from penstock.core.model.faults import planted
 from penstock.core.model.ids import JobId, NodeName, Rank, UserName
-from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica, StopReason
+from penstock.core.model.jobs import Attempt, Job, Replica, StopReason
 from penstock.core.model.plan import Plan, Preemption
 from penstock.core.state.state import State
 
@@ -153,7 +149,7 @@ def reconcile(state: State, report: NodeReport) -> list[Order]:
         if found is not None:
             orders += _differing(found[0], seen)
     orders += [StopReplica(seen.key, 0, "not current") for seen in foreign(state, report)]
-    if report.inventory and not planted("start_not_resent"):
+    if report.inventory:
         orders += _missing_starts(state, report)
     return orders
 
@@ -177,7 +173,7 @@ def _missing_starts(state: State, report: NodeReport) -> list[Order]:
         return []
     listed = {seen.key for seen in report.replicas}
     orders: list[Order] = []
-    for job_id, rank in sorted(state.derived.load(report.node).replicas):
+    for job_id, rank in sorted(state.indexes.load(report.node).replicas):
         job = state.jobs[job_id]
         attempt = job.attempt
         if attempt is None or attempt.replicas[rank].state != "allocated":
@@ -217,35 +213,29 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
     for resume in checked.resumes:
         tx.emit(AttemptResumed(resume.job_id, resume.attempt, checked.seq, checked.now_ms))
     for preemption in checked.preemptions:
-        victim = tx.state.jobs[preemption.victim]
-        tx.emit(
-            AttemptStopRequested(
-                preemption.victim,
-                preemption.attempt,
-                stop_reason(preemption),
-                victim.spec.grace_ms,
-                preemption.beneficiary,
-                preemption.cost,
-                preemption.rule,
-                checked.seq,
-                checked.now_ms,
-            )
-        )
-        if planted("cpus_given_before_frozen") and preemption.suspend:
-            for rank in range(victim.ask.replica_total):
-                now = tx.state.jobs[victim.id]
-                on_frozen(tx, now, Rank(rank), now.attempt.suspensions if now.attempt is not None else 0)
-        if planted("released_before_gone"):
-            for rank in range(victim.ask.replica_total):
-                gone = ExitInfo(problem="released before it was gone", stop_sent=True)
-                tx.emit(ReplicaExited(preemption.victim, preemption.attempt, Rank(rank), gone))
-            after_replica_gone(tx, preemption.victim)
+        _ask_to_leave(tx, preemption, checked)
     return checked
+
+
+def _ask_to_leave(tx: Transaction, preemption: Preemption, plan: Plan) -> None:
+    tx.emit(
+        AttemptStopRequested(
+            preemption.victim,
+            preemption.attempt,
+            stop_reason(preemption),
+            tx.state.jobs[preemption.victim].spec.grace_ms,
+            preemption.beneficiary,
+            preemption.cost,
+            preemption.rule,
+            plan.seq,
+            plan.now_ms,
+        )
+    )
 
 
 def _free_port(state: State, node: NodeName) -> int:
     """Return a rendezvous port of `node` that no live attempt has, going round the node's range."""
-    spec, used = state.nodes[node].spec, state.derived.ports
+    spec, used = state.nodes[node].spec, state.indexes.ports
     for step in range(spec.port_count):
         port = spec.port_first + (state.next_port + step) % spec.port_count
         if (node, port) not in used:

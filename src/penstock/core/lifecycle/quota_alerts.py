@@ -9,11 +9,11 @@ Nothing but the log decides what was said: a server that starts again repeats no
 from collections.abc import Iterable, Mapping
 
 from penstock.core.lifecycle.transaction import Transaction
-from penstock.core.model.amounts import format_resource, resource_text
 from penstock.core.model.answers import QuotaRow
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.events import QuotaNoted
-from penstock.core.order.tree import holder_text
+from penstock.core.model.quantities import format_resource, resource_text
+from penstock.core.order.queues import holder_text
 from penstock.core.state.quota_notes import PERIOD_MS, Key, QuotaSaid
 from penstock.core.status.quotas import key_of
 

@@ -6,7 +6,7 @@ agent was started, is the most that is registered; a node may have less, for it 
 
 from msgspec.structs import replace
 
-from penstock.core.config.cluster import DEVICES_PER_NODE_MAX
+from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.resources import RESOURCE_FIELDS, Device, Resources

@@ -22,9 +22,8 @@ from penstock.core.model.events import (
     ReplicaExited,
     ReplicaStarted,
 )
-from penstock.core.model.faults import planted
 from penstock.core.model.ids import Incarnation, NodeName
-from penstock.core.model.jobs import ExitInfo, Job, Replica
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
 from penstock.core.state.state import State
 
 STOPPED_IN_ORDER = "its agent was stopped"
@@ -36,7 +35,7 @@ def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation) -> None:
     if known is not None and known.incarnation != incarnation and known.state != "lost":
         lose_node(tx, spec.name, "its agent came back without its processes")
     known = tx.state.nodes.get(spec.name)
-    if known is not None and known.incarnation == incarnation and tx.state.derived.load(spec.name).replicas:
+    if known is not None and known.incarnation == incarnation and tx.state.indexes.load(spec.name).replicas:
         spec = known.spec  # what is running there was placed on that; another shape counts once it has ended
     same = known is not None and known.incarnation == incarnation and known.spec == spec
     if not same or (known is not None and known.state == "lost"):
@@ -80,12 +79,16 @@ def current(state: State, node: NodeName, key: ReplicaKey) -> tuple[Job, Replica
     job = state.jobs.get(key.job_id)
     if job is None or job.attempt is None or key.rank >= len(job.attempt.replicas):
         return None
-    if job.attempt.number != key.attempt and not planted("old_attempt_accepted"):
+    if not _is_current(job.attempt, key):
         return None
     replica = job.attempt.replicas[key.rank]
     if not replica.holds or replica.place.node != node:
         return None
     return job, replica
+
+
+def _is_current(attempt: Attempt, key: ReplicaKey) -> bool:
+    return attempt.number == key.attempt
 
 
 def _on_seen(tx: Transaction, node: NodeName, seen: ReplicaSeen) -> None:
@@ -128,7 +131,7 @@ def _on_progress(tx: Transaction, seen: ProgressSeen) -> None:
 
 def _believed_started(state: State, node: NodeName) -> list[ReplicaKey]:
     keys = []
-    for job_id, rank in sorted(state.derived.load(node).replicas):
+    for job_id, rank in sorted(state.indexes.load(node).replicas):
         attempt = state.jobs[job_id].attempt
         if attempt is not None and attempt.replicas[rank].state == "started":
             keys.append(ReplicaKey(job_id, attempt.number, rank))
@@ -140,7 +143,7 @@ def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
 
     Only for a node that has surely ended its own processes: its lease ran out, or its agent said so.
     """
-    affected = sorted({job_id for job_id, _ in tx.state.derived.load(node).replicas})
+    affected = sorted({job_id for job_id, _ in tx.state.indexes.load(node).replicas})
     tx.emit(NodeLost(node, reason))
     if reason != STOPPED_IN_ORDER:
         strike(tx, node, Fault(reason))
@@ -154,14 +157,14 @@ def on_time(tx: Transaction) -> None:
     end_long_suspensions(tx)
     clear_overdue(tx)
     note_idle(tx)
-    for job_id in sorted(state.derived.time_limited):
+    for job_id in sorted(state.indexes.time_limited):
         job = state.jobs[job_id]
         attempt, limit_ms = job.attempt, job.spec.time_limit_ms
         if attempt is None or not attempt.running_ms or attempt.stop is not None:
             continue
         if attempt.worked_ms(now_ms) >= limit_ms:
             tx.emit(AttemptStopRequested(job_id, attempt.number, "time_limit", job.spec.grace_ms))
-    for job_id in sorted(state.derived.wait_limited):
+    for job_id in sorted(state.indexes.wait_limited):
         waiting = state.jobs.get(job_id)  # gone when it depended on one that has just been cancelled
         if waiting is not None and now_ms - waiting.waiting_since_ms >= waiting.spec.max_wait_ms:
             finish(tx, waiting, "cancelled", f"waited longer than max_wait ({waiting.spec.max_wait_ms // 1000} s)")

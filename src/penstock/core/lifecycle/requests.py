@@ -8,12 +8,11 @@ from msgspec.structs import replace
 from penstock.core.ledger.past import past_problems
 from penstock.core.lifecycle.asking import asked_problems
 from penstock.core.lifecycle.ending import finish, refused_text
-from penstock.core.lifecycle.size import BOUNDS, Bounds, over_size, over_weight, runs_by_name, size_of, weight_of
+from penstock.core.lifecycle.size import BOUNDS, RequestBounds, over_size, over_weight, runs_by_name, size_of, weight_of
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import NewJob as NewJob
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.messages.requests import Submit as Submit
-from penstock.core.model.amounts import BYTES, resource_text
 from penstock.core.model.cluster import ClusterConfig, split_resource
 from penstock.core.model.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems
 from penstock.core.model.estimates import StartEstimate
@@ -23,20 +22,20 @@ from penstock.core.model.events import (
     JobSubmitted,
     StartsEstimated,
 )
-from penstock.core.model.faults import planted
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
-from penstock.core.order.tree import holder_text
+from penstock.core.model.quantities import BYTES, resource_text
+from penstock.core.order.queues import holder_text
+from penstock.core.place.capacity import empty
 from penstock.core.place.fit import REASON_TEXT
-from penstock.core.place.free import empty
 from penstock.core.place.gang import NoFit, place_gang
-from penstock.core.place.index import FreeCluster
+from penstock.core.place.index import ClusterIndex
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.core.state.state import State
 
 
 def submit(
-    tx: Transaction, request: Submit, finished: Mapping[JobId, JobState], bounds: Bounds = BOUNDS
+    tx: Transaction, request: Submit, finished: Mapping[JobId, JobState], bounds: RequestBounds = BOUNDS
 ) -> Submitted | Refusal:
     """Accept all jobs of the request or none.
 
@@ -58,8 +57,6 @@ def submit(
         return Submitted(tuple(JobId(known.first_job + i) for i in range(known.count)), repeated=True)
     over = over_bounds(request, bounds)
     if over is not None:
-        if planted("rule_checked_after_work") and not _submit_problems(state, request, finished, bounds):
-            _accept(tx, request, finished)
         return Refusal("invalid_input", (over,))
     problems = _submit_problems(state, request, finished, bounds)
     if problems:
@@ -67,7 +64,7 @@ def submit(
     return _accept(tx, request, finished)
 
 
-def over_bounds(request: Submit, bounds: Bounds) -> Problem | None:
+def over_bounds(request: Submit, bounds: RequestBounds) -> Problem | None:
     """Return the first maximum that a request is over; its bytes are asked for where nobody has weighed it before."""
     size = size_of(request.jobs)
     over = over_size(size, bounds)
@@ -82,7 +79,7 @@ def jobs_named(request: Submit) -> set[JobId]:
 
 
 def _submit_problems(
-    state: State, request: Submit, finished: Mapping[JobId, JobState], bounds: Bounds
+    state: State, request: Submit, finished: Mapping[JobId, JobState], bounds: RequestBounds
 ) -> list[Problem]:
     problems = Problems()
     seen: set[int] = set()
@@ -141,8 +138,9 @@ def _over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
     tree = state.empty_tree()
     found = None
     for ask in (spec.ask, *spec.alternatives):
-        branch = tree.part(tree.branches[spec.queue], spec.tenant)
-        block = tree.block(branch, tree.demand(RequestClass(spec.queue, spec.tenant, spec.priority, ask)))
+        account = tree.account(spec.queue, spec.tenant)
+        assert account is not None, "the queue was looked up before"
+        block = tree.exceeded(account, tree.demand(RequestClass(spec.queue, spec.tenant, spec.priority, ask)))
         if block is None:
             return []
         found = found or block
@@ -166,23 +164,23 @@ def amount_text(resource: str, amount: int) -> str:
 
 def could_never_fit(state: State, ask: GangAsk) -> tuple[tuple[str, int], ...]:
     """Return why no set of known nodes could hold `ask` even when all of them were empty, or ()."""
-    cached = state.derived.never_fits.get(ask)
+    cached = state.indexes.never_fits.get(ask)
     if cached is None:
-        state.derived.shapes_tried += 1
+        state.indexes.shapes_tried += 1
         placed = place_gang(ask, empty_cluster(state))
         cached = (placed.refused or (("no_nodes", 0),)) if isinstance(placed, NoFit) else ()
-        if len(state.derived.never_fits) > 10_000:
-            state.derived.never_fits.clear()
-        state.derived.never_fits[ask] = cached
+        if len(state.indexes.never_fits) > 10_000:
+            state.indexes.never_fits.clear()
+        state.indexes.never_fits[ask] = cached
     return cached
 
 
-def empty_cluster(state: State) -> FreeCluster:
+def empty_cluster(state: State) -> ClusterIndex:
     """Return every known node as if it were ready and held nothing: what could ever fit."""
-    cluster = state.derived.emptied
+    cluster = state.indexes.emptied
     if cluster is None:
-        cluster = state.derived.emptied = FreeCluster()
-        cluster.sync(state.derived.nodes, {name: empty(free.shape) for name, free in state.derived.free.items()})
+        cluster = state.indexes.emptied = ClusterIndex()
+        cluster.sync(state.indexes.nodes, {name: empty(free.shape) for name, free in state.indexes.free.items()})
     return cluster
 
 

@@ -5,7 +5,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from penstock.core.lifecycle.thresholds import Claim, over_share
+from penstock.core.lifecycle.thresholds import Holding, over_share
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.access import RemoveSecret, SecretDone, SecretRequest, SetSecret
 from penstock.core.messages.requests import Refusal
@@ -52,11 +52,11 @@ def _too_many(tx: Transaction, secret: Secret, *, administrator: bool) -> Proble
     known = tx.state.secrets
     used, most = len(known.by_holder), SECRETS_MAX + (RESERVE if administrator else 0)
     own = len(known.of_tenant(secret.tenant) if secret.tenant else known.of_user(secret.owner))
-    hint = "remove those that nobody uses"
+    hint = "remove unused ones"
     if used >= most:
         return Problem("too_many_secrets", "name", f"there are {used} secrets, and no more may be", secret.name, hint)
     who = f"tenant {secret.tenant}" if secret.tenant else f"user {secret.owner}"
-    over = None if administrator else over_share([Claim(who, own)], used=used, most=most)
+    over = None if administrator else over_share([Holding(who, own)], used=used, most=most)
     if over is None:
         return None
     text = f"{who} has {own} secrets; the {over.left} that there may still be are for others"

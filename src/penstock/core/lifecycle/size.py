@@ -11,7 +11,6 @@ import msgspec
 from penstock.core.messages.requests import JOBS_MAX, NewJob
 from penstock.core.model.dependencies import JobRun, runs_of
 from penstock.core.model.errors import Problem
-from penstock.core.model.faults import planted
 from penstock.core.model.ids import JobId
 
 DEPENDENCIES_OF_JOB_MAX = 10_000
@@ -37,7 +36,7 @@ DEPENDENCY_BYTES = 64
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class RequestBounds(msgspec.Struct, frozen=True):
     """The most that one request may stand for. A server has the defaults; a simulated world has less."""
 
     jobs: int = JOBS_MAX
@@ -51,7 +50,7 @@ class Bounds(msgspec.Struct, frozen=True):
     replicas_tried: int = REPLICAS_TRIED_MAX
 
 
-BOUNDS = Bounds()
+BOUNDS = RequestBounds()
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -88,7 +87,7 @@ def runs_by_name(jobs: Iterable[NewJob], first: int = 1) -> dict[str, list[JobRu
 
 def _named(jobs: Sequence[NewJob]) -> dict[str, int]:
     """Return how many values a dependency on each name is."""
-    if not any(new.after_names for new in jobs) or planted("limit_measured_before_names"):
+    if not any(new.after_names for new in jobs):
         return {}
     return {name: len(runs) for name, runs in runs_by_name(jobs).items()}
 
@@ -112,7 +111,7 @@ def size_of(jobs: Sequence[NewJob]) -> Size:
     return Size(count, numbers, once, of_all, largest)
 
 
-def weight_of(jobs: Sequence[NewJob], bounds: Bounds = BOUNDS) -> Weight:
+def weight_of(jobs: Sequence[NewJob], bounds: RequestBounds = BOUNDS) -> Weight:
     """Return what the entries of a request add to the log: a spec that several jobs share is kept once."""
     named = _named(jobs)
     total, heaviest = 0, (0, "")
@@ -132,7 +131,7 @@ def weight_of(jobs: Sequence[NewJob], bounds: Bounds = BOUNDS) -> Weight:
     return Weight(total, heaviest)
 
 
-def over_size(size: Size, bounds: Bounds = BOUNDS) -> Problem | None:
+def over_size(size: Size, bounds: RequestBounds = BOUNDS) -> Problem | None:
     """Return the first maximum that a request is over, or None."""
     if size.jobs > bounds.jobs:
         text = f"one request may create {bounds.jobs} jobs, this one asks for {size.jobs}"
@@ -154,7 +153,7 @@ def over_size(size: Size, bounds: Bounds = BOUNDS) -> Problem | None:
     return None
 
 
-def over_weight(weight: Weight, jobs: int, bounds: Bounds = BOUNDS) -> Problem | None:
+def over_weight(weight: Weight, jobs: int, bounds: RequestBounds = BOUNDS) -> Problem | None:
     """Return the first maximum of bytes that a request is over, or None."""
     hint = "put large things into files"
     most, field = weight.heaviest

@@ -40,7 +40,7 @@ def stop_instead(tx: Transaction, job: Job) -> None:
 def end_long_suspensions(tx: Transaction) -> None:
     """Let attempts save and leave that were suspended too long: they can go on elsewhere, and others get the memory."""
     most_ms = tx.state.config.settings.suspended_max_ms
-    for job_id in sorted(tx.state.derived.suspended):
+    for job_id in sorted(tx.state.indexes.suspended):
         job = tx.state.jobs[job_id]
         attempt = job.attempt
         if attempt is not None and attempt.stop is None and tx.now_ms - attempt.suspended_ms >= most_ms:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Claim(NamedTuple):
-    """How much somebody has of it."""
+class Holding(NamedTuple):
+    """A caller's part of it."""
 
     who: str
     """In the words of a message, such as `tenant 'vision'`."""
@@ -25,7 +25,7 @@ class OverShare(NamedTuple):
     left: int
 
 
-def over_share(claims: Iterable[Claim], *, used: int, most: int, more: int = 1, factor: int = 1) -> OverShare | None:
+def over_share(claims: Iterable[Holding], *, used: int, most: int, more: int = 1, factor: int = 1) -> OverShare | None:
     """Return the first of some claims that would be larger than what is left for others, or None.
 
     Args:
@@ -42,7 +42,7 @@ def over_share(claims: Iterable[Claim], *, used: int, most: int, more: int = 1, 
     return None
 
 
-class Room:
+class SharedAmount:
     """An amount of something, and who has how much of it at this moment."""
 
     def __init__(self, most: int) -> None:
@@ -52,7 +52,7 @@ class Room:
 
     def take(self, names: tuple[str, ...], amount: int) -> OverShare | None:
         """Take an amount for a caller and the groups that it belongs to; or return why not, and take nothing."""
-        claims = (Claim(name, self._own[name]) for name in names)
+        claims = (Holding(name, self._own[name]) for name in names)
         found = over_share(claims, used=self.used, most=self.most, more=amount)
         if found is None:
             self.used += amount

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from penstock.core.lifecycle.thresholds import Claim, over_share
+from penstock.core.lifecycle.thresholds import Holding, over_share
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.access import IssueToken, RevokeToken, TokenDone, TokenRequest
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.access import Scope, Token
-from penstock.core.model.amounts import format_time
 from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.events import TokenIssued, TokenRevoked
+from penstock.core.model.quantities import format_time
 
 TOKENS_MAX = 10_000
 RESERVE = 1_000
@@ -36,13 +36,13 @@ def decide(tx: Transaction, request: TokenRequest) -> TokenDone | Refusal:
     return TokenDone()
 
 
-def _claims(tx: Transaction, token: Token) -> Iterator[Claim]:
-    """Yield how many tokens the user has, and how many whoever makes this one has made for others."""
+def _claims(tx: Transaction, token: Token) -> Iterator[Holding]:
+    """Yield the numbers of the user's tokens, and of those that their issuer has made for others."""
     known = tx.state.tokens
-    yield Claim(f"user {token.user}", _live(tx, known.of_user(token.user)))
+    yield Holding(f"user {token.user}", _live(tx, known.of_user(token.user)))
     if token.by != token.user:
         made = (one for one in known.by_hash.values() if one.by == token.by != one.user)
-        yield Claim(f"user {token.by}, for others,", _live(tx, made))
+        yield Holding(f"user {token.by}, for others,", _live(tx, made))
 
 
 def _live(tx: Transaction, tokens: Iterable[Token]) -> int:
@@ -90,7 +90,7 @@ def _too_many(tx: Transaction, request: IssueToken) -> Problem | None:
     """Return why there may be no further token of this user: none at all, or what is left is for others."""
     user, administrator = request.token.user, request.maker is None or request.maker.administers
     used, most = len(tx.state.tokens.by_hash), TOKENS_MAX + (RESERVE if administrator else 0)
-    hint = "revoke those that nobody uses"
+    hint = "revoke unused ones"
     if used >= most and _expired(tx) is None:
         return Problem("too_many_tokens", "user", f"there are {used} tokens, and no more may be", user, hint)
     over = None if administrator else over_share(_claims(tx, request.token), used=used, most=most)

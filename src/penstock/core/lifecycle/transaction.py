@@ -9,7 +9,7 @@ from penstock.core.state.state import State
 
 
 class Transaction:
-    """Collects the records of one commit. Nobody may be told of them before they are on disk."""
+    """Collects the records of one commit. They may not be delivered before they are on disk."""
 
     def __init__(self, state: State, now_ms: int, reached: Mapping[JobId, int] | None = None) -> None:
         self.state = state

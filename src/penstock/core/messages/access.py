@@ -8,7 +8,7 @@ from penstock.core.model.secrets import Secret
 
 
 class IssueToken(msgspec.Struct, frozen=True):
-    """The token's secret is made, and its hash taken, by whoever asks."""
+    """The caller makes the token's secret and takes its hash."""
 
     token: Token
     maker: Scope | None = None
@@ -30,11 +30,11 @@ class TokenDone(msgspec.Struct, frozen=True):
 
 
 class SetSecret(msgspec.Struct, frozen=True):
-    """Sealed by whoever asks."""
+    """Sealed by the caller."""
 
     secret: Secret
     administrator: bool = False
-    """Shares are not held against whoever keeps the cluster; a reserve is theirs."""
+    """The caller administers the cluster: it has no share, and may use the reserve."""
 
 
 class RemoveSecret(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ class NodeCheck(msgspec.Struct, frozen=True):
     passed: bool
     text: str = ""
     ended: bool = True
-    """Whether it came to an end by itself in time."""
+    """Whether it ended in time without being killed."""
 
 
 class ReplicaKey(msgspec.Struct, frozen=True, order=True):
@@ -80,7 +80,7 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was seen of replicas that the server asked about."""
     check: NodeCheck | None = None
     leaving: bool = False
-    """The agent was told to end: with an inventory in which nothing lives, this is its last word."""
+    """The agent is shutting down: with an inventory without live replicas this is its last report."""
 
 
 SHUT_DOWN = "its node was shut down"

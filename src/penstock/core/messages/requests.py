@@ -31,9 +31,9 @@ class Submit(msgspec.Struct, frozen=True):
     account: str = ""
     """As which the jobs run on the machines; empty: as that of the agents."""
     delegated: bool = False
-    """By a token that somebody else made for the user: the jobs get none of the user's own secrets."""
+    """By a token that another user issued for the user: the jobs get none of the user's own secrets."""
     administrator: bool = False
-    """Shares of what all use are not held against whoever keeps the cluster."""
+    """The caller administers the cluster: fair shares do not apply."""
     log_bytes: int = 0
     """What it adds to the log, where that was worked out before; 0: it is weighed where the jobs are made."""
     config_seq: int = -1

@@ -18,7 +18,7 @@ LEVELS: tuple[Level, ...] = ("read", "write", "admin")
 
 
 class User(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody, as an operator declares."""
+    """A user, as an operator declares it."""
 
     name: UserName
     role: ClusterRole = ""
@@ -64,7 +64,7 @@ class Scope(msgspec.Struct, frozen=True):
     local: bool = False
     """Who runs the server: the token was read from its own folder."""
     delegated: bool = False
-    """The token was made for the user by somebody else: own secrets and the own account are out of its reach."""
+    """Another user issued the token: the user's own secrets and account are out of its reach."""
 
     @property
     def sees_all(self) -> bool:
@@ -98,7 +98,7 @@ class Scope(msgspec.Struct, frozen=True):
         )
 
     def keeps_secrets(self, tenants: Iterable[TenantName]) -> bool:
-        """Return whether own secrets may be set: by whoever submits in one of all `tenants`, with an uncut token."""
+        """Return whether own secrets may be set: by a submitter in one of `tenants`, with a token of full rights."""
         return not self.only and not self.delegated and any(self.submits(tenant) for tenant in tenants)
 
     def acts_on(self, tenant: str, owner: str) -> bool:

@@ -6,8 +6,9 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.model.accounts import Entry
+from penstock.core.model.explanation import Explanation
 from penstock.core.model.ids import JobId, PoolName, QueueName, TenantName, UserName
-from penstock.core.model.invoices import Line
+from penstock.core.model.invoices import InvoiceLine
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
@@ -29,13 +30,13 @@ class Bill(msgspec.Struct, frozen=True):
     digits: int
     from_ms: int
     until_ms: int
-    lines: tuple[Line, ...]
+    lines: tuple[InvoiceLine, ...]
     total: int
     """In the smallest unit of the currency: the sum of all lines."""
 
     def summed(self) -> "Bill":
         """Return the same bill with one line for all jobs of a user at one price, tier and factor."""
-        found: dict[tuple[object, ...], Line] = {}
+        found: dict[tuple[object, ...], InvoiceLine] = {}
         for line in self.lines:
             key = (line.queue, line.user, line.kind, line.resource, line.model, *_rates(line))
             had = found.get(key)
@@ -50,7 +51,7 @@ class Bill(msgspec.Struct, frozen=True):
         return replace(self, lines=tuple(found.values()))
 
 
-def _rates(line: Line) -> tuple[int, int, int]:
+def _rates(line: InvoiceLine) -> tuple[int, int, int]:
     return line.micro_per_hour, line.tier_milli, line.factor_milli
 
 
@@ -79,12 +80,12 @@ class Quote(msgspec.Struct, frozen=True):
     length_ms: int
     """How long it is expected to run, or may at most; 0 where neither is known."""
     total_low: int
-    """For so long; 0 where that is not known."""
+    """Duration; 0 where unknown."""
     total_high: int
 
 
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that does not go on, or get well, by itself. `code` is stable (`explain/reasons.py`)."""
+    """A problem that does not resolve itself. `code` is stable (`explain/reasons.py`)."""
 
     code: str
     job_ids: tuple[JobId, ...]
@@ -92,6 +93,10 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int
     text: str
     resolve: str
+
+
+OF_RUNNING = frozenset({"hung", "loss_not_finite", "slow_steps", "starved", "node_closed", "gang_in_part"})
+"""Codes of `Alert` that are not about jobs that wait."""
 
 
 DeviceState = Literal["available", "allocated", "reserved", "maintenance", "failed"]
@@ -176,7 +181,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """Estimates that said that a job starts within so long."""
+    """Estimates of a start within a time."""
 
     within_ms: int
     """0: any time later than the bucket before."""
@@ -255,3 +260,48 @@ class WasteRow(msgspec.Struct):
     @property
     def idle_cost(self) -> int:
         return self.data_cost + self.hang_cost
+
+
+class PlannedPlace(msgspec.Struct, frozen=True):
+    """Where one replica would go."""
+
+    rank: int
+    node: str
+    devices: tuple[int, ...]
+
+
+class PlannedVictim(msgspec.Struct, frozen=True):
+    """A running job that would be asked to save and leave."""
+
+    job_id: int
+    name: str
+    rule: str
+
+
+class PlannedJob(msgspec.Struct, frozen=True):
+    """What would become of one job of a request, if nobody submitted anything else."""
+
+    name: str
+    count: int
+    """Jobs like it in the request; what is said is about the last of them to start."""
+    starts_now: bool
+    places: tuple[PlannedPlace, ...]
+    preempts: tuple[PlannedVictim, ...]
+    start_p10_ms: int
+    start_p50_ms: int
+    """Started by then (unix ms) in half of the samples; 0 where unknown, or never."""
+    start_p90_ms: int
+    samples: int
+    started: int
+    """Samples in which it started at all, within 30 days."""
+    text: str
+    explanation: Explanation | None = None
+    price: Quote | None = None
+    """What one of them would cost; None where no prices are declared."""
+
+
+class PlanAnswer(msgspec.Struct, frozen=True):
+    """What a request would lead to. Nothing was submitted."""
+
+    now_ms: int
+    jobs: list[PlannedJob]

@@ -143,9 +143,9 @@ class IdleRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """What follows when an attempt holds its places and is idle (`core/state/idleness.py`)."""
 
     after_ms: int
-    """After so long it is said, as an event in the log."""
+    """Age at which an event in the log says so."""
     reclaim: ReclaimRule = "never"
-    """Whether it then makes room, as soon as somebody waits who fits there."""
+    """Whether it may then be preempted for a waiting job that fits there."""
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -188,9 +188,13 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Numbers of the scheduler and of the protocol with the nodes; durations in milliseconds."""
 
     wait_bonus_max: int = 100
+    """Points of priority that a job gains while it waits, reached after `wait_bonus_horizon`."""
     wait_bonus_horizon_ms: int = 3_600_000
+    """Wait after which the bonus is whole; it grows evenly from the submit, kept over requeues."""
     size_penalty_per_device: int = 10
+    """Points of priority that a job loses for each device that it asks for."""
     min_runtime_before_preemption_ms: int = 0
+    """An attempt runs this long before it may be preempted, where its queue does not say."""
     starvation_after_ms: int = 3_600_000
     """A job that has waited this long and could not start holds back later jobs of its pool."""
     starvation_ratio: int = 0
@@ -206,19 +210,24 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_margin_ms: int = 8_000
     """The node ends its processes this much earlier than the server counts it as lost."""
     heartbeat_ms: int = 1_000
+    """A node reports to the server this often."""
     grace_default_ms: int = 30_000
+    """Time between the stop signal and the kill, where the job does not say."""
     restart_cost_ms: int = 10_000
     """Assumed overhead of starting an attempt again, in device-time of one device; part of a victim's cost."""
     checkpoint_cost_ms: int = 2_000
+    """Assumed time to save before leaving; part of a victim's cost."""
     priority_cost_ms_per_point: int = 1_000
     """What a point of priority adds to a victim's cost, per device."""
     victim_sets_tried_max: int = 256
     """Sets of victims tried in order of cost before the search falls back to greedy."""
     infrastructure_retries_max: int = 50
+    """Attempts of one job that may be lost to nodes and the scheduler before it counts as failed."""
     node_strikes_max: int = 3
     """A node that fails this often within `node_strikes_window` gets no new work until it passes a check; 0: never.
     What programs of one tenant alone say of it keeps only that tenant's work away."""
     node_strikes_window_ms: int = 3_600_000
+    """Failures of a node that are older than this do not count."""
     node_check: str = ""
     """A command for /bin/sh that checks a node (0: it is fit); empty takes our own, of disk, memory and devices.
     It runs beside jobs: what a program claims of an open node leads to a check, too."""
@@ -233,8 +242,11 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     same_failures_max: int = 3
     """A job that fails this often in the same way at the same step is not tried again; 0 tries all its retries."""
     backoff_first_ms: int = 1_000
+    """Wait of a job after its first failed attempt; it doubles with each."""
     backoff_max_ms: int = 300_000
+    """The longest wait after a failed attempt."""
     starts_per_cycle_max: int = 1_000
+    """Jobs that one cycle starts; the next cycle follows at once."""
     fair_share_half_life_ms: int = 0
     """After this long half of a queue's past use is forgotten; 0 looks at present use only."""
     least_attained_step_device_ms: int = 57_600_000
@@ -256,21 +268,29 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     defrag_gain_milli: int = 1_500
     """Moving jobs to make room must gain this many times what it costs."""
     preemptive_utilisation_milli: int = 800
+    """Above this use of the devices a cycle tries more sets of victims while critical jobs wait."""
     immediate_utilisation_milli: int = 300
+    """Below this use of the devices a cycle lets no jobs gather (`batching_window`)."""
     predictive_waiting_min: int = 10
+    """With more waiting jobs than this a cycle lets no jobs gather either."""
     critical_priority: int = 1_000
+    """Jobs of this priority or higher are critical."""
     batching_window_ms: int = 0
     """How long a cycle that calls for no haste lets jobs gather before the next; 0 plans whenever something changed."""
     objective_utilisation_milli: int = 300
-    """What each objective counts when candidate plans are weighed; the five sum to 1000."""
+    """Weight of the devices in use when candidate plans are compared; the five weights sum to 1 (1000 thousandths)."""
     objective_response_time_milli: int = 250
+    """Weight of short waits."""
     objective_fairness_milli: int = 200
+    """Weight of even shares."""
     objective_energy_milli: int = 150
+    """Weight of low power."""
     objective_cost_milli: int = 100
+    """Weight of low cost."""
     holders_shown: ShownHolders = "own"
     """What people see of who holds what in tenants that are not theirs."""
     job_account: str = ""
-    """Of the machines, as which jobs run whose user has no account of their own, where the server is root."""
+    """Account of the machines for jobs whose user has none of their own, where the server is root."""
     allow_waiting_for_nodes: bool = False
     """Accept requests that no present node could hold even when empty."""
 

@@ -72,7 +72,7 @@ LISTED_MAX = 12
 
 
 class TooManyProblems(Exception):
-    """So much is wrong with an input that nobody reads on."""
+    """Problems of one input after which reading stops."""
 
 
 class Problems(list[Problem]):

@@ -7,25 +7,25 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.model.accessevents import AccessNoted as AccessNoted
-from penstock.core.model.accessevents import SecretRemoved as SecretRemoved
-from penstock.core.model.accessevents import SecretSet as SecretSet
-from penstock.core.model.accessevents import TokenIssued as TokenIssued
-from penstock.core.model.accessevents import TokenRevoked as TokenRevoked
+from penstock.core.model.access_events import AccessNoted as AccessNoted
+from penstock.core.model.access_events import SecretRemoved as SecretRemoved
+from penstock.core.model.access_events import SecretSet as SecretSet
+from penstock.core.model.access_events import TokenIssued as TokenIssued
+from penstock.core.model.access_events import TokenRevoked as TokenRevoked
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.event import Event as Event
 from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, TenantName, UserName
 from penstock.core.model.jobs import ExitInfo, JobSpec, JobState, Outcome, ReplicaPlace, StopReason
-from penstock.core.model.moneyevents import CreditAdded as CreditAdded
-from penstock.core.model.moneyevents import CreditExpired as CreditExpired
-from penstock.core.model.moneyevents import InvoiceIssued as InvoiceIssued
-from penstock.core.model.moneyevents import InvoicePaid as InvoicePaid
-from penstock.core.model.moneyevents import MoneyReversed as MoneyReversed
-from penstock.core.model.moneyevents import SpendingNoted as SpendingNoted
-from penstock.core.model.moneyevents import TenantHeld as TenantHeld
-from penstock.core.model.moneyevents import TenantReleased as TenantReleased
-from penstock.core.model.moneyevents import UsagePosted as UsagePosted
+from penstock.core.model.money_events import CreditAdded as CreditAdded
+from penstock.core.model.money_events import CreditExpired as CreditExpired
+from penstock.core.model.money_events import InvoiceIssued as InvoiceIssued
+from penstock.core.model.money_events import InvoicePaid as InvoicePaid
+from penstock.core.model.money_events import MoneyReversed as MoneyReversed
+from penstock.core.model.money_events import SpendingNoted as SpendingNoted
+from penstock.core.model.money_events import TenantHeld as TenantHeld
+from penstock.core.model.money_events import TenantReleased as TenantReleased
+from penstock.core.model.money_events import UsagePosted as UsagePosted
 from penstock.core.model.progress import Gauges
 
 
@@ -116,7 +116,7 @@ class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     account: str = ""
     """Of the machines, as which its programs run; empty: as that of the agents."""
     delegated: bool = False
-    """Submitted with a token that somebody else made for the user: it gets none of the user's own secrets."""
+    """Submitted with a token that another user issued for the user: it gets none of the user's own secrets."""
 
 
 class RunTimesPredicted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -161,7 +161,7 @@ class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
     waited_ms: int = 0
     choice: int = 0
     basis: int = 0
-    """The last record that the plan knew; 0 in logs from before this was told."""
+    """The last record that the plan knew; 0 in logs of former versions."""
     decided_ms: int = 0
     """The time the plan went by (unix ms): with `basis`, all that it depended on."""
 
@@ -274,7 +274,7 @@ class IdleNoted(Event, tag=True, frozen=True, omit_defaults=True):
     """For how long, when it was said."""
     text: str = ""
     reclaim: bool = False
-    """From now on it makes room for whoever waits and fits there."""
+    """From now on it may be preempted for a waiting job that fits there."""
 
 
 class AttemptEnded(Event, tag=True, frozen=True, omit_defaults=True):

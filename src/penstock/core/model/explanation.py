@@ -90,9 +90,9 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     edits_note: str = ""
     """What was not tried, and why."""
     start_by_ms: int = 0
-    """Upper estimate of its start (unix ms) if nothing else comes ahead; 0 when it cannot be told."""
+    """Upper estimate of its start (unix ms) if nothing else comes ahead; 0 when unknown."""
     start_note: str = ""
-    """How that is known, or why it cannot be told."""
+    """The basis of the bound, or why there is none."""
     start_interval_ms: tuple[int, int] | None = None
-    """From when to when it starts, where whoever estimates knows more than a bound."""
+    """Interval of its start, where the estimator knows more than a bound."""
     stop: Stop | None = None

@@ -50,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True):
     culprits: tuple[Rank, ...]
     text: str
     certain: bool = False
-    """It cannot go on by itself: a process is suspended."""
+    """It cannot continue without help: a process is suspended."""
     look_closer: tuple[Rank, ...] = ()
     """Ranks whose native stacks may decide it."""
 

@@ -11,7 +11,7 @@ LineKind = Literal["use", "refund"]
 InvoiceKind = Literal["invoice", "credit_note"]
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class InvoiceLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one job cost of one resource at one price, tier and factor; negative where it is given back."""
 
     queue: QueueName
@@ -47,7 +47,7 @@ class Invoice(msgspec.Struct, frozen=True, omit_defaults=True):
     currency: str
     digits: int
     """Of the currency's smallest unit: 2 where there are cents."""
-    lines: tuple[Line, ...]
+    lines: tuple[InvoiceLine, ...]
     """They add up to `net`. A credit note may have none: `reason` says what it is for."""
     net: int
     tax: int

@@ -175,7 +175,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     on_hang: OnHang = "restart"
     """What follows when a rank hangs: start again from the checkpoint, or only say so."""
     hang_limit_ms: int = DEFAULT_HANG_LIMIT_MS
-    """How long without a step is too long, where it is not certain that the job cannot go on by itself."""
+    """Time without a step after which a job hangs that is not certain to be stuck."""
     on_preempt: OnPreempt = "stop"
     """What makes room: the program saves and ends, or it is frozen where it is and keeps its memory."""
     shareable: bool = False
@@ -296,7 +296,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long it was suspended, before this time."""
     suspended_for: JobId | None = None
     suspensions: int = 0
-    """Orders to stand still so far: tells a report about this one from one about an earlier one."""
+    """Number of suspensions so far: tells reports about this one from those about earlier ones."""
 
     def held_ms(self, now_ms: int) -> int:
         """Return how long it has held its places, not counting the time in which it was suspended."""
@@ -365,7 +365,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     account: str = ""
     """Of the machines, as which its programs run; empty: as that of the agents."""
     delegated: bool = False
-    """Submitted with a token that somebody else made for the user: it gets none of the user's own secrets."""
+    """Submitted with a token that another user issued for the user: it gets none of the user's own secrets."""
 
     @property
     def awaited(self) -> tuple[Dependency, ...]:
@@ -402,6 +402,12 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
         if attempt is None or not attempt.running_ms:
             return False
         return bool(self.spec.checkpoint.request_signal) or self.progress.checkpoint_ms >= attempt.running_ms
+
+    @property
+    def undisturbed(self) -> Attempt | None:
+        """The attempt, unless it is being stopped or is suspended."""
+        attempt = self.attempt
+        return None if attempt is None or attempt.stop is not None or attempt.suspended_ms else attempt
 
     @property
     def can_suspend(self) -> bool:

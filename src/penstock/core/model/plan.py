@@ -13,7 +13,7 @@ PreemptionRuleName = Literal[
 ]
 
 
-class QuotaBlock(NamedTuple):
+class QuotaExceeded(NamedTuple):
     """Why a job may not start though it may fit: a maximum of one queue above it, or of its tenant."""
 
     queue: QueueName
@@ -86,7 +86,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     blocker: JobId | None = None
     """The job whose reservation is in the way."""
     victims: tuple[JobId, ...] = ()
-    quota: QuotaBlock | None = None
+    quota: QuotaExceeded | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
 
     from_ms: int = 0
     tiers: tuple[tuple[int, int], ...] = ()
-    """From so many device-hours of a tenant's month on, so many thousandths of the price; ascending."""
+    """(device-hours of a tenant's month, thousandths of the price from there on), ascending."""
     tier_reading: TierReading = "marginal"
     """Whether a tier's rate is for the hours inside it, or for all hours of a month that reaches it."""
     factors: tuple[Factor, ...] = ()
@@ -133,7 +133,7 @@ class Billing(msgspec.Struct, frozen=True, omit_defaults=True):
     at_zero: AtZero = "nothing"
     """What happens to tenants whose credit is used up."""
     issue: Literal["automatic", "manual"] = "automatic"
-    """Whether invoices are issued when their month is over, or when somebody asks for them."""
+    """Whether invoices are issued when their month is over, or on request."""
     invoice_prefix: str = "INV-"
     credit_note_prefix: str = "CN-"
     tax_name: str = ""

@@ -44,7 +44,7 @@ class SizeNoted(msgspec.Struct, frozen=True, omit_defaults=True):
     data_wait_milli: int = 0
     communication_milli: int = 0
     step_ms_least: int = 0
-    """The shortest that a step was ever noted to take at this size; 0 where it was not told."""
+    """The shortest step that was ever noted at this size; 0 where none was."""
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -33,7 +33,7 @@ class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def context(self) -> str:
-        """What is sealed with the value: copied to somebody else's name it cannot be opened."""
+        """Sealed with the value: copied to another name it cannot be opened."""
         return f"{self.tenant}\0{self.owner}\0{self.name}"
 
     @property

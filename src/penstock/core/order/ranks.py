@@ -11,7 +11,7 @@ STEPS_PER_OCTAVE = 4
 _QUARTERS = (1_000_000, 1_189_207, 1_414_214, 1_681_793)
 
 
-def class_of(job: Job, config: ClusterConfig) -> RequestClass:
+def request_class(job: Job, config: ClusterConfig) -> RequestClass:
     """Return the request class of a job under the policies of `config`."""
     spec = job.spec
     queue = config.queue_by_name.get(spec.queue)

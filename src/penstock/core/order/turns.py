@@ -13,14 +13,14 @@ from penstock.core.model.errors import PenstockError
 T = TypeVar("T")
 
 
-class Caller(NamedTuple):
+class Submitter(NamedTuple):
     """Who counts as one: a user of a tenant. Cluster roles and the server itself have tenants of their own."""
 
     tenant: str
     user: str
 
 
-class Share(NamedTuple):
+class WaitingLimit(NamedTuple):
     """How much may wait."""
 
     user: int
@@ -41,7 +41,7 @@ class TooManyWaiting(PenstockError):
 class FairQueue(Generic[T]):
     """Not for several threads at once."""
 
-    def __init__(self, share: Share, what: str = "requests") -> None:
+    def __init__(self, share: WaitingLimit, what: str = "requests") -> None:
         self._share, self._what = share, what
         self._tenants: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
         self._of_tenant: Counter[str] = Counter()
@@ -50,7 +50,7 @@ class FairQueue(Generic[T]):
     def __len__(self) -> int:
         return self._size
 
-    def put(self, caller: Caller, item: T) -> None:
+    def put(self, caller: Submitter, item: T) -> None:
         """Queue an item. Raises: TooManyWaiting when a share is used up; nothing is queued then."""
         users = self._tenants.get(caller.tenant)
         own = users.get(caller.user) if users is not None else None

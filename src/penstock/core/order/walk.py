@@ -12,20 +12,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import ClassId, JobId
 from penstock.core.model.jobs import Job, RequestClass
-from penstock.core.model.plan import QuotaBlock
+from penstock.core.model.plan import QuotaExceeded
 from penstock.core.order.extension import EXTENSION_PREFIX, Policies
 from penstock.core.order.policies import SCORE_SCALE, OrderKey, order_key
-from penstock.core.order.tree import Branch, QueueTree
+from penstock.core.order.queues import QueueNode, QueueTree
 
 PendingJobs = tuple[ClassId, RequestClass, Sequence[Job]]
 
 
-class Cursor:
+class ClassCursor:
     """One class of waiting jobs, and how far the walk has come in it."""
 
     __slots__ = ("alive", "at", "class_id", "decreasing", "demand", "job", "jobs", "key", "leaf", "milli", "plain")
 
-    def __init__(self, class_id: ClassId, key: RequestClass, jobs: Sequence[Job], leaf: "Branch") -> None:
+    def __init__(self, class_id: ClassId, key: RequestClass, jobs: Sequence[Job], leaf: "QueueNode") -> None:
         self.class_id, self.key, self.jobs, self.leaf = class_id, key, jobs, leaf
         self.at = -1
         self.alive = True
@@ -37,10 +37,10 @@ class Cursor:
         self.decreasing = False
         """Whether its pool takes the larger of equally urgent jobs first."""
         self.plain: bool | None = None
-        """Whether its jobs need nothing but room; None before somebody looked."""
+        """Whether its jobs need nothing but capacity; None before the first look."""
 
 
-class JobOrder:
+class JobQueue:
     """Gives waiting jobs one at a time; the caller says after each what became of it."""
 
     def __init__(
@@ -61,31 +61,32 @@ class JobOrder:
         """Third-party policies that failed in this cycle, and how."""
         self.waiting = 0
         """Jobs that wait, in all classes."""
-        self._path: list[Branch] = []
+        self._path: list[QueueNode] = []
         decreasing = {pool.name for pool in config.pools if pool.placement == "first_fit_decreasing"}
         for class_id, key, jobs in classes:
             branch = tree.branches.get(key.queue)
             if branch is not None:
-                seat, part = tree.seat(branch, key.tenant), tree.part(branch, key.tenant)
+                node, account = tree.node_of(branch, key.tenant), tree.account(key.queue, key.tenant)
+                assert account is not None
                 self.waiting += len(jobs)
                 foreign = branch.policy.startswith(EXTENSION_PREFIX)
                 for some in (
                     ((job,) for job in jobs) if foreign else (jobs,)
                 ):  # nobody knows what a third party looks at
-                    cursor = Cursor(class_id, key, some, part)
+                    cursor = ClassCursor(class_id, key, some, account)
                     cursor.decreasing = key.ask.pool in decreasing
                     if self._step(cursor):
-                        seat.cursors.append(cursor)
+                        node.cursors.append(cursor)
         tree.sort_tenants()
         self._fill(tree.root)
 
-    def set_back(self, places: Iterable[tuple[Cursor, int]]) -> None:
+    def set_back(self, places: Iterable[tuple[ClassCursor, int]]) -> None:
         """Go back to these positions in these classes. Use must have been given back before."""
         for cursor, at in places:
             cursor.at, cursor.job, cursor.alive = at, cursor.jobs[at], True
         self._fill(self.tree.root)
 
-    def _step(self, cursor: Cursor) -> bool:
+    def _step(self, cursor: ClassCursor) -> bool:
         """Go to the next job of the class that may be tried now; return False at the end."""
         jobs, at, now_ms = cursor.jobs, cursor.at + 1, self._now_ms
         while at < len(jobs):
@@ -97,7 +98,7 @@ class JobOrder:
             at += 1
         return False
 
-    def _fill(self, branch: Branch) -> None:
+    def _fill(self, branch: QueueNode) -> None:
         for child in branch.children:
             self._fill(child)
         branch.heap = []
@@ -111,7 +112,7 @@ class JobOrder:
             branch.heap.append((key, -1 - cursor.class_id, cursor))
         heapq.heapify(branch.heap)
 
-    def _key(self, policy: str, cursor: Cursor) -> OrderKey:
+    def _key(self, policy: str, cursor: ClassCursor) -> OrderKey:
         if cursor.decreasing:
             return (-SCORE_SCALE * cursor.job.spec.priority, -cursor.milli, cursor.job.id)
         if policy == "priority":  # the most used and the dearest: `priority_score_milli`, spelled out
@@ -123,7 +124,7 @@ class JobOrder:
             return self._foreign_key(policy, cursor)
         return order_key(policy, cursor.job, cursor.key, self._settings, self._now_ms, self._policies)
 
-    def _foreign_key(self, policy: str, cursor: Cursor) -> OrderKey:
+    def _foreign_key(self, policy: str, cursor: ClassCursor) -> OrderKey:
         """Ask a third-party policy. One that fails once orders by age for the rest of the cycle, and is named."""
         if policy not in self.broken:
             try:
@@ -132,36 +133,36 @@ class JobOrder:
                 self.broken[policy] = f"{type(error).__name__}: {error}"
         return order_key("fifo", cursor.job, cursor.key, self._settings, self._now_ms, self._policies)
 
-    def _own_key(self, branch: Branch, cursor: Cursor) -> OrderKey:
+    def _own_key(self, branch: QueueNode, cursor: ClassCursor) -> OrderKey:
         """A job that waits in an inner queue itself goes before its children where these are compared by shares."""
         if branch.policy in ("fair_share", "capacity"):
             return (-1, *self._key(branch.policy, cursor))
         return self._key(_static(branch.policy), cursor)
 
-    def _child_key(self, branch: Branch, child: Branch) -> OrderKey:
+    def _child_key(self, branch: QueueNode, child: QueueNode) -> OrderKey:
         """Return how a queue with jobs left compares to its siblings."""
         if branch.policy == "fair_share":
             return (0, self.tree.share(child), child.position)
         if branch.policy == "capacity":
             return (*self.tree.guarantee_used(child), child.position)
-        head: Branch | Cursor = child
-        while isinstance(head, Branch):
+        head: QueueNode | ClassCursor = child
+        while isinstance(head, QueueNode):
             head = head.heap[0][2]
         return self._key(_static(branch.policy), head)
 
-    def peek(self) -> Cursor | None:
+    def peek(self) -> ClassCursor | None:
         """Return the class whose head goes next, or None when all were looked at."""
         path, at = self._path, self.tree.root
         path.clear()
         while at.heap:
             path.append(at)
             below = at.heap[0][2]
-            if isinstance(below, Cursor):
+            if isinstance(below, ClassCursor):
                 return below
             at = below
         return None
 
-    def _settle(self, cursor: Cursor | None, *, charged: bool = False) -> None:
+    def _settle(self, cursor: ClassCursor | None, *, charged: bool = False) -> None:
         """Put the walk right again, from the leaf up: its head is `cursor`'s next job, or gone.
 
         Where nothing was charged, queues that are compared by shares stay where they are.
@@ -188,25 +189,25 @@ class JobOrder:
                 heapq.heapreplace(branch.heap, (self._child_key(branch, child), child.position, child))
             child = branch
 
-    def demand(self, cursor: Cursor) -> tuple[int, ...]:
+    def demand(self, cursor: ClassCursor) -> tuple[int, ...]:
         if not cursor.demand:
             cursor.demand = self.tree.demand(cursor.key)
         return cursor.demand
 
-    def block(self, cursor: Cursor) -> QuotaBlock | None:
+    def exceeded(self, cursor: ClassCursor) -> QuotaExceeded | None:
         """Return the maximum that keeps the class from starting, or None."""
-        return self.tree.block(cursor.leaf, self.demand(cursor))
+        return self.tree.exceeded(cursor.leaf, self.demand(cursor))
 
-    def started(self, cursor: Cursor, demand: tuple[int, ...] | None = None) -> None:
+    def started(self, cursor: ClassCursor, demand: tuple[int, ...] | None = None) -> None:
         """Count the job that `peek` gave as started (`demand`: if it is not what its class asks for), and go on."""
         self.tree.charge(cursor.leaf, demand or self.demand(cursor))
         self._settle(cursor if self._step(cursor) else None, charged=True)
 
-    def skip(self, cursor: Cursor, *, charged: bool = False) -> None:
+    def skip(self, cursor: ClassCursor, *, charged: bool = False) -> None:
         """Go on to the next job, which may be of the same class; `charged`: this one counts for its queues already."""
         self._settle(cursor if self._step(cursor) else None, charged=charged)
 
-    def drop(self, cursor: Cursor) -> None:
+    def drop(self, cursor: ClassCursor) -> None:
         """Go on, leaving out every other job of this class: what did not fit is not tried again."""
         assert self._path[-1].heap[0][2] is cursor
         self._settle(None)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
-from penstock.core.place.free import NodeFree
-from penstock.core.place.gang import Prepared
-from penstock.core.place.index import FreeCluster, Mark
-from penstock.core.place.shadow import FOREVER_MS, lesser, without
+from penstock.core.place.capacity import NodeCapacity
+from penstock.core.place.gang import GangPlacer
+from penstock.core.place.holds import FOREVER_MS, lesser, without
+from penstock.core.place.index import ClusterIndex, Mark
 
 RELEASES_MAX = 4_096
 """Ends of attempts that are looked ahead over; a job that needs more of them is given no reservation."""
@@ -41,7 +41,7 @@ class Opening(NamedTuple):
 
     start_ms: int
     places: tuple[ReplicaPlace, ...]
-    beside: tuple[tuple[int, NodeFree], ...]
+    beside: tuple[tuple[int, NodeCapacity], ...]
 
 
 def held_places(job: Job) -> tuple[tuple[int, ReplicaPlace], ...]:
@@ -51,7 +51,7 @@ def held_places(job: Job) -> tuple[tuple[int, ReplicaPlace], ...]:
     return tuple((r.rank, r.place) for r in job.attempt.replicas if r.holds)
 
 
-def earliest(prepared: Prepared, cluster: FreeCluster, releases: Iterable[Release]) -> Opening | None:
+def earliest(prepared: GangPlacer, cluster: ClusterIndex, releases: Iterable[Release]) -> Opening | None:
     """Return when and where the gang fits first as `releases` (by end, ascending) leave one after the other.
 
     More room never hurts, so the number of releases needed is found by doubling and then by halves. The cluster is
@@ -88,17 +88,15 @@ def _next(waiting: Iterator[Release], count: int) -> Iterator[Release]:
         yield found
 
 
-def _fits(prepared: Prepared, cluster: FreeCluster) -> bool:
-    mark = cluster.mark()
-    fits = prepared.put() is not None
-    cluster.rollback(mark)
-    return fits
+def _fits(prepared: GangPlacer, cluster: ClusterIndex) -> bool:
+    with cluster.tentatively():
+        return prepared.put() is not None
 
 
-def _fewest(prepared: Prepared, cluster: FreeCluster, gone: Sequence[Release], marks: list[Mark], low: int) -> int:
+def _fewest(prepared: GangPlacer, cluster: ClusterIndex, gone: Sequence[Release], marks: list[Mark], low: int) -> int:
     """Return the least number of releases after which the gang fits; it fits after all of `gone`, not after `low`.
 
-    The cluster is left with exactly so many of them given back.
+    The cluster is left with exactly these given back.
     """
     high = len(gone)
     while high - low > 1:
@@ -114,7 +112,7 @@ def _fewest(prepared: Prepared, cluster: FreeCluster, gone: Sequence[Release], m
     return high
 
 
-def opening_now(prepared: Prepared, cluster: FreeCluster, start_ms: int) -> Opening | None:
+def opening_now(prepared: GangPlacer, cluster: ClusterIndex, start_ms: int) -> Opening | None:
     """Return where the gang fits in what is free now, or None. Its places stay taken."""
     places = prepared.put()
     if places is None:
@@ -124,8 +122,8 @@ def opening_now(prepared: Prepared, cluster: FreeCluster, start_ms: int) -> Open
 
 
 def earliest_beside(
-    prepared: Prepared,
-    cluster: FreeCluster,
+    prepared: GangPlacer,
+    cluster: ClusterIndex,
     releases: Sequence[Release],
     bookings: Sequence[Booking],
     length_ms: int,
@@ -158,26 +156,24 @@ def earliest_beside(
 
 
 def _places_beside(
-    prepared: Prepared,
-    cluster: FreeCluster,
+    prepared: GangPlacer,
+    cluster: ClusterIndex,
     releases: Sequence[Release],
     bookings: Sequence[Booking],
     moment: int,
     until_ms: int,
 ) -> tuple[ReplicaPlace, ...] | None:
     """Return where the gang may be from `moment` until `until_ms` beside all bookings, or None."""
-    mark = cluster.mark()
     met = [b for b in bookings if b.start_ms < until_ms and b.end_ms > moment]
-    for node, free in _least(cluster, met, [r for r in releases if r.end_ms < until_ms], moment).items():
-        cluster.change(node, free)
-    places = prepared.put()
-    cluster.rollback(mark)
-    return places
+    with cluster.tentatively():
+        for node, free in _least(cluster, met, [r for r in releases if r.end_ms < until_ms], moment).items():
+            cluster.change(node, free)
+        return prepared.put()
 
 
 def _opening_beside(
-    prepared: Prepared,
-    cluster: FreeCluster,
+    prepared: GangPlacer,
+    cluster: ClusterIndex,
     bookings: Sequence[Booking],
     moment: int,
     places: tuple[ReplicaPlace, ...],
@@ -191,32 +187,31 @@ def _opening_beside(
     return Opening(moment, places, tuple((node, cluster.free_of(node)) for node in nodes))
 
 
-def _take(cluster: FreeCluster, booking: Booking) -> None:
+def _take(cluster: ClusterIndex, booking: Booking) -> None:
     for rank, place in enumerate(booking.places):
         node = cluster.index[place.node]
         cluster.change(node, without(cluster.free_of(node), booking.ask.each_of(rank), place))
 
 
 def _least(
-    cluster: FreeCluster, bookings: Sequence[Booking], releases: Sequence[Release], moment: int
-) -> dict[int, NodeFree]:
+    cluster: ClusterIndex, bookings: Sequence[Booking], releases: Sequence[Release], moment: int
+) -> dict[int, NodeCapacity]:
     """Return what is always free from `moment` on, on the nodes of these bookings, as they come and go.
 
     Bookings that do not meet each other may have the same places; so each is seen at its own time.
     """
-    least: dict[int, NodeFree] = {}
+    least: dict[int, NodeCapacity] = {}
     nodes = sorted({cluster.index[place.node] for booking in bookings for place in booking.places})
-    start, waiting = cluster.mark(), sorted(releases, key=lambda r: (-r.end_ms, r.job.id))
-    for instant in sorted({moment, *(b.start_ms for b in bookings if b.start_ms > moment)}):
-        while waiting and waiting[-1].end_ms <= instant:
-            cluster.put_back(waiting[-1].ask, waiting.pop().places)
-        mark = cluster.mark()
-        for booking in bookings:
-            if booking.start_ms <= instant < booking.end_ms:
-                _take(cluster, booking)
-        for node in nodes:
-            free = cluster.free_of(node)
-            least[node] = lesser(least[node], free) if node in least else free
-        cluster.rollback(mark)
-    cluster.rollback(start)
+    waiting = sorted(releases, key=lambda r: (-r.end_ms, r.job.id))
+    with cluster.tentatively():
+        for instant in sorted({moment, *(b.start_ms for b in bookings if b.start_ms > moment)}):
+            while waiting and waiting[-1].end_ms <= instant:
+                cluster.put_back(waiting[-1].ask, waiting.pop().places)
+            with cluster.tentatively():
+                for booking in bookings:
+                    if booking.start_ms <= instant < booking.end_ms:
+                        _take(cluster, booking)
+                for node in nodes:
+                    free = cluster.free_of(node)
+                    least[node] = lesser(least[node], free) if node in least else free
     return least

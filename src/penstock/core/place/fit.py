@@ -9,7 +9,7 @@ from penstock.core.model.ids import PoolName, TenantName
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import LINK_KINDS, WHOLE_DEVICE_MILLI, DeviceAsk, LinkKind, ReplicaAsk, Resources
 from penstock.core.place import mig
-from penstock.core.place.free import NodeFree, NodeShape
+from penstock.core.place.capacity import NodeCapacity, NodeShape
 
 HOST_REASONS = {
     "cpu_milli": "cpu_short",
@@ -90,7 +90,7 @@ def shape_refusal(need: Need, shape: NodeShape) -> str:
     return ""
 
 
-def closed_refusal(need: Need, free: NodeFree) -> str:
+def closed_refusal(need: Need, free: NodeCapacity) -> str:
     """Return why the node is out of the question whatever is free on it, or ''."""
     found = shape_refusal(need, free.shape) or free.closed
     if found:
@@ -100,7 +100,7 @@ def closed_refusal(need: Need, free: NodeFree) -> str:
     return "node_shut_to_tenant" if free.shut_to and need.tenant in free.shut_to else ""
 
 
-def capacity(need: Need, free: NodeFree, most: int) -> int:
+def capacity(need: Need, free: NodeCapacity, most: int) -> int:
     """Return how many replicas of `need` (0 to `most`) fit on the node now."""
     if closed_refusal(need, free):
         return 0
@@ -113,7 +113,7 @@ def capacity(need: Need, free: NodeFree, most: int) -> int:
     return min(most, _device_capacity(wanted, free, most))
 
 
-def eligible(ask: DeviceAsk, free: NodeFree) -> list[int]:
+def eligible(ask: DeviceAsk, free: NodeCapacity) -> list[int]:
     """Return indexes of devices with room for one replica's part of them that pass every filter, ascending."""
     if ask.profile:
         return [i for i in _accepted(ask, free.shape) if _slot(ask, free, i) is not None]
@@ -126,7 +126,7 @@ def _accepted(ask: DeviceAsk, shape: NodeShape) -> list[int]:
     return [d.index for d in shape.devices if ask.accepts(d) is None]
 
 
-def _times(ask: DeviceAsk, free: NodeFree, index: int) -> int:
+def _times(ask: DeviceAsk, free: NodeCapacity, index: int) -> int:
     """Return how many fractions fit on one device."""
     device = free.shape.devices[index]
     memory = ask.memory_of(device)
@@ -134,7 +134,7 @@ def _times(ask: DeviceAsk, free: NodeFree, index: int) -> int:
     return max(0, min(by_share, free.memory_left(index) // memory) if memory else by_share)
 
 
-def _slot(ask: DeviceAsk, free: NodeFree, index: int) -> int | None:
+def _slot(ask: DeviceAsk, free: NodeCapacity, index: int) -> int | None:
     """Return where an instance of the profile would begin on a device, or None when it does not fit there."""
     device, instances = free.shape.devices[index], free.instances(index)
     if not device.mig or not (instances or free.devices[index] == WHOLE_DEVICE_MILLI):
@@ -145,7 +145,7 @@ def _slot(ask: DeviceAsk, free: NodeFree, index: int) -> int | None:
     return mig.best_start(geometry, instances, ask.profile)
 
 
-def _device_capacity(ask: DeviceAsk, free: NodeFree, most: int) -> int:
+def _device_capacity(ask: DeviceAsk, free: NodeCapacity, most: int) -> int:
     if ask.profile:
         count, left = 0, free
         each = ReplicaAsk(_NOTHING, ask)
@@ -163,7 +163,7 @@ def _device_capacity(ask: DeviceAsk, free: NodeFree, most: int) -> int:
     return sum(len(found.intersection(group)) // ask.count for group in free.shape.groups(ask.link))
 
 
-def pick_devices(ask: DeviceAsk | None, free: NodeFree) -> Picked | None:
+def pick_devices(ask: DeviceAsk | None, free: NodeCapacity) -> Picked | None:
     """Return the devices of the node that one replica takes, or None when they do not fit.
 
     Whole devices: the best connected ones, ascending. The closest kind of link whose groups hold enough free
@@ -191,13 +191,13 @@ def pick_devices(ask: DeviceAsk | None, free: NodeFree) -> Picked | None:
     return None
 
 
-def _part_rank(free: NodeFree, index: int) -> tuple[bool, int, int]:
+def _part_rank(free: NodeCapacity, index: int) -> tuple[bool, int, int]:
     """Order devices for a fraction: the fullest first, but a whole one that could be cut up last."""
     whole = free.devices[index] == WHOLE_DEVICE_MILLI
     return (whole and free.shape.devices[index].mig, free.devices[index], index)
 
 
-def devices_free(ask: DeviceAsk | None, free: NodeFree, picked: Picked) -> bool:
+def devices_free(ask: DeviceAsk | None, free: NodeCapacity, picked: Picked) -> bool:
     """Return whether exactly these devices (and slices) are free for one replica now."""
     devices, slots = picked
     if ask is None or not set(devices) <= set(range(len(free.devices))):
@@ -211,7 +211,7 @@ def devices_free(ask: DeviceAsk | None, free: NodeFree, picked: Picked) -> bool:
     return all(free.devices[index] == WHOLE_DEVICE_MILLI for index in devices)
 
 
-def _legal(ask: DeviceAsk, free: NodeFree, index: int, slot: int) -> bool:
+def _legal(ask: DeviceAsk, free: NodeCapacity, index: int, slot: int) -> bool:
     if _slot(ask, free, index) is None:
         return False
     device = free.shape.devices[index]
@@ -263,7 +263,7 @@ def _clique(count: int, members: list[int], near: tuple[frozenset[int], ...]) ->
     return None
 
 
-def _packed(ask: DeviceAsk, free: NodeFree, link: LinkKind, most: int) -> list[tuple[int, ...]]:
+def _packed(ask: DeviceAsk, free: NodeCapacity, link: LinkKind, most: int) -> list[tuple[int, ...]]:
     """Return disjoint sets of free devices joined by `link`, up to `most` and as many as there are.
 
     Needed only where some devices of a group do not reach each other: there the choice for one replica decides how
@@ -291,7 +291,7 @@ def _packed(ask: DeviceAsk, free: NodeFree, link: LinkKind, most: int) -> list[t
     return best
 
 
-def refusal(need: Need, free: NodeFree) -> str:
+def refusal(need: Need, free: NodeCapacity) -> str:
     """Return the reason code why not even one replica fits on the node, or '' when one does."""
     closed = closed_refusal(need, free)
     if closed:
@@ -308,7 +308,7 @@ def refusal(need: Need, free: NodeFree) -> str:
     return HOST_REASONS[short] if short else ""
 
 
-def _short_of(ask: DeviceAsk, free: NodeFree) -> str:
+def _short_of(ask: DeviceAsk, free: NodeCapacity) -> str:
     if ask.profile:
         offered = any(_offers(ask, free.shape, i) for i in _accepted(ask, free.shape))
         return "profile_short" if offered else "profile"
@@ -323,7 +323,7 @@ def _offers(ask: DeviceAsk, shape: NodeShape, index: int) -> bool:
     return geometry is not None and geometry.profile(ask.profile) is not None
 
 
-def put_on(need: Need, free: NodeFree, count: int) -> tuple[NodeFree, tuple[Picked, ...]] | None:
+def put_on(need: Need, free: NodeCapacity, count: int) -> tuple[NodeCapacity, tuple[Picked, ...]] | None:
     """Return the node after `count` replicas were put on it one by one, and what each took, or None."""
     if closed_refusal(need, free):
         return None
@@ -338,7 +338,7 @@ def put_on(need: Need, free: NodeFree, count: int) -> tuple[NodeFree, tuple[Pick
     return free, tuple(taken)
 
 
-def _put_packed(need: Need, free: NodeFree, count: int) -> tuple[NodeFree, tuple[Picked, ...]] | None:
+def _put_packed(need: Need, free: NodeCapacity, count: int) -> tuple[NodeCapacity, tuple[Picked, ...]] | None:
     """Put replicas where the best devices for each would leave too few joined ones for the others."""
     ask = need.each.devices
     if ask is None or ask.link is None or 1 in (ask.count, count) or free.shape.meshed(ask.link):
@@ -353,14 +353,14 @@ def _put_packed(need: Need, free: NodeFree, count: int) -> tuple[NodeFree, tuple
     return free, tuple((devices, ()) for devices in packed)
 
 
-def count_refusals(needs: Iterable[tuple[Need, int]], nodes: Iterable[NodeFree]) -> tuple[tuple[str, int], ...]:
+def count_refusals(needs: Iterable[tuple[Need, int]], nodes: Iterable[NodeCapacity]) -> tuple[tuple[str, int], ...]:
     """Return (reason, nodes) pairs whose counts add up to the number of nodes, most frequent first.
 
     A node counts under why it refuses the first group that it refuses; `gang_short` where it could take some
     replicas, but all of them together do not fit the cluster.
     """
     wanted = [need for need, _ in needs]
-    seen: dict[NodeFree, str] = {}
+    seen: dict[NodeCapacity, str] = {}
     counts: dict[str, int] = {}
     for free in nodes:
         reason = seen.get(free)

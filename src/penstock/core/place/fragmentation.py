@@ -55,7 +55,7 @@ because someone will come for them at last, and where all requests are for parts
 """
 
 RANKS_MAX = 48
-"""Limit of the CPU thresholds told apart in w: it bounds the tables to 0.4 MB for a profile."""
+"""Limit of distinct CPU thresholds in w: it bounds the tables to 0.4 MB for a profile."""
 
 WEIGHT_MAX = 1 << 32
 """Limit of the sum of weights: a sum over classes of weight x micro-devices stays below 2^63 up to 2,000 devices."""
@@ -94,7 +94,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class RequestClass:
+class WorkloadClass:
     """A typical request and how often it came: the fields of `Ask`, with `kinds` spelled out, and a weight."""
 
     cpu_milli: int
@@ -126,7 +126,7 @@ class Mix:
     """The typical requests of a pool. Equal content is equal, has one hash, and may key a cache."""
 
     kinds: int
-    classes: tuple[RequestClass, ...]
+    classes: tuple[WorkloadClass, ...]
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -146,13 +146,13 @@ class Mix:
         total: dict[tuple[int, int, int, int, tuple[bool, ...]], int] = {}
         for cpu, memory, count, share, mask, weight in rows:
             accepted = (True,) * kinds if mask is None else tuple(bool(x) for x in mask)
-            _check(RequestClass(cpu, memory, count, share, accepted, weight), kinds)
+            _check(WorkloadClass(cpu, memory, count, share, accepted, weight), kinds)
             if count and weight:
                 key = (int(cpu), int(memory), int(count), int(share), accepted)
                 total[key] = total.get(key, 0) + int(weight)
         if sum(total.values()) > WEIGHT_MAX:
             raise ValueError(f"weights: sum {sum(total.values())}, at most {WEIGHT_MAX}")
-        return cls(kinds, tuple(RequestClass(*key, weight) for key, weight in sorted(total.items())))
+        return cls(kinds, tuple(WorkloadClass(*key, weight) for key, weight in sorted(total.items())))
 
     @cached_property
     def tables(self) -> _Tables:
@@ -160,7 +160,7 @@ class Mix:
         return _tables(self)
 
 
-def _check(one: RequestClass, kinds: int) -> None:
+def _check(one: WorkloadClass, kinds: int) -> None:
     if min(one.cpu_milli, one.memory_bytes, one.count, one.weight) < 0:
         raise ValueError(f"class {one}: expected no negative amount")
     if one.count and not 1 <= one.share_milli <= WHOLE_MILLI:

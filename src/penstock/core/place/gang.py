@@ -8,7 +8,7 @@ import msgspec
 from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, Topology
 from penstock.core.place.fit import Need, Picked, capacity, count_refusals, needs_of, put_on
-from penstock.core.place.index import FreeCluster, View
+from penstock.core.place.index import CandidateHeap, ClusterIndex
 
 Placed = list[tuple[int, Picked]]
 """Node and devices of each replica, in rank order."""
@@ -28,12 +28,12 @@ class NoFit(msgspec.Struct, frozen=True):
     """How many replicas could be placed now, topology included."""
 
 
-class Prepared:
+class GangPlacer:
     """A gang with its views, so that placing many alike costs no lookup. Good for one generation of the cluster."""
 
     __slots__ = ("cluster", "gang", "generation", "milli", "needs", "one", "view")
 
-    def __init__(self, gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> None:
+    def __init__(self, gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> None:
         if gang.replicas < 1:
             raise ValueError(f"a gang of {gang.replicas} replicas: validation should have caught it")
         self.gang, self.cluster, self.generation = gang, cluster, cluster.generation
@@ -43,10 +43,10 @@ class Prepared:
         within = wish is not None and wish.scope in ("switch", "rack")
         self.one = not gang.others and not spread and not within
         """Whether one node that holds the whole gang is always the best place."""
-        self.view: View = cluster.view(*self.needs[0], gang.placement)
+        self.view: CandidateHeap = cluster.view(*self.needs[0], gang.placement)
         parts = any(need.each.devices is not None and need.each.devices.profile for need, _ in self.needs)
         self.milli = 0 if parts else gang.device_milli
-        """At least so much device capacity has to be free; 0 where that is no matter of thousandths."""
+        """Device capacity that has to be free at least; 0 where it is not counted in thousandths."""
 
     def put(self) -> tuple[ReplicaPlace, ...] | None:
         """Take places for every replica (rank order), or take nothing and return None."""
@@ -79,28 +79,25 @@ class Prepared:
         return found
 
 
-def put_gang(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> tuple[ReplicaPlace, ...] | None:
+def put_gang(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> tuple[ReplicaPlace, ...] | None:
     """Take places for every replica of `gang` (rank order), or take nothing and return None.
 
     As few nodes as possible: the best node that holds the whole gang, else the nodes that hold most of it. With a
     topology wish each domain is tried by itself, the one with least free capacity first.
     """
-    return Prepared(gang, cluster, tenant).put()
+    return GangPlacer(gang, cluster, tenant).put()
 
 
-def fits(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> bool:
+def fits(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> bool:
     """Return whether the gang could be placed now. Nothing is taken."""
-    mark = cluster.mark()
-    found = put_gang(gang, cluster, tenant) is not None
-    cluster.rollback(mark)
-    return found
+    with cluster.tentatively():
+        return put_gang(gang, cluster, tenant) is not None
 
 
-def place_gang(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> tuple[ReplicaPlace, ...] | NoFit:
+def place_gang(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> tuple[ReplicaPlace, ...] | NoFit:
     """Return a place for each replica (rank order), or why the gang does not fit. Nothing is taken."""
-    mark = cluster.mark()
-    places = put_gang(gang, cluster, tenant)
-    cluster.rollback(mark)
+    with cluster.tentatively():
+        places = put_gang(gang, cluster, tenant)
     if places is not None:
         return places
     needs = needs_of(gang, tenant)
@@ -108,7 +105,7 @@ def place_gang(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY
     return NoFit(refused, replicas_possible(gang, cluster, tenant))
 
 
-def replicas_possible(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = _NOBODY) -> int:
+def replicas_possible(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> int:
     """Return how many replicas of the first group could be placed now, with a required topology in one domain."""
     need, most = needs_of(gang, tenant)[0]
     held = dict(_capacities(cluster, need, most, range(len(cluster.names))))
@@ -123,7 +120,7 @@ def replicas_possible(gang: GangAsk, cluster: FreeCluster, tenant: TenantName = 
     return min(most, max((sum(held.get(n, 0) for n in nodes) for nodes in domains), default=0))
 
 
-def choose_node(cluster: FreeCluster, view: View) -> int | None:
+def choose_node(cluster: ClusterIndex, view: CandidateHeap) -> int | None:
     """Return the node that the view's strategy takes, or None when the replicas fit on none."""
     if view.strategy not in _NOT_BY_STATE:
         state = cluster.best_state(view)
@@ -134,7 +131,7 @@ def choose_node(cluster: FreeCluster, view: View) -> int | None:
     return nodes[_draw(cluster, view) % len(nodes)] if nodes else None
 
 
-def _draw(cluster: FreeCluster, view: View) -> int:
+def _draw(cluster: ClusterIndex, view: CandidateHeap) -> int:
     """Return the next number of a generator that depends on the pool's seed and the choices made in this cycle.
 
     Source: SplitMix64, Steele et al., OOPSLA'14.
@@ -147,7 +144,7 @@ def _draw(cluster: FreeCluster, view: View) -> int:
     return z ^ (z >> 31)
 
 
-def _put_at(cluster: FreeCluster, view: View, node: int) -> tuple[Picked, ...]:
+def _put_at(cluster: ClusterIndex, view: CandidateHeap, node: int) -> tuple[Picked, ...]:
     placed = view.put(cluster.table, cluster.state_of[node])
     assert placed is not None, "the node was chosen because the replicas fit there"
     cluster.set_state(node, placed[0])
@@ -161,7 +158,7 @@ class _Room(NamedTuple):
     one_each: bool = False
 
 
-def _put_somewhere(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: FreeCluster) -> Placed | None:
+def _put_somewhere(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: ClusterIndex) -> Placed | None:
     wish = gang.topology
     if wish is None:
         return _put_groups(gang, needs, cluster, _Room())
@@ -177,7 +174,7 @@ def _put_somewhere(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: 
 
 
 def _put_in_domain(
-    gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: FreeCluster, wish: Topology
+    gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: ClusterIndex, wish: Topology
 ) -> Placed | None:
     """Try each domain, the one with room for fewest replicas first."""
     need, most = needs[0]
@@ -193,7 +190,7 @@ def _put_in_domain(
     return None
 
 
-def _capacities(cluster: FreeCluster, need: Need, most: int, nodes: Iterable[int]) -> list[tuple[int, int]]:
+def _capacities(cluster: ClusterIndex, need: Need, most: int, nodes: Iterable[int]) -> list[tuple[int, int]]:
     """Return (node, replicas it holds) where that is not 0, judging each state once."""
     known: dict[int, int] = {}
     found = []
@@ -207,7 +204,7 @@ def _capacities(cluster: FreeCluster, need: Need, most: int, nodes: Iterable[int
     return found
 
 
-def _put_on_one(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: FreeCluster) -> Placed | None:
+def _put_on_one(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: ClusterIndex) -> Placed | None:
     """Put groups of different shape on one node: the best for the first group that holds them all."""
     view = cluster.view(*needs[0], gang.placement)
     for state in cluster.fitting_states(view):
@@ -226,7 +223,9 @@ def _put_on_one(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: Fre
     return None
 
 
-def _put_groups(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: FreeCluster, room: _Room) -> Placed | None:
+def _put_groups(
+    gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: ClusterIndex, room: _Room
+) -> Placed | None:
     """Put one group after the other, the one whose replicas take most devices first; all or nothing."""
     mark = cluster.mark()
     order = sorted(range(len(needs)), key=lambda i: (-needs[i][0].each.device_milli, i))
@@ -244,7 +243,7 @@ def _put_groups(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: Fre
 
 
 def _put_group(
-    cluster: FreeCluster, need: Need, count: int, strategy: str, room: _Room, used: set[int]
+    cluster: ClusterIndex, need: Need, count: int, strategy: str, room: _Room, used: set[int]
 ) -> Placed | None:
     if room.one_each:
         return _put_one_each(cluster, need, count, strategy, used)
@@ -253,7 +252,7 @@ def _put_group(
     return _put_over_nodes(cluster, need, count, strategy, room.nodes)
 
 
-def _put_one_each(cluster: FreeCluster, need: Need, count: int, strategy: str, used: set[int]) -> Placed | None:
+def _put_one_each(cluster: ClusterIndex, need: Need, count: int, strategy: str, used: set[int]) -> Placed | None:
     view = cluster.view(need, 1, strategy)
     chosen: list[int] = []
     for state in cluster.fitting_states(view):
@@ -263,7 +262,7 @@ def _put_one_each(cluster: FreeCluster, need: Need, count: int, strategy: str, u
     return None
 
 
-def _put_over_states(cluster: FreeCluster, need: Need, count: int, strategy: str) -> Placed | None:
+def _put_over_states(cluster: ClusterIndex, need: Need, count: int, strategy: str) -> Placed | None:
     """As few nodes as possible: fill those that hold most, and put what is left on the best node that holds it."""
     one = cluster.view(need, 1, strategy)
     states = [(one.capacity(cluster.table, s, count), s) for s in cluster.fitting_states(one)]
@@ -281,13 +280,15 @@ def _put_over_states(cluster: FreeCluster, need: Need, count: int, strategy: str
     return placed + _put_rest(cluster, cluster.view(need, missing, strategy))
 
 
-def _put_rest(cluster: FreeCluster, view: View) -> Placed:
+def _put_rest(cluster: ClusterIndex, view: CandidateHeap) -> Placed:
     node = choose_node(cluster, view)
     assert node is not None, "as many replicas were counted before"
     return [(node, picked) for picked in _put_at(cluster, view, node)]
 
 
-def _put_over_nodes(cluster: FreeCluster, need: Need, count: int, strategy: str, nodes: Sequence[int]) -> Placed | None:
+def _put_over_nodes(
+    cluster: ClusterIndex, need: Need, count: int, strategy: str, nodes: Sequence[int]
+) -> Placed | None:
     """The same among the nodes of one domain."""
     held = dict(_capacities(cluster, need, count, nodes))
     if sum(held.values()) < count:
@@ -307,10 +308,10 @@ def _put_over_nodes(cluster: FreeCluster, need: Need, count: int, strategy: str,
     return placed
 
 
-def _score_of(cluster: FreeCluster, view: View) -> Callable[[int], tuple[int, int]]:
+def _score_of(cluster: ClusterIndex, view: CandidateHeap) -> Callable[[int], tuple[int, int]]:
     return lambda node: (view.known[cluster.state_of[node]], node)
 
 
-def _fill(cluster: FreeCluster, view: View, node: int) -> Placed:
+def _fill(cluster: ClusterIndex, view: CandidateHeap, node: int) -> Placed:
     """Put the view's replicas on a node that holds as many: they were counted before."""
     return [(node, picked) for picked in _put_at(cluster, view, node)]

@@ -10,29 +10,30 @@ gives the same places, whatever was asked before.
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from penstock.core.model.cluster import Node, PlacementPolicy
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
 from penstock.core.place import fragmentation
+from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import Need, Picked, capacity, put_on
-from penstock.core.place.free import NodeFree
-from penstock.core.place.mix import Typical, mix_of
 from penstock.core.place.score import NO_FIT, Scorer, Speeds
-from penstock.core.place.table import StateTable
+from penstock.core.place.state_table import StateTable
+from penstock.core.place.workload_mix import Typical, mix_of
 
 LOG_MAX = 1_000_000
 """Entries of the log of states that came into use, after which views start anew."""
 CHAIN_MAX = 16
 STALE_MIN = 16
-"""A bucket may hold so many entries of nodes that have left it, and as many as there are nodes in it."""
+"""Entries of nodes that have left it which a bucket may hold, beside as many as it has nodes."""
 _GONE = -1
 Mark = tuple[int, int, int]
 """A point of the journal, the random choices made up to it, and the version there."""
 
 
-class Strategy:
+class PlacementStrategy:
     """How one pool's nodes are scored: a strategy, speeds and costs of models, and a seed for random choices."""
 
     __slots__ = ("name", "seed", "speeds")
@@ -41,7 +42,7 @@ class Strategy:
         self.name, self.speeds, self.seed = name, speeds, seed
 
 
-class View:
+class CandidateHeap:
     """The states that can hold `count` replicas of one need on one node, best first."""
 
     __slots__ = ("_scorer", "after", "count", "heap", "held", "known", "need", "pushed", "rich", "seen", "strategy")
@@ -49,7 +50,7 @@ class View:
     def __init__(self, need: Need, count: int, strategy: PlacementPolicy, scorer: Scorer) -> None:
         self.need, self.count, self.strategy, self._scorer = need, count, strategy, scorer
         self.rich = need.each.devices is not None
-        self.heap: list[tuple[int, NodeFree, int]] = []
+        self.heap: list[tuple[int, NodeCapacity, int]] = []
         self.known: dict[int, int] = {}
         """Score by state, of all states it has ever looked at."""
         self.pushed: set[int] = set()
@@ -122,15 +123,15 @@ class View:
         return found
 
 
-class FreeCluster:
+class ClusterIndex:
     """All nodes of a snapshot with tentative changes."""
 
-    def __init__(self, strategies: Mapping[PoolName, Strategy] | None = None, typical: Typical = ()) -> None:
+    def __init__(self, strategies: Mapping[PoolName, PlacementStrategy] | None = None, typical: Typical = ()) -> None:
         self.table = StateTable()
         self._typical = typical
         self._mix: fragmentation.Mix | None = None
         self._mixed_kinds = 0
-        self.strategies: Mapping[PoolName, Strategy] = strategies or {}
+        self.strategies: Mapping[PoolName, PlacementStrategy] = strategies or {}
         self.names: list[NodeName] = []
         self.nodes: list[Node] = []
         self.state_of: list[int] = []
@@ -143,7 +144,7 @@ class FreeCluster:
         self._active_rich: set[int] = set()
         self._log: list[int] = []
         self._log_rich: list[int] = []
-        self._views: dict[tuple[Need, int, str], View] = {}
+        self._views: dict[tuple[Need, int, str], CandidateHeap] = {}
         self._journal: list[tuple[int, int]] = []
         self._nodes: Mapping[NodeName, Node] = {}
         self._domains: dict[str, dict[str, list[int]]] = {}
@@ -160,7 +161,7 @@ class FreeCluster:
     def sync(
         self,
         nodes: Mapping[NodeName, Node],
-        free: Mapping[NodeName, NodeFree],
+        free: Mapping[NodeName, NodeCapacity],
         changed: Iterable[NodeName] | None = None,
     ) -> None:
         """Bring every node to its state in `free`, which is in the order of names.
@@ -195,7 +196,7 @@ class FreeCluster:
             self.generation += 1
             self._views.clear()
 
-    def _rebuild(self, nodes: Mapping[NodeName, Node], free: Mapping[NodeName, NodeFree]) -> None:
+    def _rebuild(self, nodes: Mapping[NodeName, Node], free: Mapping[NodeName, NodeCapacity]) -> None:
         """Take over another set of nodes. `free` is in the order of names."""
         self._nodes, self._domains = nodes, {}
         self.names = list(free)
@@ -298,10 +299,19 @@ class FreeCluster:
             self._move(node, old)
         del self._journal[position:]
 
-    def free_of(self, node: int) -> NodeFree:
+    @contextmanager
+    def tentatively(self) -> Iterator[None]:
+        """Roll back every change that is made while the context lasts."""
+        mark = self.mark()
+        try:
+            yield
+        finally:
+            self.rollback(mark)
+
+    def free_of(self, node: int) -> NodeCapacity:
         return self.table.frees[self.state_of[node]]
 
-    def change(self, node: int, free: NodeFree) -> None:
+    def change(self, node: int, free: NodeCapacity) -> None:
         """Set what is free on a node."""
         self.set_state(node, self.table.id_of(free))
 
@@ -320,23 +330,25 @@ class FreeCluster:
 
     # States.
 
-    def view(self, need: Need, count: int, strategy: str = "") -> View:
+    def view(self, need: Need, count: int, strategy: str = "") -> CandidateHeap:
         """Return the view for `count` replicas of `need`, up to date with all states in use."""
         view = self.view_of(need, count, strategy)
         self.refresh(view)
         return view
 
-    def view_of(self, need: Need, count: int, strategy: str = "") -> View:
+    def view_of(self, need: Need, count: int, strategy: str = "") -> CandidateHeap:
         """Return the same view as it is: for what it knows of single states."""
         key = (need, count, strategy)
         view = self._views.get(key)
         if view is None:
-            pool = self.strategies.get(need.pool) or Strategy()
+            pool = self.strategies.get(need.pool) or PlacementStrategy()
             name: PlacementPolicy = strategy or pool.name  # type: ignore[assignment]
-            view = self._views[key] = View(need, count, name, Scorer(need, count, name, self._mix, pool.speeds))
+            view = self._views[key] = CandidateHeap(
+                need, count, name, Scorer(need, count, name, self._mix, pool.speeds)
+            )
         return view
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: CandidateHeap) -> None:
         """Let the view see the states that came into use since it was last asked."""
         log, active = (self._log_rich, self._active_rich) if view.rich else (self._log, self._active)
         fresh = len(log) - view.seen
@@ -345,7 +357,7 @@ class FreeCluster:
             view.learn(self.table, active if fresh > len(active) else [s for s in log[view.seen :] if counts[s]])
             view.seen = len(log)
 
-    def best_state(self, view: View) -> int | None:
+    def best_state(self, view: CandidateHeap) -> int | None:
         """Return the state in use with the best score that really holds the replicas, or None."""
         heap, counts = view.heap, self._counts
         while heap:
@@ -358,7 +370,7 @@ class FreeCluster:
             view.pushed.discard(state)
         return None
 
-    def fill(self, view: View, times: int) -> list[tuple[int, tuple[Picked, ...]]]:
+    def fill(self, view: CandidateHeap, times: int) -> list[tuple[int, tuple[Picked, ...]]]:
         """Take the best place for the view's replicas again and again, up to `times`; return nodes and devices.
 
         The same as `best_state` and `lowest_node` each time. A node that is best again and again is moved once.
@@ -383,7 +395,7 @@ class FreeCluster:
         view.seen = len(self._log_rich if view.rich else self._log)
         return found
 
-    def _still_best(self, view: View, node: int, state: int) -> bool:
+    def _still_best(self, view: CandidateHeap, node: int, state: int) -> bool:
         """Return whether a node that is out of the index and would enter it in `state` is the best place again."""
         if view.rich and not self.table.rich[state]:
             return False
@@ -398,7 +410,7 @@ class FreeCluster:
         frees = self.table.frees
         return (score, frees[state], state) < (view.known[other], frees[other], other)
 
-    def fitting_states(self, view: View) -> list[int]:
+    def fitting_states(self, view: CandidateHeap) -> list[int]:
         """Return all states in use that hold the replicas, best first."""
         counts = self._counts
         live = sorted(entry for entry in view.heap if counts[entry[2]])

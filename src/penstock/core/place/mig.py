@@ -32,7 +32,7 @@ FUTURES_CACHED_MAX = 8192
 """Remembered states of `_futures`: an A100 has about a thousand."""
 
 
-class Profile(msgspec.Struct, frozen=True):
+class MigProfile(msgspec.Struct, frozen=True):
     """One kind of instance: what it takes of a device, and where it may lie."""
 
     name: str
@@ -67,9 +67,9 @@ class Geometry(msgspec.Struct, frozen=True):
     memory_slices: int
     decoders: int
     extensions: int
-    profiles: tuple[Profile, ...]
+    profiles: tuple[MigProfile, ...]
 
-    def profile(self, name: str) -> Profile | None:
+    def profile(self, name: str) -> MigProfile | None:
         """Return the profile called exactly `name`, or None: then `nearest_profiles` says what may have been meant."""
         return next((p for p in self.profiles if p.name == name), None)
 
@@ -134,7 +134,7 @@ def illegal(geometry: Geometry, occupied: Occupied) -> str:
         if start not in profile.starts:
             return f"profile {name} starts at {start}; allowed on {geometry.name} is {profile.placements}"
         if not _fits(geometry, used, profile, start):
-            return f"profile {name} at {start} does not fit beside the other instances on {geometry.name}"
+            return f"profile {name} at {start} does not fit with the other instances on {geometry.name}"
         used = _with(used, profile, start)
     return ""
 
@@ -209,7 +209,7 @@ def _most(geometry: Geometry, used: _Used, name: str) -> int:
     return max(sum(each == name for each in added) for added in _futures(geometry, used))
 
 
-def _known(geometry: Geometry, name: str) -> Profile:
+def _known(geometry: Geometry, name: str) -> MigProfile:
     profile = geometry.profile(name)
     if profile is None:
         raise ValueError(illegal(geometry, [(name, 0)]))
@@ -226,11 +226,11 @@ def _used(geometry: Geometry, occupied: Occupied) -> _Used:
     return used
 
 
-def _starts(geometry: Geometry, used: _Used, profile: Profile) -> tuple[int, ...]:
+def _starts(geometry: Geometry, used: _Used, profile: MigProfile) -> tuple[int, ...]:
     return tuple(start for start in profile.starts if _fits(geometry, used, profile, start))
 
 
-def _fits(geometry: Geometry, used: _Used, profile: Profile, start: int) -> bool:
+def _fits(geometry: Geometry, used: _Used, profile: MigProfile, start: int) -> bool:
     return (
         not used.slices & _mask(profile, start)
         and used.compute_slices + profile.compute_slices <= geometry.compute_slices
@@ -239,7 +239,7 @@ def _fits(geometry: Geometry, used: _Used, profile: Profile, start: int) -> bool
     )
 
 
-def _with(used: _Used, profile: Profile, start: int) -> _Used:
+def _with(used: _Used, profile: MigProfile, start: int) -> _Used:
     return _Used(
         used.slices | _mask(profile, start),
         used.compute_slices + profile.compute_slices,
@@ -248,7 +248,7 @@ def _with(used: _Used, profile: Profile, start: int) -> _Used:
     )
 
 
-def _mask(profile: Profile, start: int) -> int:
+def _mask(profile: MigProfile, start: int) -> int:
     return ((1 << profile.memory_slices) - 1) << start
 
 
@@ -274,7 +274,7 @@ def _seven(
         (f"7g.{eight}gb", 7, 8, mib[3], (0,), 1, 1),
     )
     profiles = tuple(
-        Profile(title, compute, size, memory * MIB, begins, most, decoders[i], extensions)
+        MigProfile(title, compute, size, memory * MIB, begins, most, decoders[i], extensions)
         for i, (title, compute, size, memory, begins, most, extensions) in enumerate(table)
     )
     return Geometry(name, words, eight, 7, 8, decoders[-1], 1, profiles)
@@ -293,11 +293,11 @@ GEOMETRIES: tuple[Geometry, ...] = (
         decoders=4,
         extensions=1,
         profiles=(
-            Profile("1g.6gb", 1, 1, 5952 * MIB, _ALL_4, 4),
-            Profile("1g.6gb+me", 1, 1, 5952 * MIB, _ALL_4, 1, decoders=1, extensions=1),
-            Profile("2g.12gb", 2, 2, 11968 * MIB, _HALVES_4, 2, decoders=2),
-            Profile("2g.12gb+me", 2, 2, 11968 * MIB, _HALVES_4, 1, decoders=2, extensions=1),
-            Profile("4g.24gb", 4, 4, 24000 * MIB, (0,), 1, decoders=4, extensions=1),
+            MigProfile("1g.6gb", 1, 1, 5952 * MIB, _ALL_4, 4),
+            MigProfile("1g.6gb+me", 1, 1, 5952 * MIB, _ALL_4, 1, decoders=1, extensions=1),
+            MigProfile("2g.12gb", 2, 2, 11968 * MIB, _HALVES_4, 2, decoders=2),
+            MigProfile("2g.12gb+me", 2, 2, 11968 * MIB, _HALVES_4, 1, decoders=2, extensions=1),
+            MigProfile("4g.24gb", 4, 4, 24000 * MIB, (0,), 1, decoders=4, extensions=1),
         ),
     ),
     _seven(
@@ -330,17 +330,17 @@ GEOMETRIES: tuple[Geometry, ...] = (
         decoders=4,
         extensions=1,
         profiles=(
-            Profile("1g.24gb", 1, 3, 24192 * MIB, _ALL_12, 4, decoders=1),
-            Profile("1g.24gb+me", 1, 3, 24192 * MIB, _ALL_12, 1, decoders=1, extensions=1),
-            Profile("1g.24gb+gfx", 1, 3, 24192 * MIB, _ALL_12, 4, decoders=1),
-            Profile("1g.24gb+me.all", 1, 3, 24192 * MIB, _ALL_12, 1, decoders=4, extensions=1),
-            Profile("1g.24gb-me", 1, 3, 24192 * MIB, _ALL_12, 4),
-            Profile("2g.48gb", 2, 6, 48512 * MIB, _HALVES_12, 2, decoders=2),
-            Profile("2g.48gb+gfx", 2, 6, 48512 * MIB, _HALVES_12, 2, decoders=2),
-            Profile("2g.48gb+me.all", 2, 6, 48512 * MIB, _HALVES_12, 1, decoders=4, extensions=1),
-            Profile("2g.48gb-me", 2, 6, 48512 * MIB, _HALVES_12, 2),
-            Profile("4g.96gb", 4, 12, 97280 * MIB, (0,), 1, decoders=4, extensions=1),
-            Profile("4g.96gb+gfx", 4, 12, 97280 * MIB, (0,), 1, decoders=4, extensions=1),
+            MigProfile("1g.24gb", 1, 3, 24192 * MIB, _ALL_12, 4, decoders=1),
+            MigProfile("1g.24gb+me", 1, 3, 24192 * MIB, _ALL_12, 1, decoders=1, extensions=1),
+            MigProfile("1g.24gb+gfx", 1, 3, 24192 * MIB, _ALL_12, 4, decoders=1),
+            MigProfile("1g.24gb+me.all", 1, 3, 24192 * MIB, _ALL_12, 1, decoders=4, extensions=1),
+            MigProfile("1g.24gb-me", 1, 3, 24192 * MIB, _ALL_12, 4),
+            MigProfile("2g.48gb", 2, 6, 48512 * MIB, _HALVES_12, 2, decoders=2),
+            MigProfile("2g.48gb+gfx", 2, 6, 48512 * MIB, _HALVES_12, 2, decoders=2),
+            MigProfile("2g.48gb+me.all", 2, 6, 48512 * MIB, _HALVES_12, 1, decoders=4, extensions=1),
+            MigProfile("2g.48gb-me", 2, 6, 48512 * MIB, _HALVES_12, 2),
+            MigProfile("4g.96gb", 4, 12, 97280 * MIB, (0,), 1, decoders=4, extensions=1),
+            MigProfile("4g.96gb+gfx", 4, 12, 97280 * MIB, (0,), 1, decoders=4, extensions=1),
         ),
     ),
 )

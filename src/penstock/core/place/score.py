@@ -12,7 +12,7 @@ from penstock.core.model.cluster import PlacementPolicy
 from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI
 from penstock.core.place import fragmentation
 from penstock.core.place.fit import Need, closed_refusal, put_on
-from penstock.core.place.table import Ints, StateTable, whole_free
+from penstock.core.place.state_table import Ints, StateTable, whole_free
 
 NO_FIT = int(np.iinfo(np.int64).max)
 PREFERENCE_STEP = 1 << 52

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from penstock.core.place import fragmentation
-from penstock.core.place.free import NodeFree
-from penstock.core.place.mix import Typical, mix_of
-from penstock.core.place.table import StateTable
+from penstock.core.place.capacity import NodeCapacity
+from penstock.core.place.state_table import StateTable
+from penstock.core.place.workload_mix import Typical, mix_of
 
 
-def stranded_milli(frees: Iterable[NodeFree], typical: Typical) -> int:
+def stranded_milli(frees: Iterable[NodeCapacity], typical: Typical) -> int:
     """Return the free devices (thousandths) on open nodes that the next request could not use, on average over
     `typical`; 0 where nothing typical is known.
 

@@ -45,7 +45,7 @@ RESULTS_MAX = 2_000
 LEADS_MS = (600_000, 3_600_000, 21_600_000, 0)
 
 
-class Result(msgspec.Struct, frozen=True):
+class EstimateResult(msgspec.Struct, frozen=True):
     """One estimate and the start that followed (unix ms)."""
 
     job_id: JobId
@@ -83,7 +83,7 @@ class Calibration:
         self._window: deque[_Told] = deque(maxlen=WINDOW)
         self._places: tuple[int, Places] = (-1, PRIOR)
         """Where starts fall, and as of when that was worked out."""
-        self.results: deque[Result] = deque(maxlen=RESULTS_MAX)
+        self.results: deque[EstimateResult] = deque(maxlen=RESULTS_MAX)
         """The latest estimates that came true."""
 
     def observe(self, records: Iterable[ev.Record]) -> None:
@@ -101,7 +101,9 @@ class Calibration:
                 case ev.AttemptAllocated():
                     for told in self._open.pop(event.job_id, ()):
                         told.started_ms = record.time_ms
-                        self.results.append(Result(event.job_id, told.made_ms, told.estimate.given, told.started_ms))
+                        self.results.append(
+                            EstimateResult(event.job_id, told.made_ms, told.estimate.given, told.started_ms)
+                        )
                 case ev.JobFinished():
                     for told in self._open.pop(event.job_id, ()):
                         told.left = True
@@ -110,7 +112,7 @@ class Calibration:
             self._places = (-1, PRIOR)
 
     def corrected(self, sampled: Times, made_ms: int) -> Times:
-        """Return what to say, given what the samples say (unix ms; 0 where they never started in so many)."""
+        """Return the corrected interval for quantiles of the samples (unix ms; 0 where too few of them started)."""
         _, likely_ms, _ = sampled
         if not likely_ms:
             return sampled
@@ -176,11 +178,11 @@ def _score(sampled: Times, made_ms: int, started_ms: int) -> float:
     return max(-SCORE_MAX, min(SCORE_MAX, away / _spread(sampled, made_ms)))
 
 
-def _lead_ms(result: Result) -> int:
+def _lead_ms(result: EstimateResult) -> int:
     return max(0, result.given[1] - result.made_ms)
 
 
-def _bucket(within_ms: int, results: Collection[Result]) -> Bucket:
+def _bucket(within_ms: int, results: Collection[EstimateResult]) -> Bucket:
     counts = Counter(result.part for result in results)
     errors = [abs(result.started_ms - result.given[1]) for result in results if result.given[1]]
     parts = (counts[0], counts[1], counts[2], counts[3])

@@ -113,7 +113,7 @@ class Forecaster:
         fresh, self._fresh = self._fresh, []
         if now_ms - self._late_ms >= LATE_MS:
             self._late_ms = now_ms
-            late = takewhile(lambda end: end[0] <= now_ms, state.derived.ends)
+            late = takewhile(lambda end: end[0] <= now_ms, state.indexes.ends)
             fresh += [job_id for _, job_id in islice(late, most)]
         rest = list(islice(self._sweep, most))
         if not rest and now_ms - self._swept_ms >= SWEEP_MS:

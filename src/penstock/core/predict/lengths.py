@@ -16,7 +16,7 @@ TAIL_FACTOR = 2
 """Runs of which only a lower bound is known, when it is the highest of all, are taken to last this much longer."""
 
 
-class Run(NamedTuple):
+class ObservedRun(NamedTuple):
     """One run: its length when it has ended, else its age."""
 
     length_ms: int
@@ -65,7 +65,7 @@ class Lengths(msgspec.Struct, frozen=True):
         return at, self.longer[at - 1] if at else WHOLE
 
 
-def lengths_of(runs: Iterable[Run]) -> Lengths:
+def lengths_of(runs: Iterable[ObservedRun]) -> Lengths:
     """Return the survival curve of `runs`, in any order; a length below 1 ms counts as 1 ms.
 
     Source: product-limit estimator, Kaplan and Meier 1958; at equal lengths a run that ended is counted before one

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
-from penstock.core.predict.lengths import Lengths, Run, around, lengths_of
+from penstock.core.predict.lengths import Lengths, ObservedRun, around, lengths_of
 
 Source = Literal["burst", "user_name", "user_shape", "declared", "name", "queue", "shape", "all", "limit", "none"]
 
@@ -88,13 +88,13 @@ class _Observed:
     def __lt__(self, other: "_Observed") -> bool:
         return (self.start_ms, self.job_id) < (other.start_ms, other.job_id)
 
-    def at(self, now_ms: int) -> Run:
+    def at(self, now_ms: int) -> ObservedRun:
         if self.length_ms >= 0:
-            return Run(self.length_ms, self.ended)
-        return Run(max(1, now_ms - self.start_ms), False)
+            return ObservedRun(self.length_ms, self.ended)
+        return ObservedRun(max(1, now_ms - self.start_ms), False)
 
 
-class _Group:
+class _History:
     """The latest runs of one group, by start, and the curve last made of them."""
 
     __slots__ = ("_order", "curve", "curve_step", "ended", "past", "runs")
@@ -144,7 +144,7 @@ Known = TypeVar("Known")
 Levels = tuple[tuple[Source, GroupKey], ...]
 
 
-class _Open:
+class _Started:
     """A job that was submitted and has not ended: its groups, and its run if it has started."""
 
     __slots__ = ("levels", "run")
@@ -158,8 +158,8 @@ class RuntimePredictor:
     """Folds what happens to jobs into predictions. Observations of one moment may come in any order."""
 
     def __init__(self) -> None:
-        self._open: dict[JobId, _Open] = {}
-        self._groups: dict[GroupKey, _Group] = {}
+        self._open: dict[JobId, _Started] = {}
+        self._groups: dict[GroupKey, _History] = {}
         self._bursts: dict[GroupKey, tuple[int, int]] = {}
         """For each kind of job: when the last was submitted, and when the burst it belongs to began."""
 
@@ -171,7 +171,7 @@ class RuntimePredictor:
             burst = at_ms
         self._bursts[kind] = (max(last_ms, at_ms), burst)
         _forget_oldest(self._bursts, BURSTS_MAX)
-        self._open[job_id] = _Open(tuple(_levels(features, burst)))
+        self._open[job_id] = _Started(tuple(_levels(features, burst)))
         if len(self._open) > OPEN_MAX:
             self.observe_end(next(iter(self._open)), at_ms, by_itself=False, leaves=False)
 
@@ -183,7 +183,7 @@ class RuntimePredictor:
             return
         known.run = _Observed(job_id, at_ms)
         for _, key in known.levels:
-            group = self._groups.pop(key, None) or _Group()
+            group = self._groups.pop(key, None) or _History()
             group.add(known.run)
             self._groups[key] = group
         _forget_oldest(self._groups, GROUPS_MAX)

@@ -8,18 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import Job
 from penstock.core.place.backfill import Release, earliest, held_places
-from penstock.core.place.gang import Prepared, put_gang
-from penstock.core.place.index import FreeCluster
+from penstock.core.place.gang import GangPlacer, put_gang
+from penstock.core.place.index import ClusterIndex
 from penstock.core.preempt.victims import Victim, shrink_cost
 from penstock.core.state.snapshot import Snapshot
 
 
 def can_move(job: Job) -> bool:
     """Return whether the job can go on elsewhere from where it is: it has saved, or can be asked to."""
-    attempt = job.attempt
-    if attempt is None or attempt.stop is not None or attempt.suspended_ms or not job.spec.preemptible:
-        return False
-    return job.saves
+    return job.undisturbed is not None and job.spec.preemptible and job.saves
 
 
 def move_cost(job: Job, settings: Settings, now_ms: int) -> int:
@@ -34,28 +31,26 @@ def move_cost(job: Job, settings: Settings, now_ms: int) -> int:
 
 
 def fits_when_moved(
-    victims: Iterable[Victim], leaving: Iterable[Job], prepared: Prepared, cluster: FreeCluster
+    victims: Iterable[Victim], leaving: Iterable[Job], placer: GangPlacer, cluster: ClusterIndex
 ) -> bool:
     """Return whether the gang fits and each of `victims` fits again, the gang placed first."""
-    mark = cluster.mark()
-    for job in leaving:
-        cluster.put_back(job.leaves, held_places(job))
     moved = list(victims)
-    for victim in moved:
-        cluster.put_back(victim.job.ask, victim.places)
-    fits = prepared.put() is not None
-    for victim in moved:
-        fits = fits and put_gang(victim.job.ask, cluster, victim.job.spec.tenant) is not None
-    cluster.rollback(mark)
-    return fits
+    with cluster.tentatively():
+        for job in leaving:
+            cluster.put_back(job.leaves, held_places(job))
+        for victim in moved:
+            cluster.put_back(victim.job.ask, victim.places)
+        if placer.put() is None:
+            return False
+        return all(put_gang(v.job.ask, cluster, v.job.spec.tenant) is not None for v in moved)
 
 
-def gain_of(job: Job, prepared: Prepared, cluster: FreeCluster, snapshot: Snapshot, now_ms: int) -> int:
+def gain_of(job: Job, placer: GangPlacer, cluster: ClusterIndex, snapshot: Snapshot, now_ms: int) -> int:
     """Return what it is worth that the gang starts now (device-milliseconds): its width x the wait it is spared.
 
     The wait is up to the earliest start by expected ends, or up to the starvation bound where no end is known.
     """
-    opening = earliest(prepared, cluster, _releases(snapshot, prepared.gang.pool, now_ms))
+    opening = earliest(placer, cluster, _releases(snapshot, placer.gang.pool, now_ms))
     bound_ms = snapshot.config.settings.starvation_after_ms
     wait_ms = bound_ms if opening is None else min(bound_ms, opening.start_ms - now_ms)
     return max(job.spec.ask.device_total, job.spec.ask.replica_total) * max(0, wait_ms)

@@ -1,6 +1,8 @@
 """Making room in a cycle: shrink elastic jobs, then ask victims to leave, and keep what becomes free."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -8,44 +10,35 @@ from penstock.core.model.cluster import ROOT_QUEUE
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName
 from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.model.plan import Preemption, PreemptionRuleName
-from penstock.core.order.tree import Branch, QueueTree
-from penstock.core.order.walk import Cursor
+from penstock.core.order.queues import QueueNode
+from penstock.core.order.walk import ClassCursor
 from penstock.core.place.backfill import held_places, opening_now
-from penstock.core.place.gang import Prepared, put_gang
-from penstock.core.place.index import FreeCluster
-from penstock.core.place.shadow import Claim, Shadows
+from penstock.core.place.gang import GangPlacer, put_gang
+from penstock.core.place.holds import CapacityHold
 from penstock.core.preempt.consolidate import fits_when_moved, gain_of, movable, move_cost
-from penstock.core.preempt.rights import Claimant
+from penstock.core.preempt.context import CycleContext
+from penstock.core.preempt.rights import PreemptionRights
 from penstock.core.preempt.victims import Victim, cheapest_victims, cpus_of, shrink_cost, victim_cost
 from penstock.core.state.idleness import makes_room
-from penstock.core.state.snapshot import Snapshot
 
 GONE = ReplicaPlace(NodeName(""), Incarnation(""))
 """Stands for the place of a replica that holds nothing any more: its node may have other devices by now."""
 
 
-class Room:
+class Preemptor:
     """Who was asked to leave in this cycle, for whom, and the places that are kept for those."""
 
-    def __init__(
-        self,
-        cluster: FreeCluster,
-        shadows: Shadows,
-        tree: QueueTree,
-        snapshot: Snapshot,
-        now_ms: int,
-        tries_max: int,
-    ) -> None:
-        self._cluster, self._shadows, self._tree = cluster, shadows, tree
-        self._snapshot, self._settings, self._now_ms = snapshot, snapshot.config.settings, now_ms
-        self._tries_max = tries_max
+    def __init__(self, context: CycleContext, tries_max: int) -> None:
+        self._snapshot, self._now_ms, self._cluster, self._tree, self._holds = context
+        snapshot, now_ms = context.snapshot, context.now_ms
+        self._settings, self._tries_max = context.settings, tries_max
         self.chosen: set[JobId] = set()
-        self._candidates: dict[PoolName, dict[int, tuple[Branch, int, list[Victim]]]] | None = None
-        self._below: dict[tuple[PoolName, QueueName], list[tuple[Branch, int, list[Victim]]]] = {}
+        self._candidates: dict[PoolName, dict[int, tuple[QueueNode, int, list[Victim]]]] | None = None
+        self._below: dict[tuple[PoolName, QueueName], list[tuple[QueueNode, int, list[Victim]]]] = {}
         self.preemptions: list[Preemption] = []
         self.held: dict[JobId, tuple[ReplicaPlace, ...]] = {}
         self._owed = {job.id for job in snapshot.beneficiaries}
-        self._expected: list[tuple[Branch, tuple[int, ...]]] | None = None
+        self._expected: list[tuple[QueueNode, tuple[int, ...]]] | None = None
         """Use that is about to end: of attempts that leave."""
         self._lowest: dict[PoolName, int] = {}
         """The lowest priority of those that may be asked at all, by pool."""
@@ -57,7 +50,7 @@ class Room:
         self.again_ms = 0
         """When the first attempt that was passed over has had its guaranteed run time (unix ms); 0: none was."""
 
-    def hold_leaving(self, job: Job, prepared: Prepared, demand: tuple[int, ...]) -> tuple[JobId, ...] | None:
+    def hold_leaving(self, job: Job, placer: GangPlacer, demand: tuple[int, ...]) -> tuple[JobId, ...] | None:
         """Keep room for `job` among what is being freed anyway: its own victims, and attempts that end.
 
         Returns those who leave, or None when that is not room enough. What the job asks for counts from now on for
@@ -66,8 +59,8 @@ class Room:
         if not self._snapshot.stopping:
             return None
         leaving = self._leaving(job)
-        found = self._hold(job, leaving, prepared) if leaving else None
-        branch = self._part(job)
+        found = self._hold(job, leaving, placer) if leaving else None
+        branch = self._account(job)
         if found is not None and branch is not None:
             self._tree.charge(branch, demand)
         return found
@@ -81,28 +74,23 @@ class Room:
             if (stopping[job_id] == job.id or stopping[job_id] not in self._owed) and job_id not in self.chosen
         ]
 
-    def _ending(self) -> list[tuple[Branch, tuple[int, ...]]]:
+    def _ending(self) -> list[tuple[QueueNode, tuple[int, ...]]]:
         """Return use that is about to end: of attempts that leave."""
         if self._expected is None:
             leaving = map(self._snapshot.running.__getitem__, sorted(self._snapshot.stopping))
-            parts = ((self._part(job), job) for job in leaving)
+            parts = ((self._account(job), job) for job in leaving)
             self._expected = [(branch, self._demand(job)) for branch, job in parts if branch is not None]
         return self._expected
 
     def _hold(
-        self, job: Job, leaving: Sequence[Job], prepared: Prepared, chosen: Sequence[Victim] = ()
+        self, job: Job, leaving: Sequence[Job], placer: GangPlacer, chosen: Sequence[Victim] = ()
     ) -> tuple[JobId, ...] | None:
-        mark = self._cluster.mark()
-        for one in leaving:
-            self._cluster.put_back(one.leaves, held_places(one))
-        for victim in chosen:
-            self._cluster.put_back(victim.gives, victim.places)
-        opening = opening_now(prepared, self._cluster, self._now_ms)
-        self._cluster.rollback(mark)
+        with self._when_left(leaving, chosen):
+            opening = opening_now(placer, self._cluster, self._now_ms)
         if opening is None:
             return None
         for node, free in opening.beside:
-            self._shadows.claim(node, Claim(self._now_ms, free, job.id))
+            self._holds.claim(node, CapacityHold(self._now_ms, free, job.id))
         used = {place.node for place in opening.places}
         gone = (*leaving, *(v.job for v in chosen))
         self.chosen.update(v.id for v in gone if used & {place.node for _, place in held_places(v)})
@@ -110,7 +98,7 @@ class Room:
         return tuple(v.id for v in gone)
 
     def make(
-        self, cursor: Cursor, demand: tuple[int, ...], prepared: Prepared, below: QueueName | None = None
+        self, cursor: ClassCursor, demand: tuple[int, ...], placer: GangPlacer, below: QueueName | None = None
     ) -> tuple[JobId, ...] | None:
         """Ask the cheapest lawful set of others to leave for the job, or return None when there is none.
 
@@ -119,18 +107,11 @@ class Room:
         """
         if not self.may_ask(cursor):
             return None
-        expected = list(self._ending())
-        for branch, amounts in expected:
-            self._tree.charge(branch, amounts, -1)
-        claimant = Claimant(cursor.job, cursor.key, cursor.leaf, demand, self._tree)
-        chosen = self._shrunk(cursor, claimant, prepared)
-        if chosen is None and self._settings.defrag:
-            chosen = self._moved(cursor, claimant, prepared)
-        if chosen is None and self._worth_looking(cursor, claimant):
-            chosen = self._evicted(cursor, claimant, prepared, below)
-            chosen = self._frozen_where_enough(cursor, claimant, prepared, chosen) if chosen is not None else None
-        for branch, amounts in expected:
-            self._tree.charge(branch, amounts)
+        with self._tree.without(self._ending()):
+            rights = PreemptionRights(cursor.job, cursor.key, cursor.leaf, demand, self._tree)
+            remedies = (self._shrunk, self._moved, partial(self._evicted, below=below))
+            tried = (remedy(cursor, rights, placer) for remedy in remedies)
+            chosen = next((victims for victims in tried if victims is not None), None)
         if chosen is None:
             return None
         self._tree.charge(cursor.leaf, demand)
@@ -140,11 +121,11 @@ class Room:
             order = Preemption(victim.job.id, attempt.number, cursor.job.id, victim.cost, victim.rule, victim.suspend)
             self.preemptions.append(order)
             self._ending().append((victim.branch, victim.demand))
-        found = self._hold(cursor.job, self._leaving(cursor.job), prepared, chosen)
+        found = self._hold(cursor.job, self._leaving(cursor.job), placer, chosen)
         self.chosen.update(v.job.id for v in chosen)
         return found
 
-    def may_ask(self, cursor: Cursor) -> bool:
+    def may_ask(self, cursor: ClassCursor) -> bool:
         """Rule out, without a look at who runs, that anybody could be asked: most classes that do not fit end here."""
         if self._snapshot.elastic or self._idle:
             return True
@@ -152,18 +133,18 @@ class Room:
             return bool(self._snapshot.evictable)
         return self._lowest.get(cursor.key.ask.pool, cursor.key.priority) < cursor.key.priority
 
-    def _worth_looking(self, cursor: Cursor, claimant: Claimant) -> bool:
+    def _worth_looking(self, cursor: ClassCursor, rights: PreemptionRights) -> bool:
         """Rule out at once that anybody could be asked: this runs for every class that does not fit."""
-        if not claimant.may_preempt:
+        if not rights.may_preempt:
             return False
         if cursor.leaf.policy == "least_attained" or self._idle:
             return True
-        if claimant.may_reclaim and claimant.somebody_lends():
+        if rights.may_reclaim and rights.somebody_lends():
             return True
         pool, priority = cursor.key.ask.pool, cursor.key.priority
         return any(p < priority and name == pool for name, p in self._snapshot.evictable)
 
-    def _askable(self, pool: PoolName, below: QueueName) -> Sequence[tuple[Branch, int, list[Victim]]]:
+    def _askable(self, pool: PoolName, below: QueueName) -> Sequence[tuple[QueueNode, int, list[Victim]]]:
         """Return attempts that are not being stopped and have had their guaranteed run time, with their costs.
 
         They come by queue, from `below` down, each with the lowest priority there: a claimant looks only where it has
@@ -175,14 +156,12 @@ class Room:
                 self._weigh(self._snapshot.running[job_id])
             for of_pool, queues in self._candidates.items():
                 for entry in queues.values():
-                    part = entry[0]
-                    names = [at.name for at in part.path()] + ([part.cap.name] if part.cap is not None else [])
-                    for name in dict.fromkeys(names):
+                    for name in dict.fromkeys(at.name for at in entry[0].counted_in()):
                         self._below.setdefault((of_pool, name), []).append(entry)
         return self._below.get((pool, below), ())
 
     def _weigh(self, job: Job) -> None:
-        attempt, branch = job.attempt, self._part(job)
+        attempt, branch = job.attempt, self._account(job)
         assert attempt is not None
         assert self._candidates is not None
         if attempt.stop is not None or branch is None or not job.spec.preemptible or not self._ran_enough(job):
@@ -206,9 +185,8 @@ class Room:
             self.again_ms = min(self.again_ms or until_ms, until_ms)
         return until_ms <= self._now_ms
 
-    def _part(self, job: Job) -> Branch | None:
-        branch = self._tree.branches.get(job.spec.queue)
-        return None if branch is None else self._tree.part(branch, job.spec.tenant)
+    def _account(self, job: Job) -> QueueNode | None:
+        return self._tree.account(job.spec.queue, job.spec.tenant)
 
     def _demand(self, job: Job) -> tuple[int, ...]:
         attempt = job.attempt
@@ -219,49 +197,57 @@ class Room:
         return cpus_of(demand, self._tree.cpu_columns) if suspending else demand
 
     def _evicted(
-        self, cursor: Cursor, claimant: Claimant, prepared: Prepared, below: QueueName | None
+        self, cursor: ClassCursor, rights: PreemptionRights, placer: GangPlacer, below: QueueName | None
     ) -> tuple[Victim, ...] | None:
+        """Let the cheapest lawful set of attempts leave, or be suspended where that is room enough."""
+        if not self._worth_looking(cursor, rights):
+            return None
         victims = []
         for branch, lowest, weighed in self._askable(cursor.key.ask.pool, below or ROOT_QUEUE):
-            asked = claimant.may_ask_in(branch, lowest)
+            asked = rights.may_ask_in(branch, lowest)
             for victim in weighed if asked or self._idle else ():
                 if victim.job.id not in self.chosen:
-                    rule = self._rule_for(claimant, victim, asked=asked)
+                    rule = self._rule_for(rights, victim, asked=asked)
                     if rule is not None:
                         victims.append(victim if rule == victim.rule else replace(victim, rule=rule))
 
         def works(chosen: Sequence[Victim]) -> bool:
-            if not claimant.lawful((v.rule, v.branch, v.demand) for v in chosen):
+            if not rights.lawful((v.rule, v.branch, v.demand) for v in chosen):
                 return False
-            if not claimant.unblocked((v.branch, v.demand) for v in chosen):
+            if not rights.unblocked((v.branch, v.demand) for v in chosen):
                 return False
-            return self._fits_without(chosen, leaving, prepared)
+            return self._fits_without(chosen, leaving, placer)
 
         leaving = self._leaving(cursor.job)
-        return cheapest_victims(victims, works, tries_max=self._tries_max)
+        chosen = cheapest_victims(victims, works, tries_max=self._tries_max)
+        return chosen and self._frozen_where_enough(cursor, rights, placer, chosen)
 
-    def _rule_for(self, claimant: Claimant, victim: Victim, *, asked: bool) -> PreemptionRuleName | None:
+    def _rule_for(self, rights: PreemptionRights, victim: Victim, *, asked: bool) -> PreemptionRuleName | None:
         """Return what gives the right to ask `victim`; `asked`: the other rules may allow it.
 
         Reclaim is the stronger right; else that it is idle comes first, for it is what makes it cheap.
         """
         job, now_ms = victim.job, self._now_ms
-        rule = claimant.rule_for(job, victim.branch, victim.demand, self._settings, now_ms) if asked else None
-        idle = rule != "reclaim" and job.id in self._idle and claimant.may_take_idle(job.spec.priority)
+        rule = rights.rule_for(job, victim.branch, victim.demand, self._settings, now_ms) if asked else None
+        idle = rule != "reclaim" and job.id in self._idle and rights.may_take_idle(job.spec.priority)
         return "held_idle" if idle else rule
 
-    def _fits_without(self, victims: Sequence[Victim], leaving: Sequence[Job], prepared: Prepared) -> bool:
-        mark = self._cluster.mark()
-        for job in leaving:
-            self._cluster.put_back(job.leaves, held_places(job))
-        for victim in victims:
-            self._cluster.put_back(victim.gives, victim.places)
-        fits = prepared.put() is not None
-        self._cluster.rollback(mark)
-        return fits
+    def _fits_without(self, victims: Sequence[Victim], leaving: Sequence[Job], placer: GangPlacer) -> bool:
+        with self._when_left(leaving, victims):
+            return placer.put() is not None
+
+    @contextmanager
+    def _when_left(self, leaving: Sequence[Job], victims: Sequence[Victim]) -> Iterator[None]:
+        """See the cluster as it is when these have left."""
+        with self._cluster.tentatively():
+            for job in leaving:
+                self._cluster.put_back(job.leaves, held_places(job))
+            for victim in victims:
+                self._cluster.put_back(victim.gives, victim.places)
+            yield
 
     def _frozen_where_enough(
-        self, cursor: Cursor, claimant: Claimant, prepared: Prepared, chosen: tuple[Victim, ...]
+        self, cursor: ClassCursor, rights: PreemptionRights, placer: GangPlacer, chosen: tuple[Victim, ...]
     ) -> tuple[Victim, ...]:
         """Suspend those of the victims that may be, while the job has room enough beside the memory that they keep."""
         leaving = self._leaving(cursor.job)
@@ -270,19 +256,18 @@ class Room:
                 continue
             kept = replace(victim, suspend=True, demand=cpus_of(victim.demand, self._tree.cpu_columns))
             tried = tuple(kept if v is victim else v for v in chosen)
-            enough = claimant.unblocked((v.branch, v.demand) for v in tried)
-            if enough and self._fits_without(tried, leaving, prepared):
+            enough = rights.unblocked((v.branch, v.demand) for v in tried)
+            if enough and self._fits_without(tried, leaving, placer):
                 chosen = tried
         return chosen
 
-    def _shrunk(self, cursor: Cursor, claimant: Claimant, prepared: Prepared) -> tuple[Victim, ...] | None:
+    def _shrunk(self, cursor: ClassCursor, rights: PreemptionRights, placer: GangPlacer) -> tuple[Victim, ...] | None:
         """Let elastic jobs give back what they hold beyond their minimum: they save, and go on smaller at once."""
         victims = []
         for job in map(self._snapshot.running.__getitem__, self._snapshot.elastic):
-            spec_ask, attempt = job.spec.ask, job.attempt
-            if attempt is None or attempt.stop is not None or attempt.suspended_ms or job.id in self.chosen:
+            spec_ask, attempt, branch = job.spec.ask, job.undisturbed, self._account(job)
+            if attempt is None or job.id in self.chosen:
                 continue
-            branch = self._part(job)
             if branch is None or len(attempt.replicas) <= spec_ask.replicas or spec_ask.pool != cursor.key.ask.pool:
                 continue
             if attempt.choice == 0:
@@ -292,34 +277,38 @@ class Room:
             return None
 
         def works(chosen: Sequence[Victim]) -> bool:
-            if not claimant.unblocked((v.branch, v.demand) for v in chosen):
+            if not rights.unblocked((v.branch, v.demand) for v in chosen):
                 return False
-            return self._fits_beside_minimum(chosen, leaving, prepared)
+            return self._fits_beside_minimum(chosen, leaving, placer)
 
         leaving = self._leaving(cursor.job)
         return cheapest_victims(victims, works, tries_max=self._tries_max)
 
-    def _moved(self, cursor: Cursor, claimant: Claimant, prepared: Prepared) -> tuple[Victim, ...] | None:
+    def _moved(self, cursor: ClassCursor, rights: PreemptionRights, placer: GangPlacer) -> tuple[Victim, ...] | None:
         """Let jobs that can save go on elsewhere, when enough is free, but scattered, and that is worth it."""
         pool, ask = cursor.key.ask.pool, cursor.key.ask
-        if not claimant.unblocked(()) or self._cluster.free_milli.get(pool, 0) < ask.device_milli:
+        if (
+            not self._settings.defrag
+            or not rights.unblocked(())
+            or self._cluster.free_milli.get(pool, 0) < ask.device_milli
+        ):
             return None
 
         def weigh(job: Job) -> Victim | None:
-            branch = self._part(job)
+            branch = self._account(job)
             if branch is None or job.id in self.chosen or not self._ran_enough(job):
                 return None
             cost = move_cost(job, self._settings, self._now_ms)
-            return Victim(job, cost, held_places(job), "defrag", branch, (0,) * len(claimant.demand))
+            return Victim(job, cost, held_places(job), "defrag", branch, (0,) * len(rights.demand))
 
         def works(chosen: Sequence[Victim]) -> bool:
-            return fits_when_moved(chosen, leaving, prepared, self._cluster)
+            return fits_when_moved(chosen, leaving, placer, self._cluster)
 
         leaving = self._leaving(cursor.job)
         found = cheapest_victims(movable(self._snapshot, pool, weigh), works, tries_max=self._tries_max)
         if found is None:
             return None
-        gain = gain_of(cursor.job, prepared, self._cluster, self._snapshot, self._now_ms)
+        gain = gain_of(cursor.job, placer, self._cluster, self._snapshot, self._now_ms)
         worth = gain * 1000 >= sum(v.cost for v in found) * self._settings.defrag_gain_milli
         return found if worth else None
 
@@ -330,15 +319,9 @@ class Room:
         held, least = len(attempt.replicas), job.spec.ask.replicas
         return tuple(amount * (held - least) // held for amount in self._demand(job))
 
-    def _fits_beside_minimum(self, victims: Sequence[Victim], leaving: Sequence[Job], prepared: Prepared) -> bool:
-        mark = self._cluster.mark()
-        for job in leaving:
-            self._cluster.put_back(job.leaves, held_places(job))
-        for victim in victims:
-            self._cluster.put_back(victim.job.ask, victim.places)
-        fits = prepared.put() is not None
-        for victim in victims:
-            ask = victim.job.spec.ask
-            fits = fits and put_gang(ask.sized(ask.replicas), self._cluster, victim.job.spec.tenant) is not None
-        self._cluster.rollback(mark)
-        return fits
+    def _fits_beside_minimum(self, victims: Sequence[Victim], leaving: Sequence[Job], placer: GangPlacer) -> bool:
+        smallest = [(v.job.spec.ask.sized(v.job.spec.ask.replicas), v.job.spec.tenant) for v in victims]
+        with self._when_left(leaving, victims):
+            if placer.put() is None:
+                return False
+            return all(put_gang(ask, self._cluster, tenant) is not None for ask, tenant in smallest)

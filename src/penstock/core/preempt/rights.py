@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import Job, RequestClass
 from penstock.core.model.plan import PreemptionRuleName
+from penstock.core.order.queues import QueueNode, QueueTree
 from penstock.core.order.ranks import attained_level
-from penstock.core.order.tree import Branch, QueueTree
 
 
-class Claimant:
+class PreemptionRights:
     """The job that room is made for, and what gives it a right to others' places."""
 
-    def __init__(self, job: Job, key: RequestClass, leaf: Branch, demand: tuple[int, ...], tree: QueueTree) -> None:
+    def __init__(self, job: Job, key: RequestClass, leaf: QueueNode, demand: tuple[int, ...], tree: QueueTree) -> None:
         self.job, self.key, self.leaf, self.demand, self._tree = job, key, leaf, demand, tree
         rule = tree.rules.get(job.spec.queue)
         self._rule = rule.preemption if rule is not None else "never"
@@ -23,7 +23,7 @@ class Claimant:
         self._wanted = [i for i, amount in enumerate(promised) if amount and demand[i] and i not in tree.job_columns]
         """What the owner was promised of what the job asks for."""
 
-    def _lowest_within_guarantee(self) -> Branch | None:
+    def _lowest_within_guarantee(self) -> QueueNode | None:
         """Return the lowest queue above the job that would stay within its guarantee with it."""
         for branch in self._path:
             promised, within = False, True
@@ -43,7 +43,7 @@ class Claimant:
     def may_reclaim(self) -> bool:
         return self.may_preempt and self._owner is not None
 
-    def may_ask_in(self, branch: Branch, lowest_priority: int) -> bool:
+    def may_ask_in(self, branch: QueueNode, lowest_priority: int) -> bool:
         """Rule out a whole queue, whose attempts have at least this priority: nobody in it could be asked."""
         lower = lowest_priority < self.job.spec.priority and self._rule == "lower_priority"
         if lower and not any(self._at_guarantee(at) for at in self._others(branch)):
@@ -52,12 +52,12 @@ class Claimant:
             return True
         return self.may_reclaim and self.lends(branch)
 
-    def _at_guarantee(self, branch: Branch) -> bool:
+    def _at_guarantee(self, branch: QueueNode) -> bool:
         """Return whether a queue has nothing beyond its guarantee of something that the job asks for."""
         return any(self.demand[i] and branch.used[i] <= amount for i, amount in branch.promised)
 
     def rule_for(
-        self, victim: Job, branch: Branch, demand: Sequence[int], settings: Settings, now_ms: int
+        self, victim: Job, branch: QueueNode, demand: Sequence[int], settings: Settings, now_ms: int
     ) -> PreemptionRuleName | None:
         """Return what gives the right to ask `victim`, which holds `demand`, to leave, or None.
 
@@ -79,7 +79,7 @@ class Claimant:
         """
         return priority <= self.job.spec.priority
 
-    def lends(self, branch: Branch, demand: Sequence[int] | None = None) -> bool:
+    def lends(self, branch: QueueNode, demand: Sequence[int] | None = None) -> bool:
         """Return whether a place is borrowed: each queue that is its alone holds more than it was promised.
 
         What counts is what the owner was promised; a victim that holds nothing of it may be in the way with the rest.
@@ -95,7 +95,7 @@ class Claimant:
             return False
         return all(any(at.used[i] > _promised(at, i) for i in columns) for at in others)
 
-    def _keeps(self, branch: Branch, demand: Sequence[int]) -> bool:
+    def _keeps(self, branch: QueueNode, demand: Sequence[int]) -> bool:
         """Return whether places in a pool are what a queue was promised there: no promise of all pools goes before it.
 
         Else both would take the same places from each other for ever.
@@ -112,18 +112,18 @@ class Claimant:
             at = at.parent
         return False
 
-    def _others(self, branch: Branch) -> list[Branch]:
+    def _others(self, branch: QueueNode) -> list[QueueNode]:
         """Return the queues from `branch` up that are not above the claimant too."""
         return [at for at in branch.path() if at not in self._path]
 
-    def lawful(self, victims: Iterable[tuple[PreemptionRuleName, Branch, tuple[int, ...]]]) -> bool:
+    def lawful(self, victims: Iterable[tuple[PreemptionRuleName, QueueNode, tuple[int, ...]]]) -> bool:
         """Return whether all these may leave together.
 
         Reclaim takes from a queue only what it holds beyond its guarantee; a lower priority in another queue, or that
         somebody is idle there, never costs that queue what it was promised. So a victim can never claim its place back:
         nobody plays ping-pong.
         """
-        charged: list[tuple[Branch, tuple[int, ...]]] = []
+        charged: list[tuple[QueueNode, tuple[int, ...]]] = []
         try:
             for rule, branch, demand in victims:
                 if rule == "reclaim" and not self.lends(branch, demand):
@@ -137,15 +137,10 @@ class Claimant:
             for branch, demand in charged:
                 self._tree.charge(branch, demand)
 
-    def unblocked(self, victims: Iterable[tuple[Branch, tuple[int, ...]]]) -> bool:
+    def unblocked(self, victims: Iterable[tuple[QueueNode, tuple[int, ...]]]) -> bool:
         """Return whether no maximum keeps the job from starting once these have left."""
-        gone = list(victims)
-        for branch, demand in gone:
-            self._tree.charge(branch, demand, -1)
-        free = self._tree.block(self.leaf, self.demand) is None
-        for branch, demand in gone:
-            self._tree.charge(branch, demand)
-        return free
+        with self._tree.without(victims):
+            return self._tree.exceeded(self.leaf, self.demand) is None
 
 
 def attained_device_ms(job: Job, now_ms: int) -> int:
@@ -157,10 +152,10 @@ def attained_device_ms(job: Job, now_ms: int) -> int:
     return job.served_device_ms + width * attempt.worked_ms(now_ms)
 
 
-def _promised(branch: Branch, column: int) -> int:
+def _promised(branch: QueueNode, column: int) -> int:
     return branch.guaranteed[column] if branch.guaranteed else 0
 
 
-def _below(branch: Branch, demand: Sequence[int]) -> bool:
+def _below(branch: QueueNode, demand: Sequence[int]) -> bool:
     """Return whether a queue has less than its guarantee of something it just gave."""
     return any(demand[i] and branch.used[i] < amount for i, amount in enumerate(branch.guaranteed))

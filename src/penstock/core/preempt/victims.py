@@ -12,10 +12,10 @@ import msgspec
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.model.plan import PreemptionRuleName
-from penstock.core.order.tree import Branch
+from penstock.core.order.queues import QueueNode
 
 EXACT_MAX = 48
-"""Up to so many possible victims every set may be tried, in order of cost; beyond, they are weighed node by node."""
+"""Possible victims up to which every set may be tried, in order of cost; beyond, they are weighed node by node."""
 
 
 class Victim(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Victim(msgspec.Struct, frozen=True):
     places: tuple[tuple[int, ReplicaPlace], ...]
     """What it still holds, with ranks."""
     rule: PreemptionRuleName
-    branch: Branch
+    branch: QueueNode
     demand: tuple[int, ...]
     """What its queue uses less when it has left."""
     suspend: bool = False

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.core.model.ids import JobId, NodeName, TenantName
-from penstock.core.model.units import format_size
+from penstock.core.model.quantities import format_size
 
 FULL_MILLI = 1000
 
@@ -98,7 +98,7 @@ class Parted(msgspec.Struct, frozen=True):
     parted_ms: int
 
 
-class Pair(msgspec.Struct, frozen=True):
+class PairProposal(msgspec.Struct, frozen=True):
     """A proposal: `moves` leaves its device, which becomes free, and joins `stays`."""
 
     stays: JobId
@@ -115,7 +115,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 def to_join(
     running: Iterable[Occupant], parted: Iterable[Parted], settings: SharingSettings, *, now_ms: int
-) -> tuple[Pair, ...]:
+) -> tuple[PairProposal, ...]:
     """Return which jobs to put together now, best first: lowest summed utilisation, then lower job numbers.
 
     A job and a device are in at most one pair. Jobs that share a device already, or hold several, are left alone.
@@ -188,9 +188,9 @@ def _fits(way: _Way, settings: SharingSettings) -> bool:
     return margin_kept and way.utilisation_milli <= FULL_MILLI
 
 
-def _pair(way: _Way, settings: SharingSettings) -> Pair:
+def _pair(way: _Way, settings: SharingSettings) -> PairProposal:
     mover, stayer = way
-    return Pair(
+    return PairProposal(
         stays=stayer.job,
         moves=mover.job,
         node=stayer.node,
@@ -250,7 +250,7 @@ def _greedy(members: Sequence[int], together: dict[Edge, int]) -> tuple[Edge, ..
     return tuple(chosen)
 
 
-class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+class PairedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long one job's training step takes, alone and beside the other, as reported by the job."""
 
     job: JobId
@@ -273,7 +273,7 @@ class Together(msgspec.Struct, frozen=True):
 
     node: NodeName
     device: int
-    steps: tuple[Step, Step]
+    steps: tuple[PairedStep, PairedStep]
 
 
 class Parting(msgspec.Struct, frozen=True):
@@ -311,6 +311,6 @@ def _parting(pair: Together, settings: SharingSettings) -> Parting | None:
         _both(pair.steps[0].job, pair.steps[1].job),
         movable[0].job if movable else None,
         worst.slowdown_milli,
-        f"a step of job {worst.job} takes {worst.together_us} us beside the other and {worst.alone_us} us alone: "
+        f"a step of job {worst.job} takes {worst.together_us} us together and {worst.alone_us} us alone: "
         f"{_share(worst.slowdown_milli)} is above {_share(settings.slowdown_above_milli)}",
     )

@@ -22,7 +22,6 @@ from penstock.core.model.accounts import (
 )
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import MoneyEvent
-from penstock.core.model.faults import planted
 from penstock.core.model.ids import TenantName
 from penstock.core.model.invoices import Invoice
 from penstock.core.state.credits import added, at_close, given_back, settled_by, spend, summed, taken, total, undone
@@ -106,8 +105,7 @@ class Accounts:
 
     def next_number(self, kind: str, prefix: str) -> str:
         """Return the next number of invoices or credit notes: counted, never taken from a clock."""
-        both = planted("numbers_with_gaps")
-        return f"{prefix}{sum(both or head.kind == kind for head in self.invoices.values()) + 1:06d}"
+        return f"{prefix}{sum(head.kind == kind for head in self.invoices.values()) + 1:06d}"
 
 
 def tenant_of(event: MoneyEvent) -> TenantName:
@@ -151,7 +149,7 @@ def _with(account: Account, reference: str, amount: int) -> Account:
 
 
 def _owing(account: Account, number: str, more: int) -> Account:
-    """Return the account with so much more owed on an invoice."""
+    """Return the account that owes `more` more on an invoice."""
     left = account.open_on(number) + more
     if left < 0:
         raise BrokenInvariant(f"{account.tenant}: {number} is paid beyond what is owed on it")

@@ -18,7 +18,7 @@ _CHUNK = 1 << _CHUNK_BITS
 
 
 class ByJob(Mapping[JobId, V]):
-    """Values by job id. Iteration goes shard by shard: whoever needs an order sorts."""
+    """Values by job id. Iteration goes shard by shard, in no order."""
 
     __slots__ = ("_owned", "_shards")
 

@@ -134,7 +134,7 @@ def granted_of(settled: Sequence[Settled], net: int) -> int:
 
 
 def given_back(settled: Sequence[Settled], *, taxed: int, granted: int, money: int) -> GivenBack:
-    """Give back so much of invoices, of the last one first.
+    """Give back `amount` of invoices, of the last one first.
 
     Args:
         taxed: of the net amount, what is not granted.

@@ -30,7 +30,7 @@ class Waiting(msgspec.Struct):
 
 
 class Awaited(msgspec.Struct):
-    """A run of jobs that somebody waits for."""
+    """A run of jobs that others depend on."""
 
     left: int
     """How many of its jobs live."""

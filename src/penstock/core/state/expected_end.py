@@ -4,7 +4,7 @@ A program that knows its steps tells more than all that ran before it: what is l
 That time is the mean since the first note of the attempt, once that is long enough: it holds what a usual step leaves
 out (evaluations, checkpoints), and is finer than a millisecond. Before, it is the usual step's.
 
-It is an expectation: half of such ends come later. Whoever looks ahead draws around it (`sim/replay/outlook.py`), and
+It is an expectation: half of such ends come later. Whoever looks ahead draws around it (`sim/forecast/outlook.py`), and
 nobody takes it as a bound. Training may stop early, a fold may count from 0 again: then what is told is wrong until
 the next note.
 """
@@ -17,7 +17,7 @@ from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress, Size
 from penstock.core.state.idleness import after_event, after_note
 
 PACED_STEPS, PACED_MS = 10, 60_000
-"""The mean time of a step counts once it is over so many steps, and so long."""
+"""Steps, and time, over which the mean time of a step counts."""
 DRIFT_SHARE = 8
 """The rest of a run is worth another note when it is off by more than this part of it."""
 DRIFT_LEAST_MS = 10_000

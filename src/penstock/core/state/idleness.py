@@ -15,15 +15,15 @@ from penstock.core.model.events import HangFound, IdleNoted
 from penstock.core.model.ids import QueueName
 from penstock.core.model.jobs import Job
 from penstock.core.model.progress import Gauges, Progress
-from penstock.core.model.units import format_duration
+from penstock.core.model.quantities import format_duration
 
 IdleCause = Literal["data", "hang"]
 IDLE_ABOVE_MILLI = 900
 """An attempt that waits for data for more of its time than this counts as idle as a whole."""
 SILENT_MS = 1_200_000
-"""What a program said holds for so long: whatever changes is noted within half of it (`control/progress.py`)."""
+"""Time for which a program's report holds: changes are noted within half of it (`control/progress.py`)."""
 SILENT_REPORTS = 3
-"""It holds for so many of its own steps, or reports, where those take longer."""
+"""Its own steps, or reports, for which it holds where those take longer."""
 
 
 class Idle(NamedTuple):
@@ -50,8 +50,8 @@ def waits_idle(gauges: Gauges) -> bool:
 
 def idle_of(job: Job, now_ms: int) -> Idle | None:
     """Return since when and why the job's attempt is idle; None where it is not, or that is not known."""
-    attempt, told = job.attempt, job.progress
-    if attempt is None or attempt.stop is not None or attempt.suspended_ms or not is_marked(job):
+    attempt, told = job.undisturbed, job.progress
+    if attempt is None or not is_marked(job):
         return None
     if told.hang:
         return Idle(told.idle_since_ms, "hang", f"makes no step: {told.hang}")
@@ -84,7 +84,7 @@ def is_marked(job: Job) -> bool:
 
 
 def after_note(before: Progress, told: Progress, *, same_attempt: bool) -> Progress:
-    """Return `told`, which was just noted, with since when it is idle."""
+    """Return `told`, which was just noted, with the time since which it is idle."""
     known = (before.noted.step, before.gauges) if same_attempt else None
     fresh = tells_more(known, told.noted.step, told.gauges)
     told_ms = told.noted.at_ms if fresh else before.told_ms

@@ -7,7 +7,6 @@ has been given are copied before they change next, so that taking a snapshot cos
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -17,12 +16,13 @@ from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.ids import ClassId, JobId, NodeName, PoolName, QueueName, Rank, TenantName
 from penstock.core.model.jobs import GangAsk, Job, Replica, RequestClass
 from penstock.core.model.resources import Virtualization
-from penstock.core.order.ranks import class_of
-from penstock.core.order.shares import Charge, Share
-from penstock.core.order.tree import QueueTree
-from penstock.core.place.free import NodeFree, NodeShape, closed_reason, empty, shape_of
-from penstock.core.place.index import FreeCluster
-from penstock.core.place.mix import Requests, Typical
+from penstock.core.order.queues import QueueTree
+from penstock.core.order.ranks import request_class
+from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts
+from penstock.core.order.walk import PendingJobs
+from penstock.core.place.capacity import NodeCapacity, NodeShape, closed_reason, empty, shape_of
+from penstock.core.place.index import ClusterIndex
+from penstock.core.place.workload_mix import Requests
 from penstock.core.state.copy_on_write import ByJob, ByNode
 from penstock.core.state.dependants import Dependants
 from penstock.core.state.idleness import is_marked
@@ -30,14 +30,14 @@ from penstock.core.state.usage import charge_of, expected_end_ms, models_of
 
 UsageKey = tuple[QueueName, TenantName]
 PastUse = tuple[QueueName, TenantName, int, int]
-"""Queue, tenant, average of past use, and as of when: see `Share`."""
+"""Queue, tenant, average of past use, and as of when: see `UsageOverTime`."""
 
 
 CHANGES_MAX = 1_000_000
 CLASSES_KEPT = 20_000
 """Request classes that are known, whether or not a job of them lives; more only where most have one."""
 _PLAIN = ClusterConfig()
-_UNUSED = Share()
+_UNUSED = UsageOverTime()
 
 
 class Load(msgspec.Struct):
@@ -78,31 +78,7 @@ class PendingClass:
         return self.jobs
 
 
-class Cut(NamedTuple):
-    """What a snapshot takes from here: never changed after it was given out."""
-
-    nodes: Mapping[NodeName, Node]
-    free: Mapping[NodeName, NodeFree]
-    classes: tuple[tuple[ClassId, RequestClass, list[Job]], ...]
-    active: Mapping[JobId, Job]
-    stopping: Mapping[JobId, JobId | None]
-    beneficiaries: tuple[JobId, ...]
-    usage: Mapping[UsageKey, Share]
-    ends: Sequence[tuple[int, JobId]]
-    """When attempts are expected to end whose length is known (unix ms), ascending."""
-    evictable: Mapping[tuple[PoolName, int], int]
-    """How many attempts of preemptible jobs there are, by pool and priority."""
-    elastic: tuple[JobId, ...]
-    """Attempts of elastic jobs."""
-    suspended: tuple[JobId, ...]
-    idle: tuple[JobId, ...]
-    typical: Typical
-    """What replicas asked for lately, and how often."""
-    changes: Sequence[NodeName]
-    """Nodes in the order in which what is free on them changed; it grows at its end."""
-
-
-class Derived:
+class Indexes:
     """Indexes that follow from jobs and nodes; rebuilt from them when a state is loaded."""
 
     def __init__(self) -> None:
@@ -110,7 +86,7 @@ class Derived:
         self.pending: dict[ClassId, PendingClass] = {}
         self.nodes: dict[NodeName, Node] = {}
         """In the order of names; a new one for each change, so that it can be given out."""
-        self.free: ByNode[NodeFree] = ByNode()
+        self.free: ByNode[NodeCapacity] = ByNode()
         """In the same order."""
         self.loads: dict[NodeName, Load] = {}
         self.dependants = Dependants()
@@ -122,8 +98,8 @@ class Derived:
         self.wait_limited: set[JobId] = set()
         self.time_limited: set[JobId] = set()
         """Attempts whose time is limited."""
-        self.usage: dict[UsageKey, Share] = {}
-        self.charges: dict[JobId, Charge] = {}
+        self.usage: dict[UsageKey, UsageOverTime] = {}
+        self.charges: dict[JobId, UsedAmounts] = {}
         """What each attempt counts for in the use of its queue, until it has ended."""
         self.bound: frozenset[PoolName] = frozenset()
         """Pools that some quota is bound to: what they give is counted in the use apart, too."""
@@ -141,7 +117,7 @@ class Derived:
         """Requests that no known node could hold even when empty; forgotten when a node registers."""
         self.shapes_tried = 0
         """How often a request was tried on the empty cluster because the answer was not kept."""
-        self.emptied: FreeCluster | None = None
+        self.emptied: ClusterIndex | None = None
         """All known nodes as if they held nothing; made anew when one registers."""
         self.trees: tuple[QueueTree, ...] = ()
         """Two trees of one configuration, to be loaded with what is used, or with nothing."""
@@ -189,33 +165,21 @@ class Derived:
                 if job.attempt.stop is not None:
                     self.stopping[job.id] = job.attempt.stop.beneficiary
         for queue, tenant, average, since_ms in past:
-            known = self.usage.get((queue, tenant), Share())
-            self.usage[queue, tenant] = Share(known.now, average, since_ms)
+            known = self.usage.get((queue, tenant), UsageOverTime())
+            self.usage[queue, tenant] = UsageOverTime(known.now, average, since_ms)
 
-    def cut(self) -> Cut:
-        """Return everything a snapshot needs."""
-        self._ends_shared = True
-        classes = []
+    def give_out_classes(self) -> tuple[PendingJobs, ...]:
+        """Return the waiting jobs by class; a list that is given out is copied before it changes."""
+        found = []
         for class_id, pending in sorted(self.pending.items()):
             pending.shared = True
-            classes.append((class_id, pending.key, pending.jobs))
-        beneficiaries = tuple(sorted(self.beneficiaries))
-        return Cut(
-            self.nodes,
-            self.free.cut(),
-            tuple(classes),
-            self.active.cut(),
-            dict(self.stopping),
-            beneficiaries,
-            dict(self.usage),
-            self.ends,
-            dict(self.evictable),
-            tuple(sorted(self.elastic)),
-            tuple(sorted(self.suspended)),
-            tuple(sorted(self.idle)),
-            self.requests.typical,
-            self.changes,
-        )
+            found.append((class_id, pending.key, pending.jobs))
+        return tuple(found)
+
+    def give_out_ends(self) -> Sequence[tuple[int, JobId]]:
+        """Return when attempts are expected to end (unix ms, ascending); copied before it changes."""
+        self._ends_shared = True
+        return self.ends
 
     def past(self) -> list[PastUse]:
         """Return what cannot be derived from jobs and nodes."""
@@ -279,7 +243,7 @@ class Derived:
             self._virtualize(config.virtualization)
         for pending in list(self.pending.values()):
             for job in list(pending.jobs):
-                class_id = self.intern(class_of(job, config))
+                class_id = self.intern(request_class(job, config))
                 if class_id != job.class_id:
                     pending.remove(job.id)
                     moved = jobs[job.id] = replace(job, class_id=class_id)
@@ -295,7 +259,7 @@ class Derived:
             job = self.active[job_id]
             key = (job.spec.queue, job.spec.tenant)
             share, part = self.usage[key], charge.of_pool(job.placed.pool, pools).pools
-            self.usage[key] = share._replace(now=share.now.plus(Charge(pools=part)))
+            self.usage[key] = share._replace(now=share.now.plus(UsedAmounts(pools=part)))
 
     def _virtualize(self, pools: Mapping[PoolName, Virtualization]) -> None:
         """Take over which parts of devices pools give out from now on; what is given out stays."""
@@ -369,7 +333,7 @@ class Derived:
             else:
                 del self.ends[bisect_left(self.ends, (end_ms, job.id))]
 
-    def _use(self, job: Job, charge: Charge, now_ms: int, half_life_ms: int, times: int = 1) -> None:
+    def _use(self, job: Job, charge: UsedAmounts, now_ms: int, half_life_ms: int, times: int = 1) -> None:
         key = (job.spec.queue, job.spec.tenant)
         if self.bound:
             charge = charge.of_pool(job.placed.pool, self.bound)
@@ -415,7 +379,7 @@ class Derived:
         free = self.free[place.node]
         self._set_free(place.node, free.put_back(ask.each_of(replica.rank), place.devices, place.slots))
 
-    def _set_free(self, node: NodeName, free: NodeFree) -> None:
+    def _set_free(self, node: NodeName, free: NodeCapacity) -> None:
         self.free.set(node, free)
         if len(self.changes) >= CHANGES_MAX:
             self.changes = []  # a new list tells whoever followed the old one to look at every node

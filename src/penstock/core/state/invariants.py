@@ -12,11 +12,11 @@ from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import FINAL_STATES, Attempt, Job, Replica
 from penstock.core.model.resources import RESOURCE_FIELDS, WHOLE_DEVICE_MILLI, Resources
-from penstock.core.order.ranks import class_of
-from penstock.core.order.shares import Charge
-from penstock.core.order.tree import holder_text
+from penstock.core.order.queues import holder_text
+from penstock.core.order.ranks import request_class
+from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.place import mig
-from penstock.core.place.free import NodeFree, closed_reason, empty, shape_of
+from penstock.core.place.capacity import NodeCapacity, closed_reason, empty, shape_of
 from penstock.core.state.dependants import EXACT_MAX
 from penstock.core.state.idleness import is_marked
 from penstock.core.state.live_jobs import LiveJobs
@@ -66,7 +66,7 @@ def no_device_beyond_capacity(state: State) -> Iterable[str]:
 
 def mig_instances_are_legal(state: State) -> Iterable[str]:
     """The MIG instances on each device may lie as they do."""
-    for name, free in state.derived.free.items():
+    for name, free in state.indexes.free.items():
         for index, instances in free.mig:
             device = free.shape.devices[index]
             geometry = mig.geometry_of(device.model, device.memory_bytes)
@@ -93,7 +93,7 @@ def loads_match_jobs(state: State) -> Iterable[str]:
     replicas: dict[NodeName, set[tuple[JobId, int]]] = {}
     devices: dict[NodeName, dict[int, list[JobId]]] = {}
     pools = state.config.virtualization
-    free: dict[NodeName, NodeFree] = {
+    free: dict[NodeName, NodeCapacity] = {
         name: empty(shape_of(node, pools), closed_reason(node), node.shut_to)
         for name, node in sorted(state.nodes.items())
     }
@@ -106,7 +106,7 @@ def loads_match_jobs(state: State) -> Iterable[str]:
         free[place.node] = free[place.node].take(job.ask.each_of(replica.rank), place.devices, place.slots)
         for index in place.devices:
             devices.setdefault(place.node, {}).setdefault(index, []).append(job.id)
-    for name, load in state.derived.loads.items():
+    for name, load in state.indexes.loads.items():
         if load.replicas != replicas.pop(name, set()):
             yield f"load of {name} differs from its replicas"
         held = {index: sorted(jobs) for index, jobs in load.devices.items()}
@@ -114,15 +114,15 @@ def loads_match_jobs(state: State) -> Iterable[str]:
             yield f"devices held on {name} {held} differ from {devices.get(name, {})}"
     for name in replicas:
         yield f"no load is kept for {name}"
-    if state.derived.free != free or list(state.derived.free) != list(free):
-        yield f"what is free {state.derived.free} differs from {free}"
-    if dict(state.derived.nodes) != state.nodes or list(state.derived.nodes) != sorted(state.nodes):
+    if state.indexes.free != free or list(state.indexes.free) != list(free):
+        yield f"what is free {state.indexes.free} differs from {free}"
+    if dict(state.indexes.nodes) != state.nodes or list(state.indexes.nodes) != sorted(state.nodes):
         yield "the ordered nodes differ from the nodes"
 
 
 def use_matches_jobs(state: State) -> Iterable[str]:
     """The use of each queue by each tenant is what its attempts were given."""
-    found: dict[tuple[str, str], Charge] = {}
+    found: dict[tuple[str, str], UsedAmounts] = {}
     ends: list[tuple[int, JobId]] = []
     evictable: dict[tuple[str, int], int] = {}
     for job in state.jobs.values():
@@ -130,28 +130,28 @@ def use_matches_jobs(state: State) -> Iterable[str]:
             continue
         key = (job.spec.queue, job.spec.tenant)
         charge = charge_of(job, state.nodes).of_pool(job.placed.pool, state.config.quota_pools)
-        found[key] = found.get(key, Charge()).plus(charge)
+        found[key] = found.get(key, UsedAmounts()).plus(charge)
         if job.spec.preemptible:
             kind = (job.spec.ask.pool, job.spec.priority)
             evictable[kind] = evictable.get(kind, 0) + 1
         if expected_end_ms(job):
             ends.append((expected_end_ms(job), job.id))
-    kept = {key: share.now for key, share in state.derived.usage.items() if share.now != Charge()}
+    kept = {key: share.now for key, share in state.indexes.usage.items() if share.now != UsedAmounts()}
     if kept != found:
         yield f"use by queue {kept} differs from {found}"
-    if state.derived.ends != sorted(ends):
-        yield f"expected ends {state.derived.ends} differ from {sorted(ends)}"
+    if state.indexes.ends != sorted(ends):
+        yield f"expected ends {state.indexes.ends} differ from {sorted(ends)}"
     elastic = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.ask.elastic}
-    if state.derived.elastic != elastic:
-        yield f"elastic attempts {sorted(state.derived.elastic)} differ from {sorted(elastic)}"
+    if state.indexes.elastic != elastic:
+        yield f"elastic attempts {sorted(state.indexes.elastic)} differ from {sorted(elastic)}"
     suspended = {j.id for j in state.jobs.values() if j.attempt is not None and j.attempt.suspended_ms}
-    if state.derived.suspended != suspended:
-        yield f"suspended attempts {sorted(state.derived.suspended)} differ from {sorted(suspended)}"
+    if state.indexes.suspended != suspended:
+        yield f"suspended attempts {sorted(state.indexes.suspended)} differ from {sorted(suspended)}"
     idle = {j.id for j in state.jobs.values() if is_marked(j)}
-    if state.derived.idle != idle:
-        yield f"idle attempts {sorted(state.derived.idle)} differ from {sorted(idle)}"
-    if state.derived.evictable != evictable:
-        yield f"counts of preemptible attempts {state.derived.evictable} differ from {evictable}"
+    if state.indexes.idle != idle:
+        yield f"idle attempts {sorted(state.indexes.idle)} differ from {sorted(idle)}"
+    if state.indexes.evictable != evictable:
+        yield f"counts of preemptible attempts {state.indexes.evictable} differ from {evictable}"
 
 
 def no_queue_beyond_its_maximum(state: State) -> Iterable[str]:
@@ -159,7 +159,7 @@ def no_queue_beyond_its_maximum(state: State) -> Iterable[str]:
     if not state.config_since_empty:
         return
     tree = state.queue_tree()
-    for name, branch in (*tree.branches.items(), *((cap.name, cap) for cap in tree.caps.values())):
+    for name, branch in (*tree.branches.items(), *((cap.name, cap) for cap in tree.tenant_limits.values())):
         for column, limit in branch.limits:
             if branch.used[column] > limit:
                 yield f"{holder_text(name)} uses {branch.used[column]} of {tree.resources[column]}, maximum {limit}"
@@ -180,23 +180,23 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
     for job in sorted(state.jobs.values(), key=lambda j: j.id):
         if job.state == "waiting" and not job.unmet:
             expected.setdefault(job.class_id, []).append(job)
-            if state.derived.class_ids.get(class_of(job, state.config)) != job.class_id:
+            if state.indexes.class_ids.get(request_class(job, state.config)) != job.class_id:
                 yield f"job {job.id} is in class {job.class_id}, which is not its own"
-    found = {class_id: pending.jobs for class_id, pending in state.derived.pending.items()}
+    found = {class_id: pending.jobs for class_id, pending in state.indexes.pending.items()}
     if expected != found:
         yield f"pending index {found} differs from waiting jobs {expected}"
     counts: dict[str, int] = {}
     for job in state.jobs.values():
         counts[job.spec.queue] = counts.get(job.spec.queue, 0) + (job.state == "waiting")
-    kept = {queue: count for queue, count in state.derived.waiting_by_queue.items() if count}
+    kept = {queue: count for queue, count in state.indexes.waiting_by_queue.items() if count}
     if kept != {queue: count for queue, count in counts.items() if count}:
         yield f"waiting jobs by queue {kept} differ from {counts}"
     limited = {j.id for j in state.jobs.values() if j.state == "waiting" and j.spec.max_wait_ms}
-    if limited != state.derived.wait_limited:
-        yield f"jobs with a maximum wait {sorted(state.derived.wait_limited)} differ from {sorted(limited)}"
+    if limited != state.indexes.wait_limited:
+        yield f"jobs with a maximum wait {sorted(state.indexes.wait_limited)} differ from {sorted(limited)}"
     timed = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.time_limit_ms}
-    if timed != state.derived.time_limited:
-        yield f"attempts with a time limit {sorted(state.derived.time_limited)} differ from {sorted(timed)}"
+    if timed != state.indexes.time_limited:
+        yield f"attempts with a time limit {sorted(state.indexes.time_limited)} differ from {sorted(timed)}"
 
 
 def dependencies_are_alive(state: State) -> Iterable[str]:
@@ -215,11 +215,11 @@ def dependencies_are_alive(state: State) -> Iterable[str]:
         named = {one.job_id for one in job.spec.after}.issuperset(ended) and len(job.unmet) > EXACT_MAX and firsts
         if not set(firsts) <= set(job.unmet) or (ended and not named):
             yield f"job {job.id} waits for {job.unmet}, and of what it depends on {firsts} have not ended"
-        if state.derived.dependants.open.get(job.id, 0) != len({run for run, _ in found}):
+        if state.indexes.dependants.open.get(job.id, 0) != len({run for run, _ in found}):
             yield f"job {job.id} waits for {len(found)} runs of jobs, counted are others"
         for key in found:
             waiting.setdefault(key, []).append(job.id)
-    dependants = state.derived.dependants
+    dependants = state.indexes.dependants
     if dependants.each(state.jobs) != waiting:
         yield f"dependants {dependants.each(state.jobs)} differ from {waiting}"
     awaited = {run: left[run] for run, _ in waiting}
@@ -278,8 +278,8 @@ def ports_are_unique(state: State) -> Iterable[str]:
             if key in seen:
                 yield f"port {key} given to jobs {seen[key]} and {job.id}"
             seen[key] = job.id
-    if set(seen) != state.derived.ports:
-        yield f"kept ports {sorted(state.derived.ports)} differ from {sorted(seen)}"
+    if set(seen) != state.indexes.ports:
+        yield f"kept ports {sorted(state.indexes.ports)} differ from {sorted(seen)}"
 
 
 def preemptions_are_lawful(state: State) -> Iterable[str]:
@@ -301,14 +301,14 @@ def preemptions_are_lawful(state: State) -> Iterable[str]:
 def actives_match(state: State) -> Iterable[str]:
     """The caches of active and stopping jobs are what the jobs say."""
     active = {j.id: j for j in state.jobs.values() if j.attempt is not None}
-    if active != state.derived.active:
-        yield f"active {sorted(state.derived.active)} differs from {sorted(active)}"
+    if active != state.indexes.active:
+        yield f"active {sorted(state.indexes.active)} differs from {sorted(active)}"
     stopping = {j.id: j.attempt.stop.beneficiary for j in state.jobs.values() if j.attempt and j.attempt.stop}
-    if stopping != state.derived.stopping:
-        yield f"stopping {state.derived.stopping} differs from {stopping}"
+    if stopping != state.indexes.stopping:
+        yield f"stopping {state.indexes.stopping} differs from {stopping}"
     beneficiaries = {j.id for j in state.jobs.values() if j.room_made}
-    if beneficiaries != state.derived.beneficiaries:
-        yield f"beneficiaries {sorted(state.derived.beneficiaries)} differ from {sorted(beneficiaries)}"
+    if beneficiaries != state.indexes.beneficiaries:
+        yield f"beneficiaries {sorted(state.indexes.beneficiaries)} differ from {sorted(beneficiaries)}"
 
 
 def ledger_adds_up(state: State) -> Iterable[str]:
@@ -326,7 +326,7 @@ def ledger_adds_up(state: State) -> Iterable[str]:
 
 
 def numbers_have_no_gaps(state: State) -> Iterable[str]:
-    """Invoices and credit notes are numbered from 1, each kind by itself."""
+    """Invoices and credit notes are numbered from 1, each kind separately."""
     counts: dict[str, int] = {}
     for head in state.money.invoices.values():
         counts[head.kind] = counts.get(head.kind, 0) + 1

@@ -10,10 +10,10 @@ from penstock.core.model.accounts import Hold
 from penstock.core.model.cluster import ClusterConfig, Node
 from penstock.core.model.ids import JobId, NodeName, PoolName, QueueName, TenantName
 from penstock.core.model.jobs import Job
-from penstock.core.order.shares import Share
+from penstock.core.order.usage_over_time import UsageOverTime
 from penstock.core.order.walk import PendingJobs
-from penstock.core.place.free import NodeFree
-from penstock.core.place.mix import Typical
+from penstock.core.place.capacity import NodeCapacity
+from penstock.core.place.workload_mix import Typical
 from penstock.core.state.state import State
 
 
@@ -24,7 +24,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     config: ClusterConfig
     nodes: Mapping[NodeName, Node]
     """In the order of names."""
-    free: Mapping[NodeName, NodeFree]
+    free: Mapping[NodeName, NodeCapacity]
     """What is free on each of them, in the same order."""
     classes: tuple[PendingJobs, ...]
     """Jobs that wait and have no unmet dependency, by request class, each in submit order."""
@@ -34,7 +34,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Jobs being stopped, and for whom."""
     beneficiaries: tuple[Job, ...]
     """Waiting jobs for which others were asked to leave."""
-    usage: Mapping[tuple[QueueName, TenantName], Share]
+    usage: Mapping[tuple[QueueName, TenantName], UsageOverTime]
     ends: Sequence[tuple[int, JobId]]
     """When running attempts are expected to end, where that is known (unix ms), ascending."""
     evictable: Mapping[tuple[PoolName, int], int]
@@ -59,33 +59,34 @@ def take_snapshot(state: State) -> Snapshot:
 
     For the thread that folds; `snapshot_beside` is for all others.
     """
-    cut = state.derived.cut()
+    indexes, jobs = state.indexes, state.jobs
     held = state.money.holds()
-    classes, elastic = cut.classes, cut.elastic
-    beneficiaries = tuple(job for i in cut.beneficiaries if (job := state.jobs.get(i)) is not None)
+    classes = indexes.give_out_classes()
+    beneficiaries = tuple(job for i in sorted(indexes.beneficiaries) if (job := jobs.get(i)) is not None)
+    elastic = tuple(sorted(indexes.elastic))
     if held:
         classes = tuple(entry for entry in classes if entry[1].tenant not in held)
         beneficiaries = tuple(job for job in beneficiaries if job.spec.tenant not in held)
-        running = ((i, cut.active.get(i)) for i in elastic)
+        running = ((i, indexes.active.get(i)) for i in elastic)
         elastic = tuple(i for i, job in running if job is not None and job.spec.tenant not in held)
     return Snapshot(
         seq=state.seq,
         config=state.config,
-        nodes=cut.nodes,
-        free=cut.free,
+        nodes=indexes.nodes,
+        free=indexes.free.cut(),
         classes=classes,
-        running=cut.active,
-        stopping=cut.stopping,
+        running=indexes.active.cut(),
+        stopping=dict(indexes.stopping),
         beneficiaries=beneficiaries,
-        usage=cut.usage,
-        ends=cut.ends,
-        evictable=cut.evictable,
+        usage=dict(indexes.usage),
+        ends=indexes.give_out_ends(),
+        evictable=dict(indexes.evictable),
         elastic=elastic,
-        suspended=cut.suspended,
-        idle=cut.idle,
-        typical=cut.typical,
-        changes=cut.changes,
-        changes_count=len(cut.changes),
+        suspended=tuple(sorted(indexes.suspended)),
+        idle=tuple(sorted(indexes.idle)),
+        typical=indexes.requests.typical,
+        changes=indexes.changes,
+        changes_count=len(indexes.changes),
         held=held,
     )
 

@@ -18,15 +18,15 @@ from penstock.core.model.events import MoneyEvent
 from penstock.core.model.ids import AttemptNumber, ClassId, Epoch, JobId, NodeName, Rank
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, JobSpec, Replica, StopOrder
 from penstock.core.model.secrets import Secret
-from penstock.core.order.ranks import class_of
-from penstock.core.order.tree import QueueTree
-from penstock.core.place.mix import Memory, Requests
+from penstock.core.order.queues import QueueTree
+from penstock.core.order.ranks import request_class
+from penstock.core.place.workload_mix import Memory, Requests
 from penstock.core.state import suspension, tables
 from penstock.core.state.accounts import Accounts, MoneyImage
 from penstock.core.state.expected_end import noted
 from penstock.core.state.failures import next_failure
 from penstock.core.state.idempotency import IdempotencyEntry, Remembered, remember
-from penstock.core.state.indexes import Derived, PastUse
+from penstock.core.state.indexes import Indexes, PastUse
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.nodes import changed, registered
 from penstock.core.state.quota_notes import QuotaNotes, QuotaSaid
@@ -67,24 +67,21 @@ class State:
     """A fold over the log. Mutated only by `apply`; everything it holds is frozen."""
 
     def __init__(self) -> None:
-        self.seq = 0
-        self.time_ms = 0
-        self.epoch = Epoch(0)
+        self.seq, self.time_ms, self.epoch = 0, 0, Epoch(0)
         self.next_job = 1
         self.next_port = 0
         self.config, self.config_seq = ClusterConfig(), 0
         self.nodes: dict[NodeName, Node] = {}
         self.jobs = LiveJobs()
         self.idempotency = Remembered()
-        self.finished_ok = 0
-        self.finished_bad = 0
+        self.finished_ok, self.finished_bad = 0, 0
         self.money = Accounts()
         self.tokens = Tokens()
         self.secrets = Secrets()
         self.quota_notes = QuotaNotes()
         self.config_since_empty = True
         """No attempt was allocated under an older configuration: every maximum must hold."""
-        self.derived = Derived()
+        self.indexes = Indexes()
 
     def image(self) -> Image:
         """Return a self-contained copy for a snapshot."""
@@ -100,8 +97,8 @@ class State:
             idempotency=dict(self.idempotency),
             finished_ok=self.finished_ok,
             finished_bad=self.finished_bad,
-            past_use=self.derived.past(),
-            requests=self.derived.requests.memory(),
+            past_use=self.indexes.past(),
+            requests=self.indexes.requests.memory(),
             money=self.money.image(),
             tokens=tuple(self.tokens.by_hash.values()),
             secrets=tuple(self.secrets.by_holder.values()),
@@ -121,8 +118,8 @@ class State:
         state.tokens, state.secrets = Tokens(image.tokens), Secrets(image.secrets)
         state.config_since_empty, state.config_seq = False, image.seq
         state._take_jobs(image)
-        state.derived.requests = Requests(*image.requests)
-        state.derived.rebuild(state.jobs, image.nodes, image.past_use, image.config)
+        state.indexes.requests = Requests(*image.requests)
+        state.indexes.rebuild(state.jobs, image.nodes, image.past_use, image.config)
         return state
 
     def _take_jobs(self, image: Image) -> None:
@@ -135,9 +132,9 @@ class State:
             spec = spec if spec == job.spec else job.spec
             if (unmet := job.unmet) and not image.unmet_by_run:
                 if id(spec) not in known:
-                    known[id(spec)] = self.derived.dependants.unmet(spec.after, live)
+                    known[id(spec)] = self.indexes.dependants.unmet(spec.after, live)
                 unmet = known[id(spec)]
-            class_id = self.derived.intern(class_of(job, self.config))
+            class_id = self.indexes.intern(request_class(job, self.config))
             same = spec is job.spec and unmet == job.unmet and class_id == job.class_id
             self.jobs[job.id] = job if same else replace(job, spec=spec, unmet=unmet, class_id=class_id)
 
@@ -180,7 +177,7 @@ class State:
             case ev.ProgressNoted() | ev.HangFound() | ev.IdleNoted():
                 job, _ = self.attempt_of(event.job_id, event.attempt)
                 self.jobs[job.id] = noted(job, event, record.time_ms)
-                self.derived.job_predicted(job, self.jobs[job.id])
+                self.indexes.job_predicted(job, self.jobs[job.id])
             case ev.StartsEstimated() | ev.CapacityRequested() | ev.AccessNoted():
                 pass
             case ev.RunTimesPredicted():
@@ -205,8 +202,8 @@ class State:
                 self.config, self.config_seq = event.config, record.seq
                 if event.config.billing.tariff.prices:
                     self.money.priced_ms = self.money.priced_ms or record.time_ms
-                self.config_since_empty = not self.derived.active
-                self.derived.classify_anew(self.jobs, event.config)
+                self.config_since_empty = not self.indexes.active
+                self.indexes.classify_anew(self.jobs, event.config)
             case _:
                 if not isinstance(event, MoneyEvent):
                     assert_never(event)
@@ -215,11 +212,11 @@ class State:
     def _put(self, job: Job) -> None:
         """Keep the newer value of a job that stays where it is."""
         self.jobs[job.id] = job
-        self.derived.job_changed(job)
+        self.indexes.job_changed(job)
 
     def queue_tree(self) -> QueueTree:
         """Return the queues with what each of them uses now; good until it is asked for again."""
-        return self._tree(0).load(self.derived.usage, whole_total(self.derived.free), self.time_ms)
+        return self._tree(0).load(self.indexes.usage, whole_total(self.indexes.free), self.time_ms)
 
     def empty_tree(self) -> QueueTree:
         """Return the queues as if nothing was used: what could ever start. Nothing is ever loaded into it."""
@@ -227,10 +224,10 @@ class State:
 
     def _tree(self, which: int) -> QueueTree:
         """Return a tree of the present configuration to be loaded: its structure is made once."""
-        if self.derived.trees_config is not self.config:
-            self.derived.trees = (QueueTree(self.config), QueueTree(self.config))
-            self.derived.trees_config = self.config
-        return self.derived.trees[which]
+        if self.indexes.trees_config is not self.config:
+            self.indexes.trees = (QueueTree(self.config), QueueTree(self.config))
+            self.indexes.trees_config = self.config
+        return self.indexes.trees[which]
 
     @property
     def _half_life_ms(self) -> int:
@@ -241,7 +238,7 @@ class State:
             raise BrokenInvariant(f"job id {event.job_id} given out, expected {self.next_job}")
         self.next_job += 1
         spec = event.spec
-        unmet = self.derived.dependants.unmet(spec.after, self.jobs)
+        unmet = self.indexes.dependants.unmet(spec.after, self.jobs)
         before = self.jobs.get(JobId(event.job_id - 1)) if event.array_index else None
         if before is not None and before.array_id == event.array_id and before.spec == spec:
             spec = before.spec  # one of each for all members of an array, wherever the event comes from
@@ -260,10 +257,10 @@ class State:
             account=event.account,
             delegated=event.delegated,
         )
-        job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
+        job = replace(job, class_id=self.indexes.intern(request_class(job, self.config)))
         self.jobs[job.id] = job
-        self.derived.requests.seen(event.spec.ask)
-        self.derived.job_waits(job, self.jobs)
+        self.indexes.requests.seen(event.spec.ask)
+        self.indexes.job_waits(job, self.jobs)
         if event.idempotency_key:
             remember(self.idempotency, event, record.time_ms)
 
@@ -272,9 +269,9 @@ class State:
             old = self.jobs[job_id]
             job = replace(old, predicted_ms=expected_ms, predicted_most_ms=most_ms)
             if old.attempt is None:  # an attempt keeps the class it was started in
-                job = replace(job, class_id=self.derived.intern(class_of(job, self.config)))
+                job = replace(job, class_id=self.indexes.intern(request_class(job, self.config)))
             self.jobs[job_id] = job
-            self.derived.job_predicted(old, job)
+            self.indexes.job_predicted(old, job)
 
     def _attempt_allocated(self, event: ev.AttemptAllocated, record: ev.Record) -> None:
         job = self.jobs[event.job_id]
@@ -283,11 +280,11 @@ class State:
         state = tables.job_step(job.state, "allocated")
         replicas = tuple(Replica(Rank(rank), place) for rank, place in enumerate(event.places))
         attempt = Attempt(event.attempt, record.time_ms, replicas, event.port, choice=event.choice)
-        self.derived.job_left_queue(job)
+        self.indexes.job_left_queue(job)
         job = replace(job, state=state, attempt=attempt, last_attempt=event.attempt, room_made=False, goes_on=False)
         self.jobs[job.id] = job
         self.next_port += 1
-        self.derived.attempt_begins(job, record.time_ms, self._half_life_ms)
+        self.indexes.attempt_begins(job, record.time_ms, self._half_life_ms)
 
     def attempt_of(self, job_id: JobId, number: AttemptNumber) -> tuple[Job, Attempt]:
         """Return the job and its current attempt.
@@ -320,7 +317,7 @@ class State:
     def _end_replica(self, job: Job, attempt: Attempt, rank: Rank, how: str, info: ExitInfo, time_ms: int) -> None:
         old = attempt.replicas[rank]
         new = replace(old, state=tables.replica_step(old.state, how), ended_ms=time_ms, exit=info)
-        self.derived.release(job, old, time_ms, self._half_life_ms)
+        self.indexes.release(job, old, time_ms, self._half_life_ms)
         replicas = (*attempt.replicas[:rank], new, *attempt.replicas[rank + 1 :])
         self._put(replace(job, attempt=replace(attempt, replicas=replicas)))
 
@@ -332,11 +329,11 @@ class State:
         suspensions = attempt.suspensions + (event.reason == "suspended")
         attempt = replace(attempt, stop=order, suspensions=suspensions)
         self._put(replace(job, state=state, preemptions=preemptions, attempt=attempt))
-        self.derived.stopping[job.id] = event.beneficiary
+        self.indexes.stopping[job.id] = event.beneficiary
         beneficiary = self.jobs.get(event.beneficiary) if event.beneficiary is not None else None
         if beneficiary is not None and beneficiary.state == "waiting":
             self._put(replace(beneficiary, room_made=True))
-            self.derived.beneficiaries.add(beneficiary.id)
+            self.indexes.beneficiaries.add(beneficiary.id)
 
     def _suspension(self, event: ev.ReplicaFrozen | ev.AttemptSuspended | ev.AttemptResumed, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
@@ -345,11 +342,11 @@ class State:
             return
         if isinstance(event, ev.AttemptSuspended):
             changed = suspension.suspended(job, attempt, record.time_ms)
-            self.derived.stopping.pop(job.id, None)
+            self.indexes.stopping.pop(job.id, None)
         else:
             changed = suspension.resumed(job, attempt, record.time_ms)
         self.jobs[job.id] = changed
-        self.derived.attempt_holds(job, changed, record.time_ms, self._half_life_ms)
+        self.indexes.attempt_holds(job, changed, record.time_ms, self._half_life_ms)
 
     def _checkpoint_saved(self, event: ev.CheckpointSaved, record: ev.Record) -> None:
         job, _ = self.attempt_of(event.job_id, event.attempt)
@@ -370,7 +367,7 @@ class State:
             raise BrokenInvariant(f"job {job.id}: attempt {attempt.number} ended while replicas hold places")
         worst = next((r.exit for r in attempt.replicas if r.exit and not r.exit.ok), attempt.replicas[0].exit)
         step = max(job.progress.step, event.step)
-        self.derived.attempt_ends(job, record.time_ms, self._half_life_ms)
+        self.indexes.attempt_ends(job, record.time_ms, self._half_life_ms)
         nodes = tuple(dict.fromkeys(r.place.node for r in attempt.replicas))
         width = max(job.ask.device_total, len(attempt.replicas))
         served = width * attempt.worked_ms(record.time_ms)
@@ -396,11 +393,13 @@ class State:
             infrastructure_failures=job.infrastructure_failures + infrastructure,
         )
         resized = event.reason in ("resized", "moved")
-        job = replace(job, class_id=self.derived.intern(class_of(job, self.config)), room_made=resized, goes_on=resized)
+        job = replace(
+            job, class_id=self.indexes.intern(request_class(job, self.config)), room_made=resized, goes_on=resized
+        )
         self.jobs[job.id] = job
-        self.derived.job_waits(job, self.jobs)
+        self.indexes.job_waits(job, self.jobs)
         if resized:
-            self.derived.beneficiaries.add(job.id)
+            self.indexes.beneficiaries.add(job.id)
 
     def _job_finished(self, event: ev.JobFinished) -> None:
         job = self.jobs[event.job_id]
@@ -408,13 +407,13 @@ class State:
             raise BrokenInvariant(f"job {job.id} finished while an attempt holds places")
         tables.job_step(job.state, event.state)
         if job.state == "waiting":
-            self.derived.job_left_queue(job)
+            self.indexes.job_left_queue(job)
         if event.state == "succeeded":
             self.finished_ok += 1
         else:
             self.finished_bad += 1
         del self.jobs[job.id]
-        dependants, known = self.derived.dependants, dict[int, tuple[JobId, ...]]()
+        dependants, known = self.indexes.dependants, dict[int, tuple[JobId, ...]]()
         for dependant in dependants.ended(job.id, self.jobs):
             waiting = self.jobs[dependant]
             unmet = dependants.unmet_now(waiting, self.jobs, known)
@@ -422,21 +421,21 @@ class State:
                 continue
             waiting = replace(waiting, unmet=unmet)
             if not waiting.unmet:  # the configuration may have changed since it was submitted
-                waiting = replace(waiting, class_id=self.derived.intern(class_of(waiting, self.config)))
-                self.derived.becomes_ready(waiting)
+                waiting = replace(waiting, class_id=self.indexes.intern(request_class(waiting, self.config)))
+                self.indexes.becomes_ready(waiting)
             self.jobs[dependant] = waiting
-        self.derived.forget_classes(self.jobs)
+        self.indexes.forget_classes(self.jobs)
 
     def _put_node(self, node: Node) -> None:
         self.nodes[node.spec.name] = node
-        self.derived.node_changed(node, self.jobs)
+        self.indexes.node_changed(node, self.jobs)
 
     def _node_lost(self, event: ev.NodeLost, record: ev.Record) -> None:
         node = self.nodes[event.node]
         state = tables.node_step(node.state, "lost")
         self._put_node(replace(node, state=state, lost_ms=record.time_ms))
         info = ExitInfo(problem=f"node {event.node} was lost: {event.reason}")
-        for job_id, rank in sorted(self.derived.load(event.node).replicas):
+        for job_id, rank in sorted(self.indexes.load(event.node).replicas):
             job = self.jobs[job_id]
             assert job.attempt is not None, "it holds the node"
             self._end_replica(job, job.attempt, rank, "node_lost", info, record.time_ms)

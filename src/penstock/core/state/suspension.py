@@ -2,7 +2,7 @@
 
 Theory. It begins like a stop: the attempt is asked to (`stopping`), and nobody is given its CPUs before each node has
 said that every process there is frozen. Then it is `suspended`: it holds all it was given but CPUs. It goes on at
-these very places once a plan finds their CPUs free, or is stopped in earnest: it is thawed, saves and leaves.
+these very places once a plan finds their CPUs free, or is stopped for good: it is thawed, saves and leaves.
 """
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from penstock.core.model.jobs import Attempt, Job, Replica
 from penstock.core.state import tables
 
 TOO_LONG, CANNOT_FREEZE = "suspended_too_long", "cannot_freeze"
-"""What gives the right to stop an attempt in earnest that was to be, or is, suspended."""
+"""Rule by which an attempt that is or was to be suspended is stopped for good."""
 
 
 def frozen(job: Job, attempt: Attempt, rank: Rank) -> Job:

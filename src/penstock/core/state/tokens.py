@@ -1,4 +1,4 @@
-"""What somebody may see and do. Default deny: a question that no rule answers with yes is answered with no."""
+"""Rights of a caller. Default deny: what no rule allows is denied."""
 
 from collections.abc import Container, Iterable
 from types import MappingProxyType
@@ -16,7 +16,7 @@ def scope_of(user: User, token: Token) -> Scope:
 
 
 def local_scope(user: UserName) -> Scope:
-    """Return the scope of whoever can read the server's own folder: everything."""
+    """Return the scope of a caller that can read the server's own folder: everything."""
     return Scope(user, "admin", level="admin", local=True)
 
 

@@ -7,27 +7,27 @@ from penstock.core.model.cluster import Node
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, Job, Replica
 from penstock.core.order.ranks import expected_ms
-from penstock.core.order.shares import Charge
-from penstock.core.place.free import NodeFree, NodeShape
+from penstock.core.order.usage_over_time import UsedAmounts
+from penstock.core.place.capacity import NodeCapacity, NodeShape
 from penstock.core.state.expected_end import told_end_ms
 
-_NOTHING = Charge()
+_NOTHING = UsedAmounts()
 
 
-def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> Charge:
+def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
     """Return what the job's attempt counts for until it has ended; devices by model as long as they are held."""
     attempt = job.attempt
     assert attempt is not None
     ask = job.ask
     host = ask.host_total
-    charge = Charge(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, storage_bytes=host.storage_bytes)
+    charge = UsedAmounts(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, storage_bytes=host.storage_bytes)
     for replica in attempt.replicas:
         if replica.holds:
             charge = charge.plus(models_of(ask, replica, nodes))
     return charge
 
 
-def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) -> Charge:
+def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
     """Return the devices of one replica by model. Only while it holds them: later the node may have others."""
     wanted, node = ask.each_of(replica.rank).devices, nodes.get(replica.place.node)
     held = replica.place.devices
@@ -36,8 +36,8 @@ def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) ->
     devices, milli = node.spec.devices, wanted.milli // len(held)
     given = [devices[index].model for index in held if index < len(devices)]
     if len(set(given)) == 1:  # nearly always
-        return Charge(models=((given[0], milli * len(given)),))
-    return Charge(models=tuple(sorted((model, milli * count) for model, count in Counter(given).items())))
+        return UsedAmounts(models=((given[0], milli * len(given)),))
+    return UsedAmounts(models=tuple(sorted((model, milli * count) for model, count in Counter(given).items())))
 
 
 def expected_end_ms(job: Job) -> int:
@@ -51,31 +51,31 @@ def expected_end_ms(job: Job) -> int:
     return attempt.allocated_ms + attempt.idle_ms + length_ms
 
 
-def pool_totals(free: Mapping[NodeName, NodeFree]) -> dict[PoolName, Charge]:
+def pool_totals(free: Mapping[NodeName, NodeCapacity]) -> dict[PoolName, UsedAmounts]:
     """Return what the open nodes of each pool have in all, held or not."""
     counted: dict[tuple[PoolName, NodeShape], int] = {}
     for node in free.values():
         if not node.closed:
             key = (node.shape.pool, node.shape)
             counted[key] = counted.get(key, 0) + 1
-    totals: dict[PoolName, Charge] = {}
+    totals: dict[PoolName, UsedAmounts] = {}
     for (pool, shape), count in counted.items():
-        totals[pool] = totals.get(pool, Charge()).plus(shape_total(shape), count)
+        totals[pool] = totals.get(pool, UsedAmounts()).plus(shape_total(shape), count)
     return totals
 
 
-def whole_total(free: Mapping[NodeName, NodeFree]) -> Charge:
+def whole_total(free: Mapping[NodeName, NodeCapacity]) -> UsedAmounts:
     """Return what the open nodes of all pools have in all, and each pool of it."""
-    whole, totals = Charge(), pool_totals(free)
+    whole, totals = UsedAmounts(), pool_totals(free)
     for total in totals.values():
         whole = whole.plus(total)
     return whole._replace(pools=tuple(sorted(totals.items())))
 
 
-def shape_total(shape: NodeShape) -> Charge:
+def shape_total(shape: NodeShape) -> UsedAmounts:
     models: dict[str, int] = {}
     for device in shape.devices:
         models[device.model] = models.get(device.model, 0) + 1000 * device.healthy
     devices = sum(models.values())
     has, by_model = shape.capacity, tuple(sorted(models.items()))
-    return Charge(devices, has.cpu_milli, has.memory_bytes, 0, by_model, storage_bytes=has.storage_bytes)
+    return UsedAmounts(devices, has.cpu_milli, has.memory_bytes, 0, by_model, storage_bytes=has.storage_bytes)

@@ -9,21 +9,21 @@ from itertools import islice
 import msgspec
 
 from penstock.core.health.anomaly import anomalies
-from penstock.core.model.amounts import format_milli, format_resource, resource_text
 from penstock.core.model.answers import Alert
 from penstock.core.model.cluster import CHECKED_BY, ClusterConfig, Node, Reservation
 from penstock.core.model.dependencies import JobRun
 from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
-from penstock.core.model.plan import Plan, QuotaBlock
-from penstock.core.model.units import format_duration
-from penstock.core.order.ranks import class_of
-from penstock.core.order.shares import Charge
-from penstock.core.order.tree import Branch, QueueTree, holder_text
+from penstock.core.model.plan import Plan, QuotaExceeded
+from penstock.core.model.quantities import format_duration, format_milli, format_resource, listed, resource_text
+from penstock.core.order.admission import over_reserve, reserved_milli
+from penstock.core.order.queues import QueueNode, QueueTree, holder_text
+from penstock.core.order.ranks import request_class
+from penstock.core.order.usage_over_time import UsedAmounts
+from penstock.core.place.capacity import NodeCapacity, empty
 from penstock.core.place.fit import REASON_TEXT, count_refusals, needs_of
-from penstock.core.place.free import NodeFree, empty
 from penstock.core.place.gang import fits
-from penstock.core.place.index import FreeCluster
+from penstock.core.place.index import ClusterIndex
 from penstock.core.state.state import State
 from penstock.core.state.usage import pool_totals, whole_total
 
@@ -32,7 +32,6 @@ ALERT_JOBS_MAX = 20
 """Jobs that an alert names; `count` says how many there are."""
 CLASSES_MAX = 2_000
 """Kinds of waiting jobs that are tried on the idle cluster."""
-NAMES_MAX = 4
 NEXT_TO_NEVER_MS = 365 * 86_400_000
 
 
@@ -57,7 +56,7 @@ def alerts(
     jobs = {job.id: job for job in state.jobs.page(0, len(state.jobs), tenants)}
     found = [*_cycles(jobs), *_gangs_in_part(state, jobs)]
     stuck: set[JobId] = set()
-    idle = Idle(state.config, state.derived.nodes, dict(state.derived.free), now_ms)
+    idle = EmptyCluster(state.config, state.indexes.nodes, dict(state.indexes.free), now_ms)
     for job_ids, never in _never_start(jobs, state.config, idle):
         stuck.update(job_ids)
         found.append(_alert(never.code, job_ids, never.text, never.resolve))
@@ -74,27 +73,20 @@ def _alert(code: str, job_ids: Iterable[JobId], text: str, resolve: str) -> Aler
     return Alert(code, tuple(listed[:ALERT_JOBS_MAX]), len(listed), text, resolve)
 
 
-def listed(names: Iterable[object], most: int = NAMES_MAX) -> str:
-    """Return the first names and how many more there are."""
-    found = [str(name) for name in names]
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(found[:most]) + more
-
-
 # Requests that never start.
 
 
-class Idle:
+class EmptyCluster:
     """The cluster as if nothing ran on it: what could ever start."""
 
     def __init__(
-        self, config: ClusterConfig, nodes: Mapping[NodeName, Node], free: Mapping[NodeName, NodeFree], now_ms: int
+        self, config: ClusterConfig, nodes: Mapping[NodeName, Node], free: Mapping[NodeName, NodeCapacity], now_ms: int
     ) -> None:
         self.config, self._nodes, self._now_ms = config, nodes, now_ms
         self._free = {name: one for name, one in free.items() if name in nodes}
         self.tree = QueueTree(config).load({}, whole_total(free), now_ms)
         self._totals = pool_totals(free)
-        self._clusters: dict[str, FreeCluster] = {}
+        self._clusters: dict[str, ClusterIndex] = {}
         self._pools = {pool.name: pool for pool in config.pools}
 
     def holds(self, config: ClusterConfig, nodes: Mapping[NodeName, Node], now_ms: int) -> bool:
@@ -104,15 +96,15 @@ class Idle:
 
     def never(self, key: RequestClass) -> list[Never]:
         """Return everything that keeps requests of this class from starting even when nothing runs."""
-        branch = self.tree.branches.get(key.queue)
-        if branch is None:
+        account = self.tree.account(key.queue, key.tenant)
+        if account is None:
             text = f"queue {key.queue} is not in the tree of queues"
             return [Never("no_queue", text, f"declare queue {key.queue} and the queues above it")]
-        found = [self._over(key, block) for block in quota_blocks(self.tree, branch, key)]
+        found = [self._over(key, block) for block in quota_blocks(self.tree, account, self.tree.demand(key))]
         reserve = self._reserve(key)
         return [*found, *reserve, *self._nodes_short(key)]
 
-    def _over(self, key: RequestClass, block: QuotaBlock) -> Never:
+    def _over(self, key: RequestClass, block: QuotaExceeded) -> Never:
         amounts = (block.asked, block.limit - block.used, block.short)
         asked, limit, more = (format_resource(block.resource, amount) for amount in amounts)
         name = resource_text(block.resource)
@@ -122,11 +114,9 @@ class Idle:
 
     def _reserve(self, key: RequestClass) -> Iterator[Never]:
         pool = self._pools.get(key.ask.pool)
-        if pool is None or not pool.reserve_milli or key.preemptible or not key.ask.device_milli:
-            return
-        total = self._totals.get(pool.name, Charge()).device_milli
-        kept = total * pool.reserve_milli // 1000
-        if total and total - key.ask.device_milli < kept:
+        total, milli = self._totals.get(key.ask.pool, UsedAmounts()).device_milli, key.ask.device_milli
+        if pool is not None and total and over_reserve(pool, milli, total, total, preemptible=key.preemptible):
+            kept = reserved_milli(pool, total)
             asked, of = format_milli(key.ask.device_milli), format_milli(total)
             text = f"asks for {asked} of {of} devices of pool {pool.name}, which keeps {format_milli(kept)} "
             text += "for preemptible jobs"
@@ -168,7 +158,7 @@ class Idle:
         cluster = self._cluster(which)
         return any(fits(ask, cluster, tenant) for ask in asks)
 
-    def _cluster(self, which: str) -> FreeCluster:
+    def _cluster(self, which: str) -> ClusterIndex:
         """Return all nodes, empty: as known, the open ones, or the open ones with reservations in force."""
         found = self._clusters.get(which)
         if found is None:
@@ -177,26 +167,26 @@ class Idle:
             for window in self._windows() if which == "unreserved" else ():
                 kept = {n: free[n]._replace(kept_for=window.tenant) for n in window.nodes if n in free}
                 free.update(kept)
-            found = self._clusters[which] = FreeCluster()
+            found = self._clusters[which] = ClusterIndex()
             found.sync(self._nodes, free)
         return found
 
 
-def quota_blocks(tree: QueueTree, branch: Branch, key: RequestClass) -> list[QuotaBlock]:
-    """Return every maximum above `branch` that a job of the class would exceed, lowest queue first."""
-    part = tree.part(branch, key.tenant)
-    demand = tree.demand(key)
-    found: dict[QuotaBlock, None] = {}
-    for at in part.path():
+def quota_blocks(tree: QueueTree, account: QueueNode, demand: Sequence[int]) -> list[QuotaExceeded]:
+    """Return every maximum of the account that `demand` would exceed, lowest queue first."""
+    found: dict[QuotaExceeded, None] = {}
+    for at in account.path():
         for i, amount in enumerate(demand):
             if amount:
-                block = tree.block(at, [amount if j == i else 0 for j in range(len(demand))])
+                block = tree.exceeded(at, [amount if j == i else 0 for j in range(len(demand))])
                 if block is not None:
                     found[block] = None
     return list(found)
 
 
-def _never_start(jobs: Mapping[JobId, Job], config: ClusterConfig, idle: Idle) -> Iterator[tuple[list[JobId], Never]]:
+def _never_start(
+    jobs: Mapping[JobId, Job], config: ClusterConfig, idle: EmptyCluster
+) -> Iterator[tuple[list[JobId], Never]]:
     """Yield each reason with all waiting jobs that it holds for; jobs of one class are looked at once."""
     classes: dict[RequestClass, list[JobId]] = {}
     keys: dict[int, RequestClass] = {}
@@ -204,7 +194,7 @@ def _never_start(jobs: Mapping[JobId, Job], config: ClusterConfig, idle: Idle) -
         if job.state == "waiting":
             key = keys.get(job.class_id)
             if key is None:
-                key = keys[job.class_id] = class_of(job, config)
+                key = keys[job.class_id] = request_class(job, config)
             classes.setdefault(key, []).append(job.id)
     found: dict[Never, list[JobId]] = {}
     for key, job_ids in islice(classes.items(), CLASSES_MAX):  # the first submitted
@@ -275,7 +265,7 @@ def _hung(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
                 "hung",
                 [job.id],
                 f"makes no step: {job.progress.hang}",
-                f"it starts again by itself unless it says on_hang: report; or cancel it: penstock cancel {job.id}",
+                f"it restarts automatically unless it sets on_hang: report; or cancel it: penstock cancel {job.id}",
             )
 
 
@@ -300,13 +290,13 @@ def _kept_without_end(jobs: Mapping[JobId, Job], last: Plan | None) -> Iterator[
             continue
         nodes = listed(dict.fromkeys(place.node for place in kept.places))
         text = f"job {job.id} has waited too long, so what becomes free on {nodes} is kept for it; "
-        text += "nobody knows when the jobs there end"
+        text += "the jobs there have no known end"
         yield _alert("reserved_without_end", [job.id], text, "declare a time limit for what runs there, or end it")
 
 
 def _gangs_in_part(state: State, jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
     """Yield gangs that hold part of what they need. There are none: a gang is allocated in one event."""
-    holding: Sequence[JobId] = [i for load in list(state.derived.loads.values()) for i, _ in list(load.replicas)]
+    holding: Sequence[JobId] = [i for load in list(state.indexes.loads.values()) for i, _ in list(load.replicas)]
     for job_id in sorted({i for i in holding if i in jobs}):
         job = jobs[job_id]
         held = len(job.attempt.replicas) if job.attempt is not None else 0

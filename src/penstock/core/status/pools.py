@@ -7,7 +7,8 @@ from penstock.core.model.answers import DeviceCounts, DeviceState, PoolStats
 from penstock.core.model.cluster import Node, Pool
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk
-from penstock.core.place.free import NodeFree
+from penstock.core.order.admission import reserved_milli
+from penstock.core.place.capacity import NodeCapacity
 from penstock.core.state.snapshot import Snapshot
 
 
@@ -21,7 +22,7 @@ def pool_stats(snapshot: Snapshot, now_ms: int) -> list[PoolStats]:
     return [_stats(pool, by_pool[pool.name], free, kept) for pool in config.pools]
 
 
-def _stats(pool: Pool, nodes: list[Node], free: Mapping[NodeName, NodeFree], kept: set[NodeName]) -> PoolStats:
+def _stats(pool: Pool, nodes: list[Node], free: Mapping[NodeName, NodeCapacity], kept: set[NodeName]) -> PoolStats:
     counts: Counter[str] = Counter()
     left: Counter[str] = Counter()
     allocated = open_milli = 0
@@ -34,7 +35,7 @@ def _stats(pool: Pool, nodes: list[Node], free: Mapping[NodeName, NodeFree], kep
             left["failed" if used is None else spare] += WHOLE_DEVICE_MILLI - (used or 0)
             takes_work = spare in ("available", "reserved")
             open_milli += WHOLE_DEVICE_MILLI * (takes_work and node.spec.devices[index].healthy)
-    reserve = min(left["available"], open_milli * pool.reserve_milli // 1000)
+    reserve = min(left["available"], reserved_milli(pool, open_milli))
     total, out = WHOLE_DEVICE_MILLI * sum(counts.values()), left["maintenance"] + left["failed"]
     present = [node for node in nodes if node.state != "lost"]
     cpus, memory = (sum(getattr(n.spec.capacity, f) for n in present) for f in ("cpu_milli", "memory_bytes"))
@@ -67,7 +68,7 @@ def _spare(node: Node, kept: set[NodeName]) -> DeviceState:
     return "reserved" if node.spec.name in kept else "available"
 
 
-def _used(node: Node, free: NodeFree) -> list[int | None]:
+def _used(node: Node, free: NodeCapacity) -> list[int | None]:
     """Return how much of each device is held (thousandths); None for one that is out of order or lost."""
     found: list[int | None] = []
     for device in node.spec.devices:

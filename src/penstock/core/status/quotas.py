@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from penstock.core.model.answers import Holder, QuotaRow
 from penstock.core.model.cluster import ShownHolders
 from penstock.core.model.ids import QueueName, TenantName, UserName
-from penstock.core.order.tree import TENANT_PREFIX, Branch, QueueTree
+from penstock.core.order.queues import TENANT_PREFIX, QueueNode, QueueTree
 from penstock.core.state.quota_notes import PERIOD_MS, Key, QuotaSaid
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import charge_of, whole_total
@@ -27,7 +27,7 @@ def quota_rows(snapshot: Snapshot, now_ms: int, said: Mapping[Key, QuotaSaid] | 
         if branch is not None:
             found += _rows(tree, branch, "queue", queue.name, queue.parent, queue.alerts)
     for tenant in config.tenants:
-        cap = tree.caps.get(tenant.name)
+        cap = tree.tenant_limits.get(tenant.name)
         if cap is not None:
             found += _rows(tree, cap, "tenant", tenant.name, "", tenant.alerts)
     return [_with_alert(row, said, now_ms) for row in found] if said else found
@@ -45,7 +45,7 @@ def _with_alert(row: QuotaRow, said: Mapping[Key, QuotaSaid], now_ms: int) -> Qu
 
 
 def _rows(
-    tree: QueueTree, branch: Branch, kind: str, name: str, parent: str, alerts: Sequence[int]
+    tree: QueueTree, branch: QueueNode, kind: str, name: str, parent: str, alerts: Sequence[int]
 ) -> Iterator[QuotaRow]:
     limits, promised = dict(branch.limits), dict(branch.promised)
     for column in sorted({*limits, *promised}):
@@ -59,14 +59,14 @@ def _rows(
         yield QuotaRow(kind, name, parent, resource, used, guaranteed, most, borrowed, lent, percent, level)
 
 
-def _taken_beside(branch: Branch, column: int) -> int:
+def _taken_beside(branch: QueueNode, column: int) -> int:
     """Return what siblings use beyond what they are guaranteed themselves."""
     beside = [at for at in branch.parent.children if at is not branch] if branch.parent is not None else []
     return sum(max(0, at.used[column] - (at.guaranteed[column] if at.guaranteed else 0)) for at in beside)
 
 
 def seen_holders(found: Sequence[Holder], sees: Callable[[TenantName], bool], others: ShownHolders) -> list[Holder]:
-    """Return who holds what as somebody may see it, the largest first within each tenant.
+    """Return holders as a scope may see them, the largest first within each tenant.
 
     Args:
         sees: whether a tenant is theirs.

@@ -27,7 +27,7 @@ class Missing(msgspec.Struct, frozen=True):
     job_ids: tuple[JobId, ...]
     """The first of them."""
     waited_ms: int
-    """The longest of them has waited so long."""
+    """The longest wait among them."""
 
 
 def missing(jobs: Mapping[JobId, Job], plan: Plan | None, now_ms: int, after_ms: int) -> tuple[Missing, ...]:
@@ -55,7 +55,7 @@ def _missing(ask: GangAsk, jobs: list[Job], now_ms: int) -> Missing:
 
 
 def request_of(found: tuple[Missing, ...]) -> dict[str, Any]:
-    """Return what a provider of nodes is told: plain data, one entry a shape (sizes in bytes, CPUs in thousandths)."""
+    """Return the request to a provider of nodes: plain data, one entry a shape (bytes, thousandths of CPUs)."""
     return {
         "missing": [
             {

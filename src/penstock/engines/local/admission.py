@@ -9,10 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.lifecycle.registering import absurd, believed
+from penstock.core.messages.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.engines.local.launch import node_config
-from penstock.engines.local.paths import DataFolder
+from penstock.engines.processes.paths import DataFolder
+from penstock.ports import EngineEvents, NodeSession
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ class Admission:
         self._data, self._measured = data, frozenset(measured)
         self._declared = {spec.name: spec for spec in nodes}
         self.on_more: Callable[[NodeName, str], None] = lambda node, text: None
-        """Told of a node that says more than is known of it, and in which fields; each time that the fields change."""
+        """Called with a node that claims more than was declared, and the fields; each time that these change."""
         self._told: dict[NodeName, tuple[str, ...]] = {}
         """What was said last of nodes that claim more than they have."""
 
@@ -64,3 +66,32 @@ class Admission:
         with contextlib.suppress(OSError, msgspec.DecodeError):
             return node_config(self._data.node(name) / "agent.json").spec
         return None
+
+
+class CheckedEvents:
+    """Checks what agents send before the control loop gets it: a node is registered as it is known, or rejected.
+
+    Args:
+        then: gets what was checked.
+        censored: returns a report without the values of secrets.
+        on_refused: called with a node that is rejected, and the reason.
+    """
+
+    def __init__(
+        self,
+        then: EngineEvents,
+        admission: Admission,
+        censored: Callable[[NodeReport], NodeReport],
+        on_refused: Callable[[NodeName, str], None],
+    ) -> None:
+        self._then, self._admission, self._censored, self._on_refused = then, admission, censored, on_refused
+
+    def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None:
+        if refusal := self._admission.refusal(spec, incarnation):
+            session.refuse(refusal)
+            self._on_refused(spec.name, refusal)
+            return
+        self._then.on_hello(self._admission.registered(spec), incarnation, session)
+
+    def on_report(self, report: NodeReport, session: NodeSession) -> None:
+        self._then.on_report(self._censored(report), session)

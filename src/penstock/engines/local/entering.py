@@ -14,11 +14,11 @@ import msgspec
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.errors import PenstockError
-from penstock.engines.local.become import pairs
-from penstock.engines.local.journal import Known, replay
+from penstock.engines.agent.journal import JournalReplica, replay
 from penstock.engines.local.launch import known_nodes, node_config
-from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.procfs import ENVIRONMENT_MAX_BYTES
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import ENVIRONMENT_MAX_BYTES
+from penstock.engines.processes.run_as import pairs
 
 CGROUPS = Path("/sys/fs/cgroup")
 _JOB = b"PENSTOCK_JOB_ID"
@@ -31,17 +31,17 @@ class NotEntered(PenstockError):
     code = "not_entered"
 
 
-class Noted(msgspec.Struct, frozen=True):
+class JournalledReplica(msgspec.Struct, frozen=True):
     """What the agent has noted of a replica, and who it is."""
 
-    known: Known
+    known: JournalReplica
     box: str
     """Path of its control groups, below each controller."""
     agent: int
     """User of the agent."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class ProcessHandle(msgspec.Struct, frozen=True):
     """The first process of a replica, held by its folder in /proc; `close` it."""
 
     folder: int
@@ -78,7 +78,7 @@ class Held(msgspec.Struct, frozen=True):
         os.close(self.folder)
 
 
-def prove(data: DataFolder, key: ReplicaKey, *, pid: int, account: str) -> Held:
+def prove(data: DataFolder, key: ReplicaKey, *, pid: int, account: str) -> ProcessHandle:
     """Return the first process of a replica on this machine, once it is sure that it is that.
 
     Args:
@@ -109,7 +109,7 @@ def prove(data: DataFolder, key: ReplicaKey, *, pid: int, account: str) -> Held:
     return found
 
 
-def noted_by_agents(data: DataFolder, key: ReplicaKey) -> Noted | None:
+def noted_by_agents(data: DataFolder, key: ReplicaKey) -> JournalledReplica | None:
     """Return what the agents of a folder have noted of a replica that runs; None where nothing may be read."""
     with contextlib.suppress(PermissionError):
         for node in known_nodes(data):
@@ -117,7 +117,7 @@ def noted_by_agents(data: DataFolder, key: ReplicaKey) -> Noted | None:
             known = replay(journal).get(key)
             if known is not None and known.pid and known.exit is None:
                 parent = node_config(data.node(node) / "agent.json").box_parent
-                return Noted(known, f"{parent}/{node}.{key}", journal.stat().st_uid)
+                return JournalledReplica(known, f"{parent}/{node}.{key}", journal.stat().st_uid)
     return None
 
 
@@ -132,13 +132,13 @@ def groups(text: str, box: str) -> list[Path]:
     return found
 
 
-def _held(pid: int, account: str, box: str) -> Held:
+def _held(pid: int, account: str, box: str) -> ProcessHandle:
     """Raises: NotEntered when there is no such process."""
     try:
         folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise NotEntered("it is not on this machine, or has just ended") from error
-    held = Held(folder, 0, account, box)
+    held = ProcessHandle(folder, 0, account, box)
     try:
         users = _users(held)
         if len(users) != 1:
@@ -149,10 +149,10 @@ def _held(pid: int, account: str, box: str) -> Held:
     except NotEntered:
         held.close()
         raise
-    return Held(folder, users.pop(), account, box)
+    return ProcessHandle(folder, users.pop(), account, box)
 
 
-def _users(held: Held) -> set[int]:
+def _users(held: ProcessHandle) -> set[int]:
     """Return who a process is: really, in effect, saved, and for files."""
     for line in held.read("status").decode().splitlines():
         if line.startswith("Uid:"):
@@ -160,7 +160,7 @@ def _users(held: Held) -> set[int]:
     return set()
 
 
-def _compare(held: Held, noted: Noted, key: ReplicaKey) -> None:
+def _compare(held: ProcessHandle, noted: JournalledReplica, key: ReplicaKey) -> None:
     """Raises: NotEntered when a process is not what the agent has noted; OSError when it has ended."""
     text = held.read("stat").decode(errors="replace")
     ticks = int(text[text.rindex(")") + 2 :].split()[_START_TICKS])

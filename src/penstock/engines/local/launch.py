@@ -11,11 +11,11 @@ import msgspec
 
 from penstock import starts
 from penstock.core.model.cluster import NodeSpec
-from penstock.core.model.identities import is_node_name
-from penstock.engines.local import procfs
-from penstock.engines.local.accounts import private
-from penstock.engines.local.paths import DataFolder
-from penstock.engines.local.worker import AgentConfig
+from penstock.core.model.ids import is_node_name
+from penstock.engines.agent.worker import AgentConfig
+from penstock.engines.processes import procfs
+from penstock.engines.processes.accounts import private
+from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import open_own, write_whole
 
 
@@ -32,7 +32,7 @@ def start_agent(data: DataFolder, spec: NodeSpec) -> None:
         return
     log = open_own(folder / "agent.log", os.O_WRONLY | os.O_APPEND)
     try:
-        agent = starts.begin("penstock.engines.local.agent", str(path), output=log)
+        agent = starts.begin("penstock.engines.agent.guardian", str(path), output=log)
         agent.returncode = 0  # it outlives this process on purpose
     finally:
         os.close(log)

@@ -3,10 +3,11 @@
 import platform
 from collections.abc import Sequence
 
-from penstock.core.config.cluster import NAME_CHARACTERS, VirtualNode
+from penstock.core.config.nodes import VirtualNode
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import Device, Resources
+from penstock.core.order.extension import NAME_CHARACTERS
 
 PORTS_FIRST = 21_000
 PORTS_PER_NODE = 200

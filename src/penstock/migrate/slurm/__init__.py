@@ -12,14 +12,14 @@ from penstock.core.model.cluster import DEFAULT_POOL, NodeSpec
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.resources import Device
 from penstock.migrate.errors import ImportFault
-from penstock.migrate.model import Imported, Source
-from penstock.migrate.report import Report
-from penstock.migrate.slurm.accounts import Accounts, partition_queues, read_qos
+from penstock.migrate.model import Imported, MigrationSource
+from penstock.migrate.report import MigrationReport
+from penstock.migrate.slurm.accounts import SlurmAccounts, partition_queues, read_qos
 from penstock.migrate.slurm.dump import Association, read_dump
 from penstock.migrate.slurm.gres import GresConf
 from penstock.migrate.slurm.hosts import Hosts
 from penstock.migrate.slurm.keys import GRES_KEYS, SLURM_KEYS, TOPOLOGY_KEYS
-from penstock.migrate.slurm.lines import Line, read_lines
+from penstock.migrate.slurm.lines import SlurmLine, read_lines
 from penstock.migrate.slurm.listing import read_associations
 from penstock.migrate.slurm.nodes import Draft, read_nodes
 from penstock.migrate.slurm.partitions import LABEL_PREFIX, read_partitions, to_pools
@@ -53,7 +53,7 @@ def read(files: SlurmFiles) -> Imported:
     if not any(getattr(files, name) for name in SlurmFiles.__struct_fields__):
         raise ImportFault("", expected="at least one file of Slurm", hint="name slurm.conf, or a dump of sacctmgr")
     given = [getattr(files, name) for name in SlurmFiles.__struct_fields__]
-    report, hosts = Report(str(path) for path in given if path), Hosts()
+    report, hosts = MigrationReport(str(path) for path in given if path), Hosts()
     lines = read_lines(files.slurm, SLURM_KEYS) if files.slurm else []
     nodes = read_nodes(lines, hosts, report)
     scheduling = read_scheduling(lines, report)
@@ -65,12 +65,12 @@ def read(files: SlurmFiles) -> Imported:
         place_nodes(read_lines(files.topology, TOPOLOGY_KEYS), nodes, hosts, report)
     pools, pool_of = to_pools(partitions, nodes, report, placement=scheduling.placement, backfill=scheduling.backfill)
     models = sorted({device.model for found in set(devices.values()) for device in found})
-    accounts = Accounts(scheduling, models, report)
+    accounts = SlurmAccounts(scheduling, models, report)
     accounts.read(_associations(files))
     if files.qos:
         read_qos(files.qos, scheduling, report)
     queues = accounts.queues or partition_queues([(p.name, p.place) for p in partitions], scheduling, report)
-    source = Source(
+    source = MigrationSource(
         queues=tuple(queues),
         flavours=tuple(accounts.models.values()),
         pools=pools,
@@ -88,7 +88,7 @@ def _associations(files: SlurmFiles) -> list[Association]:
     return read_associations(files.associations) if files.associations else []
 
 
-def _say_states(lines: list[Line], report: Report) -> None:
+def _say_states(lines: list[SlurmLine], report: MigrationReport) -> None:
     for line in lines:
         if line.kind in ("DownNodes", "FrontendName"):
             for field in line.fields:

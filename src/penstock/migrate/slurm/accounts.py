@@ -12,7 +12,7 @@ from penstock.core.model.cluster import Tenant
 from penstock.core.model.ids import TenantName
 from penstock.migrate.model import Amount, Flavour, SourceQueue
 from penstock.migrate.names import Names
-from penstock.migrate.report import Place, Report
+from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.slurm.dump import Association
 from penstock.migrate.slurm.listing import QOS_MAX, read_table
 from penstock.migrate.slurm.settings import PRIORITY_MAX, Scheduling
@@ -47,10 +47,10 @@ _USER_WHY = {
 }
 
 
-class Accounts:
+class SlurmAccounts:
     """Tenants, queues and device models, read of associations."""
 
-    def __init__(self, scheduling: Scheduling, models: Iterable[str], report: Report) -> None:
+    def __init__(self, scheduling: Scheduling, models: Iterable[str], report: MigrationReport) -> None:
         """Take the models of the nodes' devices: limits may spell them otherwise, for Slurm knows no case there."""
         self._scheduling, self._report = scheduling, report
         self._spelt = {model.lower(): model for model in models}
@@ -135,7 +135,7 @@ class Accounts:
         if not text.isascii() or not text.isdecimal() or len(text) > 10 or int(text) > JOBS_MAX:
             raise found.place.fault(key, text, f"a whole number up to {JOBS_MAX}, or -1")
         if key == "GrpSubmitJobs":
-            how = "max_waiting and max jobs, each by itself; in Slurm waiting and running jobs count together"
+            how = "max_waiting and max jobs, each separately; in Slurm waiting and running jobs count together"
             self._report.approximated(found.place, key, text, how)
         return int(text)
 
@@ -176,7 +176,7 @@ def _old_limits(found: Association) -> str:
     return ",".join(f"{name}={found.get(key)}" for key, name in _OLD_LIMITS.items() if found.get(key))
 
 
-def read_qos(path: Path, scheduling: Scheduling, report: Report) -> None:
+def read_qos(path: Path, scheduling: Scheduling, report: MigrationReport) -> None:
     """Report qualities of service: what of them a job says itself, and what Penstock has not.
 
     Raises: ImportFault for a table that is none, and for a priority that is no number.
@@ -196,7 +196,7 @@ def read_qos(path: Path, scheduling: Scheduling, report: Report) -> None:
                 report.lost(place, f"QOS {name} {key}", cell, _qos_why(key))
 
 
-def _priority(place: Place, text: str) -> int:
+def _priority(place: SourcePlace, text: str) -> int:
     if text and not (text.isascii() and text.isdecimal() and len(text) <= 10):
         raise place.fault("Priority", text, "a whole number")
     return int(text or 0)
@@ -216,7 +216,9 @@ def _qos_why(key: str) -> str:
     return "Slurm's own setting"
 
 
-def partition_queues(names: Iterable[tuple[str, Place]], scheduling: Scheduling, report: Report) -> list[SourceQueue]:
+def partition_queues(
+    names: Iterable[tuple[str, SourcePlace]], scheduling: Scheduling, report: MigrationReport
+) -> list[SourceQueue]:
     """Return a queue for each partition: what there is to queue in where no accounts are given."""
     found = []
     for name, place in names:

@@ -15,8 +15,8 @@ import msgspec
 from penstock.core.model.errors import nearest
 from penstock.migrate.errors import ImportFault, all_of
 from penstock.migrate.reading import LINE_CHARACTERS_MAX, read_text
-from penstock.migrate.report import Place
-from penstock.migrate.slurm.lines import FAULTS_MAX, Field
+from penstock.migrate.report import SourcePlace
+from penstock.migrate.slurm.lines import FAULTS_MAX, SlurmField
 
 ASSOCIATIONS_MAX = 200_000
 OPTIONS = (
@@ -36,13 +36,13 @@ _OPTION = re.compile(r"([A-Za-z]+)\s*=")
 class Association(msgspec.Struct, frozen=True, kw_only=True):
     """An account or, with `user`, a user in an account; `root` is the top."""
 
-    place: Place
+    place: SourcePlace
     account: str
     parent: str = ""
     """Account above it; of a user's: the account itself."""
     user: str = ""
     cluster: str = ""
-    options: tuple[Field, ...] = ()
+    options: tuple[SlurmField, ...] = ()
 
     def get(self, key: str) -> str:
         return next((field.value for field in reversed(self.options) if field.key == key), "")
@@ -68,7 +68,7 @@ def read_dump(path: Path) -> list[Association]:
             parent = name
         elif kind == "cluster":
             if cluster:
-                raise place.fault("Cluster", name, f"one cluster; '{cluster}' is before it", "import each by itself")
+                raise place.fault("Cluster", name, f"one cluster; '{cluster}' is before it", "import each separately")
             cluster = name
             found.append(Association(place=place, account="root", cluster=name, options=options))
         elif kind == "account":
@@ -85,9 +85,9 @@ def read_dump(path: Path) -> list[Association]:
     return found
 
 
-def _lines(text: str, file: str) -> Iterator[tuple[Place, str]]:
+def _lines(text: str, file: str) -> Iterator[tuple[SourcePlace, str]]:
     for number, line in enumerate(text.split("\n"), 1):
-        place = Place(file, number)
+        place = SourcePlace(file, number)
         if len(line) > LINE_CHARACTERS_MAX:
             raise place.fault("", "", f"a line of at most {LINE_CHARACTERS_MAX} characters")
         line = line.rstrip("\r")
@@ -95,7 +95,7 @@ def _lines(text: str, file: str) -> Iterator[tuple[Place, str]]:
             yield place, line
 
 
-def _line(place: Place, text: str) -> tuple[str, str, tuple[Field, ...]]:
+def _line(place: SourcePlace, text: str) -> tuple[str, str, tuple[SlurmField, ...]]:
     """Return the kind of a line (lower case), the name and the options."""
     match = _LINE.fullmatch(text.strip())
     if match is None:
@@ -120,7 +120,7 @@ def _value(text: str, at: int) -> tuple[str, int]:
     return match[2].strip(), match.end()
 
 
-def _options(text: str, at: int, place: Place) -> Iterator[Field]:
+def _options(text: str, at: int, place: SourcePlace) -> Iterator[SlurmField]:
     key = ""
     value = ""
     while at < len(text):
@@ -131,7 +131,7 @@ def _options(text: str, at: int, place: Place) -> Iterator[Field]:
         name = _SPELLING.get(match[1].lower()) if match else None
         if match is not None and name is not None:
             if key:
-                yield Field(key, value)
+                yield SlurmField(key, value)
             key = name
             value, at = _value(text, match.end())
         elif "TRES" in key:  # a resource with a type: gres/gpu:a100=8
@@ -141,4 +141,4 @@ def _options(text: str, at: int, place: Place) -> Iterator[Field]:
             word = match[1] if match else text[at:]
             raise place.fault(word, text[at:], "an option of sacctmgr", nearest(word, _SPELLING.values()))
     if key:
-        yield Field(key, value)
+        yield SlurmField(key, value)

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from penstock.core.config.cluster import DEVICES_PER_NODE_MAX
+from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.resources import Device, DeviceLink
 from penstock.migrate.devicenames import GIB, known_of, plain_model
 from penstock.migrate.quantities import slurm_count
-from penstock.migrate.report import Report
+from penstock.migrate.report import MigrationReport
 from penstock.migrate.slurm.hosts import Hosts
-from penstock.migrate.slurm.lines import Line
+from penstock.migrate.slurm.lines import SlurmLine
 from penstock.migrate.slurm.migtypes import is_instance, whole_devices
 from penstock.migrate.slurm.nodes import Draft
 
@@ -26,7 +26,7 @@ _CARD = re.compile(r"/dev/nvidia([0-9]{1,4})")
 _NUMBERS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
-class Piece(msgspec.Struct, frozen=True):
+class GresPart(msgspec.Struct, frozen=True):
     """GPUs of one type that are declared together."""
 
     kind: str
@@ -43,9 +43,9 @@ class Piece(msgspec.Struct, frozen=True):
 class GresConf:
     """gres.conf, by node."""
 
-    def __init__(self, lines: Iterable[Line], hosts: Hosts, report: Report) -> None:
-        self._everywhere: list[Line] = []
-        self._by_node: dict[str, list[Line]] = {}
+    def __init__(self, lines: Iterable[SlurmLine], hosts: Hosts, report: MigrationReport) -> None:
+        self._everywhere: list[SlurmLine] = []
+        self._by_node: dict[str, list[SlurmLine]] = {}
         self._hosts, self._report = hosts, report
         self.detected_by = ""
         self._cache: dict[object, tuple[Device, ...]] = {}
@@ -53,7 +53,7 @@ class GresConf:
         for line in lines:
             self._take(line)
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: SlurmLine) -> None:
         names, name = line.get("NodeName"), (line.get("Name") or "").lower()
         vendor = self._say_detection(line, names)
         if not name and line.get("AutoDetect") is not None:
@@ -66,7 +66,7 @@ class GresConf:
                 lines.append(line)
         _say(line, name, self._report)
 
-    def _say_detection(self, line: Line, names: str | None) -> str:
+    def _say_detection(self, line: SlurmLine, names: str | None) -> str:
         word = line.get("AutoDetect")
         if word is None:
             return self.detected_by
@@ -93,7 +93,7 @@ class GresConf:
             self._cache[key] = devices
         return self._cache[key]
 
-    def _make(self, node: Draft, lines: Sequence[Line]) -> tuple[Device, ...]:
+    def _make(self, node: Draft, lines: Sequence[SlurmLine]) -> tuple[Device, ...]:
         counted = [gres for gres in node.gres if gres.name == GPU]
         kinds = {gres.kind for gres in counted if gres.kind}
         only = next(iter(kinds)) if len(kinds) == 1 else ""
@@ -104,10 +104,10 @@ class GresConf:
             how = f"gres.conf lists {listed} GPUs for node '{node.name}'; these are taken"
             self._report.approximated(node.place, "Gres", f"gpu: {expected}", how)
         if not pieces:
-            pieces = [Piece(g.kind, g.count, _spread(g.sockets, g.count), vendor=self.detected_by) for g in counted]
+            pieces = [GresPart(g.kind, g.count, _spread(g.sockets, g.count), vendor=self.detected_by) for g in counted]
         return self._built(node, pieces)
 
-    def _piece(self, line: Line, node: Draft, only_kind: str) -> Piece | None:
+    def _piece(self, line: SlurmLine, node: Draft, only_kind: str) -> GresPart | None:
         kind = line.get("Type") or only_kind
         files = line.get("File")
         cards = line.get("MultipleFiles")
@@ -116,7 +116,7 @@ class GresConf:
             return None
         names = self._hosts.expand(line.place, "MultipleFiles", cards) if cards else ()
         vendor = self.detected_by or ("nvidia" if "nvidia" in f"{files}{cards}" else "")
-        return Piece(
+        return GresPart(
             kind,
             count,
             _numa_nodes(line, node.cores_per_socket),
@@ -125,7 +125,7 @@ class GresConf:
             vendor,
         )
 
-    def _count(self, line: Line, files: str | None) -> int:
+    def _count(self, line: SlurmLine, files: str | None) -> int:
         if files:
             return len(self._hosts.expand(line.place, "File", files))
         text = line.get("Count")
@@ -135,7 +135,7 @@ class GresConf:
             raise line.place.fault("Count", text, "a count such as 8") from None
         return count
 
-    def _built(self, node: Draft, pieces: list[Piece]) -> tuple[Device, ...]:
+    def _built(self, node: Draft, pieces: list[GresPart]) -> tuple[Device, ...]:
         total = sum(piece.count for piece in pieces)
         if total > DEVICES_PER_NODE_MAX:
             raise node.place.fault("Gres", total, f"at most {DEVICES_PER_NODE_MAX} GPUs in a node")
@@ -162,14 +162,14 @@ class GresConf:
             self._report.approximated(node.place, "Gres", f"gpu model {model}", how)
 
 
-def _with_room(lists: list[list[Line]], line: Line) -> list[list[Line]]:
+def _with_room(lists: list[list[SlurmLine]], line: SlurmLine) -> list[list[SlurmLine]]:
     """Return the lists. Raises: ImportFault when one has as many lines as a node can have devices."""
     if any(len(lines) >= DEVICES_PER_NODE_MAX for lines in lists):
         raise line.place.fault("Name", GPU, f"at most {DEVICES_PER_NODE_MAX} lines for a node")
     return lists
 
 
-def _device(index: int, piece: Piece, number: int, total: int) -> Device:
+def _device(index: int, piece: GresPart, number: int, total: int) -> Device:
     model = plain_model(piece.kind)
     known = known_of(model)
     numa = piece.numa_nodes[min(number, len(piece.numa_nodes) - 1)] if piece.numa_nodes else 0
@@ -193,7 +193,7 @@ def _spread(sockets: tuple[int, int] | None, count: int) -> tuple[int, ...]:
     return tuple(first + index * (last - first + 1) // count for index in range(count))
 
 
-def _numa_nodes(line: Line, cores_per_socket: int) -> tuple[int, ...]:
+def _numa_nodes(line: SlurmLine, cores_per_socket: int) -> tuple[int, ...]:
     """Return the socket of the first core that `Cores` names."""
     text = line.get("Cores") or line.get("CPUs")
     if text is None:
@@ -207,7 +207,7 @@ def _numa_nodes(line: Line, cores_per_socket: int) -> tuple[int, ...]:
     return (min(firsts) // cores_per_socket,)
 
 
-def _linked(line: Line) -> tuple[int, ...]:
+def _linked(line: SlurmLine) -> tuple[int, ...]:
     """Return the indexes of devices to which `Links` counts connections."""
     text = line.get("Links") or ""
     words = [word.strip() for word in text.split(",")]
@@ -216,7 +216,7 @@ def _linked(line: Line) -> tuple[int, ...]:
     return tuple(index for index, word in enumerate(words) if int(word) > 0)
 
 
-def _say(line: Line, name: str, report: Report) -> None:
+def _say(line: SlurmLine, name: str, report: MigrationReport) -> None:
     notes = {
         "NodeName": "the nodes of the line",
         "Name": "devices",

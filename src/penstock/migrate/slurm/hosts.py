@@ -1,7 +1,7 @@
 """Host lists of one import: expanded within a budget, so that many short lines cannot mean billions of names."""
 
 from penstock.migrate.hostlist import expand
-from penstock.migrate.report import Place
+from penstock.migrate.report import SourcePlace
 
 HOSTS_TOTAL_MAX = 1_000_000
 """Names that the host lists of one import may mean, all together."""
@@ -14,7 +14,7 @@ class Hosts:
         self._known: dict[str, tuple[str, ...]] = {}
         self._total = 0
 
-    def expand(self, place: Place, key: str, text: str) -> tuple[str, ...]:
+    def expand(self, place: SourcePlace, key: str, text: str) -> tuple[str, ...]:
         """Return the names of a list. Raises: ImportFault for a malformed list and above the budget."""
         found = self._known.get(text)
         if found is None:

@@ -12,9 +12,9 @@ ACCOUNTS = "where Slurm keeps its accounts; Penstock's log is its own"
 SECURITY = "how Slurm's parts know each other; Penstock has its own tokens"
 HOOKS = "a program that Slurm starts; Penstock starts none"
 POWER = "Penstock switches no nodes on or off"
-STEPS = "how Slurm starts the steps of a job; Penstock starts replicas by itself"
+STEPS = "how Slurm starts the steps of a job; Penstock starts replicas directly"
 LIMITS = "a limit or default per job; Penstock has none: jobs say what they need"
-COLLECT = "how Slurm measures jobs; Penstock measures by itself"
+COLLECT = "how Slurm measures jobs; Penstock has its own accounting"
 OLD = "of an old version of Slurm, without meaning now"
 
 _WHY: dict[str, str] = {

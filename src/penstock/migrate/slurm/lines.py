@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.core.model.errors import nearest
 from penstock.migrate.errors import ImportFault, all_of
 from penstock.migrate.reading import LINE_CHARACTERS_MAX, read_text
-from penstock.migrate.report import Place
+from penstock.migrate.report import SourcePlace
 
 INCLUDE_DEPTH_MAX = 8
 INCLUDED_FILES_MAX = 100
@@ -27,18 +27,18 @@ _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*", re.IGNORECASE)
 _COMMENT = re.compile(r"(?<!\\)#.*", re.DOTALL)
 
 
-class Field(NamedTuple):
+class SlurmField(NamedTuple):
     """One pair of a line; `key` as the documentation spells it once it has been checked, `value` without quotes."""
 
     key: str
     value: str
 
 
-class Line(NamedTuple):
+class SlurmLine(NamedTuple):
     """A logical line: its first pair says what it is about."""
 
-    place: Place
-    fields: tuple[Field, ...]
+    place: SourcePlace
+    fields: tuple[SlurmField, ...]
 
     @property
     def kind(self) -> str:
@@ -65,7 +65,7 @@ class _Reading:
         self.faults: list[ImportFault] = []
 
 
-def read_lines(path: Path, keys: Keys) -> list[Line]:
+def read_lines(path: Path, keys: Keys) -> list[SlurmLine]:
     """Return the lines of a configuration file with those of the files it includes, in their order.
 
     Raises: ImportFault that lists every malformed line and unknown key (up to `FAULTS_MAX`), and above the limits.
@@ -77,7 +77,7 @@ def read_lines(path: Path, keys: Keys) -> list[Line]:
     return found
 
 
-def _file(path: Path, reading: _Reading, depth: int, included: Place | None) -> Iterator[Line]:
+def _file(path: Path, reading: _Reading, depth: int, included: SourcePlace | None) -> Iterator[SlurmLine]:
     reading.files += 1
     if included is not None and (depth > INCLUDE_DEPTH_MAX or reading.files > INCLUDED_FILES_MAX):
         expected = f"at most {INCLUDE_DEPTH_MAX} levels and {INCLUDED_FILES_MAX} files of includes"
@@ -90,7 +90,9 @@ def _file(path: Path, reading: _Reading, depth: int, included: Place | None) -> 
         raise included.fault("Include", str(path), fault.expected, fault.hint) from fault
     reading.characters += len(text)
     if reading.characters > CHARACTERS_MAX:
-        raise (included or Place(str(path))).fault("Include", str(path), f"at most {CHARACTERS_MAX} characters in all")
+        raise (included or SourcePlace(str(path))).fault(
+            "Include", str(path), f"at most {CHARACTERS_MAX} characters in all"
+        )
     for place, line in _logical(text, str(path), reading):
         include = _INCLUDE.fullmatch(line)
         if include is not None:
@@ -104,13 +106,13 @@ def _file(path: Path, reading: _Reading, depth: int, included: Place | None) -> 
                 raise all_of(reading.faults) from fault
 
 
-def _logical(text: str, file: str, reading: _Reading) -> Iterator[tuple[Place, str]]:
+def _logical(text: str, file: str, reading: _Reading) -> Iterator[tuple[SourcePlace, str]]:
     """Yield lines that say something: joined, without comments, at the place where they begin."""
     waiting, first = "", 0
     for number, raw in enumerate(text.split("\n"), 1):
         reading.lines += 1
         if reading.lines > LINES_MAX:
-            raise Place(file, number).fault("", "", f"at most {LINES_MAX} lines")
+            raise SourcePlace(file, number).fault("", "", f"at most {LINES_MAX} lines")
         line = raw.rstrip()
         first = first or number
         if (len(line) - len(line.rstrip("\\"))) % 2:
@@ -118,41 +120,41 @@ def _logical(text: str, file: str, reading: _Reading) -> Iterator[tuple[Place, s
         else:
             whole = waiting + line
             if len(whole) > LINE_CHARACTERS_MAX:
-                raise Place(file, first).fault("", "", f"a line of at most {LINE_CHARACTERS_MAX} characters")
+                raise SourcePlace(file, first).fault("", "", f"a line of at most {LINE_CHARACTERS_MAX} characters")
             whole = _COMMENT.sub("", whole).replace("\\#", "#")
             if whole.strip():
-                yield Place(file, first), whole
+                yield SourcePlace(file, first), whole
             waiting, first = "", 0
     if waiting.strip():
-        yield Place(file, first), _COMMENT.sub("", waiting)
+        yield SourcePlace(file, first), _COMMENT.sub("", waiting)
 
 
-def _lines_of(text: str, place: Place, keys: Keys) -> Iterator[Line]:
+def _lines_of(text: str, place: SourcePlace, keys: Keys) -> Iterator[SlurmLine]:
     """Yield a line about one thing as it is, and keys that stand by themselves each as a line."""
     fields = _pairs(text, place)
     own = keys.get(fields[0].key.lower())
     if own is not None:
-        yield Line(place, tuple(_spelt(field, own, place) for field in fields))
+        yield SlurmLine(place, tuple(_spelt(field, own, place) for field in fields))
         return
     alone = keys.get("", {})
     first = {kind: known[kind] for kind, known in keys.items() if kind}
     for field in fields:
-        yield Line(place, (_spelt(field, {**first, **alone} if field is fields[0] else alone, place),))
+        yield SlurmLine(place, (_spelt(field, {**first, **alone} if field is fields[0] else alone, place),))
 
 
-def _pairs(text: str, place: Place) -> list[Field]:
+def _pairs(text: str, place: SourcePlace) -> list[SlurmField]:
     found, at, end = [], 0, len(text.rstrip())
     while at < end:
         match = _PAIR.match(text, at)
         if match is None:
             raise place.fault("", text[at:].strip(), "pairs such as Key=Value, with double quotes around blanks")
-        found.append(Field(match[1], match[3] if match[2] is None else match[2]))
+        found.append(SlurmField(match[1], match[3] if match[2] is None else match[2]))
         at = match.end()
     return found
 
 
-def _spelt(field: Field, known: Mapping[str, str], place: Place) -> Field:
+def _spelt(field: SlurmField, known: Mapping[str, str], place: SourcePlace) -> SlurmField:
     spelling = known.get(field.key.lower())
     if spelling is None:
         raise place.fault(field.key, field.value, "a key that Slurm knows here", nearest(field.key, known.values()))
-    return Field(spelling, field.value)
+    return SlurmField(spelling, field.value)

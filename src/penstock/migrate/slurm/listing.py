@@ -7,9 +7,9 @@ from pathlib import Path
 
 from penstock.core.model.errors import nearest
 from penstock.migrate.reading import read_text
-from penstock.migrate.report import Place
+from penstock.migrate.report import SourcePlace
 from penstock.migrate.slurm.dump import ASSOCIATIONS_MAX, Association
-from penstock.migrate.slurm.lines import Field
+from penstock.migrate.slurm.lines import SlurmField
 
 QOS_MAX = 10_000
 _OPTION_OF = {
@@ -24,22 +24,22 @@ _OPTION_OF = {
 """Columns that are called otherwise than the options of a dump."""
 
 
-def read_table(path: Path, first: str, *, rows_max: int) -> list[tuple[Place, dict[str, str]]]:
+def read_table(path: Path, first: str, *, rows_max: int) -> list[tuple[SourcePlace, dict[str, str]]]:
     """Return rows by column with their places; `first` is a column that must be there.
 
     Raises: ImportFault for a file without a heading, a row with another number of columns, and above `rows_max`.
     """
     file = str(path)
-    rows = [(Place(file, n), line.rstrip("\r")) for n, line in enumerate(read_text(path).split("\n"), 1)]
+    rows = [(SourcePlace(file, n), line.rstrip("\r")) for n, line in enumerate(read_text(path).split("\n"), 1)]
     rows = [(place, line) for place, line in rows if line.strip()]
     if not rows:
-        raise Place(file).fault("", "", f"a heading with the column {first}", "print it with sacctmgr -P")
+        raise SourcePlace(file).fault("", "", f"a heading with the column {first}", "print it with sacctmgr -P")
     heading = [word.strip() for word in rows[0][1].split("|")]
     if first not in heading:
         hint = nearest(first, heading) or "print it with sacctmgr -P, without -n"
         raise rows[0][0].fault("", rows[0][1], f"a heading with the column {first}", hint)
     if len(rows) - 1 > rows_max:
-        raise Place(file).fault("", len(rows) - 1, f"at most {rows_max} rows")
+        raise SourcePlace(file).fault("", len(rows) - 1, f"at most {rows_max} rows")
     found = []
     for place, line in rows[1:]:
         cells = line.split("|")
@@ -71,7 +71,7 @@ def read_associations(path: Path) -> list[Association]:
             depth = len(row["Account"]) - len(row["Account"].lstrip(" "))
             parent = above[depth - 1] if 0 < depth <= len(above) else ""
             above[depth:] = [account]
-        options = [Field(_OPTION_OF.get(key, key), cell.strip()) for key, cell in row.items() if cell.strip()]
+        options = [SlurmField(_OPTION_OF.get(key, key), cell.strip()) for key, cell in row.items() if cell.strip()]
         skipped = ("Cluster", "Account", "User", "ParentName", "Par Name")
         found.append(
             Association(

@@ -6,7 +6,7 @@ Source: https://slurm.schedmd.com/gres.html#MIG_Management; profiles as in `core
 import re
 from collections.abc import Sequence
 
-from penstock.core.config.cluster import DEVICES_PER_NODE_MAX
+from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.resources import MIG_COMPUTE_SLICES, Device
 from penstock.core.place.mig import GEOMETRIES, GIB
 from penstock.migrate.devicenames import known_of, plain_model

@@ -12,9 +12,9 @@ import msgspec
 from penstock.core.model.resources import Resources
 from penstock.migrate.hostlist import HOSTS_MAX
 from penstock.migrate.quantities import MIB, slurm_count
-from penstock.migrate.report import Place, Report
+from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.slurm.hosts import Hosts
-from penstock.migrate.slurm.lines import Field, Line
+from penstock.migrate.slurm.lines import SlurmField, SlurmLine
 
 NODES_MAX = HOSTS_MAX
 CPUS_MAX = 100_000
@@ -41,7 +41,7 @@ class Draft(msgspec.Struct, kw_only=True):
     """A node as slurm.conf has it; other files add to it."""
 
     name: str
-    place: Place
+    place: SourcePlace
     capacity: Resources
     cores_per_socket: int
     features: tuple[str, ...] = ()
@@ -55,13 +55,13 @@ class Draft(msgspec.Struct, kw_only=True):
 
 class Value(NamedTuple):
     text: str
-    place: Place
+    place: SourcePlace
 
 
 Values = dict[str, Value]
 
 
-def read_nodes(lines: Iterable[Line], hosts: Hosts, report: Report) -> dict[str, Draft]:
+def read_nodes(lines: Iterable[SlurmLine], hosts: Hosts, report: MigrationReport) -> dict[str, Draft]:
     """Return nodes by name in the order of the file; each field of their lines gets an entry.
 
     Raises: ImportFault for a node given twice, bad numbers, and above `NODES_MAX` nodes.
@@ -91,7 +91,7 @@ def read_nodes(lines: Iterable[Line], hosts: Hosts, report: Report) -> dict[str,
     return found
 
 
-def _add(found: dict[str, Draft], names: tuple[str, ...], values: Values, line: Line, hosts: Hosts) -> None:
+def _add(found: dict[str, Draft], names: tuple[str, ...], values: Values, line: SlurmLine, hosts: Hosts) -> None:
     capacity, cores = _capacity(values, line.place)
     gres = values.get("Gres")
     features = values.get("Features") or values.get("Feature")
@@ -122,14 +122,14 @@ def _addresses(values: Values, count: int, hosts: Hosts) -> tuple[str, ...]:
     return found if len(found) == count else found * count
 
 
-def _whole(values: Values, key: str, default: int, most: int, place: Place) -> int:
+def _whole(values: Values, key: str, default: int, most: int, place: SourcePlace) -> int:
     value = values.get(key, Value(str(default), place))
     if not value.text.isascii() or not value.text.isdecimal() or len(value.text) > 15 or int(value.text) > most:
         raise value.place.fault(key, value.text, f"a whole number from 0 to {most}")
     return int(value.text)
 
 
-def _capacity(values: Values, place: Place) -> tuple[Resources, int]:
+def _capacity(values: Values, place: SourcePlace) -> tuple[Resources, int]:
     """Return what jobs may use of a node, and cores per socket. What Slurm keeps for itself is taken off."""
     boards = _whole(values, "Boards", 1, 1_000, place)
     sockets = _whole(values, "SocketsPerBoard", 0, 1_000, place) * boards or _whole(values, "Sockets", 1, 1_000, place)
@@ -173,7 +173,7 @@ def _read_gres(value: Value) -> tuple[Gres, ...]:
     return tuple(found)
 
 
-def _say_fields(line: Line, report: Report) -> None:
+def _say_fields(line: SlurmLine, report: MigrationReport) -> None:
     for field in line.fields[1:]:
         say = _SAY.get(field.key, _say_ignored)
         say(report, line.place, field)
@@ -191,11 +191,11 @@ def _lost(why: str) -> "Say":
     return lambda report, place, field: report.lost(place, field.key, field.value, why)
 
 
-def _say_ignored(report: Report, place: Place, field: Field) -> None:
+def _say_ignored(report: MigrationReport, place: SourcePlace, field: SlurmField) -> None:
     report.lost(place, field.key, field.value, "nodes of Penstock have no such field")
 
 
-def _say_state(report: Report, place: Place, field: Field) -> None:
+def _say_state(report: MigrationReport, place: SourcePlace, field: SlurmField) -> None:
     word = field.value.upper().split("+")[0]
     if word in _GONE:
         report.lost(place, field.key, field.value, "FUTURE nodes are left out")
@@ -207,11 +207,11 @@ def _say_state(report: Report, place: Place, field: Field) -> None:
         report.mapped(place, field.key, field.value, "a node is ready when its agent reports")
 
 
-def _say_memory(report: Report, place: Place, field: Field) -> None:
+def _say_memory(report: MigrationReport, place: SourcePlace, field: SlurmField) -> None:
     report.mapped(place, field.key, field.value, "memory in MiB (2^20), as Slurm's megabytes are")
 
 
-Say = Callable[[Report, Place, Field], None]
+Say = Callable[[MigrationReport, SourcePlace, SlurmField], None]
 _SAY: dict[str, Say] = {
     "CPUs": _mapped("cpus"),
     "Procs": _mapped("cpus"),

@@ -14,9 +14,9 @@ from penstock.core.model.cluster import DEFAULT_POOL, BackfillRule, PlacementPol
 from penstock.core.model.ids import PoolName
 from penstock.migrate.names import Names
 from penstock.migrate.quantities import slurm_time_ms
-from penstock.migrate.report import Place, Report
+from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.slurm.hosts import Hosts
-from penstock.migrate.slurm.lines import Field, Line
+from penstock.migrate.slurm.lines import SlurmField, SlurmLine
 from penstock.migrate.slurm.nodes import Draft, Value, Values
 
 PoolKind = Literal["gpu", "npu", "cpu", "mixed"]
@@ -40,7 +40,7 @@ _WHY: dict[str, str] = {
     "nodes are shared between users; a reservation keeps nodes for a tenant": "ExclusiveUser",
     "switches and racks are shared between jobs": "ExclusiveTopo",
     _WHOLE_WHY: "Exclusive",
-    "all pools are seen by everybody": "Hidden",
+    "all users see all pools": "Hidden",
     "a job says its pool": "Alternate",
     "reservations are for tenants, in the cluster file": "ReqResv",
     "a pool has no quotas: give the queue of its jobs a max": "QOS",
@@ -60,14 +60,14 @@ _SHARING_HOW = "whole devices are never shared; a job may ask for a share of one
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    place: Place
+    place: SourcePlace
     nodes: tuple[str, ...]
     default: bool
     least_loaded: bool
 
 
 def read_partitions(
-    lines: Sequence[Line], nodes: dict[str, Draft], hosts: Hosts, report: Report
+    lines: Sequence[SlurmLine], nodes: dict[str, Draft], hosts: Hosts, report: MigrationReport
 ) -> tuple[Partition, ...]:
     """Return partitions in the order of the file; each field of their lines gets an entry.
 
@@ -103,10 +103,10 @@ class _Known(msgspec.Struct, frozen=True):
     nodes: dict[str, Draft]
     sets: dict[str, tuple[str, ...]]
     hosts: Hosts
-    report: Report
+    report: MigrationReport
 
 
-def _partition(name: str, values: Values, line: Line, known: _Known) -> Partition:
+def _partition(name: str, values: Values, line: SlurmLine, known: _Known) -> Partition:
     given = values.get("Nodes")
     nodes = _nodes_of(given, known) if given else ()
     for key in ("MaxTime", "DefaultTime"):
@@ -153,7 +153,7 @@ def _nodes_of(value: Value, known: _Known) -> tuple[str, ...]:
 
 
 def _node_sets(
-    lines: Iterable[Line], nodes: dict[str, Draft], hosts: Hosts, report: Report
+    lines: Iterable[SlurmLine], nodes: dict[str, Draft], hosts: Hosts, report: MigrationReport
 ) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for line in lines:
@@ -170,12 +170,12 @@ def _node_sets(
     return found
 
 
-def _say_fields(line: Line, report: Report) -> None:
+def _say_fields(line: SlurmLine, report: MigrationReport) -> None:
     for field in line.fields[1:]:
         _say_field(line.place, field, report)
 
 
-def _say_field(place: Place, field: Field, report: Report) -> None:
+def _say_field(place: SourcePlace, field: SlurmField, report: MigrationReport) -> None:
     if field.key == "Nodes":
         report.mapped(place, field.key, field.value, "the pool of these nodes, or their label partition.NAME")
     elif field.key == "Default":
@@ -193,7 +193,7 @@ def _say_field(place: Place, field: Field, report: Report) -> None:
         report.lost(place, field.key, field.value, _WHY_NOT[field.key])
 
 
-def _say_state(place: Place, field: Field, report: Report) -> None:
+def _say_state(place: SourcePlace, field: SlurmField, report: MigrationReport) -> None:
     if field.value.upper() == "UP":
         report.mapped(place, field.key, field.value, "a pool is always up")
     else:
@@ -203,7 +203,7 @@ def _say_state(place: Place, field: Field, report: Report) -> None:
 def to_pools(
     partitions: Sequence[Partition],
     nodes: dict[str, Draft],
-    report: Report,
+    report: MigrationReport,
     *,
     placement: PlacementPolicy,
     backfill: BackfillRule,
@@ -249,7 +249,7 @@ def _kind(names: Iterable[str], nodes: dict[str, Draft]) -> PoolKind:
     return "mixed" if len(having) != 1 else "gpu" if having == {True} else "cpu"
 
 
-def _say_pool(group: Sequence[Partition], pool: PoolName, report: Report) -> None:
+def _say_pool(group: Sequence[Partition], pool: PoolName, report: MigrationReport) -> None:
     for partition in group:
         if len(group) == 1:
             report.mapped(partition.place, "PartitionName", partition.name, f"pool '{pool}'")

@@ -12,9 +12,9 @@ import msgspec
 
 from penstock.core.model.cluster import BackfillRule, PlacementPolicy, PreemptionRule, QueuePolicy, Settings
 from penstock.migrate.quantities import slurm_time_ms
-from penstock.migrate.report import Place, Report
+from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.slurm.keys import IGNORED
-from penstock.migrate.slurm.lines import Line
+from penstock.migrate.slurm.lines import SlurmLine
 
 WEIGHT_MAX = 2**32
 PRIORITY_MAX = 10_000
@@ -26,11 +26,11 @@ DEFAULT_JOBS_TESTED = 500
 _WEIGHTS = ("Age", "Assoc", "Fairshare", "JobSize", "Partition", "QOS")
 
 
-class Given(msgspec.Struct, frozen=True):
+class SlurmSetting(msgspec.Struct, frozen=True):
     """The last value of a key, and where it stands."""
 
     value: str
-    place: Place
+    place: SourcePlace
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +47,12 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     """Points of priority that the highest quality of service gives, as Slurm has it: may be above `PRIORITY_MAX`."""
 
 
-def read_scheduling(lines: Iterable[Line], report: Report) -> Scheduling:
+def read_scheduling(lines: Iterable[SlurmLine], report: MigrationReport) -> Scheduling:
     """Return what the keys that stand by themselves mean; each gets an entry.
 
     Raises: ImportFault for a value that is no number or time where one is needed.
     """
-    given: dict[str, Given] = {}
+    given: dict[str, SlurmSetting] = {}
     for line in lines:
         for field in line.fields:
             if line.kind in _OTHER_KINDS:
@@ -62,7 +62,7 @@ def read_scheduling(lines: Iterable[Line], report: Report) -> Scheduling:
                 continue
             if field.key in given:
                 report.lost(given[field.key].place, field.key, given[field.key].value, "a later line says it again")
-            given[field.key] = Given(field.value, line.place)
+            given[field.key] = SlurmSetting(field.value, line.place)
     reader = _Reader(given, report)
     multifactor = reader.multifactor()
     scheduling = Scheduling(
@@ -82,14 +82,14 @@ _OTHER_KINDS = ("NodeName", "NodeSet", "PartitionName", "DownNodes", "FrontendNa
 
 
 class _Reader:
-    def __init__(self, given: dict[str, Given], report: Report) -> None:
+    def __init__(self, given: dict[str, SlurmSetting], report: MigrationReport) -> None:
         self._given, self._report = given, report
         self._said: set[str] = set()
 
     def _value(self, key: str, default: str = "") -> str:
         return self._given[key].value if key in self._given else default
 
-    def _say(self, say: Callable[[Place, str, object, str], None], key: str, note: str) -> None:
+    def _say(self, say: Callable[[SourcePlace, str, object, str], None], key: str, note: str) -> None:
         if key in self._given and key not in self._said:
             self._said.add(key)
             say(self._given[key].place, key, self._given[key].value, note)
@@ -195,10 +195,10 @@ class _Reader:
             "size_penalty_per_device": 0,
         }
 
-    def _anywhere(self) -> Place:
+    def _anywhere(self) -> SourcePlace:
         """Return a place in the file for what the file leaves out: line 0."""
         first = next(iter(self._given.values()), None)
-        return Place(first.place.file if first else "slurm.conf")
+        return SourcePlace(first.place.file if first else "slurm.conf")
 
     def preemption(self) -> PreemptionRule:
         kind = self._value("PreemptType", "preempt/none")
@@ -251,7 +251,7 @@ class _Reader:
             how = f"backfill {found}: reservations for the first {self._jobs_tested()} jobs that do not fit"
             how = f"backfill {found}: one reservation" if found == "easy" else how
         else:
-            found, how = "strict", "backfill strict: as in Slurm, nobody passes the first job that does not fit"
+            found, how = "strict", "backfill strict: as in Slurm, no job passes the first one that does not fit"
         self._approximated("SchedulerType", how)
         how = f"backfill_depth_max {self._jobs_tested()} (bf_max_job_test); the other parameters are Slurm's own"
         self._approximated("SchedulerParameters", how)

@@ -5,13 +5,13 @@ Source: https://slurm.schedmd.com/topology.conf.html
 
 from collections.abc import Iterable
 
-from penstock.migrate.report import Report
+from penstock.migrate.report import MigrationReport
 from penstock.migrate.slurm.hosts import Hosts
-from penstock.migrate.slurm.lines import Line
+from penstock.migrate.slurm.lines import SlurmLine
 from penstock.migrate.slurm.nodes import Draft
 
 
-def place_nodes(lines: Iterable[Line], nodes: dict[str, Draft], hosts: Hosts, report: Report) -> None:
+def place_nodes(lines: Iterable[SlurmLine], nodes: dict[str, Draft], hosts: Hosts, report: MigrationReport) -> None:
     """Set `switch` and `rack` of the nodes: the leaf switch, and the switch above it. A block counts as a rack."""
     above: dict[str, str] = {}
     for line in lines:
@@ -30,7 +30,12 @@ def place_nodes(lines: Iterable[Line], nodes: dict[str, Draft], hosts: Hosts, re
 
 
 def _switch(
-    line: Line, names: tuple[str, ...], above: dict[str, str], nodes: dict[str, Draft], hosts: Hosts, report: Report
+    line: SlurmLine,
+    names: tuple[str, ...],
+    above: dict[str, str],
+    nodes: dict[str, Draft],
+    hosts: Hosts,
+    report: MigrationReport,
 ) -> None:
     report.mapped(line.place, "SwitchName", line.fields[0].value, "switch of its nodes, or rack above switches")
     if line.get("Nodes") is None and line.get("Switches") is None:
@@ -51,7 +56,9 @@ def _switch(
         report.lost(line.place, "LinkSpeed", speed, "Slurm does not use it either")
 
 
-def _hang(line: Line, nodes: dict[str, Draft], hosts: Hosts, report: Report, field: str, name: str) -> None:
+def _hang(
+    line: SlurmLine, nodes: dict[str, Draft], hosts: Hosts, report: MigrationReport, field: str, name: str
+) -> None:
     """Set a field of the nodes in a line to `name`."""
     text = line.get("Nodes")
     if text is None:
@@ -72,7 +79,9 @@ def _hang(line: Line, nodes: dict[str, Draft], hosts: Hosts, report: Report, fie
         report.mapped(line.place, "Nodes", text, f"{field} '{name}'")
 
 
-def _say_higher(above: dict[str, str], nodes: dict[str, Draft], lines: Iterable[Line], report: Report) -> None:
+def _say_higher(
+    above: dict[str, str], nodes: dict[str, Draft], lines: Iterable[SlurmLine], report: MigrationReport
+) -> None:
     """Report levels above the rack: Penstock knows switch and rack only."""
     higher = {above.get(node.rack, "") for node in nodes.values()}
     for line in lines:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.core.config.queues import AMOUNT_MAX
 from penstock.migrate.model import Amount
 from penstock.migrate.quantities import slurm_count, slurm_memory_bytes
-from penstock.migrate.report import Place
+from penstock.migrate.report import SourcePlace
 
 WORDS_MAX = 1_000
 _GPU = "gres/gpu"
@@ -22,7 +22,7 @@ class Tres(NamedTuple):
     models: tuple[str, ...]
 
 
-def read_tres(place: Place, key: str, text: str) -> Tres:
+def read_tres(place: SourcePlace, key: str, text: str) -> Tres:
     """Return what a list of resources limits. `=-1` and `=` mean no limit.
 
     Raises: ImportFault for a word that is no `resource=amount`, or an amount that is none.

@@ -9,8 +9,8 @@ import logging
 import subprocess
 
 from penstock import starts
-from penstock.core.model.amounts import format_time
 from penstock.core.model.invoices import Invoice
+from penstock.core.model.quantities import format_time
 from penstock.report.invoice.errors import NotPrinted
 from penstock.report.invoice.page import page
 from penstock.report.invoice.words import MADE_IN_ENGLISH, WORDS, Language

@@ -4,11 +4,10 @@ import csv
 import io
 from decimal import Decimal
 
-from penstock.core.ledger.bill import money
 from penstock.core.ledger.pricing import GIB
-from penstock.core.model.amounts import format_time
-from penstock.core.model.invoices import Invoice, Line
+from penstock.core.model.invoices import Invoice, InvoiceLine
 from penstock.core.model.prices import HOUR_MS
+from penstock.core.model.quantities import format_time, money
 
 LINE_COLUMNS = ("queue", "user", "job", "name", "resource", "model", "unit_hours", "per_hour", "rate", "amount")
 """What `exact_cells` returns; `rate` is tier x factor."""
@@ -42,7 +41,7 @@ def render_csv(invoice: Invoice) -> str:
     return out.getvalue()
 
 
-def exact_cells(line: Line, digits: int) -> tuple[str, ...]:
+def exact_cells(line: InvoiceLine, digits: int) -> tuple[str, ...]:
     """Return the columns LINE_COLUMNS of a line, in full, for programs."""
     hours = Decimal(line.quantity_ms) / ((GIB if line.resource == "memory" else 1000) * HOUR_MS)
     about = (line.queue, line.user, str(line.job_id), line.job_name, line.resource, line.model)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from penstock.core.model.invoices import Invoice, Line
+from penstock.core.model.invoices import Invoice, InvoiceLine
 from penstock.core.model.prices import Resource
 
 USERS_MAX = 8
@@ -16,7 +16,7 @@ class Group(NamedTuple):
     """What one user had in one queue."""
 
     user: str
-    lines: tuple[Line, ...]
+    lines: tuple[InvoiceLine, ...]
     amount: int
 
 
@@ -26,7 +26,7 @@ class QueueGroup(NamedTuple):
     amount: int
 
 
-class Share(NamedTuple):
+class TaxShare(NamedTuple):
     """What some lines come to together."""
 
     resource: Resource
@@ -38,7 +38,7 @@ class Share(NamedTuple):
     """Of the largest share beside it, from 0 to 1000; 0 for an amount of the other sign. For a bar."""
 
 
-class Steps(NamedTuple):
+class SumSteps(NamedTuple):
     """The way to the net amount: list - saved + surcharges + rounding + refunds."""
 
     list: int
@@ -53,9 +53,9 @@ class Steps(NamedTuple):
     """For time that failed nodes took; negative."""
 
 
-def by_queue(lines: Iterable[Line]) -> tuple[QueueGroup, ...]:
+def by_queue(lines: Iterable[InvoiceLine]) -> tuple[QueueGroup, ...]:
     """Return all lines by queue and user, each in the order of its name; the lines of a user stay in theirs."""
-    found: dict[str, dict[str, list[Line]]] = {}
+    found: dict[str, dict[str, list[InvoiceLine]]] = {}
     for line in lines:
         found.setdefault(line.queue, {}).setdefault(line.user, []).append(line)
     queues = []
@@ -65,24 +65,24 @@ def by_queue(lines: Iterable[Line]) -> tuple[QueueGroup, ...]:
     return tuple(queues)
 
 
-def by_resource(lines: Iterable[Line]) -> tuple[Share, ...]:
+def by_resource(lines: Iterable[InvoiceLine]) -> tuple[TaxShare, ...]:
     """Return what each resource and model comes to: devices first, then the dearest first."""
     shares = _shares(lines, lambda line: (line.resource, line.model, ""))
     return tuple(sorted(shares, key=lambda s: (_ORDER.index(s.resource), -s.amount, s.model)))
 
 
-def by_user(lines: Iterable[Line]) -> tuple[tuple[Share, ...], tuple[int, int]]:
+def by_user(lines: Iterable[InvoiceLine]) -> tuple[tuple[TaxShare, ...], tuple[int, int]]:
     """Return what each user comes to, the dearest first, and of those beyond USERS_MAX: how many, and their sum."""
     shares = sorted(_shares(lines, lambda line: ("device", "", line.user)), key=lambda s: (-s.amount, s.user))
     shown = len(shares) if len(shares) <= USERS_MAX + 1 else USERS_MAX
     return tuple(shares[:shown]), (len(shares) - shown, sum(share.amount for share in shares[shown:]))
 
 
-def steps(invoice: Invoice) -> Steps:
+def steps(invoice: Invoice) -> SumSteps:
     """Return the way from list prices to the net amount."""
     used = [line for line in invoice.lines if line.kind == "use"]
     gaps = [(line.tier_milli * line.factor_milli, line.full - line.amount) for line in used]
-    return Steps(
+    return SumSteps(
         list=sum(line.full for line in used),
         saved=sum(gap for rate, gap in gaps if rate < _UNCHANGED),
         surcharges=-sum(gap for rate, gap in gaps if rate > _UNCHANGED),
@@ -91,8 +91,10 @@ def steps(invoice: Invoice) -> Steps:
     )
 
 
-def _shares(lines: Iterable[Line], key: Callable[[Line], tuple[Resource, str, str]]) -> Sequence[Share]:
-    found: dict[tuple[Resource, str, str], list[Line]] = {}
+def _shares(
+    lines: Iterable[InvoiceLine], key: Callable[[InvoiceLine], tuple[Resource, str, str]]
+) -> Sequence[TaxShare]:
+    found: dict[tuple[Resource, str, str], list[InvoiceLine]] = {}
     for line in lines:
         found.setdefault(key(line), []).append(line)
     most = max((_amount(held) for held in found.values()), key=abs, default=0) or 1
@@ -100,9 +102,9 @@ def _shares(lines: Iterable[Line], key: Callable[[Line], tuple[Resource, str, st
     for (resource, model, user), held in found.items():
         amount = _amount(held)
         quantity_ms = sum(line.quantity_ms for line in held)
-        shares.append(Share(resource, model, user, quantity_ms, amount, max(0, amount * 1000 // most)))
+        shares.append(TaxShare(resource, model, user, quantity_ms, amount, max(0, amount * 1000 // most)))
     return shares
 
 
-def _amount(lines: Iterable[Line]) -> int:
+def _amount(lines: Iterable[InvoiceLine]) -> int:
     return sum(line.amount for line in lines)

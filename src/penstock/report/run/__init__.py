@@ -5,8 +5,8 @@ page, numbers = render(report), summary(report)
 """
 
 from penstock.report.run.build import build
-from penstock.report.run.model import Report
+from penstock.report.run.model import RunReport
 from penstock.report.run.page import render
 from penstock.report.run.summary import summary
 
-__all__ = ["Report", "build", "render", "summary"]
+__all__ = ["RunReport", "build", "render", "summary"]

@@ -4,17 +4,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from penstock.core.ledger.sessions import Session, sessions
+from penstock.core.ledger.sessions import UsageInterval, sessions
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId
+from penstock.core.state.history import AttemptHistory, JobHistory
 from penstock.report.run.capacity import capacity_totals, steps
-from penstock.report.run.facts import AttemptFacts, Facts, JobFacts, NodeFacts, gather
+from penstock.report.run.facts import Facts, NodeFacts, gather
 from penstock.report.run.interruptions import interruptions
-from penstock.report.run.model import Bar, Interruption, JobRow, NodeRow, Report, Totals, Usage, WaitPart, WaitStats
+from penstock.report.run.model import Bar, Interruption, JobRow, NodeRow, RunReport, Totals, Usage, WaitPart, WaitStats
 from penstock.report.run.waits import attribute
 
 
-def build(records: Sequence[Record], until_ms: int) -> Report:
+def build(records: Sequence[Record], until_ms: int) -> RunReport:
     """Return the report on a log as it stood at `until_ms` (unix).
 
     Args:
@@ -29,7 +30,7 @@ def build(records: Sequence[Record], until_ms: int) -> Report:
     jobs = tuple(_job_row(i, facts.jobs[i], waits.get(i, ()), until_ms) for i in sorted(facts.jobs))
     breaks = interruptions(facts)
     unit: Literal["devices", "cpus"] = "devices" if any(n.lanes for n in nodes) else "cpus"
-    return Report(
+    return RunReport(
         start_ms=seen[0].time_ms if seen else until_ms,
         until_ms=until_ms,
         records=len(seen),
@@ -45,7 +46,7 @@ def build(records: Sequence[Record], until_ms: int) -> Report:
     )
 
 
-def usage_by_tenant(held: Iterable[Session], facts: Facts, until_ms: int) -> tuple[Usage, ...]:
+def usage_by_tenant(held: Iterable[UsageInterval], facts: Facts, until_ms: int) -> tuple[Usage, ...]:
     """Return totals per tenant, by name, also of those whose jobs never ran."""
     found: dict[str, Usage] = {}
     for job in facts.jobs.values():
@@ -60,7 +61,7 @@ def usage_by_tenant(held: Iterable[Session], facts: Facts, until_ms: int) -> tup
     return tuple(found[name] for name in sorted(found))
 
 
-def tenant_totals(report: Report) -> Usage:
+def tenant_totals(report: RunReport) -> Usage:
     """Return the sum over all tenants."""
     total = Usage("all")
     for usage in report.tenants:
@@ -86,7 +87,7 @@ def _node_row(node: NodeFacts, until_ms: int) -> NodeRow:
     )
 
 
-def _job_row(job_id: JobId, job: JobFacts, waits: tuple[WaitPart, ...], until_ms: int) -> JobRow:
+def _job_row(job_id: JobId, job: JobHistory, waits: tuple[WaitPart, ...], until_ms: int) -> JobRow:
     spec = job.submitted.spec
     intervals = job.intervals(until_ms)
     ran = [(a.running_ms, until_ms if a.ended_ms is None else a.ended_ms) for a in job.attempts]
@@ -115,14 +116,14 @@ def _job_row(job_id: JobId, job: JobFacts, waits: tuple[WaitPart, ...], until_ms
     )
 
 
-def _exit_text(job: JobFacts) -> str:
+def _exit_text(job: JobHistory) -> str:
     if job.finished is None:
         return ""
     return job.finished.reason or job.exit
 
 
-def _bars(held: Iterable[Session], facts: Facts, until_ms: int) -> tuple[Bar, ...]:
-    attempts: dict[tuple[JobId, AttemptNumber], AttemptFacts] = {
+def _bars(held: Iterable[UsageInterval], facts: Facts, until_ms: int) -> tuple[Bar, ...]:
+    attempts: dict[tuple[JobId, AttemptNumber], AttemptHistory] = {
         (a.job_id, a.number): a for job in facts.jobs.values() for a in job.attempts
     }
     bars = []

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from penstock.core.ledger.sessions import Session
+from penstock.core.ledger.sessions import UsageInterval
 from penstock.report.run.facts import Facts
-from penstock.report.run.model import NodeRow, Step
+from penstock.report.run.model import NodeRow, UsageStep
 
 
-def capacity_totals(held: Iterable[Session], nodes: Sequence[NodeRow], until_ms: int) -> dict[str, int]:
+def capacity_totals(held: Iterable[UsageInterval], nodes: Sequence[NodeRow], until_ms: int) -> dict[str, int]:
     """Return the held and available sums of `Totals`, by field name: of whole devices and cores, rounded down."""
     ready = {n.name: [(s.start_ms, s.end_ms) for s in n.spans if s.kind == "ready"] for n in nodes}
     milli: Counter[str] = Counter()
@@ -30,12 +30,12 @@ def capacity_totals(held: Iterable[Session], nodes: Sequence[NodeRow], until_ms:
 
 
 def steps(
-    held: Iterable[Session],
+    held: Iterable[UsageInterval],
     nodes: Sequence[NodeRow],
     facts: Facts,
     until_ms: int,
     unit: Literal["devices", "cpus"],
-) -> tuple[Step, ...]:
+) -> tuple[UsageStep, ...]:
     """Return held, available and waiting as a step function: one entry for each moment at which one changed."""
     changes: dict[int, list[int]] = {}
 
@@ -55,5 +55,5 @@ def steps(
     now, found = [0, 0, 0], []
     for time_ms in sorted(t for t in changes if t < until_ms):
         now = [a + b for a, b in zip(now, changes[time_ms], strict=True)]
-        found.append(Step(time_ms, *now))
+        found.append(UsageStep(time_ms, *now))
     return tuple(found)

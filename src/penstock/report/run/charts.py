@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 from penstock.report.run import svg
-from penstock.report.run.model import Report, Step
+from penstock.report.run.model import RunReport, UsageStep
 from penstock.report.run.svg import TimeScale, num
 
 HEIGHT = 92.0
@@ -14,7 +14,7 @@ POINTS_MAX = 1_000
 """Steps drawn; of more, each stretch of pixels keeps its highest."""
 
 
-def load_chart(report: Report) -> str:
+def load_chart(report: RunReport) -> str:
     """Return held against available, and below it the number of waiting jobs, as one SVG."""
     scale = TimeScale(report.start_ms, report.until_ms)
     shown = thinned(report.steps, scale)
@@ -37,16 +37,16 @@ def load_chart(report: Report) -> str:
     return svg.frame(TOP + 2 * HEIGHT + GAP + 22, title, "".join(parts))
 
 
-def thinned(steps: Sequence[Step], scale: TimeScale) -> list[Step]:
+def thinned(steps: Sequence[UsageStep], scale: TimeScale) -> list[UsageStep]:
     """Return at most about `POINTS_MAX` steps; where there are more, the maxima of equal stretches of time."""
     if len(steps) <= POINTS_MAX:
         return list(steps)
-    found: dict[int, Step] = {}
+    found: dict[int, UsageStep] = {}
     for step in steps:
         cell = (step.time_ms - scale.start_ms) * POINTS_MAX // scale.span_ms
         old = found.get(cell)
         if old is not None:
-            step = Step(
+            step = UsageStep(
                 old.time_ms,
                 max(old.held, step.held),
                 max(old.available, step.available),
@@ -74,19 +74,19 @@ class _Panel:
             parts.append(svg.text(svg.LEFT - 8, y + 4, f"{level:,}", "tick", "end"))
         return "".join(parts)
 
-    def area(self, steps: Sequence[Step], css: str, value: Callable[[Step], float]) -> str:
+    def area(self, steps: Sequence[UsageStep], css: str, value: Callable[[UsageStep], float]) -> str:
         if not steps:
             return ""
         x0 = num(self._scale.x(steps[0].time_ms))
         return f'<path class="{css}" d="M{x0} {num(self.y(0))}{self._path(steps, value)}V{num(self.y(0))}Z"/>'
 
-    def line(self, steps: Sequence[Step], css: str, value: Callable[[Step], float]) -> str:
+    def line(self, steps: Sequence[UsageStep], css: str, value: Callable[[UsageStep], float]) -> str:
         if not steps:
             return ""
         first = f"M{num(self._scale.x(steps[0].time_ms))} {num(self.y(value(steps[0])))}"
         return f'<path class="{css}" d="{first}{self._path(steps, value)}"/>'
 
-    def _path(self, steps: Sequence[Step], value: Callable[[Step], float]) -> str:
+    def _path(self, steps: Sequence[UsageStep], value: Callable[[UsageStep], float]) -> str:
         parts, last = [], ""
         for step in steps:
             y = num(self.y(value(step)))

@@ -2,11 +2,11 @@
 
 from penstock.core.model.ids import AttemptNumber, JobId
 from penstock.report.run import svg
-from penstock.report.run.model import Bar, JobRow, NodeSpan, Report
+from penstock.report.run.model import Bar, JobRow, NodeSpan, RunReport
 from penstock.report.run.palette import tenant_class
 from penstock.report.run.svg import TimeScale, num
 from penstock.report.run.text import clock, count, duration, esc, label
-from penstock.report.run.timeline import Layout, NodeBand, Placed
+from penstock.report.run.timeline import NodeBand, Placed, TimelineLayout
 
 TOP = 8.0
 ARROWS_MAX = 200
@@ -23,7 +23,7 @@ _PATTERNS = (
 )
 
 
-def gantt(report: Report, layout: Layout) -> str:
+def gantt(report: RunReport, layout: TimelineLayout) -> str:
     """Return the timeline as one SVG."""
     scale = TimeScale(report.start_ms, report.until_ms)
     jobs = {job.id: job for job in report.jobs}
@@ -137,7 +137,7 @@ def _mark(placed: Placed, scale: TimeScale) -> str:
     return f'<g class="mark" data-j="{placed.bar.job_id}">{back}<path class="sign" d="{shape}"/></g>'
 
 
-def _handovers(report: Report, layout: Layout) -> list[tuple[Placed, Placed]]:
+def _handovers(report: RunReport, layout: TimelineLayout) -> list[tuple[Placed, Placed]]:
     """Return for each preemption a bar of the victim and the nearest one on its node of who then started there.
 
     Room on other nodes is left to the table: arrows across the page hide more than they tell.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.core.model.ids import JobId
-from penstock.report.run.model import Interruption, InterruptionKind, JobRow, Report
+from penstock.report.run.model import Interruption, InterruptionKind, JobRow, RunReport
 from penstock.report.run.text import clock, count, duration, esc, label
 
 SENTENCES_MAX = 8
@@ -18,7 +18,7 @@ class Sentence(NamedTuple):
     html: str
 
 
-def happened(report: Report) -> list[str]:
+def happened(report: RunReport) -> list[str]:
     """Return up to `SENTENCES_MAX` sentences as safe HTML, by time.
 
     Where there are more, losses and failures come before preemptions, and the last sentence counts what is left out.
@@ -33,7 +33,7 @@ def happened(report: Report) -> list[str]:
 
 
 class _Teller:
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: RunReport) -> None:
         self._report = report
         self._jobs = {job.id: job for job in report.jobs}
 

@@ -1,7 +1,8 @@
 """Attempts that had to leave early, and how their jobs and those who took their room went on."""
 
 from penstock.core.model.ids import JobId
-from penstock.report.run.facts import AttemptFacts, Facts, JobFacts
+from penstock.core.state.history import AttemptHistory, JobHistory
+from penstock.report.run.facts import Facts
 from penstock.report.run.model import Interruption, InterruptionKind
 
 
@@ -17,7 +18,7 @@ def interruptions(facts: Facts) -> tuple[Interruption, ...]:
     return tuple(sorted(found, key=lambda i: (i.time_ms, i.job_id, i.attempt)))
 
 
-def _kind(attempt: AttemptFacts) -> InterruptionKind | None:
+def _kind(attempt: AttemptHistory) -> InterruptionKind | None:
     if any(stop.reason == "preempted" for _, stop in attempt.stops):
         return "preempted"
     if attempt.outcome == "lost":
@@ -28,7 +29,7 @@ def _kind(attempt: AttemptFacts) -> InterruptionKind | None:
 
 
 def _interruption(
-    facts: Facts, kind: InterruptionKind, job: JobFacts, attempt: AttemptFacts, after: AttemptFacts | None
+    facts: Facts, kind: InterruptionKind, job: JobHistory, attempt: AttemptHistory, after: AttemptHistory | None
 ) -> Interruption:
     asked = next(((t, s) for t, s in attempt.stops if s.reason == kind), None)
     ended_ms = attempt.ended_ms

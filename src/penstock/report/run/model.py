@@ -7,36 +7,12 @@ import msgspec
 from penstock.core.model.cluster import NodeState
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
 from penstock.core.model.jobs import JobState, Outcome, StopReason
+from penstock.core.model.plan import WaitCode
 
-WaitCause = Literal[
-    "dependency",
-    "no_fit",
-    "making_room",
-    "kept_back",
-    "quota",
-    "reserve",
-    "admission",
-    "backing_off",
-    "cycle_full",
-    "next_cycle",
-    "not_sampled",
-]
+WaitCause = WaitCode | Literal["dependency", "next_cycle", "not_sampled"]
 """The wait codes of a plan, and: `dependency` (unmet), `next_cycle` (a plan made here would have started it),
 `not_sampled` (no plan was made since it began to wait)."""
 
-WAIT_CAUSES: tuple[WaitCause, ...] = (
-    "no_fit",
-    "making_room",
-    "dependency",
-    "kept_back",
-    "quota",
-    "reserve",
-    "admission",
-    "backing_off",
-    "cycle_full",
-    "next_cycle",
-    "not_sampled",
-)
 SpanKind = Literal["joining", "ready", "lost", "draining"]
 InterruptionKind = Literal["preempted", "lost", "drained", "failed"]
 
@@ -118,7 +94,7 @@ class JobRow(msgspec.Struct, frozen=True):
     array_id: JobId | None
     array_index: int
     waits: tuple[WaitPart, ...]
-    """In the order of `WAIT_CAUSES`; durations add up to `wait_ms`."""
+    """In the order of `causes.CAUSES`; durations add up to `wait_ms`."""
 
 
 class Usage(msgspec.Struct):
@@ -155,8 +131,8 @@ class Interruption(msgspec.Struct, frozen=True):
     lost_steps: int | None = None
 
 
-class Step(msgspec.Struct, frozen=True):
-    """Thousandths of devices (or CPUs, see `Report.unit`) held and available from `time_ms` on, and jobs waiting."""
+class UsageStep(msgspec.Struct, frozen=True):
+    """Thousandths of devices (or CPUs, see `RunReport.unit`) held and available from `time_ms` on, and jobs waiting."""
 
     time_ms: int
     held: int
@@ -203,7 +179,7 @@ class Sampling(msgspec.Struct, frozen=True):
     planned: int = 0
 
 
-class Report(msgspec.Struct, frozen=True):
+class RunReport(msgspec.Struct, frozen=True):
     """Everything the page and `summary.json` say about the time from `start_ms` to `until_ms`."""
 
     start_ms: int
@@ -214,7 +190,7 @@ class Report(msgspec.Struct, frozen=True):
     bars: tuple[Bar, ...]
     interruptions: tuple[Interruption, ...]
     tenants: tuple[Usage, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[UsageStep, ...]
     unit: Literal["devices", "cpus"]
     totals: Totals
     sampling: Sampling

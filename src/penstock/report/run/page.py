@@ -6,18 +6,18 @@ from hashlib import sha256
 from penstock.report.run.charts import load_chart
 from penstock.report.run.gantt import gantt
 from penstock.report.run.happened import happened
-from penstock.report.run.model import InterruptionKind, Report
+from penstock.report.run.model import InterruptionKind, RunReport
 from penstock.report.run.palette import TENANT_COLOURS, tenant_class
 from penstock.report.run.sections import interruptions, jobs_table, usage, waiting
 from penstock.report.run.style import SCRIPT, stylesheet
 from penstock.report.run.tables import swatch
 from penstock.report.run.text import count, duration, esc, moment, percent
-from penstock.report.run.timeline import CPU_LANES_MAX, Layout, lay_out
+from penstock.report.run.timeline import CPU_LANES_MAX, TimelineLayout, lay_out
 
 STATES = ("succeeded", "running", "starting", "suspended", "stopping", "waiting", "failed", "cancelled")
 
 
-def render(report: Report) -> str:
+def render(report: RunReport) -> str:
     """Return the report as one HTML page that needs no network and runs no script but its own.
 
     The same report gives the same bytes. Size is bounded whatever the log's: what is cut is counted on the page.
@@ -60,7 +60,7 @@ def _figure(chart: str, note: str) -> str:
     return f'<figure><div class="wide" tabindex="0" role="region" aria-label="chart">{chart}</div>{caption}</figure>'
 
 
-def _header(report: Report) -> str:
+def _header(report: RunReport) -> str:
     devices = sum(len(n.lanes) for n in report.nodes)
     chips = "".join(
         f'<span class="chip">{words}</span>'
@@ -77,7 +77,7 @@ def _header(report: Report) -> str:
     return f'<header><h1>Penstock run report</h1><p class="sub">{span} · {where} {chips}</p>{_tiles(report)}</header>'
 
 
-def _tiles(report: Report) -> str:
+def _tiles(report: RunReport) -> str:
     totals, wait = report.totals, report.totals.wait
     states = ", ".join(f"{totals.by_state[s]} {s}" for s in STATES if s in totals.by_state)
     if report.unit == "devices":
@@ -98,7 +98,7 @@ def _tiles(report: Report) -> str:
     return f'<dl class="tiles">{"".join(parts)}</dl>'
 
 
-def _steps_lost(report: Report, kind: InterruptionKind) -> str:
+def _steps_lost(report: RunReport, kind: InterruptionKind) -> str:
     """Say how many steps were lost, and of how many interruptions that is known."""
     items = [i for i in report.interruptions if i.kind == kind]
     known = [i.lost_steps for i in items if i.lost_steps is not None]
@@ -108,7 +108,7 @@ def _steps_lost(report: Report, kind: InterruptionKind) -> str:
     return f"{count(sum(known), 'step')} lost{of}"
 
 
-def _timeline(report: Report, layout: Layout) -> str:
+def _timeline(report: RunReport, layout: TimelineLayout) -> str:
     if not report.nodes:
         return '<p class="note">No node has joined.</p>'
     notes = ["One lane is one device; hover for details, click to find the job."]
@@ -120,7 +120,7 @@ def _timeline(report: Report, layout: Layout) -> str:
     return _legend(report) + _figure(gantt(report, layout), " ".join(notes))
 
 
-def _legend(report: Report) -> str:
+def _legend(report: RunReport) -> str:
     names = [t.tenant for t in report.tenants]
     most = len(TENANT_COLOURS) - 1
     keys = [swatch(tenant_class(name, names), esc(name, 40)) for name in names[:most]]
@@ -143,7 +143,7 @@ def _legend(report: Report) -> str:
     return f'<div class="legend">{"".join(keys)}</div>'
 
 
-def _load_note(report: Report) -> str:
+def _load_note(report: RunReport) -> str:
     return (
         "Held above the line: a node was lost or joining while its replicas still counted."
         if any(s.held > s.available for s in report.steps)
@@ -151,11 +151,11 @@ def _load_note(report: Report) -> str:
     )
 
 
-def _footer(report: Report) -> str:
+def _footer(report: RunReport) -> str:
     sampling = report.sampling
     derived = f"{count(sampling.planned, 'plan')} made on the folded log"
     if sampling.planned < sampling.points:
-        derived += f", sampled from {sampling.points:,} moments at which somebody waited"
+        derived += f", sampled from {sampling.points:,} moments at which jobs waited"
     return (
         f"<footer><p>A fold of {count(report.records, 'record')} of the event log. The log holds no reasons for "
         f"waiting: they were derived again by the scheduler's own planner ({derived}). Times are since the start; "

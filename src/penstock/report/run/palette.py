@@ -5,24 +5,8 @@ Source: P. Tol, Colour Schemes, SRON/EPS/TN/09-002, 2021.
 
 from collections.abc import Sequence
 
-from penstock.report.run.model import WaitCause
-
 TENANT_COLOURS = ("#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#99ddff", "#bbcc33", "#aaaa00", "#dddddd")
 """The last one is for all tenants beyond the others."""
-
-CAUSE_COLOURS: dict[WaitCause, str] = {
-    "no_fit": "#4477aa",
-    "making_room": "#ccbb44",
-    "dependency": "#aa3377",
-    "kept_back": "#ee6677",
-    "quota": "#bb5566",
-    "reserve": "#ddaa33",
-    "admission": "#004488",
-    "backing_off": "#66ccee",
-    "cycle_full": "#228833",
-    "next_cycle": "#bbbbbb",
-    "not_sampled": "#777777",
-}
 
 
 def tenant_class(tenant: str, tenants: Sequence[str]) -> str:

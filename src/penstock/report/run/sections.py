@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from penstock.core.model.ids import JobId
 from penstock.report.run.build import tenant_totals
-from penstock.report.run.model import WAIT_CAUSES, Interruption, JobRow, Report, WaitCause, WaitPart
+from penstock.report.run.causes import CAUSES
+from penstock.report.run.model import Interruption, JobRow, RunReport, WaitCause, WaitPart
 from penstock.report.run.palette import tenant_class
 from penstock.report.run.tables import Cell, number, row, segment, swatch, table, text, track
 from penstock.report.run.text import (
-    CAUSE_MEANING,
-    CAUSE_TEXT,
     KIND_TEXT,
     clock,
     count,
@@ -32,7 +31,7 @@ def left_out(total: int, most: int, noun: str, rule: str) -> str:
     return f'<p class="note">{count(total - most, "more " + noun)} not shown ({rule}).</p>' if total > most else ""
 
 
-def waiting(report: Report) -> str:
+def waiting(report: RunReport) -> str:
     """Return the total by cause, and a stacked bar for each job or array that waited, longest first."""
     sums: dict[WaitCause, int] = {}
     for part in (p for job in report.jobs for p in job.waits):
@@ -40,23 +39,23 @@ def waiting(report: Report) -> str:
     total_ms = sum(sums.values())
     if not total_ms:
         return '<p class="note">No job waited.</p>'
-    causes = [c for c in WAIT_CAUSES if c in sums]
+    causes = [c for c in CAUSES if c in sums]
     names = {job.id: label(job) for job in report.jobs}
     entries = sorted(_wait_entries(report.jobs), key=lambda e: -sum(p.duration_ms for p in e[1]))
     widest = sum(p.duration_ms for p in entries[0][1])
     by_cause = [
         row(
             (
-                Cell(swatch(f"c-{c}", CAUSE_TEXT[c]), CAUSE_TEXT[c]),
+                Cell(swatch(f"c-{c}", CAUSES[c].label), CAUSES[c].label),
                 number(sums[c], duration(sums[c])),
                 number(1000 * sums[c] // total_ms, percent(sums[c], total_ms)),
-                text(CAUSE_MEANING[c]),
+                text(CAUSES[c].meaning),
             )
         )
         for c in causes
     ]
     bodies = [_wait_row(who, parts, widest, names) for who, parts in entries[:WAIT_ROWS_MAX]]
-    whole = track(segment(f"c-{c}", sums[c], total_ms, f"{CAUSE_TEXT[c]}: {duration(sums[c])}") for c in causes)
+    whole = track(segment(f"c-{c}", sums[c], total_ms, f"{CAUSES[c].label}: {duration(sums[c])}") for c in causes)
     return (
         f'<div class="whole">{whole}</div>'
         + table("All waiting time by what it was spent on", ("cause", "#time", "#share", "meaning"), by_cause)
@@ -83,7 +82,7 @@ def _wait_entries(jobs: Sequence[JobRow]) -> list[tuple[Cell, tuple[WaitPart, ..
 
 def _mean_parts(members: Sequence[JobRow]) -> tuple[WaitPart, ...]:
     parts = []
-    for cause in WAIT_CAUSES:
+    for cause in CAUSES:
         mine = [p for job in members for p in job.waits if p.cause == cause]
         mean_ms = sum(p.duration_ms for p in mine) // len(members)
         if mean_ms:
@@ -95,7 +94,7 @@ def _mean_parts(members: Sequence[JobRow]) -> tuple[WaitPart, ...]:
 def _wait_row(who: Cell, parts: Sequence[WaitPart], widest: int, names: dict[JobId, str]) -> str:
     total_ms = sum(p.duration_ms for p in parts)
     bar = track(
-        segment(f"c-{p.cause}", p.duration_ms, widest, f"{CAUSE_TEXT[p.cause]}: {duration(p.duration_ms)}")
+        segment(f"c-{p.cause}", p.duration_ms, widest, f"{CAUSES[p.cause].label}: {duration(p.duration_ms)}")
         for p in parts
     )
     why = "; ".join(_why(p, names) for p in sorted(parts, key=lambda p: -p.duration_ms))
@@ -108,10 +107,10 @@ def _why(part: WaitPart, names: dict[JobId, str]) -> str:
         shown.append(f"{len(part.blockers) - BLOCKERS_NAMED_MAX} more")
     detail = ", ".join(shown) or esc(refusals(part))
     about = f" <small>({detail})</small>" if detail else ""
-    return f"{CAUSE_TEXT[part.cause]} {duration(part.duration_ms)}{about}"
+    return f"{CAUSES[part.cause].label} {duration(part.duration_ms)}{about}"
 
 
-def interruptions(report: Report) -> str:
+def interruptions(report: RunReport) -> str:
     """Return the table of attempts that had to leave, and how their jobs went on."""
     if not report.interruptions:
         return '<p class="note">No attempt was interrupted.</p>'
@@ -161,7 +160,7 @@ def _job_link(job: JobRow) -> str:
 JOB_HEADS = ("#id", "name", "tenant", "state", "#wait", "#run", "#attempts", "#preempted", "asks", "nodes", "end")
 
 
-def jobs_table(report: Report) -> str:
+def jobs_table(report: RunReport) -> str:
     """Return one entry per job, arrays folded into one entry that opens."""
     if not report.jobs:
         return '<p class="note">No job was submitted.</p>'
@@ -238,7 +237,7 @@ def _array_rows(members: Sequence[JobRow], listed: Sequence[JobRow], tenants: Se
     return f'{head}<tr class="members"><td colspan="{len(JOB_HEADS)}">{opener}</td></tr>'
 
 
-def usage(report: Report) -> str:
+def usage(report: RunReport) -> str:
     """Return held time per tenant, exactly as billed, with bars for the share of the whole."""
     if not report.tenants:
         return '<p class="note">Nobody used anything.</p>'

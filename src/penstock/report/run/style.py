@@ -1,6 +1,7 @@
 """The page's stylesheet and script, inlined by `page`. No address of anything outside may stand here."""
 
-from penstock.report.run.palette import CAUSE_COLOURS, TENANT_COLOURS
+from penstock.report.run.causes import CAUSES
+from penstock.report.run.palette import TENANT_COLOURS
 
 _CSS = """
 :root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1c2024;--dim:#5a626b;--line:#dfe3e6;--soft:#eef1f3;
@@ -114,5 +115,5 @@ function sort(head){
 def stylesheet() -> str:
     """Return the CSS with one class per tenant colour (fill and background) and per cause of waiting."""
     tenants = [f".t{i}{{fill:{colour};background:{colour}}}" for i, colour in enumerate(TENANT_COLOURS)]
-    causes = [f".c-{cause}{{background:{colour}}}" for cause, colour in CAUSE_COLOURS.items()]
+    causes = [f".c-{cause}{{background:{shown.colour}}}" for cause, shown in CAUSES.items()]
     return _CSS.strip() + "\n" + "".join(tenants) + "".join(causes)

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from penstock.report.run.build import tenant_totals
-from penstock.report.run.model import Interruption, JobRow, Report
+from penstock.report.run.model import Interruption, JobRow, RunReport
 
 
-def summary(report: Report) -> dict[str, Any]:
+def summary(report: RunReport) -> dict[str, Any]:
     """Return totals, and the rows per job, tenant, preemption and recovery. JSON-serialisable as it is."""
     totals = report.totals
     usage = tenant_totals(report)

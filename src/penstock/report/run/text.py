@@ -5,36 +5,10 @@ from html import escape
 
 from penstock.core.model.foreign import IN_A_LINE
 from penstock.core.place.fit import REASON_TEXT
-from penstock.report.run.model import InterruptionKind, JobRow, WaitCause, WaitPart
+from penstock.report.run.model import InterruptionKind, JobRow, WaitPart
 
 NAME_CHARS_MAX = 60
 
-CAUSE_TEXT: dict[WaitCause, str] = {
-    "no_fit": "no room",
-    "making_room": "room being made",
-    "dependency": "dependency",
-    "kept_back": "kept back",
-    "quota": "quota",
-    "reserve": "pool reserve",
-    "admission": "admission",
-    "backing_off": "backing off",
-    "cycle_full": "cycle full",
-    "next_cycle": "next cycle",
-    "not_sampled": "not sampled",
-}
-CAUSE_MEANING: dict[WaitCause, str] = {
-    "no_fit": "no set of nodes had what it asked for free",
-    "making_room": "others were saving and leaving so that it could start",
-    "dependency": "a job it depends on had not ended",
-    "kept_back": "it fitted, but a job ahead of it would have started later",
-    "quota": "a queue above it held as much as it may",
-    "reserve": "what was free is kept for preemptible jobs",
-    "admission": "as many jobs took turns as the pool can serve",
-    "backing_off": "the pause before another attempt after a failure",
-    "cycle_full": "the cycle had started as many jobs as one cycle may",
-    "next_cycle": "it fitted; the next cycle would start it",
-    "not_sampled": "no plan was made while it waited",
-}
 KIND_TEXT: dict[InterruptionKind, str] = {
     "preempted": "preempted",
     "lost": "node lost",

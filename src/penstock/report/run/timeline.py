@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.core.model.ids import NodeName
-from penstock.report.run.model import Bar, NodeRow, Report
+from penstock.report.run.model import Bar, NodeRow, RunReport
 
 LANES_MAX = 128
 """Lanes drawn; nodes beyond them are left out and counted."""
@@ -16,7 +16,7 @@ BARS_MAX = 1_200
 NODE_GAP = 10.0
 
 
-class Lane(msgspec.Struct, frozen=True):
+class TimelineLane(msgspec.Struct, frozen=True):
     text: str
     y: float
 
@@ -25,7 +25,7 @@ class NodeBand(msgspec.Struct, frozen=True):
     node: NodeRow
     y: float
     height: float
-    lanes: tuple[Lane, ...]
+    lanes: tuple[TimelineLane, ...]
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class Placed(msgspec.Struct, frozen=True):
     height: float
 
 
-class Layout(msgspec.Struct, frozen=True):
+class TimelineLayout(msgspec.Struct, frozen=True):
     lane_height: float
     height: float
     bands: tuple[NodeBand, ...]
@@ -45,7 +45,7 @@ class Layout(msgspec.Struct, frozen=True):
     bars_left_out: int
 
 
-def lay_out(report: Report) -> Layout:
+def lay_out(report: RunReport) -> TimelineLayout:
     """Return the timeline's layout; bars are in order of their start."""
     by_node: dict[NodeName, list[Bar]] = {node.name: [] for node in report.nodes}
     for bar in report.bars:
@@ -62,7 +62,7 @@ def lay_out(report: Report) -> Layout:
         y += band.height + NODE_GAP
     kept = sorted(pieces, key=lambda p: p.bar.start_ms - p.bar.end_ms)[:BARS_MAX]
     drawn = {(p.bar.job_id, p.bar.attempt, p.bar.rank) for p in kept}
-    return Layout(
+    return TimelineLayout(
         lane_height=lane_height,
         height=max(0.0, y - NODE_GAP),
         bands=tuple(bands),
@@ -101,7 +101,7 @@ def _pack(bars: Iterable[Bar]) -> list[list[Bar]]:
 
 def _band(node: NodeRow, cpu_lanes: int, y: float, lane_height: float) -> NodeBand:
     names = [str(i) for i in node.lanes] + ["cpu"] * cpu_lanes
-    lanes = tuple(Lane(text, y + lane_height * i) for i, text in enumerate(names))
+    lanes = tuple(TimelineLane(text, y + lane_height * i) for i, text in enumerate(names))
     return NodeBand(node, y, lane_height * max(1, len(lanes)), lanes)
 
 

@@ -19,7 +19,8 @@ from penstock.core.model.plan import Plan
 from penstock.core.place.fit import count_refusals, needs_of
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import State
-from penstock.report.run.model import WAIT_CAUSES, Sampling, WaitCause, WaitPart
+from penstock.report.run.causes import CAUSES
+from penstock.report.run.model import Sampling, WaitCause, WaitPart
 
 PLANS_MAX = 3_000
 """Plans made for one report. A log with more moments is sampled evenly, and the report says so."""
@@ -27,18 +28,18 @@ PLAN_WORK_MAX = 2_000_000
 """Sum over these plans of waiting classes times nodes, about what costs: the second bound on the same sampling."""
 
 
-class Reason(msgspec.Struct, frozen=True):
+class WaitReason(msgspec.Struct, frozen=True):
     cause: WaitCause
     refused: tuple[tuple[str, int], ...] = ()
     blockers: tuple[JobId, ...] = ()
 
 
-_NEXT_CYCLE = Reason("next_cycle")
-_NOT_SAMPLED = Reason("not_sampled")
+_NEXT_CYCLE = WaitReason("next_cycle")
+_NOT_SAMPLED = WaitReason("not_sampled")
 
 
 def attribute(records: Sequence[ev.Record], until_ms: int) -> tuple[dict[JobId, tuple[WaitPart, ...]], Sampling]:
-    """Return for each job that waited its time by cause, in the order of `WAIT_CAUSES`, and how it was sampled.
+    """Return for each job that waited its time by cause, in the order of `CAUSES`, and how it was sampled.
 
     Args:
         records: a log from its first record on, none later than `until_ms`.
@@ -62,8 +63,8 @@ class _Tracker:
         self._plan: Plan | None = None
         self._moments, self._passed = moments, 0
         self._plans = self._work = self._points = 0
-        self._open: dict[JobId, tuple[int, Reason]] = {}
-        self._sums: dict[JobId, dict[Reason, int]] = {}
+        self._open: dict[JobId, tuple[int, WaitReason]] = {}
+        self._sums: dict[JobId, dict[WaitReason, int]] = {}
         self._timers: list[tuple[int, JobId]] = []
 
     def happened(self, time_ms: int, group: Iterable[ev.Record]) -> None:
@@ -97,7 +98,7 @@ class _Tracker:
         if isinstance(event, ev.JobSubmitted | ev.JobRequeued | ev.AttemptAllocated):
             return [event.job_id]
         if isinstance(event, ev.JobFinished):
-            freed = self._state.derived.dependants.waiting_for_last(event.job_id, self._state.jobs)
+            freed = self._state.indexes.dependants.waiting_for_last(event.job_id, self._state.jobs)
             return [event.job_id, *freed]
         return []
 
@@ -122,7 +123,7 @@ class _Tracker:
 
     def _replan(self, time_ms: int) -> bool:
         """Make a plan when somebody could start and the allowance, which grows with the moments, permits it."""
-        classes = len(self._state.derived.pending)
+        classes = len(self._state.indexes.pending)
         if not classes:
             self._plan = None
             return False
@@ -137,7 +138,7 @@ class _Tracker:
 
     def _update(self, time_ms: int, job_ids: Iterable[JobId]) -> None:
         apart = self._apart()
-        by_class: dict[ClassId, Reason] = {}
+        by_class: dict[ClassId, WaitReason] = {}
         for job_id in job_ids:
             job = self._state.jobs.get(job_id)
             reason = None
@@ -152,12 +153,12 @@ class _Tracker:
             if before is None and reason is not None:
                 self._open[job_id] = (time_ms, reason)
 
-    def _own_reason(self, job: Job, time_ms: int) -> Reason | None:
+    def _own_reason(self, job: Job, time_ms: int) -> WaitReason | None:
         if job.unmet:
-            return Reason("dependency", blockers=job.unmet)
-        return Reason("backing_off") if job.not_before_ms > time_ms else None
+            return WaitReason("dependency", blockers=job.unmet)
+        return WaitReason("backing_off") if job.not_before_ms > time_ms else None
 
-    def _apart(self) -> dict[JobId, Reason]:
+    def _apart(self) -> dict[JobId, WaitReason]:
         """Return the reasons of those jobs that the plan did not leave with their class."""
         if self._plan is None:
             return {}
@@ -165,10 +166,10 @@ class _Tracker:
         for job_id in self._plan.held:
             job = self._state.jobs.get(job_id)
             verdict = self._plan.verdicts.get(job.class_id) if job is not None else None
-            found[job_id] = Reason("making_room", blockers=verdict.victims if verdict else ())
+            found[job_id] = WaitReason("making_room", blockers=verdict.victims if verdict else ())
         return found
 
-    def _class_reason(self, class_id: ClassId) -> Reason:
+    def _class_reason(self, class_id: ClassId) -> WaitReason:
         verdict = self._plan.verdicts.get(class_id) if self._plan is not None else None
         if verdict is None:
             return _NOT_SAMPLED
@@ -178,8 +179,8 @@ class _Tracker:
         job = self._state.jobs.get(verdict.first)
         refused: tuple[tuple[str, int], ...] = ()
         if verdict.code == "no_fit" and job is not None:
-            refused = count_refusals(needs_of(job.spec.ask, job.spec.tenant), self._state.derived.free.values())
-        return Reason(verdict.code, refused, blockers)
+            refused = count_refusals(needs_of(job.spec.ask, job.spec.tenant), self._state.indexes.free.values())
+        return WaitReason(verdict.code, refused, blockers)
 
     def _settle(self, job_id: JobId, time_ms: int) -> None:
         since_ms, reason = self._open.pop(job_id)
@@ -188,9 +189,9 @@ class _Tracker:
             sums[reason] = sums.get(reason, 0) + time_ms - since_ms
 
 
-def _parts(sums: dict[Reason, int]) -> tuple[WaitPart, ...]:
+def _parts(sums: dict[WaitReason, int]) -> tuple[WaitPart, ...]:
     parts = []
-    for cause in WAIT_CAUSES:
+    for cause in CAUSES:
         mine = {reason: ms for reason, ms in sums.items() if reason.cause == cause}
         if mine:
             longest = max(mine, key=lambda r: mine[r])  # of equal ones the earlier, as dicts keep their order

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.report.run.text import duration
-from penstock.sim.replay.compare import Interval, Result, interval
+from penstock.sim.replay.compare import Interval, VariantResult, interval
 from penstock.sim.replay.measures import Measures
 
 
@@ -16,11 +16,11 @@ class Measure(NamedTuple):
     written: Callable[[float], str]
     less_is_better: bool = True
 
-    def over(self, results: Sequence[Result]) -> Interval:
+    def over(self, results: Sequence[VariantResult]) -> Interval:
         """Return the mean over seeds."""
         return interval([self.of(result.measures) for result in results])
 
-    def difference(self, results: Sequence[Result], against: Sequence[Result]) -> Interval:
+    def difference(self, results: Sequence[VariantResult], against: Sequence[VariantResult]) -> Interval:
         """Return how much more it is than under another policy, seed by seed on the same workloads."""
         pairs = zip(results, against, strict=True)
         return interval([self.of(one.measures) - self.of(other.measures) for one, other in pairs])
@@ -66,7 +66,7 @@ class CostRows(NamedTuple):
     cells: list[tuple[str, list[str]]]
 
 
-def cost_rows(by_name: dict[str, list[Result]]) -> CostRows | None:
+def cost_rows(by_name: dict[str, list[VariantResult]]) -> CostRows | None:
     """Return what is shown of costs; None where no prices are declared."""
     known = [costs for of_one in by_name.values() if (costs := of_one[0].costs) is not None]
     if len(known) < len(by_name) or not known:
@@ -80,9 +80,9 @@ def cost_rows(by_name: dict[str, list[Result]]) -> CostRows | None:
     return CostRows(known[0].currency, cells + [(name, [costs.of(name) for costs in known]) for name in tenants])
 
 
-def by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
+def by_variant(results: Sequence[VariantResult]) -> dict[str, list[VariantResult]]:
     """Return the results of each variant by seed, in the order of the variants."""
-    found: dict[str, list[Result]] = {}
+    found: dict[str, list[VariantResult]] = {}
     for result in results:
         found.setdefault(result.variant, []).append(result)
     return found

@@ -9,7 +9,7 @@ from penstock.report.run.tables import Cell, number, row, swatch, table, text
 from penstock.report.run.text import count, duration, esc, moment
 from penstock.report.simulation.curves import SERIES_MAX, Series, distribution, over_time, shares, span_label
 from penstock.report.simulation.numbers import MEASURES, Measure, by_variant, cost_rows
-from penstock.sim.replay.compare import Interval, Result
+from penstock.sim.replay.compare import Interval, VariantResult
 from penstock.sim.replay.measures import SIZE_CLASSES, Measures, Summary
 from penstock.traces import Trace
 
@@ -23,7 +23,7 @@ td .half{color:var(--dim);font-size:12px}.best{font-weight:650}
 """
 
 
-def render(trace: Trace, results: Sequence[Result]) -> str:
+def render(trace: Trace, results: Sequence[VariantResult]) -> str:
     """Return the comparison as one HTML page that needs no network. The same results give the same bytes.
 
     Pictures show the first workload of each policy, which is the trace itself; numbers are means over all seeds.
@@ -38,7 +38,7 @@ def render(trace: Trace, results: Sequence[Result]) -> str:
         _section("waits", "How long jobs waited", _legend(first) + _waits(first)),
         _section("completions", "How long jobs took from submit to end", _legend(first) + _completions(first)),
         _section("held", "Devices held", _legend(first) + _held(first)),
-        _section("stranded", "Idle devices that nobody could use", _legend(first) + _stranded(first)),
+        _section("stranded", "Idle devices that no waiting job could use", _legend(first) + _stranded(first)),
         _section("queue", "Jobs waiting", _legend(first) + _queue(first)),
         _section("fairness", "Who had less than an equal share", _legend(first) + _fairness(first)),
         *_costs(by_name),
@@ -71,12 +71,12 @@ def _figure(chart: str, note: str) -> str:
     return f'<figure><div class="wide" tabindex="0" role="region" aria-label="chart">{chart}</div>{caption}</figure>'
 
 
-def _legend(first: Sequence[Result]) -> str:
+def _legend(first: Sequence[VariantResult]) -> str:
     keys = [swatch(f"s{i % SERIES_MAX}", esc(result.variant)) for i, result in enumerate(first)]
     return f'<div class="legend">{"".join(keys)}</div>'
 
 
-def _header(trace: Trace, results: Sequence[Result]) -> str:
+def _header(trace: Trace, results: Sequence[VariantResult]) -> str:
     devices = sum(len(spec.devices) for spec in trace.nodes)
     seeds = 1 + max(result.seed for result in results)
     where = f"{count(len(trace.nodes), 'node')}, {count(devices, 'device')}"
@@ -86,7 +86,7 @@ def _header(trace: Trace, results: Sequence[Result]) -> str:
     return f'<header><h1>Policies on {esc(trace.name)}</h1><p class="sub">{begun}{what}</p></header>'
 
 
-def _numbers(by_name: dict[str, list[Result]]) -> str:
+def _numbers(by_name: dict[str, list[VariantResult]]) -> str:
     bodies = []
     for measure in MEASURES:
         found = [measure.over(of_one) for of_one in by_name.values()]
@@ -106,7 +106,7 @@ def _measured(found: Interval, measure: Measure, *, best: bool) -> Cell:
     return Cell(shown, round(1000 * found.mean), True)
 
 
-def _differences(by_name: dict[str, list[Result]]) -> str:
+def _differences(by_name: dict[str, list[VariantResult]]) -> str:
     (base, against), *others = by_name.items()
     bodies = []
     for measure in MEASURES:
@@ -118,19 +118,19 @@ def _differences(by_name: dict[str, list[Result]]) -> str:
     return table(f"difference to {esc(base)} on the same workloads, ± 95 % confidence", heads, bodies)
 
 
-def _waits(first: Sequence[Result]) -> str:
+def _waits(first: Sequence[VariantResult]) -> str:
     series = [distribution(result.waits_ms, result.variant) for result in first]
-    chart = shares(series, "part of the jobs that waited at most so long", SPANS_MS, span_label)
+    chart = shares(series, "share of jobs that waited no longer", SPANS_MS, span_label)
     return _figure(chart, "At each time: the part of the jobs that had places by then, from their submit on.")
 
 
-def _completions(first: Sequence[Result]) -> str:
+def _completions(first: Sequence[VariantResult]) -> str:
     series = [distribution(result.completions_ms, result.variant) for result in first]
-    chart = shares(series, "part of the jobs that were over after so long", SPANS_MS, span_label)
+    chart = shares(series, "share of jobs completed by then", SPANS_MS, span_label)
     return _figure(chart, "At each time: the part of the jobs that were over by then, from their submit on.")
 
 
-def _fairness(first: Sequence[Result]) -> str:
+def _fairness(first: Sequence[VariantResult]) -> str:
     series = [distribution(result.ratios, result.variant) for result in first]
     chart = shares(series, "part of the jobs by finish-time ratio", RATIOS, lambda v: f"{v:g}")
     note = (
@@ -140,12 +140,12 @@ def _fairness(first: Sequence[Result]) -> str:
     return _figure(chart, note)
 
 
-def _span(first: Sequence[Result]) -> tuple[int, int]:
+def _span(first: Sequence[VariantResult]) -> tuple[int, int]:
     ended = [result.samples[-1].time_ms for result in first if result.samples]
     return min(result.begun_ms for result in first), max(ended, default=0)
 
 
-def _held(first: Sequence[Result]) -> str:
+def _held(first: Sequence[VariantResult]) -> str:
     series = []
     for result in first:
         points = []
@@ -159,7 +159,7 @@ def _held(first: Sequence[Result]) -> str:
     return _figure(chart, "Devices held, averaged between samples; the broken line is all there are.")
 
 
-def _stranded(first: Sequence[Result]) -> str:
+def _stranded(first: Sequence[VariantResult]) -> str:
     series = [
         Series(result.variant, tuple((float(s.time_ms), s.stranded_milli / 1000) for s in result.samples))
         for result in first
@@ -170,7 +170,7 @@ def _stranded(first: Sequence[Result]) -> str:
     return _figure(over_time(series, "stranded devices over time", *_span(first)), note)
 
 
-def _queue(first: Sequence[Result]) -> str:
+def _queue(first: Sequence[VariantResult]) -> str:
     series = [
         Series(result.variant, tuple((float(s.time_ms), float(s.jobs_waiting)) for s in result.samples))
         for result in first
@@ -178,7 +178,9 @@ def _queue(first: Sequence[Result]) -> str:
     return _figure(over_time(series, "jobs waiting over time", *_span(first)), "Jobs waiting for places.")
 
 
-def _groups(by_name: dict[str, list[Result]], what: str, groups: Callable[[Measures], dict[str, Summary]]) -> str:
+def _groups(
+    by_name: dict[str, list[VariantResult]], what: str, groups: Callable[[Measures], dict[str, Summary]]
+) -> str:
     first = {name: groups(of_one[0].measures) for name, of_one in by_name.items()}
     jobs = {name: summary.jobs for found in first.values() for name, summary in found.items()}
     bodies = []
@@ -199,7 +201,7 @@ def _groups(by_name: dict[str, list[Result]], what: str, groups: Callable[[Measu
     return table(f"jobs by {what}", heads, bodies)
 
 
-def _costs(by_name: dict[str, list[Result]]) -> list[str]:
+def _costs(by_name: dict[str, list[VariantResult]]) -> list[str]:
     """Return the section about money; none where no prices are declared."""
     rows = cost_rows(by_name)
     if rows is None:

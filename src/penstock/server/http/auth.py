@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.model.access import Scope, Token
-from penstock.core.model.amounts import format_time
 from penstock.core.model.ids import UserName
+from penstock.core.model.quantities import format_time
 from penstock.core.state.state import State
 from penstock.core.state.tokens import local_scope, scope_of
 from penstock.privatefiles import write_whole
@@ -25,7 +25,7 @@ class StoredToken(msgspec.Struct, frozen=True):
 
 
 class LocalTokens:
-    """The tokens in the server's own folder: whoever can read it may do everything."""
+    """The tokens in the server's own folder: a user who can read it may do everything."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,7 +71,7 @@ def scope_for(token: str, local: LocalTokens, state: State, now_ms: int) -> Scop
 
 
 def made_by_another(token: Token, state: State) -> bool:
-    """Return whether somebody who is no administrator made a token for its user, or made it with such a token."""
+    """Return whether a token was issued for its user by a non-administrator, directly or by way of such a token."""
     if token.delegated or token.by == token.user:
         return token.delegated
     maker = state.config.user_by_name.get(token.by)
@@ -79,7 +79,7 @@ def made_by_another(token: Token, state: State) -> bool:
 
 
 def refused_title(token: str, state: State, now_ms: int) -> str:
-    """Return why a token is not taken; that it has expired is told to whoever holds it."""
+    """Return why a token is refused; only its holder learns that it has expired."""
     found = state.tokens.by_hash.get(digest_of(token))
     if found is not None and 0 < found.expires_ms <= now_ms:
         return f"the token has expired, {format_time(found.expires_ms)}"

@@ -1,4 +1,4 @@
-"""What one request of each operation may cost the server at most, whoever sends it and whatever it says.
+"""Upper bounds on what one request of each operation may cost the server.
 
 Held by `tests/server/test_costs.py`, which asks each operation for the most expensive that its limits allow, and for
 what is just beyond them. An operation without a budget fails there, and so does a budget without an operation.
@@ -8,7 +8,7 @@ docs/api-budgets.md is made from this table.
 import msgspec
 
 
-class Budget(msgspec.Struct, frozen=True):
+class CostBudget(msgspec.Struct, frozen=True):
     """Upper bounds, three to five times what was measured; times are CPU time, so that other load changes little."""
 
     cpu_ms: int
@@ -25,32 +25,32 @@ class Budget(msgspec.Struct, frozen=True):
     """The longest time for which one call keeps every other thread from running Python."""
 
 
-NOTHING = Budget(cpu_ms=100, memory_mib=16, log_kib=1, loop_ms=20, control_ms=20, pause_ms=50)
+NOTHING = CostBudget(cpu_ms=100, memory_mib=16, log_kib=1, loop_ms=20, control_ms=20, pause_ms=50)
 """What is refused at a bound, or because the caller may not: nothing was read or worked out for it."""
-LIGHT = Budget(cpu_ms=150, memory_mib=16, log_kib=0, loop_ms=20, control_ms=20, pause_ms=60)
+LIGHT = CostBudget(cpu_ms=150, memory_mib=16, log_kib=0, loop_ms=20, control_ms=20, pause_ms=60)
 """Reads of one thing, or of a short list."""
-PAGE = Budget(cpu_ms=400, memory_mib=48, log_kib=0, loop_ms=30, control_ms=20, pause_ms=80)
+PAGE = CostBudget(cpu_ms=400, memory_mib=48, log_kib=0, loop_ms=30, control_ms=20, pause_ms=80)
 """Lists of up to a thousand entries."""
-LOG = Budget(cpu_ms=1_500, memory_mib=128, log_kib=0, loop_ms=150, control_ms=20)
+LOG = CostBudget(cpu_ms=1_500, memory_mib=128, log_kib=0, loop_ms=150, control_ms=20)
 """Pages of the log: up to 32 MiB."""
-SUM = Budget(cpu_ms=6_000, memory_mib=160, log_kib=0, loop_ms=20, control_ms=20, pause_ms=400)
+SUM = CostBudget(cpu_ms=6_000, memory_mib=160, log_kib=0, loop_ms=20, control_ms=20, pause_ms=400)
 """What is worked out of the whole log."""
-DOCUMENT = Budget(cpu_ms=9_000, memory_mib=400, log_kib=0, loop_ms=20, control_ms=20)
+DOCUMENT = CostBudget(cpu_ms=9_000, memory_mib=400, log_kib=0, loop_ms=20, control_ms=20)
 """An invoice of thousands of lines as a PDF."""
-FORESIGHT = Budget(cpu_ms=15_000, memory_mib=400, log_kib=256, loop_ms=80, control_ms=100, pause_ms=400)
+FORESIGHT = CostBudget(cpu_ms=15_000, memory_mib=400, log_kib=256, loop_ms=80, control_ms=100, pause_ms=400)
 """The state is played on, for five seconds at most, by a process of its own."""
-SUBMIT = Budget(cpu_ms=15_000, memory_mib=600, log_kib=80 * 1024, loop_ms=600, control_ms=8_000, pause_ms=600)
+SUBMIT = CostBudget(cpu_ms=15_000, memory_mib=600, log_kib=80 * 1024, loop_ms=600, control_ms=8_000, pause_ms=600)
 """100,000 jobs, or 64 MiB of them."""
-CHANGE = Budget(cpu_ms=200, memory_mib=16, log_kib=64, loop_ms=20, control_ms=50, pause_ms=60)
+CHANGE = CostBudget(cpu_ms=200, memory_mib=16, log_kib=64, loop_ms=20, control_ms=50, pause_ms=60)
 """One thing is changed."""
-ALL_SECRETS = Budget(cpu_ms=1_000, memory_mib=32, log_kib=4 * 1024, loop_ms=20, control_ms=100, pause_ms=100)
+ALL_SECRETS = CostBudget(cpu_ms=1_000, memory_mib=32, log_kib=4 * 1024, loop_ms=20, control_ms=100, pause_ms=100)
 """Every secret is sealed anew."""
-INVOICE = Budget(cpu_ms=3_000, memory_mib=64, log_kib=2 * 1024, loop_ms=20, control_ms=100, pause_ms=100)
+INVOICE = CostBudget(cpu_ms=3_000, memory_mib=64, log_kib=2 * 1024, loop_ms=20, control_ms=100, pause_ms=100)
 """A month of a tenant, with a line for each job."""
-DECLARE = Budget(cpu_ms=6_000, memory_mib=200, log_kib=8 * 1024, loop_ms=150, control_ms=1_000)
+DECLARE = CostBudget(cpu_ms=6_000, memory_mib=200, log_kib=8 * 1024, loop_ms=150, control_ms=1_000)
 """A cluster file of up to 16 MiB."""
 
-BUDGETS: dict[str, Budget] = {
+BUDGETS: dict[str, CostBudget] = {
     "POST /jobs": SUBMIT,
     "GET /jobs": PAGE,
     "GET /jobs/{job_id}": LIGHT,
@@ -66,6 +66,7 @@ BUDGETS: dict[str, Budget] = {
     "GET /nodes": PAGE,
     "POST /nodes/{node}/drain": CHANGE,
     "GET /schema/job": LIGHT,
+    "GET /schema/cluster": LIGHT,
     "GET /queues": LIGHT,
     "GET /pools": LIGHT,
     "GET /alerts": PAGE,

@@ -8,16 +8,16 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Send
 
 from penstock.core.model.access import Scope
-from penstock.core.order.turns import Caller, Share
+from penstock.core.order.turns import Submitter, WaitingLimit
 from penstock.server.backend import Backend
 from penstock.server.http.auth import scope_for
 from penstock.server.http.limits import network_of
 from penstock.server.http.responses import ApiError, problem
-from penstock.server.http.turns import STRANGERS, Pace, caller_of, calling
+from penstock.server.http.turns import STRANGERS, AdmissionPace, caller_of, calling
 
 AT_ONCE = 4
 """Requests that begin in one pass of the event loop."""
-SHARE = Share(user=1_024, tenant=2_048, total=8_192)
+SHARE = WaitingLimit(user=1_024, tenant=2_048, total=8_192)
 """Requests that wait for their turn to begin."""
 TOKEN_MAX = 512
 """Characters of a token; ours have 47."""
@@ -31,7 +31,7 @@ class Door:
 
     def __init__(self, app: ASGIApp, backend: Backend) -> None:
         self._app, self._backend = app, backend
-        self._pace = Pace(AT_ONCE, SHARE)
+        self._pace = AdmissionPace(AT_ONCE, SHARE)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -41,7 +41,7 @@ class Door:
         token = bearer_of(given.decode("latin-1"))
         found = scope_of_token(self._backend, token)
         address = scope["client"][0] if scope.get("client") else ""
-        caller = caller_of(found) if found is not None else Caller(STRANGERS, network_of(address))
+        caller = caller_of(found) if found is not None else Submitter(STRANGERS, network_of(address))
         calling.set(caller)  # in the task of this request
         if found is not None:
             self._backend.pools.crowd.note(caller.tenant)

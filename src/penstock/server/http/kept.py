@@ -35,7 +35,7 @@ class KeptAnswers:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._bytes = 0
         self._coming: dict[tuple[str, Hashable], asyncio.Future[_Answer]] = {}
-        """By the tenant of whoever asked first: it comes when it is that tenant's turn."""
+        """In the turn of the tenant that asked first."""
 
     async def of(self, question: Hashable, work_out: Callable[[], Awaitable[Response]]) -> Response:
         """Return the answer to a question: kept, being worked out for another of the tenant, or worked out now.

@@ -15,14 +15,14 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from penstock.core.lifecycle.size import over_size, over_weight, size_of, weight_of
-from penstock.core.lifecycle.thresholds import Claim, Room, over_share
+from penstock.core.lifecycle.thresholds import Holding, SharedAmount, over_share
 from penstock.core.messages.requests import NewJob
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import TenantName
-from penstock.core.order.turns import Caller
+from penstock.core.order.turns import Submitter
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.ports import Clock
-from penstock.server.http.listener import ANSWER_S, BODY_S, CONNECTIONS_MAX, HEADERS_S, Bounds
+from penstock.server.http.listener import ANSWER_S, BODY_S, CONNECTIONS_MAX, HEADERS_S, ListenerBounds
 from penstock.server.http.responses import ApiError, problem
 
 _SHARED = ""
@@ -70,9 +70,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body_s: Rate = BODY_S
     answer_s: Rate = ANSWER_S
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> ListenerBounds:
         """Return what concerns connections."""
-        return Bounds(self.connections, self.headers_s, self.body_s, self.answer_s)
+        return ListenerBounds(self.connections, self.headers_s, self.body_s, self.answer_s)
 
 
 def read_limits(path: Path) -> Limits:
@@ -87,25 +87,25 @@ def read_limits(path: Path) -> Limits:
         raise InvalidInput(f"{path} cannot be used: {error}", hint=hint) from error
 
 
-class Bucket(msgspec.Struct, frozen=True):
+class TokenBucket(msgspec.Struct, frozen=True):
     """Tokens at a moment; times are monotonic milliseconds."""
 
     tokens: float
     at_ms: int
 
 
-def refilled(bucket: Bucket, rate: float, burst: float, now_ms: int) -> Bucket:
+def refilled(bucket: TokenBucket, rate: float, burst: float, now_ms: int) -> TokenBucket:
     """Return the bucket as it is by now: `rate` tokens a second were added, up to `burst`."""
     passed_s = max(0, now_ms - bucket.at_ms) / 1000
-    return Bucket(min(burst, bucket.tokens + passed_s * rate), max(now_ms, bucket.at_ms))
+    return TokenBucket(min(burst, bucket.tokens + passed_s * rate), max(now_ms, bucket.at_ms))
 
 
-def take(bucket: Bucket, rate: float, burst: float, now_ms: int, amount: float = 1) -> tuple[Bucket, int]:
-    """Return the bucket after some tokens were taken, and 0; or as it was, and in how many ms there will be so many."""
+def take(bucket: TokenBucket, rate: float, burst: float, now_ms: int, amount: float = 1) -> tuple[TokenBucket, int]:
+    """Return the bucket after `amount` tokens were taken, and 0; or unchanged, and the wait for them in ms."""
     full = refilled(bucket, rate, burst, now_ms)
     needed = min(amount, burst)  # what is larger than the bucket passes when it is full, and leaves a debt
     if full.tokens >= needed:
-        return Bucket(full.tokens - amount, full.at_ms), 0
+        return TokenBucket(full.tokens - amount, full.at_ms), 0
     return full, max(1, int((needed - full.tokens) / rate * 1000) + 1)
 
 
@@ -114,15 +114,15 @@ class Rates:
 
     def __init__(self, rate: float, burst: float, kept: int) -> None:
         self._rate, self._burst, self._kept = rate, burst, kept
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def take(self, caller: str, now_ms: int, amount: float = 1) -> int:
-        """Take tokens of the caller's and return 0, or in how many ms there will be so many."""
+        """Take tokens of the caller's and return 0, or the wait for them in ms."""
         key = caller if caller in self._buckets or self._room(now_ms) else _SHARED
-        known = self._buckets.get(key) or Bucket(self._burst, now_ms)
+        known = self._buckets.get(key) or TokenBucket(self._burst, now_ms)
         self._buckets[key], wait_ms = take(known, self._rate, self._burst, now_ms, amount)
         self._buckets.move_to_end(key)
         return wait_ms
@@ -137,7 +137,7 @@ class Rates:
         return True
 
 
-class Gate:
+class RateGate:
     """Lets callers in at their rates. Lives on the event loop."""
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
@@ -204,7 +204,7 @@ class Gate:
             ("live jobs", len(live), live.of_tenant, self.limits.live_jobs, coming.total()),
             ("bytes of live jobs", live.spec_bytes(), live.spec_bytes, self.limits.live_bytes, log_bytes),
         ):
-            claims = (Claim(f"tenant '{name}'", own(name)) for name in sorted(coming))
+            claims = (Holding(f"tenant '{name}'", own(name)) for name in sorted(coming))
             over = over_share(claims, used=used, most=most, more=more)
             if over is not None:
                 text = f"{over.who} has {over.own} {what}; {more} more would leave too few of the {over.left} to others"
@@ -236,10 +236,10 @@ class Streams:
     """Counts who follows the log."""
 
     def __init__(self, per_user: int, most: int) -> None:
-        self._per_user, self._room = per_user, Room(most)
+        self._per_user, self._room = per_user, SharedAmount(most)
         self._open: Counter[str] = Counter()
 
-    def begin(self, caller: Caller) -> None:
+    def begin(self, caller: Submitter) -> None:
         """Count one more. Raises: ApiError when the user has too many, or their tenant leaves too few to others."""
         if self._open[caller.user] >= self._per_user:
             raise too_many(f"more than {self._per_user} streams of one user", 1000)
@@ -247,7 +247,7 @@ class Streams:
             raise ApiError("overloaded", f"of {self._room.most} streams the rest is for others", hint="come back later")
         self._open[caller.user] += 1
 
-    def end(self, caller: Caller) -> None:
+    def end(self, caller: Submitter) -> None:
         self._room.give_back((caller.tenant,), 1)
         self._open[caller.user] -= 1
         if self._open[caller.user] <= 0:
@@ -257,7 +257,7 @@ class Streams:
 class CountedStream(StreamingResponse):
     """A stream that is refused where there are too many, and that is counted exactly for as long as it is sent."""
 
-    def __init__(self, streams: Streams, caller: Caller, content: AsyncIterator[bytes], media_type: str) -> None:
+    def __init__(self, streams: Streams, caller: Submitter, content: AsyncIterator[bytes], media_type: str) -> None:
         super().__init__(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
         self._streams, self._caller = streams, caller
 

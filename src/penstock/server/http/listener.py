@@ -30,9 +30,9 @@ HEADERS_S = 10.0
 """From the connection, or from the first byte of a later request, until its headers are complete."""
 BODY_S = 20.0
 BODY_LEAST_BYTES_S = 4 * 2**10
-"""A body has `BODY_S`, and a second more for each so many bytes of it that have come."""
+"""A body has `BODY_S`, and a second more for each such number of bytes that have come."""
 ANSWER_S = 60.0
-"""Who reads nothing of its answer for so long is dropped."""
+"""A client that reads nothing of its answer for this long is disconnected."""
 IDLE_S = 75
 HANDSHAKE_S = 10.0
 GOODBYE_S = 2.0
@@ -40,11 +40,11 @@ SWEEP_S = 1.0
 CONNECTIONS_MAX = 4_096
 """Fewer where the process may open fewer files."""
 PER_ADDRESS_SHARE = 4
-"""One address may have one of so many connections, and this machine itself all of them."""
+"""One address may have this part of the connections; this machine itself all of them."""
 OWNER = "unix"
 """Instead of the address of a client of the data folder's socket, which only the folder's owner and root can use."""
 OWNER_CONNECTIONS = 64
-"""So many more are for the owner, however many others have: nobody shuts the administrator out."""
+"""Connections beyond the limit that are the owner's alone, so that the administrator is never shut out."""
 FILES_RESERVED = 256
 """Files that the server needs for itself."""
 
@@ -56,7 +56,7 @@ _REFUSED = {
 _PHRASE = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class ListenerBounds(msgspec.Struct, frozen=True):
     """What one listener allows; times in seconds."""
 
     connections: int = CONNECTIONS_MAX
@@ -101,7 +101,7 @@ def connections_allowed(wished: int) -> int:
 class Connection(HttpToolsProtocol):
     """One connection. `due` is when what it owes has to be there; None while it owes nothing."""
 
-    bounds: Bounds
+    bounds: ListenerBounds
     doors: Doors
 
     due: float | None = None
@@ -227,7 +227,7 @@ class Connection(HttpToolsProtocol):
 class Listener(uvicorn.Server):
     """uvicorn without its signal handlers, which raise the signal again at the end and cut off ours."""
 
-    def __init__(self, app: ASGIApp, security: ssl.SSLContext | None, bounds: Bounds) -> None:
+    def __init__(self, app: ASGIApp, security: ssl.SSLContext | None, bounds: ListenerBounds) -> None:
         self._doors = Doors(connections_allowed(bounds.connections))
         kind = type("BoundedConnection", (Connection,), {"bounds": bounds, "doors": self._doors})
         super().__init__(

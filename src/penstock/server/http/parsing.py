@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from penstock.core.config.job import parse_request
 from penstock.core.lifecycle.requests import NewJob
-from penstock.core.lifecycle.thresholds import Room
+from penstock.core.lifecycle.thresholds import SharedAmount
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.errors import Problem
 from penstock.server.http.responses import ApiError
@@ -41,7 +41,7 @@ async def body_of(request: Request, most: int = BODY_MAX_BYTES) -> bytes:
 class LargeBody:
     """A body whose bytes count against its sender's share of a room: `with` gives it, and the room back at the end."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: SharedAmount) -> None:
         caller = calling.get()
         self._names = (caller.tenant, f"{caller.tenant}/{caller.user}")
         self._room, self._taken = room, 0
@@ -66,7 +66,7 @@ class LargeBody:
             self._room.give_back(self._names, self._taken)
 
 
-async def large_body_of(request: Request, room: Room, most: int = BODY_MAX_BYTES) -> LargeBody:
+async def large_body_of(request: Request, room: SharedAmount, most: int = BODY_MAX_BYTES) -> LargeBody:
     """Return the body. Raises: ApiError when it is over the limit, or over the sender's share of the room."""
     announced, body = request.headers.get("content-length", "0"), LargeBody(room)
     try:

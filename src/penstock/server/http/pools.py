@@ -1,7 +1,7 @@
 """The server's threads, by the kind of their work. Each kind has its own, so that no kind waits for another."""
 
-from penstock.core.order.turns import Share
-from penstock.server.http.turns import Crowd, Lane, Pool
+from penstock.core.order.turns import WaitingLimit
+from penstock.server.http.turns import Crowd, Lane, WorkerPool
 
 ASIDE = "penstock-aside"
 """How the names of these threads begin."""
@@ -18,14 +18,14 @@ class Pools:
     def __init__(self) -> None:
         self.crowd = Crowd()
         short, long = Lane(self.crowd), Lane(self.crowd)
-        self.reads = Pool(f"{ASIDE}-reads", 3, Share(user=256, tenant=512, total=4_096), short)
+        self.reads = WorkerPool(f"{ASIDE}-reads", 3, WaitingLimit(user=256, tenant=512, total=4_096), short)
         """Work of some milliseconds: pages, rows of the log, pieces of outputs."""
-        self.heavy = Pool(f"{ASIDE}-heavy", 2, Share(user=8, tenant=16, total=128), long)
+        self.heavy = WorkerPool(f"{ASIDE}-heavy", 2, WaitingLimit(user=8, tenant=16, total=128), long)
         """Work that may take seconds: folds of the whole log, documents."""
 
-        self.intake = Pool(f"{ASIDE}-intake", 1, Share(user=4, tenant=8, total=64), long)
+        self.intake = WorkerPool(f"{ASIDE}-intake", 1, WaitingLimit(user=4, tenant=8, total=64), long)
         """Large requests, which take seconds to read."""
-        self.explain = Pool(f"{ASIDE}-explain", 1, Share(user=16, tenant=32, total=256), long)
+        self.explain = WorkerPool(f"{ASIDE}-explain", 1, WaitingLimit(user=16, tenant=32, total=256), long)
         """Explanations: one thread, for they share an index."""
 
     def close(self) -> None:

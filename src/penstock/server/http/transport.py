@@ -72,7 +72,7 @@ def checked(transport: Transport) -> Transport:
         raise InvalidInput("--insecure and --tls contradict each other", hint="leave one of them out")
     if not transport.secure and not transport.insecure and not is_loopback(transport.host):
         raise InvalidInput(
-            f"plain HTTP on {transport.host} would send tokens over the network for everybody to read",
+            f"plain HTTP on {transport.host} would send tokens over the network unencrypted",
             hint="add --tls (or --certificate and --key); --insecure where something else encrypts in between",
         )
     return transport

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from penstock.control.inbox import SERVER
 from penstock.core.model.access import Scope
-from penstock.core.order.turns import Caller, FairQueue, Share, TooManyWaiting
+from penstock.core.order.turns import FairQueue, Submitter, TooManyWaiting, WaitingLimit
 from penstock.server.http.responses import ApiError
 
 P = ParamSpec("P")
@@ -29,13 +29,13 @@ RETRY_S = 1
 LATELY_S = 2.0
 """A tenant that has called within this time is not to feel what the others ask for."""
 
-calling: ContextVar[Caller] = ContextVar("calling", default=SERVER)
+calling: ContextVar[Submitter] = ContextVar("calling", default=SERVER)
 """Whose request is being served; outside of requests it is the server itself."""
 
 
-def caller_of(scope: Scope) -> Caller:
+def caller_of(scope: Scope) -> Submitter:
     """Return as whom a token counts. A user of several tenants counts as one of the first."""
-    return Caller(CLUSTER if scope.role else min(scope.tenants, default=""), scope.user)
+    return Submitter(CLUSTER if scope.role else min(scope.tenants, default=""), scope.user)
 
 
 def overloaded(error: TooManyWaiting) -> ApiError:
@@ -50,19 +50,19 @@ def _ending() -> ApiError:
     return ApiError("unavailable", "the server is ending", hint="ask again once it is back")
 
 
-class Pace:
+class AdmissionPace:
     """Lets a few requests begin in each pass of the event loop, callers in turn.
 
     What a request costs on the loop is bounded; so what another caller has to wait for is bounded, too.
     """
 
-    def __init__(self, at_once: int, share: Share) -> None:
+    def __init__(self, at_once: int, share: WaitingLimit) -> None:
         self._at_once = at_once
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(share)
         self._begun = 0
         self._expected = False
 
-    async def begin(self, caller: Caller) -> bool:
+    async def begin(self, caller: Submitter) -> bool:
         """Return when it is the caller's turn, and whether that took a while.
 
         Raises: ApiError when too many requests wait.
@@ -99,7 +99,7 @@ class Pace:
 class Turn:
     """One after the other, callers in turn: `async with turn.mine(): ...`. Lives on the event loop."""
 
-    def __init__(self, share: Share, what: str) -> None:
+    def __init__(self, share: WaitingLimit, what: str) -> None:
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(share, what)
         self._taken = False
 
@@ -163,7 +163,7 @@ class Lane:
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
-        self.pools: list[Pool] = []
+        self.pools: list[WorkerPool] = []
 
     def full(self) -> set[str]:
         """Return the tenants of which no further work begins for now."""
@@ -177,13 +177,13 @@ class _Work(NamedTuple):
     function: Callable[[], Any]
 
 
-class Pool:
+class WorkerPool:
     """Threads for work of one kind; callers take turns. Lives on the event loop.
 
     Where there are several threads, no tenant has all of them: another need not wait for what has begun.
     """
 
-    def __init__(self, name: str, threads: int, share: Share, lane: Lane) -> None:
+    def __init__(self, name: str, threads: int, share: WaitingLimit, lane: Lane) -> None:
         self._threads, self._lane = threads, lane
         lane.pools.append(self)
         self.begun: Counter[str] = Counter()
@@ -210,7 +210,7 @@ class Pool:
         return await answered
 
     def close(self) -> None:
-        """Begin nothing more, and say so to whoever waits for a turn."""
+        """Begin nothing more, and refuse the requests that wait for a turn."""
         self._closed = True
         while self._queue:
             answered = self._queue.take().answered

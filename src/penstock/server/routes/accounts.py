@@ -13,17 +13,17 @@ from penstock.core.ledger.budgets import policy_of
 from penstock.core.messages.money import AddCredit, MoneyDone, ReverseEntry
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.accounts import CreditKind
-from penstock.core.model.amounts import parse_time_ms
 from penstock.core.model.answers import JournalEntry
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.events import CreditAdded, InvoicePaid
 from penstock.core.model.ids import TenantName
+from penstock.core.model.quantities import parse_time_ms
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body, refused
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.openapi import MADE, returns
-from penstock.server.services.billing import Treasurer
+from penstock.server.services.billing import BillingService
 
 BODY_MAX_BYTES = 65_536
 EXAMPLE = {"amount": "1250.00", "reference": "transfer 4711", "expires": "2099-01-01T00:00Z"}
@@ -50,7 +50,7 @@ class NewReversal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
-def account_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
+def account_routes(app: FastAPI, backend: Backend, service: BillingService, caller: Any) -> None:
     @app.get("/api/v1/accounts", **returns(api.AccountList))
     async def list_accounts(
         who: caller, tenant: Annotated[str | None, Query(max_length=63, description="only this one")] = None
@@ -58,10 +58,10 @@ def account_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller:
         """Say how the money of each tenant stands: credit, what is owed, budgets and where they end at this rate."""
 
         def compute() -> Response:
-            names = [name for name in treasurer.tenants() if who.sees(name)]
+            names = [name for name in service.tenants() if who.sees(name)]
             if tenant is not None and tenant not in names:
                 raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
-            found = [_view(backend, treasurer, name) for name in (names if tenant is None else [TenantName(tenant)])]
+            found = [_view(backend, service, name) for name in (names if tenant is None else [TenantName(tenant)])]
             billing = backend.state.config.billing
             return answer(api.AccountList(billing.currency, billing.digits, bool(billing.tariff.prices), found))
 
@@ -89,7 +89,7 @@ def account_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller:
         return answer(api.MoneyAnswer("", reply.repeated), 200 if reply.repeated else 201)
 
 
-def ledger_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
+def ledger_routes(app: FastAPI, backend: Backend, service: BillingService, caller: Any) -> None:
     @app.post(
         "/api/v1/ledger/{record}/reversal",
         status_code=201,
@@ -127,7 +127,7 @@ def ledger_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: 
 
         def compute() -> Response:
             page: list[JournalEntry] = []
-            for one in treasurer.journal():
+            for one in service.journal():
                 if one.seq > after and tenant in (None, one.tenant) and who.sees(one.tenant):
                     page.append(one)
                     if len(page) == limit:
@@ -145,8 +145,8 @@ def _is_theirs(account: str, scope: Any, tenant: str | None) -> bool:
     return scope.sees(owner) and tenant in (None, owner) if colon else scope.sees_all and tenant is None
 
 
-def _view(backend: Backend, treasurer: Treasurer, name: TenantName) -> api.AccountView:
-    standing = treasurer.standing(name)
+def _view(backend: Backend, service: BillingService, name: TenantName) -> api.AccountView:
+    standing = service.standing(name)
     account, config = standing.account, backend.state.config
     declared = next((one for one in config.tenants if one.name == name), Tenant(name))
     return api.AccountView(

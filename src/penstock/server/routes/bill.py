@@ -12,10 +12,10 @@ from penstock.server.backend import Backend
 from penstock.server.http.parsing import invalid
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.openapi import returns
-from penstock.server.services.billing import Treasurer
+from penstock.server.services.billing import BillingService
 
 
-def bill_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
+def bill_routes(app: FastAPI, backend: Backend, service: BillingService, caller: Any) -> None:
     @app.get("/api/v1/bill", **returns(api.BillList))
     async def show_bills(
         who: caller,
@@ -34,11 +34,11 @@ def bill_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: An
         priced = bool(billing.tariff.prices)
 
         def compute() -> Response:
-            names = [name for name in treasurer.tenants() if who.sees(name)] if priced else []
+            names = [name for name in service.tenants() if who.sees(name)] if priced else []
             if tenant is not None and priced and tenant not in names:  # one that is gone has its bills still
                 raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
             wanted = names if tenant is None else [name for name in names if name == tenant]
-            bills = treasurer.bills(wanted, from_ms, until_ms) if until_ms > from_ms else []
+            bills = service.bills(wanted, from_ms, until_ms) if until_ms > from_ms else []
             return answer(api.BillList(from_ms, until_ms, [bill for bill in bills if bill.lines], priced))
 
         question = ("bill", who.sight, backend.durable_seq, tenant, month)

@@ -8,20 +8,22 @@ from starlette.responses import Response
 from penstock import __version__
 from penstock.api import types as api
 from penstock.control import messages as msg
+from penstock.core.config.cluster import cluster_schema
 from penstock.core.config.job import request_schema
 from penstock.core.messages.requests import Refusal
-from penstock.core.model.answers import Score
+from penstock.core.model.answers import PlanAnswer, Score
 from penstock.core.model.ids import NodeName
 from penstock.core.state.snapshot import snapshot_beside
 from penstock.core.status.alerts import alerts
 from penstock.core.status.defrag import dry_run
-from penstock.server import views
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, refused
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.openapi import EXAMPLE, returns
-from penstock.server.services.estimates import Foresight
+from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
+from penstock.server.views.cluster import alert_for, cluster_view, node_view, token_alerts
+from penstock.server.views.scheduling import cycle_view, defrag_list, plan_for, queue_views
 
 NodePath = Annotated[str, Path(max_length=63, description="name of the node")]
 
@@ -43,7 +45,8 @@ def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/cluster", **returns(api.ClusterView))
     async def show_cluster(who: caller) -> Response:
         """Sum up the cluster."""
-        return answer(views.cluster_view(backend.state, backend.name))
+        series = backend.metrics.series() if who.sees_all else ()
+        return answer(cluster_view(backend.state, backend.name, series))
 
     @app.get("/api/v1/nodes", **returns(api.NodeList))
     async def list_nodes(who: caller) -> Response:
@@ -52,7 +55,7 @@ def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
         def compute() -> Response:
             names = sorted(state.nodes.copy())
-            return answer(api.NodeList([views.node_view(state, n, connected=n in connected, scope=who) for n in names]))
+            return answer(api.NodeList([node_view(state, n, connected=n in connected, scope=who) for n in names]))
 
         return await backend.pools.reads.run(compute)
 
@@ -62,7 +65,7 @@ def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         node: NodePath,
         on: Annotated[bool, Query(description="false opens the node again")] = True,
         evict: Annotated[bool, Query(description="ask running work to move")] = False,
-        evict_after: Annotated[int, Query(ge=0, le=10**10, description="ask it after so long (ms); 0: never")] = 0,
+        evict_after: Annotated[int, Query(ge=0, le=10**10, description="ask it after this long (ms); 0: never")] = 0,
         reason: Annotated[str, Query(max_length=1000)] = "",
     ) -> Response:
         """Close a node for new work, or open it again."""
@@ -73,12 +76,17 @@ def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             raise ApiError("not_found", f"there is no node '{node}'")
         return answer(api.DoneAnswer(True))
 
-    schema = answer(request_schema()).body
+    job, cluster = answer(request_schema()).body, answer(cluster_schema()).body
 
     @app.get("/api/v1/schema/job", **returns(None))
     async def job_schema(who: caller) -> Response:
         """Return the JSON Schema of job files."""
-        return Response(schema, media_type="application/json")
+        return Response(job, media_type="application/json")
+
+    @app.get("/api/v1/schema/cluster", **returns(None))
+    async def schema_of_cluster(who: caller) -> Response:
+        """Return the JSON Schema of cluster files."""
+        return Response(cluster, media_type="application/json")
 
 
 def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
@@ -87,20 +95,20 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """List queues with their numbers, and the next of the jobs that the caller may see."""
 
         def compute() -> Response:
-            return answer(api.QueueList(views.queue_views(backend.state, backend.clock.unix_ms(), who)))
+            return answer(api.QueueList(queue_views(backend.state, backend.clock.unix_ms(), who)))
 
         question = ("queues", who.sight, backend.state.seq)
         return await backend.kept.of(question, lambda: backend.pools.reads.run(compute))
 
     @app.get("/api/v1/alerts", **returns(api.AlertList))
     async def list_alerts(who: caller) -> Response:
-        """List what does not go on by itself: jobs that can never start, and other standstills."""
+        """List alerts, most severe first: jobs that can never start, and other problems."""
         last, now_ms, sight = backend.service.controller.last_plan, backend.clock.unix_ms(), who.sight
 
         def compute() -> Response:
             found = alerts(backend.state, now_ms, last, sight)
-            mine = [views.alert_for(one, who) for one in found if one.job_ids or sight is None]
-            return answer(api.AlertList([*views.token_alerts(backend.state, who, now_ms), *mine]))
+            mine = [alert_for(one, who) for one in found if one.job_ids or sight is None]
+            return answer(api.AlertList([*token_alerts(backend.state, who, now_ms), *mine]))
 
         question = ("alerts", sight, who.user, who.delegated, backend.state.seq)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
@@ -113,7 +121,7 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         def compute() -> Response:
             snapshot = snapshot_beside(backend.state)
             moves, places = dry_run(snapshot, backend.clock.unix_ms(), backend.service.policies)
-            return answer(views.defrag_list(moves, places, switched_on=snapshot.config.settings.defrag))
+            return answer(defrag_list(moves, places, switched_on=snapshot.config.settings.defrag))
 
         question = ("defrag", backend.state.seq)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
@@ -125,25 +133,25 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         last = backend.service.controller.last_plan
         if last is None:
             raise ApiError("not_found", "no cycle was planned yet", hint="come back in a moment")
-        return await backend.pools.reads.run(lambda: answer(views.cycle_view(last, backend.state.config.candidates)))
+        return await backend.pools.reads.run(lambda: answer(cycle_view(last, backend.state.config.candidates)))
 
 
-def foresight_routes(app: FastAPI, backend: Backend, foresight: Foresight, caller: Any) -> None:
-    @app.post("/api/v1/plan", **returns(api.PlanAnswer, body="job_request", example=EXAMPLE))
+def foresight_routes(app: FastAPI, backend: Backend, estimates: EstimateService, caller: Any) -> None:
+    @app.post("/api/v1/plan", **returns(PlanAnswer, body="job_request", example=EXAMPLE))
     async def plan_jobs(request: Request, who: caller) -> Response:
         """Say what a submit of this request would lead to: when and where jobs start, and who would have to leave."""
-        found = await foresight.plan(await submit_of(backend, request, who))
+        found = await estimates.plan(await submit_of(backend, request, who))
         if isinstance(found, Refusal):
             raise refused(found)
-        return await backend.pools.reads.run(lambda: answer(views.plan_for(found, who, backend.reads)))
+        return await backend.pools.reads.run(lambda: answer(plan_for(found, who, backend.reads)))
 
     @app.get("/api/v1/eta", **returns(api.EtaList))
     async def list_etas(
         who: caller,
-        max_age: Annotated[int, Query(ge=0, le=86_400_000, description="worked out anew when older (ms)")] = 10_000,
+        max_age: Annotated[int, Query(ge=0, le=86_400_000, description="recomputed when older (ms)")] = 10_000,
     ) -> Response:
         """Say when waiting jobs start: an interval, corrected by how right such estimates were."""
-        found = await foresight.look(max_age)
+        found = await estimates.look(max_age)
         mine = [job for job in found.jobs if who.sees(job.tenant)]
         waiting = backend.state.jobs.count(who.sight, "waiting")
         untold = found.untold if who.sees_all else max(0, waiting - len(mine))
@@ -152,4 +160,4 @@ def foresight_routes(app: FastAPI, backend: Backend, foresight: Foresight, calle
     @app.get("/api/v1/eta/calibration", **returns(Score))
     async def show_calibration(who: caller) -> Response:
         """Say how right the estimates were that have come true."""
-        return answer(await foresight.score())
+        return answer(await estimates.score())

@@ -9,13 +9,13 @@ from starlette.responses import Response
 from penstock.api import types as api
 from penstock.control import messages as msg
 from penstock.control.config_files import cluster_config, with_changes
+from penstock.core.config.cluster import declaration
 from penstock.core.config.diff import diff, digest
-from penstock.core.config.render import declaration
 from penstock.core.lifecycle.requests import config_problems
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem
-from penstock.engines.local.accounts import may_switch, unknown_account
+from penstock.engines.processes.accounts import may_switch, unknown_account
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body, refused
 from penstock.server.http.responses import ApiError, answer

@@ -29,7 +29,9 @@ AfterQuery = Annotated[int, Query(ge=0, le=2**53, description="only events with 
 
 
 def event_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
-    looked_to = {LOOKED: "up to which event was looked; where none came, go on after it until it is `after`"}
+    looked_to = {
+        LOOKED: "the last event that was read; where the answer is empty, continue after it until it is `after`"
+    }
 
     @app.get("/api/v1/events", **returns(list[Record], headers=looked_to))
     async def list_events(

@@ -21,7 +21,7 @@ from penstock.server.http.parsing import allow, body_of, json_of, read_body, ref
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.accounts import amount_of
 from penstock.server.routes.openapi import MADE, returns
-from penstock.server.services.billing import Treasurer
+from penstock.server.services.billing import BillingService
 
 BODY_MAX_BYTES = 65_536
 LIST_MAX = 1_000
@@ -61,7 +61,7 @@ class NewCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Before tax; None: all that is left of it."""
 
 
-def invoice_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller: Any) -> None:
+def invoice_routes(app: FastAPI, backend: Backend, billing: BillingService, caller: Any) -> None:
     @app.get("/api/v1/invoices", **returns(api.InvoiceList))
     async def list_invoices(
         who: caller,
@@ -84,13 +84,13 @@ def invoice_routes(app: FastAPI, backend: Backend, treasurer: Treasurer, caller:
         **returns(api.MoneyAnswer, body=NewInvoice, example={"tenant": "default"}, statuses=(201,)),
     )
     async def issue_invoice(request: Request, who: caller) -> Response:
-        """Issue the invoice of a tenant's first month that is over and on none; by default that happens by itself."""
+        """Issue the invoice of a tenant's first month that is over and on none; by default that is automatic."""
         allow(who.administers, "issue invoices")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewInvoice)
-        names = await backend.pools.heavy.run(treasurer.tenants)
+        names = await backend.pools.heavy.run(billing.tenants)
         if wanted.tenant not in names:
             raise ApiError("not_found", f"there is no tenant '{wanted.tenant}'", hint=nearest(wanted.tenant, names))
-        done = await treasurer.issue(TenantName(wanted.tenant))
+        done = await billing.issue(TenantName(wanted.tenant))
         if done is None or not done.number:
             raise ApiError("conflict", f"tenant {wanted.tenant} has no month that is over and on no invoice")
         return answer(api.MoneyAnswer(done.number), 201)

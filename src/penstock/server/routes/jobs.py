@@ -16,13 +16,14 @@ from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Job
 from penstock.core.state import idleness
 from penstock.core.state.live_jobs import LIVE_STATES
-from penstock.server import views
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, refused
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.openapi import EXAMPLE, MADE, returns
-from penstock.server.services.estimates import Foresight
+from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
+from penstock.server.views.jobs import finished_job, job_refs, live_job, waiting_reason
+from penstock.server.views.scheduling import explanation_for
 
 LOG_READ_MAX_BYTES = 1 << 20
 LIST_MAX = 1_000
@@ -34,10 +35,10 @@ REFS_AT_ONCE = 100
 JobIdPath = Annotated[int, Path(ge=1, le=2**53, description="number of the job", examples=[1])]
 
 
-def job_routes(app: FastAPI, backend: Backend, foresight: Foresight, caller: Any) -> None:
+def job_routes(app: FastAPI, backend: Backend, estimates: EstimateService, caller: Any) -> None:
     jobs = _JobViews(backend)
     _submit_and_list_routes(app, backend, caller, jobs)
-    explainer = Explainer(backend.service.policies, lambda scene: foresight.known(scene.job.id))
+    explainer = Explainer(backend.service.policies, lambda scene: estimates.known(scene.job.id))
     _one_job_routes(app, backend, explainer, caller, jobs)
     _job_story_routes(app, backend, caller, jobs)
 
@@ -54,10 +55,10 @@ class _JobViews:
         found = []
         for job in jobs:
             held = job.spec.tenant in holds
-            waits_for = "tenant_held" if held else views.waiting_reason(job, controller.last_plan, now_ms)
+            waits_for = "tenant_held" if held else waiting_reason(job, controller.last_plan, now_ms)
             reason = waits_for if job.state == "waiting" else idleness.said(job, now_ms)
             reached = controller.reached.get(job.id, 0)
-            found.append(views.live_job(job, full=full, waits_for=reason, reached=reached))
+            found.append(live_job(job, full=full, waits_for=reason, reached=reached))
         return found
 
     async def any(self, scope: Scope, job_id: int) -> api.JobView:
@@ -68,7 +69,7 @@ class _JobViews:
         finished = await self._backend.pools.reads.run(self._backend.reads.finished_job, scope, JobId(job_id))
         if finished is None:
             raise ApiError("not_found", f"there is no job {job_id}")
-        return views.finished_job(finished)
+        return finished_job(finished)
 
     async def check(self, scope: Scope, job_id: int, what: str) -> None:
         """Raise ApiError when there is no such job, or the caller may not do this with it."""
@@ -92,10 +93,10 @@ def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _
         assert isinstance(reply, Submitted)
         status = 200 if reply.repeated else 201
         if len(reply.job_ids) <= REFS_AT_ONCE:
-            refs = views.job_refs(who, backend.reads, reply.job_ids)
+            refs = job_refs(who, backend.reads, reply.job_ids)
             return answer(api.SubmitAnswer(refs, reply.repeated), status)
         return await backend.pools.heavy.run(
-            lambda: answer(api.SubmitAnswer(views.job_refs(who, backend.reads, reply.job_ids), reply.repeated), status)
+            lambda: answer(api.SubmitAnswer(job_refs(who, backend.reads, reply.job_ids), reply.repeated), status)
         )
 
     @app.get("/api/v1/jobs", **returns(api.JobList))
@@ -123,7 +124,7 @@ def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _
                 older = backend.reads.finished_jobs(who, limit - len(found), start)
                 listed = {v.id for v in found}
                 found += (
-                    views.finished_job(job)
+                    finished_job(job)
                     for job in older.jobs
                     if state in (None, job.state) and tenant in (None, job.tenant) and job.id not in listed
                 )
@@ -150,7 +151,7 @@ def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller
 
         def compute() -> Response:
             question = question_of(backend.state, job, backend.clock.unix_ms())
-            return answer(views.explanation_for(explainer.explain(question), who))
+            return answer(explanation_for(explainer.explain(question), who))
 
         return await backend.pools.explain.run(compute)
 

@@ -5,7 +5,7 @@ from typing import Protocol
 from penstock.core.model.events import JobSubmitted
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.ports import EventReader
-from penstock.security.redaction import Censor, blotted_piece
+from penstock.security.redaction import Redactor, blotted_piece
 
 JOBS_KEPT = 10_000
 
@@ -27,7 +27,7 @@ class Outputs(Protocol):
 class CensoredOutputs:
     """Outputs as they are shown. Pieces keep their length, so that offsets mean what they say."""
 
-    def __init__(self, outputs: Outputs, censor: Censor, reader: EventReader) -> None:
+    def __init__(self, outputs: Outputs, censor: Redactor, reader: EventReader) -> None:
         self._outputs, self._censor, self._reader = outputs, censor, reader
         self._submitted: dict[JobId, JobSubmitted | None] = {}
 

@@ -15,18 +15,18 @@ from penstock.core.model.access import Scope
 from penstock.core.model.errors import Problem
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.model.secrets import NAME, NAME_EXPECTED, Secret
-from penstock.core.order.turns import Share
+from penstock.core.order.turns import WaitingLimit
 from penstock.security.vault import Vault, VaultError
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body, refused
 from penstock.server.http.responses import ApiError, answer
-from penstock.server.http.turns import Pool, Turn
-from penstock.server.reads import sees_secret
+from penstock.server.http.turns import Turn, WorkerPool
 from penstock.server.routes.openapi import returns
+from penstock.server.views.reads import sees_secret
 
 VALUE_MAX_BYTES = 32_768
 BODY_MAX_BYTES = 8 * VALUE_MAX_BYTES
-SHARE = Share(user=32, tenant=128, total=1_024)
+SHARE = WaitingLimit(user=32, tenant=128, total=1_024)
 EXAMPLE = {"value": "hf_abcdefgh"}
 NamePath = Annotated[str, Path(max_length=200, description="name of the secret", examples=["HF_TOKEN"])]
 
@@ -90,6 +90,10 @@ def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         reply = await _asked(backend, RemoveSecret(TenantName(tenant), owner, name, who.user))
         return answer(api.DoneAnswer(reply.found))
 
+    _key_routes(app, backend, caller, turn)
+
+
+def _key_routes(app: FastAPI, backend: Backend, caller: Any, turn: Turn) -> None:
     @app.post("/api/v1/secret-key", **returns(api.KeyRotated))
     async def rotate_secret_key(who: caller) -> Response:
         """Seal all secrets with a new key, and throw the former ones away: removed values are lost for good."""
@@ -103,7 +107,7 @@ def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             await _asked(backend, ResealSecrets(former, by))
             dropped = await _in_vault(backend.pools.reads, vault.keep, backend.state.secrets.key_ids())
         backend.access.note(
-            "secret_key_rotated", who.user, f"{len(sealed)} secrets sealed anew, {dropped} keys dropped"
+            "secret_key_rotated", who.user, f"{len(sealed)} secrets sealed again, {dropped} keys dropped"
         )
         return answer(api.KeyRotated(len(sealed), dropped))
 
@@ -131,7 +135,7 @@ def _vault(backend: Backend) -> Vault:
     return backend.vault
 
 
-async def _in_vault(pool: Pool, do: Any, *arguments: Any) -> Any:
+async def _in_vault(pool: WorkerPool, do: Any, *arguments: Any) -> Any:
     """Do something with the file of keys, beside the event loop. Raises: ApiError when it cannot be used."""
     try:
         return await pool.run(do, *arguments)

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from penstock.api.usage import UsageList
 from penstock.core.ledger.consumption import DIMENSIONS, Consumption, Dimension
 from penstock.core.ledger.pricing import GIB
-from penstock.core.model.amounts import parse_time_ms
 from penstock.core.model.answers import UsageRow
 from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.prices import HOUR_MS
+from penstock.core.model.quantities import parse_time_ms
 from penstock.report.invoice import harmless
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import invalid

@@ -11,7 +11,7 @@ from penstock.api.usage import WasteList
 from penstock.control.calendar import ZoneDates
 from penstock.core.ledger import posting as treasury
 from penstock.core.ledger.activity import Activity
-from penstock.core.ledger.books import Books
+from penstock.core.ledger.books import UsageLog
 from penstock.core.ledger.consumption import DIMENSIONS, Dimension, sortable
 from penstock.core.ledger.waste import KINDS, waste_of
 from penstock.core.model.answers import WasteRow
@@ -57,7 +57,7 @@ def waste_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 def _rows(backend: Backend, sees: Any, by: tuple[Dimension, ...], from_ms: int, until_ms: int) -> list[WasteRow]:
     state = backend.state
     config, dates = state.config, ZoneDates(state.config.billing.time_zone)
-    books, activity = Books(), Activity()
+    books, activity = UsageLog(), Activity()
     while records := backend.log.records(books.log.seq, BATCH):
         books.take(records)
         for record in records:
@@ -71,7 +71,7 @@ def _rows(backend: Backend, sees: Any, by: tuple[Dimension, ...], from_ms: int, 
     return _summed(found, by)
 
 
-def _forget(books: Books, activity: Activity, dates: ZoneDates, from_ms: int, minimum_ms: int) -> None:
+def _forget(books: UsageLog, activity: Activity, dates: ZoneDates, from_ms: int, minimum_ms: int) -> None:
     """Drop what counts for nothing from `from_ms` on, so that a long log does not fill the memory."""
     kept: set[Any] = set()
     for name in books.tenants():

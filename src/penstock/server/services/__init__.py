@@ -1,1 +1,1 @@
-"""What the server does by itself: billing, alerts, estimates, nodes on demand, certificates."""
+"""Periodic background services: billing, alerts, estimates, nodes on demand, certificates."""

@@ -31,7 +31,7 @@ HOOK_WAIT_S = 60.0
 TEXT_MAX = 500
 
 
-class Scaler:
+class Autoscaler:
     """Looks every second whether a hook is declared and something is missing."""
 
     def __init__(self, backend: Backend) -> None:

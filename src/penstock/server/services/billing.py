@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.control.calendar import ZoneDates, period_of
 from penstock.core.ledger import posting as treasury
-from penstock.core.ledger.books import Books, BooksImage
+from penstock.core.ledger.books import BooksImage, UsageLog
 from penstock.core.ledger.budgets import left_of, view_of
 from penstock.core.ledger.settlement import closed_month, closing
 from penstock.core.messages.money import MoneyDone, PostAccount
@@ -41,7 +41,7 @@ PAST_KEPT = 1_000
 NAME = "books"
 
 
-class Standing(msgspec.Struct, frozen=True):
+class AccountStanding(msgspec.Struct, frozen=True):
     """What is known of a tenant's money at a moment; amounts in the currency's smallest unit."""
 
     account: Account
@@ -54,13 +54,13 @@ class Standing(msgspec.Struct, frozen=True):
     budgets: list[BudgetView]
 
 
-class Treasurer:
+class BillingService:
     """One for each server; reads from any thread."""
 
     def __init__(self, backend: Backend, store: ProjectionStore) -> None:
         self._backend, self._store = backend, store
         self._lock = threading.Lock()
-        self._books: Books | None = None
+        self._books: UsageLog | None = None
         self._kept_seq = 0
         self._past: dict[tuple[TenantName, int, int], tuple[Billing, Bill]] = {}
         self._past_lock = threading.Lock()
@@ -95,7 +95,7 @@ class Treasurer:
                 treasury.forget(books, view, dates)
         return found
 
-    def _folded(self) -> Books:
+    def _folded(self) -> UsageLog:
         """Return the books up to what is durable."""
         with self._lock:
             books = self._books or self._read()
@@ -110,17 +110,17 @@ class Treasurer:
                     log.warning("books not kept: %s", error.message)
             return books
 
-    def _read(self) -> Books:
+    def _read(self) -> UsageLog:
         kept = self._store.projection(NAME)
         if kept is not None:
             try:
-                books = Books(msgspec.msgpack.decode(kept[1], type=BooksImage))
+                books = UsageLog(msgspec.msgpack.decode(kept[1], type=BooksImage))
             except msgspec.DecodeError as error:  # of another version: it is worked out anew
-                log.warning("books are folded anew", extra={"error": str(error)})
+                log.warning("the usage log is folded again", extra={"error": str(error)})
             else:
                 self._kept_seq = books.log.seq
                 return books
-        return Books()
+        return UsageLog()
 
     # Reads; each may take a while, so they are for threads.
 
@@ -143,7 +143,7 @@ class Treasurer:
     def bills(self, names: Sequence[TenantName], from_ms: int, until_ms: int) -> list[Bill]:
         """Return what each of the tenants owes for [from_ms, until_ms)."""
         found: dict[TenantName, Bill] = {}
-        dropped: dict[TenantName, treasury.View] = {}
+        dropped: dict[TenantName, treasury.TenantStanding] = {}
         for name in names:
             view = self._view(name)
             if from_ms >= view.needed_ms():
@@ -167,7 +167,7 @@ class Treasurer:
         return None
 
     def _past_bills(
-        self, views: dict[TenantName, treasury.View], from_ms: int, until_ms: int
+        self, views: dict[TenantName, treasury.TenantStanding], from_ms: int, until_ms: int
     ) -> dict[TenantName, Bill]:
         """Return bills of a time that is on no invoice and whose sessions were dropped: by the log once more, and then
         from what was kept of that."""
@@ -175,7 +175,7 @@ class Treasurer:
             kept = {name: self._past.get((name, from_ms, until_ms)) for name in views}
             found = {name: one[1] for name, one in kept.items() if one and one[0] == views[name].billing}
             if len(found) < len(views):
-                books = Books()
+                books = UsageLog()
                 while records := self._backend.log.records(books.log.seq, BATCH):
                     books.take(records)
                 for name in views.keys() - found.keys():
@@ -185,7 +185,7 @@ class Treasurer:
                 self._past = dict([*self._past.items()][-PAST_KEPT:])
             return found
 
-    def standing(self, name: TenantName) -> Standing:
+    def standing(self, name: TenantName) -> AccountStanding:
         """Return how a tenant's money stands now."""
         view = self._view(name)
         spending = view.spending()
@@ -193,7 +193,7 @@ class Treasurer:
         from_ms, _ = period_of(view.billing.time_zone, "month", view.now_ms)
         spent = spending.accrued + view.account.month(from_ms).posted
         left = left_of(view.account, view.tenant, spending)
-        return Standing(view.account, spending.accrued, left, spending.day_cost, spent, budgets)
+        return AccountStanding(view.account, spending.accrued, left, spending.day_cost, spent, budgets)
 
     async def issue(self, name: TenantName) -> MoneyDone | None:
         """Issue the invoice of the tenant's first month that is over and has none; None: there is no such month."""
@@ -209,7 +209,7 @@ class Treasurer:
         assert isinstance(reply, MoneyDone)
         return reply
 
-    def _view(self, name: TenantName) -> treasury.View:
+    def _view(self, name: TenantName) -> treasury.TenantStanding:
         books, state = self._folded(), self._backend.state
         with self._lock:
             held = books.held(name)

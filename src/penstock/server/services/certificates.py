@@ -11,8 +11,8 @@ from penstock.core.model.errors import InvalidInput, PenstockError
 from penstock.core.model.ids import NodeName
 from penstock.ports import Clock
 from penstock.privatefiles import check, write_whole
-from penstock.security.authority import CertificateError, Given, given_chain
-from penstock.security.keeper import Keeper
+from penstock.security.authority import CertificateError, IssuedCertificate, given_chain
+from penstock.security.keeper import CertificateKeeper
 from penstock.security.live import Live
 from penstock.server.http.transport import Transport, api_context, local_host, names_of_server, stamps
 
@@ -22,7 +22,7 @@ CHECK_S = 3.0
 """How often the files are looked at: others may have replaced them."""
 
 
-class Security:
+class CertificateService:
     """Keeps certificates of server and nodes, and the TLS settings that come of them.
 
     Args:
@@ -42,14 +42,14 @@ class Security:
         agents: Callable[[], ssl.SSLContext],
     ) -> None:
         self._nodes, self._transport, self._clock = nodes, transport, clock
-        self._keeper = Keeper(folder)
+        self._keeper = CertificateKeeper(folder)
         self._ensure()
         self.agents = Live(agents)
         self.api = Live(self._api_context) if transport.secure else None
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop when other authorities are trusted than before: sessions have to begin anew."""
         self.on_replaced: Callable[[str], None] = lambda what: None
-        """Told what was replaced: `authority` or `certificate`."""
+        """Called with what was replaced: `authority` or `certificate`."""
         self._seen = self._stamps()
 
     def announced(self, port: int) -> dict[str, object]:
@@ -111,7 +111,7 @@ class Security:
             raise InvalidInput(f"{given} and {self._transport.key} cannot be used: {error}", hint=hint) from error
         return context
 
-    def _read_given(self) -> Given:
+    def _read_given(self) -> IssuedCertificate:
         assert self._transport.certificate is not None
         return given_chain(self._transport.certificate.read_bytes())
 

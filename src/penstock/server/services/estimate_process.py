@@ -8,16 +8,24 @@ import msgspec
 
 from penstock import starts
 from penstock.server.http.responses import ApiError
-from penstock.sim.replay.foresee import Answer, Failed, Planned, Question, Started, read_frame, write_frame
+from penstock.sim.forecast.worker import (
+    Answer,
+    ForecastFailed,
+    ForecastPlan,
+    Question,
+    Started,
+    read_frame,
+    write_frame,
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Answer).decode
-COMMAND = tuple(starts.python("penstock.sim.replay.foresee"))
+COMMAND = tuple(starts.python("penstock.sim.forecast.worker"))
 PATIENCE_S = 30.0
 """A process that has not answered this long after its time was up is ended."""
 
 
-class Seer:
+class EstimateProcess:
     """Answers one question at a time; `ask` blocks and may be called from any thread."""
 
     def __init__(self, command: tuple[str, ...] = COMMAND) -> None:
@@ -26,7 +34,7 @@ class Seer:
         self._turn = threading.Lock()
         self._closed = False
 
-    def ask(self, question: Question) -> Started | Planned:
+    def ask(self, question: Question) -> Started | ForecastPlan:
         """Return the answer. Raises: ApiError when the process dies over it, or cannot work it out."""
         body = _encode(question)
         with self._turn:
@@ -37,8 +45,8 @@ class Seer:
                 if self._closed:
                     raise ApiError("unavailable", "the server is ending") from error
                 text = "the process that looks ahead died"
-                raise ApiError("unavailable", text, hint="ask again: it is started anew") from error
-        if isinstance(reply, Failed):
+                raise ApiError("unavailable", text, hint="ask again: it is being restarted") from error
+        if isinstance(reply, ForecastFailed):
             raise ApiError("unavailable", f"what is ahead cannot be worked out: {reply.text}")
         return reply
 

@@ -13,14 +13,16 @@ from msgspec.structs import replace
 
 from penstock.api import types as api
 from penstock.control import messages as msg
-from penstock.control.controller import HISTORY_JOBS, past_run
+from penstock.control.controller import HISTORY_JOBS
+from penstock.control.finished_jobs import past_run
 from penstock.core.lifecycle.requests import Submit, jobs_named
 from penstock.core.messages.requests import Refusal
+from penstock.core.model import answers
 from penstock.core.model.answers import Score
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState
-from penstock.core.order.turns import Share
+from penstock.core.order.turns import WaitingLimit
 from penstock.core.predict.calibration import Calibration
 from penstock.core.predict.forecast import PastRun
 from penstock.core.state.images import packed
@@ -28,24 +30,24 @@ from penstock.core.state.state import Image
 from penstock.server.backend import Backend
 from penstock.server.http.responses import ApiError
 from penstock.server.http.turns import Turn
-from penstock.server.services.estimate_process import Seer
-from penstock.sim.replay.foresee import Planned, Started, WhatIfSubmitted, WhenStart
+from penstock.server.services.estimate_process import EstimateProcess
+from penstock.sim.forecast.worker import ForecastPlan, Started, WhatIfSubmitted, WhenStart
 
 log = logging.getLogger(__name__)
 
-SHARE = Share(user=2, tenant=4, total=32)
+SHARE = WaitingLimit(user=2, tenant=4, total=32)
 """Questions that may wait; they are worked out one after the other."""
 BUDGET_MS = 5_000
 """After this long no further sample is played."""
 HISTORY_KEPT_MS = 60_000
 WANTED_MAX = 2_000
-"""Waiting jobs whose start is told at once: the first submitted."""
+"""Waiting jobs of one answer: the first submitted."""
 NOTED_EVERY_MS = 600_000
 """What is said of a job is noted in the log once, and again after this long, and half the time that it had waited."""
 JOBS_MAX = 20_000
 """A state of more live jobs cannot be played in time: it is not even handed over."""
 PLANNED_MAX = 10_000
-"""Jobs of one request that are played: a process needs some seconds for so many."""
+"""Jobs of one request that are simulated: a process needs some seconds for them."""
 LOOKED_BACK_RECORDS = 200_000
 """Records of the log in which a server that starts looks for estimates that came true."""
 BATCH = 10_000
@@ -55,11 +57,11 @@ KNOWN_MS = 600_000
 """What was said longer ago is not repeated."""
 
 
-class Foresight:
+class EstimateService:
     """One question at a time goes to the process that plays states on."""
 
-    def __init__(self, backend: Backend, seer: Seer | None = None) -> None:
-        self._backend, self._seer = backend, seer or Seer()
+    def __init__(self, backend: Backend, seer: EstimateProcess | None = None) -> None:
+        self._backend, self._seer = backend, seer or EstimateProcess()
         self._turn = Turn(SHARE, "questions about what is ahead")
         self._history: tuple[PastRun, ...] = ()
         self._learned_ms = -HISTORY_KEPT_MS
@@ -79,7 +81,7 @@ class Foresight:
             every_ms = backend.state.config.settings.estimate_starts_every_ms
             await asyncio.sleep(max(IDLE_S, every_ms * 2**self._misses / 1000))
             state = backend.state
-            if not every_ms or not state.derived.pending or len(state.jobs) > JOBS_MAX:
+            if not every_ms or not state.indexes.pending or len(state.jobs) > JOBS_MAX:
                 continue
             if backend.durable_seq == self._last_seq:
                 continue
@@ -92,7 +94,7 @@ class Foresight:
     def close(self) -> None:
         self._seer.close()
 
-    async def plan(self, request: Submit) -> api.PlanAnswer | Refusal:
+    async def plan(self, request: Submit) -> answers.PlanAnswer | Refusal:
         """Return what `request` would lead to, or why it would be refused.
 
         Raises: ApiError when too many ask, or for too many jobs.
@@ -103,7 +105,7 @@ class Foresight:
             raise ApiError("too_large", text, hint="ask for a part of them: the first say how long the others wait")
         async with self._turn.mine():
             if len(self._backend.state.jobs) > JOBS_MAX:
-                text = f"more than {JOBS_MAX} jobs are live: nobody can play on so many in time"
+                text = f"more than {JOBS_MAX} jobs are live: too many to simulate in time"
                 raise ApiError("unavailable", text, hint="submit it, and ask for its explanation")
             image = await self._image()
             return await asyncio.to_thread(self._plan, image, request)
@@ -178,11 +180,11 @@ class Foresight:
         corrected = self._calibration.corrected
         return reply.samples, [StartEstimate(i, corrected(t, now_ms), t) for i, t in reply.times.items()]
 
-    def _plan(self, image: Image, request: Submit) -> api.PlanAnswer | Refusal:
+    def _plan(self, image: Image, request: Submit) -> answers.PlanAnswer | Refusal:
         now_ms = self._backend.clock.unix_ms()
         outcomes = self._outcomes(request, [job.id for job in image.jobs])
         reply = self._seer.ask(WhatIfSubmitted(packed(image), self._past(), now_ms, BUDGET_MS, request, outcomes))
-        assert isinstance(reply, Planned)
+        assert isinstance(reply, ForecastPlan)
         found = reply.refusal or reply.plan
         assert found is not None
         return found

@@ -16,7 +16,7 @@ LOOK_EVERY_S = 5.0
 LOOK_SHARE = 50
 
 
-class QuotaWatch:
+class QuotaAlertService:
     """One for each server."""
 
     def __init__(self, backend: Backend) -> None:

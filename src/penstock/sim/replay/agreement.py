@@ -7,17 +7,18 @@ import msgspec
 
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.plan import Plan
+from penstock.core.state.history import JobHistory
 from penstock.core.state.snapshot import Snapshot
-from penstock.sim.replay.physics import Physics
-from penstock.traces.ownlog import Story, Told
+from penstock.sim.replay.execution_model import Physics
+from penstock.traces.ownlog import LogTrace
 
 
-def as_recorded(told: Told) -> Physics:
+def as_recorded(told: LogTrace) -> Physics:
     """Return how quickly things are done where a log was recorded."""
     return Physics(decide_ms=told.decide_ms, start_ms=told.start_ms, save_ms=told.leave_ms, stop_ms=told.leave_ms)
 
 
-class Start(NamedTuple):
+class ComparedStart(NamedTuple):
     """One decision: this attempt of this job (by its place in the log) starts on these nodes."""
 
     job: int
@@ -25,7 +26,7 @@ class Start(NamedTuple):
     nodes: tuple[NodeName, ...]
 
 
-class Agreement(msgspec.Struct, frozen=True):
+class PlanAgreement(msgspec.Struct, frozen=True):
     """What of the decisions came out the same; times in milliseconds."""
 
     decisions: int
@@ -48,46 +49,46 @@ class Decisions:
     """Collects what a replay decides: an `OnPlan`."""
 
     def __init__(self) -> None:
-        self.starts: list[Start] = []
+        self.starts: list[ComparedStart] = []
 
     def __call__(self, snapshot: Snapshot, plan: Plan, now_ms: int) -> None:
         for start in plan.starts:
             nodes = tuple(dict.fromkeys(place.node for place in start.places))
-            self.starts.append(Start(start.job_id, start.attempt, nodes))
+            self.starts.append(ComparedStart(start.job_id, start.attempt, nodes))
 
 
-def real_starts(stories: Mapping[JobId, Story]) -> list[Start]:
+def real_starts(jobs: Mapping[JobId, JobHistory]) -> list[ComparedStart]:
     """Return what really was decided, in order; jobs are numbered as in the trace."""
     found = []
-    for place, story in enumerate(stories.values(), start=1):
-        found += [(a.seq, Start(place, a.number, a.nodes)) for a in story.attempts]
+    for place, job in enumerate(jobs.values(), start=1):
+        found += [(a.seq, ComparedStart(place, a.number, a.nodes)) for a in job.attempts]
     return [start for _, start in sorted(found)]
 
 
 def agreement(
-    stories: Mapping[JobId, Story], replayed: Decisions, first_starts_ms: list[int], ended_ms: int
-) -> Agreement:
+    jobs: Mapping[JobId, JobHistory], replayed: Decisions, first_starts_ms: list[int], ended_ms: int
+) -> PlanAgreement:
     """Return how a replay agrees with the log.
 
     Args:
         first_starts_ms: of each job of the trace in the replay (unix ms, 0 never).
         ended_ms: when the last job of the replay ended.
     """
-    real = real_starts(stories)
+    real = real_starts(jobs)
     in_order = 0
     for one, other in zip(real, replayed.starts, strict=False):
         if one != other:
             break
         in_order += 1
     off = sorted(
-        abs(story.attempts[0].allocated_ms - first_ms)
-        for story, first_ms in zip(stories.values(), first_starts_ms, strict=True)
-        if story.attempts and first_ms
+        abs(job.attempts[0].allocated_ms - first_ms)
+        for job, first_ms in zip(jobs.values(), first_starts_ms, strict=True)
+        if job.attempts and first_ms
     )
-    begun_ms = min((story.submit_ms for story in stories.values()), default=0)
-    last_ms = max((story.ended_ms for story in stories.values()), default=0)
+    begun_ms = min((job.submitted_ms for job in jobs.values()), default=0)
+    last_ms = max((job.finished_ms or 0 for job in jobs.values()), default=0)
     span_ms = last_ms - begun_ms
-    return Agreement(
+    return PlanAgreement(
         decisions=len(real),
         same=len(set(real) & set(replayed.starts)),
         in_order=in_order,

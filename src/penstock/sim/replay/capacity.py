@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from penstock.core.model.errors import InvalidInput, Problem, nearest
-from penstock.core.model.units import parse_duration_ms
+from penstock.core.model.quantities import parse_duration_ms
 from penstock.sim.replay.measures import Measures, Spread
 from penstock.traces.edit import NODES_MAX
 
@@ -29,7 +29,7 @@ class Goal(msgspec.Struct, frozen=True):
         return waits.most if self.which == "max" else getattr(waits, self.which)
 
 
-class Point(msgspec.Struct, frozen=True):
+class CapacityPoint(msgspec.Struct, frozen=True):
     """One number of nodes that was tried."""
 
     nodes: int
@@ -41,7 +41,7 @@ class Capacity(msgspec.Struct, frozen=True):
     """What a search found. `nodes` is None when even the most that were tried do not meet the goal."""
 
     nodes: int | None
-    points: tuple[Point, ...]
+    points: tuple[CapacityPoint, ...]
     """By number of nodes."""
 
 
@@ -71,12 +71,12 @@ def capacity(present: int, goal: Goal, measured: Callable[[int], Measures]) -> C
         present: where to begin.
         measured: replays the trace on so many nodes.
     """
-    points: dict[int, Point] = {}
+    points: dict[int, CapacityPoint] = {}
 
     def met(nodes: int) -> bool:
         if nodes not in points:
             found = measured(nodes)
-            points[nodes] = Point(nodes, goal.met(found), found)
+            points[nodes] = CapacityPoint(nodes, goal.met(found), found)
         return points[nodes].met
 
     low, high = 0, max(1, present)
@@ -94,5 +94,5 @@ def capacity(present: int, goal: Goal, measured: Callable[[int], Measures]) -> C
     return Capacity(high, _sorted(points))
 
 
-def _sorted(points: dict[int, Point]) -> tuple[Point, ...]:
+def _sorted(points: dict[int, CapacityPoint]) -> tuple[CapacityPoint, ...]:
     return tuple(points[nodes] for nodes in sorted(points))

@@ -12,9 +12,9 @@ import msgspec
 
 from penstock.core.order.extension import Policies
 from penstock.sim.replay.costs import Costs
+from penstock.sim.replay.counters import Sample
+from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.measures import Measures, finish_ratios, measure
-from penstock.sim.replay.meter import Sample
-from penstock.sim.replay.physics import Physics
 from penstock.sim.replay.replay import Ran, replay
 from penstock.sim.replay.variants import Variant
 from penstock.traces.model import Trace
@@ -25,7 +25,7 @@ OnShare = Callable[[float], None]
 """Called with the part of all the work that is done."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class VariantResult(msgspec.Struct, frozen=True):
     """One variant under one seed: what it comes to, and the distributions for pictures (ascending)."""
 
     variant: str
@@ -47,9 +47,9 @@ class Interval(msgspec.Struct, frozen=True):
     half: float
 
 
-def result_of(variant: str, seed: int, ran: Ran) -> Result:
+def result_of(variant: str, seed: int, ran: Ran) -> VariantResult:
     ended = [life for life in ran.lives if life.ended_ms]
-    return Result(
+    return VariantResult(
         variant=variant,
         seed=seed,
         measures=measure(ran),
@@ -70,7 +70,7 @@ def compare(
     processes: int | None = None,
     policies: Policies | None = None,
     on_share: OnShare | None = None,
-) -> list[Result]:
+) -> list[VariantResult]:
     """Return the results in the order of the variants, each under seeds 0, 1, ...
 
     Variants meet the same workloads: what differs between two of them under one seed is due to the policy alone.
@@ -89,7 +89,7 @@ def _here(
     physics: Physics,
     policies: Policies | None,
     share: OnShare,
-) -> Iterator[Result]:
+) -> Iterator[VariantResult]:
     for number, (variant, seed) in enumerate(tasks):
 
         def told(done: int, total: int, number: int = number) -> None:
@@ -105,7 +105,7 @@ def _one(
     physics: Physics,
     policies: Policies | None,
     told: Callable[[int, int], None],
-) -> Result:
+) -> VariantResult:
     trace = workload(seed)
     ran = replay(
         trace,
@@ -130,7 +130,7 @@ def _beside(
     policies: Policies | None,
     share: OnShare,
     workers: int,
-) -> list[Result]:
+) -> list[VariantResult]:
     context = multiprocessing.get_context("fork")
     told = context.Queue()
     _shared.update(workload=workload, tasks=tasks, physics=physics, policies=policies, told=told)
@@ -154,7 +154,7 @@ def _wait_for(told: Any, done: list[float]) -> None:
     done[number] = part
 
 
-def _task(number: int) -> Result:
+def _task(number: int) -> VariantResult:
     variant, seed = _shared["tasks"][number]
 
     def told(done: int, total: int) -> None:

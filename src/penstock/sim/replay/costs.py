@@ -10,12 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.control.calendar import calendar
-from penstock.core.ledger.bill import money
-from penstock.core.ledger.books import Books
+from penstock.core.ledger.books import UsageLog
 from penstock.core.ledger.settlement import bill_for
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId, TenantName
 from penstock.core.model.prices import Billing
+from penstock.core.model.quantities import money
 from penstock.traces.model import Trace
 
 
@@ -38,12 +38,12 @@ def declared_billing(trace: Trace) -> Billing:
     return (declared[-1] if declared else trace.config).billing
 
 
-class Till:
+class CostMeter:
     """Folds the records of a replay, then says what it costs. Where nothing has a price it does nothing."""
 
     def __init__(self, billing: Billing) -> None:
         self._billing = replace(billing, refund_lost=False)
-        self._books = Books()
+        self._books = UsageLog()
 
     def take(self, records: Iterable[ev.Record]) -> None:
         if self._billing.tariff.prices:

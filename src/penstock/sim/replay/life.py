@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.core.model.ids import AttemptNumber, JobId, UserName
 from penstock.core.model.jobs import JobSpec, JobState
-from penstock.sim.replay.physics import FULL_SPEED_MILLI
+from penstock.sim.replay.execution_model import FULL_SPEED_MILLI
 from penstock.traces.model import TraceJob, Work
 
 
@@ -48,7 +48,7 @@ class Life(msgspec.Struct, gc=False):
         return self.ended_ms - self.submitted_ms
 
 
-class Run(msgspec.Struct, gc=False):
+class SimulatedRun(msgspec.Struct, gc=False):
     """The attempt that a job has now."""
 
     number: AttemptNumber

@@ -13,15 +13,15 @@ from penstock.core.model.ids import Incarnation
 from penstock.core.order.extension import Policies
 from penstock.core.state.state import State
 from penstock.sim.replay import life as on
-from penstock.sim.replay.engine import OPERATOR, Engine, Knows, OnPlan, OnRecords
+from penstock.sim.replay.counters import SAMPLES, Sample
+from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.life import Life
-from penstock.sim.replay.meter import SAMPLES, Sample
-from penstock.sim.replay.physics import Physics
-from penstock.traces.model import Change, Outage, Seen, Trace, TraceJob
+from penstock.sim.replay.simulation import OPERATOR, Knows, OnPlan, OnRecords, Simulation
+from penstock.traces.model import CapacityChange, Outage, Seen, Trace, TraceJob
 
 Progress = Callable[[int, int], None]
 """Called with how many jobs are over, and of how many."""
-OnMoment = Callable[[Engine, int], None]
+OnMoment = Callable[[Simulation, int], None]
 PROGRESS_EVERY = 256
 ORIGIN_MS = 946_684_800_000
 """Where a trace begins that tells only offsets: 2000-01-01 UTC. In the core a time of 0 means that it has not come."""
@@ -67,7 +67,9 @@ def replay(
     trace = from_origin(trace)
     begun_ms = _first_ms(trace)
     state = State()
-    engine = Engine(state, physics or Physics(), knows=knows, policies=policies, on_plan=on_plan, on_records=on_records)
+    engine = Simulation(
+        state, physics or Physics(), knows=knows, policies=policies, on_plan=on_plan, on_records=on_records
+    )
     _open(trace, state, config or trace.config, begun_ms, on_records)
     engine.meter.now_ms = begun_ms
     span_ms = trace.jobs[-1].submit_ms - begun_ms if trace.jobs else 0
@@ -144,7 +146,7 @@ def _told(config: ClusterConfig) -> ClusterConfig:
     return replace(config, settings=replace(config.settings, node_strikes_max=0))
 
 
-def _plan_ahead(engine: Engine, trace: Trace, seed: int, begun_ms: int) -> None:
+def _plan_ahead(engine: Simulation, trace: Trace, seed: int, begun_ms: int) -> None:
     """Put on the agenda what comes from outside: outages, what operators do, and nodes that fail by chance."""
     for outage in trace.outages:
         engine.push(outage.from_ms, on.GONE, outage.node, outage.until_ms, outage.known_ms)
@@ -161,7 +163,7 @@ def _plan_ahead(engine: Engine, trace: Trace, seed: int, begun_ms: int) -> None:
                 at_ms += physics.node_repair_ms
 
 
-def _events_of(change: Change) -> list[ev.AnyEvent]:
+def _events_of(change: CapacityChange) -> list[ev.AnyEvent]:
     events: list[ev.AnyEvent] = []
     if change.config is not None:
         events.append(ev.ConfigChanged(_told(change.config), OPERATOR))

@@ -16,7 +16,7 @@ from penstock.core.model.cluster import (
 )
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.order.extension import EXTENSION_PREFIX
-from penstock.sim.replay.engine import Knows
+from penstock.sim.replay.simulation import Knows
 
 _QUEUE: tuple[str, ...] = get_args(BuiltinPolicy)
 _BACKFILL: tuple[str, ...] = tuple(f"{rule}" for rule in get_args(BackfillRule))

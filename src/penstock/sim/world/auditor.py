@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,10 +18,8 @@ from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank, Tenant
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.prices import Billing, Price
 from penstock.sim.world.clockwork import UNIX_BEGIN_MS
+from penstock.sim.world.ground import Ground
 from penstock.sim.world.money import DATES, DAY_MS, MONTH_MS, QUIET_MS, Money
-
-if TYPE_CHECKING:
-    from penstock.sim.world.world import World
 
 GIB, HOUR_MS, MINUTE_MS = 2**30, 3_600_000, 60_000
 Attempt = tuple[JobId, AttemptNumber]
@@ -36,7 +33,7 @@ class Span(msgspec.Struct):
     end_ms: int = 0
 
 
-class Hold(msgspec.Struct):
+class AuditedHold(msgspec.Struct):
     spec: JobSpec
     attempt: Attempt
     node: NodeName
@@ -48,13 +45,13 @@ class Reading:
     """Reads a log for holds, and for what must not be in it."""
 
     def __init__(self, records: Iterable[ev.Record]) -> None:
-        self.holds: list[Hold] = []
+        self.holds: list[AuditedHold] = []
         self.lost: dict[Attempt, tuple[int, int]] = {}
         """Since when an attempt's work was lost with a node, and when that was known."""
         self.wrong: list[str] = []
         self._specs: dict[JobId, JobSpec] = {}
         self._nodes: dict[NodeName, NodeSpec] = {}
-        self._live: dict[tuple[JobId, Rank], Hold] = {}
+        self._live: dict[tuple[JobId, Rank], AuditedHold] = {}
         self._safe_ms: dict[JobId, int] = {}
         self._stopped: dict[TenantName, str] = {}
         for record in records:
@@ -99,7 +96,7 @@ class Reading:
             devices = self._nodes[place.node].devices
             models = Counter(devices[index].model for index in place.devices)
             span = Span(_amounts(ask, Rank(number), models), now_ms)
-            hold = Hold(spec, (event.job_id, event.attempt), place.node, [span])
+            hold = AuditedHold(spec, (event.job_id, event.attempt), place.node, [span])
             self._live[event.job_id, Rank(number)] = hold
             self.holds.append(hold)
 
@@ -143,7 +140,7 @@ class Biller:
                 micro += self._of(hold, from_ms, until_ms)
         return int((micro / 10 ** (6 - self._billing.digits) + Fraction(1, 2)).__floor__())
 
-    def _of(self, hold: Hold, from_ms: int, until_ms: int) -> Fraction:
+    def _of(self, hold: AuditedHold, from_ms: int, until_ms: int) -> Fraction:
         least_ms = hold.spans[0].start_ms + self._minimum_ms(hold.spans[0].start_ms)
         lost_ms, known_ms = self._reading.lost.get(hold.attempt, (0, until_ms))
         micro = Fraction(0)
@@ -162,7 +159,7 @@ class Biller:
         tariff = self._billing.tariff
         return [tariff.minimum_ms, *(t.minimum_ms for t in tariff.later if t.from_ms <= at_ms)][-1]
 
-    def _cost(self, hold: Hold, span: Span, start_ms: int, end_ms: int) -> Fraction:
+    def _cost(self, hold: AuditedHold, span: Span, start_ms: int, end_ms: int) -> Fraction:
         if start_ms >= end_ms:
             return Fraction(0)
         tariff = self._billing.tariff
@@ -171,7 +168,7 @@ class Biller:
         cuts = sorted({start_ms, end_ms} | {at_ms for at_ms in changes if start_ms < at_ms < end_ms})
         return sum(((end - at) * self._rate(hold, span, at) for at, end in pairwise(cuts)), Fraction(0))
 
-    def _rate(self, hold: Hold, span: Span, at_ms: int) -> Fraction:
+    def _rate(self, hold: AuditedHold, span: Span, at_ms: int) -> Fraction:
         """Return what a millisecond of this costs, in millionths."""
         key = id(hold), id(span), at_ms
         found = self._micro.get(key)
@@ -205,7 +202,7 @@ def _price(prices: Iterable[Price], resource: str, model: str, at_ms: int) -> in
     return 0
 
 
-def money_violations(world: "World", money: Money) -> Iterator[str]:
+def money_violations(world: Ground, money: Money) -> Iterator[str]:
     """Yield what is wrong with the money of a world that has come to rest."""
     reading = Reading(world.disk.records)
     yield from reading.wrong
@@ -217,7 +214,7 @@ def money_violations(world: "World", money: Money) -> Iterator[str]:
     yield from _balances(world)
 
 
-def _postings(world: "World", biller: Biller) -> Iterator[str]:
+def _postings(world: Ground, biller: Biller) -> Iterator[str]:
     """Each posting brings what is posted of its month to the bill up to there; nothing that is due is missing."""
     posted: Counter[tuple[TenantName, int]] = Counter()
     reached: Counter[tuple[TenantName, int]] = Counter()
@@ -238,7 +235,7 @@ def _postings(world: "World", biller: Biller) -> Iterator[str]:
                 yield f"{tenant}: {reached[tenant, month_ms]} of {expected} are posted for the month since {month_ms}"
 
 
-def _expiries(world: "World", biller: Biller) -> Iterator[str]:
+def _expiries(world: Ground, biller: Biller) -> Iterator[str]:
     """A credit ends at its time, and not before all that was used until then is posted."""
     expires: dict[str, int] = {}
     posted: Counter[tuple[TenantName, int]] = Counter()
@@ -258,7 +255,7 @@ def _expiries(world: "World", biller: Biller) -> Iterator[str]:
     yield from (f"{name} should have expired" for name, at_ms in expires.items() if at_ms <= last_ms)
 
 
-def _invoices(world: "World", biller: Biller) -> Iterator[str]:
+def _invoices(world: Ground, biller: Biller) -> Iterator[str]:
     counts: Counter[str] = Counter()
     billed: set[tuple[TenantName, int]] = set()
     for invoice in (r.event.invoice for r in world.disk.records if isinstance(r.event, ev.InvoiceIssued)):
@@ -283,7 +280,7 @@ def _invoices(world: "World", biller: Biller) -> Iterator[str]:
                     yield f"{tenant}: the month since {month_ms} has no invoice"
 
 
-def _promises(world: "World", money: Money) -> Iterator[str]:
+def _promises(world: Ground, money: Money) -> Iterator[str]:
     """What was confirmed is in the log, and no reference came twice to a tenant."""
     found: Counter[tuple[TenantName, str]] = Counter()
     amounts: set[tuple[str, int]] = set()
@@ -299,7 +296,7 @@ def _promises(world: "World", money: Money) -> Iterator[str]:
             yield f"{request.reference} was confirmed and is not in the log"
 
 
-def _balances(world: "World") -> Iterator[str]:
+def _balances(world: Ground) -> Iterator[str]:
     """What a tenant has is what came in, less what expired, what it used and the tax on it, and what was given back."""
     expected: Counter[TenantName] = Counter()
     for record in world.disk.records:

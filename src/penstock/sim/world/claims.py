@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,10 +11,9 @@ from penstock.core.messages.reports import NodeCheck
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import CHECKED_BY, ClusterConfig
 from penstock.core.model.ids import JobId, NodeName, TenantName
+from penstock.sim.world.clients import Clients
+from penstock.sim.world.ground import Ground
 from penstock.sim.world.programs import Behaviour
-
-if TYPE_CHECKING:
-    from penstock.sim.world.world import World
 
 WORLDS_PART = 0.15
 """In so many of all worlds one tenant's programs claim that nodes fail."""
@@ -28,16 +26,15 @@ FAILED_CHECKS_PART = 0.2
 class Claims:
     """Who claims, and when; `rng` is for nothing else, so that a seed goes on meaning the same world otherwise."""
 
-    def __init__(self, world: "World", rng: random.Random) -> None:
-        self._world, self._rng = world, rng
+    def __init__(self, world: Ground, rng: random.Random, faults_until_ms: int) -> None:
+        self._world, self._rng, self._faults_until_ms = world, rng, faults_until_ms
         self.tenant = TenantName(rng.choice(world.tenants))
 
     def declare(self, config: ClusterConfig) -> ClusterConfig:
         return replace(config, settings=replace(config.settings, node_strikes_max=STRIKES_MAX))
 
-    def plan_requests(self, over_ms: int) -> None:
+    def plan_requests(self, clients: Clients, over_ms: int) -> None:
         """Spread jobs that fail, and claim a fault of their node, over a time."""
-        clients = self._world.clients
         for number in range(JOBS):
             command = list(Behaviour(steps=self._rng.choice((1, 5)), exit_code=1).command())
             entry = {"name": f"claim-{number}", "command": command, "tenant": self.tenant, "queue": "b", "cpus": 1}
@@ -53,7 +50,7 @@ class Claims:
 
     def check(self) -> NodeCheck:
         """Return what a node's check of itself comes to: now and then it fails, as for no fault of any program."""
-        if self._world.agenda.now_ms > self._world.faults_until_ms or self._rng.random() > FAILED_CHECKS_PART:
+        if self._world.agenda.now_ms > self._faults_until_ms or self._rng.random() > FAILED_CHECKS_PART:
             return NodeCheck(True)
         self._world.probe("check_failed")
         return NodeCheck(False, "disk: what was read is not what was written")

@@ -1,7 +1,7 @@
 """Simulated users: submit until answered, cancel, drain. What they were promised is kept to be held against the log."""
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -10,11 +10,9 @@ from penstock.core.config.job import parse_request
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.messages.requests import Submitted
 from penstock.core.model.ids import JobId, NodeName, UserName
+from penstock.sim.world.ground import Ground
 from penstock.sim.world.programs import Behaviour, random_behaviour
 from penstock.sim.world.stages import REQUESTS, staged_request, stages_of
-
-if TYPE_CHECKING:
-    from penstock.sim.world.world import World
 
 RETRY_MS = 3_000
 PRIORITIES = ("low", "low", "medium", "medium", "high", 120, 700)
@@ -23,7 +21,7 @@ PRIORITIES = ("low", "low", "medium", "medium", "high", 120, 700)
 class Clients:
     """All users of one world. Each request is repeated under one idempotency key until it is answered."""
 
-    def __init__(self, world: "World", rng: random.Random, more: random.Random) -> None:
+    def __init__(self, world: Ground, rng: random.Random, more: random.Random) -> None:
         """`more` is for what came later, so that a seed goes on meaning the same world."""
         self._world, self._rng, self._more = world, rng, more
         self._stages = stages_of(world.seed)
@@ -124,7 +122,7 @@ class Clients:
                 return
             if isinstance(reply, Submitted):
                 self._take(key, reply.job_ids)
-            elif not isinstance(reply, msg.Failed):
+            elif not isinstance(reply, msg.RequestFailed):
                 self.refused[key] = str(reply)
 
         server = self._world.server

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.core.model.errors import StaleEpoch, StoreError, StoreFull
 from penstock.core.model.events import Record
-from penstock.core.model.faults import planted
 from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import JobState
 from penstock.core.state.state import Image
@@ -41,7 +40,7 @@ class SimDisk:
         return self.epoch
 
     def append(self, records: Sequence[Record], finished: Sequence[FinishedJob], epoch: Epoch) -> None:
-        if epoch != self.epoch and not planted("stale_controller_commits"):
+        if self._is_stale(epoch):
             raise StaleEpoch(f"term {epoch} has ended")
         if not records:
             return
@@ -55,6 +54,9 @@ class SimDisk:
                 self._keep(records, finished)
             raise PowerCut
         self._keep(records, finished)
+
+    def _is_stale(self, epoch: Epoch) -> bool:
+        return epoch != self.epoch
 
     def _keep(self, records: Sequence[Record], finished: Sequence[FinishedJob]) -> None:
         expected = len(self.records) + 1

@@ -2,15 +2,13 @@
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from penstock.sim.world.world import World
+from penstock.sim.world.ground import Ground
 
 FAULTS_MAX = 9
 
 
-def plan_faults(world: "World", rng: random.Random, until_ms: int) -> None:
+def plan_faults(world: Ground, rng: random.Random, until_ms: int) -> None:
     """Set the background of small faults and plan the big ones."""
     if rng.random() < 0.7:
         world.network.loss = rng.choice((0.0, 0.02, 0.1))
@@ -23,65 +21,65 @@ def plan_faults(world: "World", rng: random.Random, until_ms: int) -> None:
         world.agenda.after(rng.randint(500, until_ms - 2_000), lambda k=kind: k(world, rng))  # type: ignore[misc]
 
 
-def _node(world: "World", rng: random.Random) -> str:
+def _node(world: Ground, rng: random.Random) -> str:
     return rng.choice(sorted(world.nodes))
 
 
-def _server_crash(world: "World", rng: random.Random) -> None:
+def _server_crash(world: Ground, rng: random.Random) -> None:
     if world.server is not None:
         world.probe("server_crashed")
         world.server_died(world.server)
 
 
-def _power_cut(world: "World", rng: random.Random) -> None:
+def _power_cut(world: Ground, rng: random.Random) -> None:
     world.disk.cut_next = True
 
 
-def _server_replaced(world: "World", rng: random.Random) -> None:
+def _server_replaced(world: Ground, rng: random.Random) -> None:
     world.replace_server(rng.randint(500, 20_000))
 
 
-def _agent_crash(world: "World", rng: random.Random) -> None:
+def _agent_crash(world: Ground, rng: random.Random) -> None:
     world.nodes[_node(world, rng)].crash_agent(rng.randint(50, 9_000))
 
 
-def _node_crash(world: "World", rng: random.Random) -> None:
+def _node_crash(world: Ground, rng: random.Random) -> None:
     world.nodes[_node(world, rng)].crash(rng.randint(100, 15_000))
 
 
-def _agent_pause(world: "World", rng: random.Random) -> None:
+def _agent_pause(world: Ground, rng: random.Random) -> None:
     world.nodes[_node(world, rng)].pause_agent(rng.randint(200, 15_000), whole_machine=False)
 
 
-def _machine_pause(world: "World", rng: random.Random) -> None:
+def _machine_pause(world: Ground, rng: random.Random) -> None:
     world.nodes[_node(world, rng)].pause_agent(rng.randint(200, 15_000), whole_machine=True)
 
 
-def _partition(world: "World", rng: random.Random) -> None:
+def _partition(world: Ground, rng: random.Random) -> None:
     name = _node(world, rng)
     world.probe("node_partitioned")
     world.network.cut_off.add(name)
     world.agenda.after(rng.randint(500, 20_000), lambda: world.network.cut_off.discard(name))
 
 
-def _disk_fails(world: "World", rng: random.Random) -> None:
+def _disk_fails(world: Ground, rng: random.Random) -> None:
     world.probe("disk_failed")
     world.disk.fail_rate = 0.5
     world.agenda.after(rng.randint(200, 5_000), lambda: setattr(world.disk, "fail_rate", 0.0))
 
 
-def _disk_full(world: "World", rng: random.Random) -> None:
+def _disk_full(world: Ground, rng: random.Random) -> None:
     world.probe("disk_full")
     world.disk.full = True
     world.agenda.after(rng.randint(200, 5_000), lambda: setattr(world.disk, "full", False))
 
 
-def _bad_node(world: "World", rng: random.Random) -> None:
+def _bad_node(world: Ground, rng: random.Random) -> None:
     node = world.nodes[_node(world, rng)]
     node.spawn_fail_rate = node.late_exit_rate = 0.3
 
 
-_KINDS: dict[str, Callable[["World", random.Random], None]] = {
+_KINDS: dict[str, Callable[[Ground, random.Random], None]] = {
     "server_crash": _server_crash,
     "power_cut": _power_cut,
     "server_replaced": _server_replaced,

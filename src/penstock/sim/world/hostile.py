@@ -6,7 +6,7 @@ here from the log alone, and what a refusal costs from what the core tried.
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from penstock.control import messages as msg
 from penstock.core.config.job import parse_request
 from penstock.core.lifecycle.requests import Submit
-from penstock.core.lifecycle.size import Bounds
+from penstock.core.lifecycle.size import RequestBounds
 from penstock.core.messages.access import RemoveSecret, SetSecret
 from penstock.core.messages.requests import NewJob, Refusal, Submitted
 from penstock.core.model.cluster import ClusterConfig, Queue
@@ -24,13 +24,11 @@ from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
 from penstock.core.model.secrets import Secret
 from penstock.core.state.idempotency import Remembered, remember
 from penstock.core.state.state import State
+from penstock.sim.world.clients import Clients
+from penstock.sim.world.ground import Ground, Server
 from penstock.sim.world.programs import Behaviour
 
-if TYPE_CHECKING:
-    from penstock.sim.world.server import SimServer
-    from penstock.sim.world.world import World
-
-BOUNDS = Bounds(
+BOUNDS = RequestBounds(
     jobs=48,
     dependencies_of_job=8,
     numbers=16,
@@ -65,9 +63,10 @@ def is_hostile(seed: int) -> bool:
 class Hostile:
     """Who asks for what, and when; `rng` is for nothing else, so that a seed goes on meaning the same otherwise."""
 
-    def __init__(self, world: "World", rng: random.Random) -> None:
+    def __init__(self, world: Ground, rng: random.Random) -> None:
         self._world, self._rng = world, rng
         self.tenant = TenantName(world.tenants[-1])
+        self._clients: Clients
         self.asked: dict[str, tuple[NewJob, ...]] = {}
         self.accepted: dict[tuple[str, str], tuple[JobId, ...]] = {}
         """Jobs by key and digest."""
@@ -75,8 +74,9 @@ class Hostile:
     def declare(self, config: ClusterConfig) -> ClusterConfig:
         return replace(config, queues=(*config.queues, Queue(QUEUE, max_waiting=WAITING_MAX)))
 
-    def plan_requests(self, over_ms: int) -> None:
+    def plan_requests(self, clients: Clients, over_ms: int, *, with_money: bool) -> None:
         """Spread attacks, and the requests of an honest user of the same queue, over a time."""
+        self._clients = clients
         attacks = (
             self._huge, self._heavy, self._shapes, self._named, self._cyclic, self._again, self._other_body,
             self._keys, self._cancel, self._secret, self._crowd,
@@ -85,7 +85,7 @@ class Hostile:
         chosen = [*attacks, *self._rng.choices(attacks, k=count)]
         for attack in chosen:
             self._world.agenda.after(self._rng.randint(3_000, over_ms), attack)
-        if self._world.money is not None:
+        if with_money:
             for at_ms in range(0, over_ms, WATCH_MS):
                 self._world.agenda.after(at_ms, self._while_held)
         for number in range(HONEST_JOBS):
@@ -93,7 +93,7 @@ class Hostile:
 
     def _honest(self, key: str, at_ms: int) -> None:
         """Let an honest user ask for one job, and later for the same again."""
-        clients = self._world.clients
+        clients = self._clients
         entry = self._entry("honest", tenant=self._world.tenants[0], queue=QUEUE)
         clients.asked[key] = self._parsed([entry])
         self._world.agenda.after(at_ms, lambda: clients.submit(key))
@@ -102,14 +102,14 @@ class Hostile:
 
     def _honest_again(self) -> None:
         """Ask once more for what an honest user was given: the answer is the same jobs."""
-        clients, server = self._world.clients, self._world.server
+        clients, server = self._clients, self._world.server
         if server is None or not clients.accepted:
             return
         key = self._rng.choice(sorted(clients.accepted))
 
         def on_reply(reply: msg.Reply) -> None:
             same = isinstance(reply, Submitted) and reply.repeated and reply.job_ids == clients.accepted[key]
-            if not same and not isinstance(reply, msg.Failed):
+            if not same and not isinstance(reply, msg.RequestFailed):
                 self._world.violation(f"{key} was answered with {clients.accepted[key]}, and then with {reply}")
             self._world.probe("honest_key_repeated")
 
@@ -255,7 +255,7 @@ class Hostile:
             for job_id in job_ids:
                 self._world.server.ask(msg.Cancel(job_id, USER))
 
-    def _answered(self, server: "SimServer", key: str, digest: str, reply: msg.Reply) -> None:
+    def _answered(self, server: Server, key: str, digest: str, reply: msg.Reply) -> None:
         if isinstance(reply, Submitted):
             self._world.probes["key_repeated"] += reply.repeated
             if self.accepted.setdefault((key, digest), reply.job_ids) != reply.job_ids:
@@ -293,9 +293,9 @@ class Hostile:
     def violations(self, records: Sequence[Record]) -> Iterator[str]:
         """Yield what is in the log and may not be, and what honest users were refused."""
         yield from oversize(records, BOUNDS)
-        honest = sorted(self._world.clients.accepted)
+        honest = sorted(self._clients.accepted)
         yield from (f"key {key} was pushed out by others'" for key in pushed_out(records, honest))
-        for key, text in sorted(self._world.clients.refused.items()):
+        for key, text in sorted(self._clients.refused.items()):
             if any(f"'{code}'" in text for code in OVER_SIZE | OVER_SHARE | {"too_many_shapes"}):
                 yield f"honest request {key} was refused: {text}"
         bodies = [key for key, _ in self.accepted]
@@ -310,7 +310,7 @@ def left_behind(records: Iterable[Record], key: str, digest: str) -> list[JobId]
     return [event.job_id for event in made if event.idempotency_key == key and event.digest == digest]
 
 
-def oversize(records: Iterable[Record], bounds: Bounds) -> Iterator[str]:
+def oversize(records: Iterable[Record], bounds: RequestBounds) -> Iterator[str]:
     """Yield each request of the log that stands for more than one may; all have keys."""
     groups: list[list[Record]] = []
     left = 0
@@ -328,7 +328,7 @@ def oversize(records: Iterable[Record], bounds: Bounds) -> Iterator[str]:
         yield from _over(group, bounds)
 
 
-def _over(group: Sequence[Record], bounds: Bounds) -> Iterator[str]:
+def _over(group: Sequence[Record], bounds: RequestBounds) -> Iterator[str]:
     made = [record.event for record in group if isinstance(record.event, JobSubmitted)]
     waits = [len(event.spec.after) for event in made]
     entries = {event.array_id or event.job_id: len(event.spec.after) for event in made}

@@ -5,14 +5,13 @@ A day takes seconds here, so that days are posted, months invoiced and credits e
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from penstock.control import messages as msg
 from penstock.core.ledger import posting as treasury
-from penstock.core.ledger.books import Books, BooksImage
+from penstock.core.ledger.books import BooksImage, UsageLog
 from penstock.core.ledger.settlement import Calendar
 from penstock.core.messages.money import AddCredit, CorrectInvoice, MoneyDone, MoneyRequest, PayInvoice, ReverseEntry
 from penstock.core.messages.requests import Refusal
@@ -22,10 +21,7 @@ from penstock.core.model.events import CreditAdded, InvoiceIssued, InvoicePaid
 from penstock.core.model.ids import TenantName, UserName
 from penstock.core.model.prices import Billing, Budget, Factor, Price, Tariff, Terms, Window
 from penstock.sim.world.clockwork import UNIX_BEGIN_MS
-
-if TYPE_CHECKING:
-    from penstock.sim.world.server import SimServer
-    from penstock.sim.world.world import World
+from penstock.sim.world.ground import Ground, Server
 
 DAY_MS = 5_000
 MONTH_MS = 4 * DAY_MS
@@ -68,12 +64,12 @@ def _begin(at_ms: int, length_ms: int) -> int:
 DATES = ShortDates()
 
 
-class Treasurer:
+class SimulatedBilling:
     """Looks after the accounts for one life of a server, late and from kept books, as the server does."""
 
-    def __init__(self, world: "World", money: "Money", server: "SimServer") -> None:
+    def __init__(self, world: Ground, money: "Money", server: Server) -> None:
         self._world, self._money, self._server = world, money, server
-        self._books = Books(msgspec.msgpack.decode(money.kept, type=BooksImage) if money.kept else None)
+        self._books = UsageLog(msgspec.msgpack.decode(money.kept, type=BooksImage) if money.kept else None)
         self._look()
 
     def _look(self) -> None:
@@ -103,7 +99,7 @@ class Treasurer:
 class Money:
     """What one world declares about money, and what its people do. All chance is from an rng of its own."""
 
-    def __init__(self, world: "World", rng: random.Random) -> None:
+    def __init__(self, world: Ground, rng: random.Random) -> None:
         self._world, self.rng = world, rng
         self.kept = b""
         """The books as a server wrote them down last."""
@@ -153,9 +149,9 @@ class Money:
             return (Budget("month", self.rng.choice((20, 200)) * unit),)
         return (Budget("day", self.rng.choice((1, 5, 40)) * unit, "day", hard=self.rng.random() < 0.8),)
 
-    def server_began(self, server: "SimServer") -> None:
+    def server_began(self, server: Server) -> None:
         self._calm_since_ms = self._world.agenda.now_ms
-        Treasurer(self._world, self, server)
+        SimulatedBilling(self._world, self, server)
 
     # People.
 

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,23 +9,26 @@ from penstock.core.messages.reports import NodeCheck, ProgressSeen, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation
 from penstock.core.model.jobs import ExitInfo
-from penstock.engines.local import brain as br
-from penstock.engines.local import protocol
+from penstock.engines.agent import protocol
+from penstock.engines.agent import state_machine as br
+from penstock.sim.world.claims import Claims
 from penstock.sim.world.clockwork import Agenda, NodeClock
-from penstock.sim.world.programs import STEP_MS, Behaviour, Process, SharedWork, steps_done
-
-if TYPE_CHECKING:
-    from penstock.sim.world.world import World
+from penstock.sim.world.ground import Ground
+from penstock.sim.world.programs import STEP_MS, Behaviour, SharedWork, SimulatedProcess, steps_done
+from penstock.sim.world.telling import Telling
 
 TURN_MS = 400
 GUARDIAN_SLACK_MS = 300
 
 
 class SimNode:
-    """One machine. `up`: the machine runs; `brain`: its agent runs; `paused`: the agent stands still."""
+    """One machine. `up`: the machine runs; `agent_state`: its agent runs; `paused`: the agent stands still."""
 
-    def __init__(self, world: "World", spec: NodeSpec, rng: random.Random) -> None:
+    def __init__(
+        self, world: Ground, spec: NodeSpec, rng: random.Random, claims: Claims | None, telling: Telling | None
+    ) -> None:
         self._world, self.spec, self._rng = world, spec, rng
+        self._claims, self._telling = claims, telling
         self.agenda: Agenda = world.agenda
         self._work: SharedWork = world.work
         self._clock = NodeClock(self.agenda, rng.randint(-10_000, 10_000))
@@ -34,14 +36,14 @@ class SimNode:
         self.paused = False
         self._frozen = False
         """The whole machine stands still."""
-        self.processes: dict[ReplicaKey, Process] = {}
+        self.processes: dict[ReplicaKey, SimulatedProcess] = {}
         self._ended_unseen: dict[ReplicaKey, ExitInfo] = {}
         self._life = 0
         self._agent_life = 0
-        self._kept: list[br.Entry] = []
+        self._kept: list[br.ReplicaEntry] = []
         self._lease_until_ms: int | None = None
         self._queued: list[Callable[[], None]] = []
-        self.brain: br.Brain | None = None
+        self.agent_state: br.AgentState | None = None
         self.connected = False
         self.spawn_fail_rate = 0.0
         self.late_exit_rate = 0.0
@@ -63,14 +65,14 @@ class SimNode:
         self._guard(self._life)
 
     def _start_agent(self) -> None:
-        if not self.up or self.brain is not None:
+        if not self.up or self.agent_state is not None:
             return
         if self._frozen:
             self.agenda.after(TURN_MS, self._start_agent)
             return
         self._agent_life += 1
         entries = [msgspec.structs.replace(e) for e in self._kept]
-        self.brain = br.Brain(
+        self.agent_state = br.AgentState(
             self.spec.name,
             Incarnation(f"{self.name}-{self._life}"),
             entries,
@@ -79,29 +81,29 @@ class SimNode:
         )
         for key, info in list(self._ended_unseen.items()):
             del self._ended_unseen[key]
-            self.brain.on_gone(key, info)
-        for entry in list(self.brain.living()):
+            self.agent_state.on_gone(key, info)
+        for entry in list(self.agent_state.living()):
             if entry.key not in self.processes:
-                self.brain.on_gone(entry.key, ExitInfo(problem="its agent died before it had started"))
+                self.agent_state.on_gone(entry.key, ExitInfo(problem="its agent died before it had started"))
         self.connected = False
         self._turn(self._agent_life)
 
     def crash_agent(self, back_after_ms: int) -> None:
         """The worker dies at once; processes go on; the journal is what its entries were."""
-        if self.brain is None or self._frozen:
+        if self.agent_state is None or self._frozen:
             return
         self._world.probe("agent_crashed_with_processes" if self.processes else "agent_crashed_idle")
         self._journal()
-        self.brain = None
+        self.agent_state = None
         self.paused = False
         self._queued.clear()
         self.agenda.after(back_after_ms, self._start_agent)
 
     def _journal(self) -> None:
         """The real agent writes each step before it takes effect: the entries are always on file."""
-        assert self.brain is not None
-        self._kept = [msgspec.structs.replace(e) for e in self.brain.entries.values()]
-        self._lease_until_ms = self.brain.lease_until_ms
+        assert self.agent_state is not None
+        self._kept = [msgspec.structs.replace(e) for e in self.agent_state.entries.values()]
+        self._lease_until_ms = self.agent_state.lease_until_ms
 
     def crash(self, back_after_ms: int) -> None:
         """The machine dies with everything on it, and comes back empty."""
@@ -110,16 +112,16 @@ class SimNode:
         self._world.probe("node_crashed_with_processes" if self.processes else "node_crashed_idle")
         for process in self.processes.values():
             if process.frozen_ms is None:
-                self._world.process_ended(self, process)
+                self._world.truth.process_ended(self, process)
         self.processes.clear()
-        self.up, self.brain, self.paused, self._frozen = False, None, False, False
+        self.up, self.agent_state, self.paused, self._frozen = False, None, False, False
         self._ended_unseen.clear()
         self._queued.clear()
         self.agenda.after(back_after_ms, self._boot)
 
     def pause_agent(self, for_ms: int, *, whole_machine: bool) -> None:
         """The worker stands still (stopped, swapped out); the guardian does not, unless the machine does."""
-        if self.brain is None or self.paused:
+        if self.agent_state is None or self.paused:
             return
         self.paused = True
         machine_life, life = self._life, self._agent_life
@@ -128,7 +130,7 @@ class SimNode:
             self._world.probe("machine_paused")
             for process in self.processes.values():
                 process.frozen_ms = self.agenda.now_ms
-                self._world.process_ended(self, process)
+                self._world.truth.process_ended(self, process)
         self.agenda.after(for_ms, lambda: self._resume(machine_life, life))
 
     def _resume(self, machine_life: int, life: int) -> None:
@@ -148,8 +150,8 @@ class SimNode:
                 self._ended_unseen[key] = ExitInfo(signal=9, problem=br.LEASE_OVER)
                 self._notice(self._life, key)
             else:
-                self._world.process_began(self, process)
-        if life != self._agent_life or self.brain is None:
+                self._world.truth.process_began(self, process)
+        if life != self._agent_life or self.agent_state is None:
             return
         self.paused = False
         self._guard_now()
@@ -173,28 +175,28 @@ class SimNode:
                 self._end(key, ExitInfo(signal=9, problem=br.LEASE_OVER))
 
     def _lease_is_over(self) -> bool:
-        until_ms = self.brain.lease_until_ms if self.brain is not None else self._lease_until_ms
+        until_ms = self.agent_state.lease_until_ms if self.agent_state is not None else self._lease_until_ms
         return until_ms is not None and self._clock.now_ms() >= until_ms + GUARDIAN_SLACK_MS
 
     # The agent's loop.
 
     def _turn(self, life: int) -> None:
-        if life != self._agent_life or self.brain is None:
+        if life != self._agent_life or self.agent_state is None:
             return
         if not self.paused:
-            self._act(self.brain.on_time(self._clock.now_ms()))
+            self._act(self.agent_state.on_time(self._clock.now_ms()))
             self._tell()
         self.agenda.after(TURN_MS, lambda: self._turn(life))
 
     def _tell(self) -> None:
-        brain = self.brain
-        assert brain is not None
+        agent_state = self.agent_state
+        assert agent_state is not None
         self._journal()
-        if brain.must_say_hello or not self.connected:
-            brain.must_say_hello = False
-            self._world.to_server(self, protocol.AgentHello(1, self.spec, brain.incarnation))
+        if agent_state.must_say_hello or not self.connected:
+            agent_state.must_say_hello = False
+            self._world.to_server(self, protocol.AgentHello(1, self.spec, agent_state.incarnation))
             return
-        report = brain.next_report(self._clock.now_ms())
+        report = agent_state.next_report(self._clock.now_ms())
         if report is not None:
             self._world.to_server(self, report)
 
@@ -204,7 +206,7 @@ class SimNode:
 
     def receive(self, message: protocol.ToAgent) -> None:
         """Take a message from a server, now or when no longer paused."""
-        if self.brain is None:
+        if self.agent_state is None:
             return
         life = self._agent_life
         if self.paused:
@@ -213,25 +215,25 @@ class SimNode:
             self._receive(life, message)
 
     def _receive(self, life: int, message: protocol.ToAgent) -> None:
-        brain = self.brain
-        if brain is None or life != self._agent_life:
+        agent_state = self.agent_state
+        if agent_state is None or life != self._agent_life:
             return
         now_ms = self._clock.now_ms()
         match message:
             case protocol.ServerWelcome():
                 self.connected = True
-                brain.on_welcome(message, now_ms)
+                agent_state.on_welcome(message, now_ms)
             case protocol.ServerOrders():
-                self._act(brain.on_orders(message, now_ms))
+                self._act(agent_state.on_orders(message, now_ms))
             case protocol.ServerTaken():
-                brain.on_taken(message, now_ms)
+                agent_state.on_taken(message, now_ms)
             case protocol.ServerRefused():
                 self.connected = False
         self._tell()
 
     def _act(self, actions: list[br.Action]) -> None:
-        brain = self.brain
-        assert brain is not None
+        agent_state = self.agent_state
+        assert agent_state is not None
         for action in actions:
             match action:
                 case br.Spawn():
@@ -245,10 +247,10 @@ class SimNode:
                 case br.KillAll():
                     if action.key in self.processes:
                         self._end(action.key, ExitInfo(signal=9))
-                    elif action.key in brain.entries:
-                        brain.on_gone(action.key, ExitInfo(problem="it was never there"))
+                    elif action.key in agent_state.entries:
+                        agent_state.on_gone(action.key, ExitInfo(problem="it was never there"))
                 case br.CheckSelf():
-                    brain.on_checked(NodeCheck(True) if self._world.claims is None else self._world.claims.check())
+                    agent_state.on_checked(NodeCheck(True) if self._claims is None else self._claims.check())
                 case br.Forget() | br.AskToSave() | br.Inspect():
                     pass
         self._journal()
@@ -256,27 +258,29 @@ class SimNode:
     # Processes.
 
     def _spawn(self, action: br.Spawn) -> None:
-        assert self.brain is not None
+        assert self.agent_state is not None
         order = action.order
         if self._rng.random() < self.spawn_fail_rate:
             self._world.probe("spawn_failed")
-            self.brain.on_gone(order.key, ExitInfo(problem="the simulated node could not start it"))
+            self.agent_state.on_gone(order.key, ExitInfo(problem="the simulated node could not start it"))
             return
         first = self._work.step(order.key.job_id)
         wanted = order.ask.devices
         share = 1000 if wanted is None or wanted.whole else wanted.milli
-        process = Process(order.key, Behaviour.of(order.command), order.devices, share, self.agenda.now_ms, first)
+        process = SimulatedProcess(
+            order.key, Behaviour.of(order.command), order.devices, share, self.agenda.now_ms, first
+        )
         process.cpu_milli = order.ask.host.cpu_milli
         self.processes[order.key] = process
-        self._world.process_began(self, process)
-        self.brain.on_started(order.key, 1)
+        self._world.truth.process_began(self, process)
+        self.agent_state.on_started(order.key, 1)
         if first:
-            self.brain.on_progress(ProgressSeen(order.key, "resumed", first))
+            self.agent_state.on_progress(ProgressSeen(order.key, "resumed", first))
         self._live(process)
-        if self._world.telling is not None:
-            self._world.telling.begins(self, process)
+        if self._telling is not None:
+            self._telling.begins(self, process)
 
-    def _live(self, process: Process) -> None:
+    def _live(self, process: SimulatedProcess) -> None:
         """Plan the process's next moment: a checkpoint or its end."""
         behaviour = process.behaviour
         done = steps_done(process, self.agenda)
@@ -285,7 +289,7 @@ class SimNode:
             following = min(following, (done // behaviour.saves_every + 1) * behaviour.saves_every)
         self.agenda.after(max(1, (following - done) * STEP_MS), lambda: self._moment(process))
 
-    def _moment(self, process: Process) -> None:
+    def _moment(self, process: SimulatedProcess) -> None:
         if self.processes.get(process.key) is not process:
             return
         if process.suspended_ms:
@@ -296,37 +300,37 @@ class SimNode:
         done = steps_done(process, self.agenda)
         if done >= process.behaviour.steps:
             code = process.behaviour.exit_code
-            note = self._world.claims.note(process.key.job_id) if code and self._world.claims is not None else ""
+            note = self._claims.note(process.key.job_id) if code and self._claims is not None else ""
             self._end(process.key, ExitInfo(code=code, done=code == 0, note=note))
             return
         if process.behaviour.saves_every and done % process.behaviour.saves_every == 0:
             self._save(process, "interval")
         self._live(process)
 
-    def _save(self, process: Process, why: str) -> None:
+    def _save(self, process: SimulatedProcess, why: str) -> None:
         done = steps_done(process, self.agenda)
-        if process.key.rank == 0 and self._work.save(process.key, done) and self.brain is not None:
-            self.brain.on_progress(ProgressSeen(process.key, "checkpoint", done, why=why))
+        if process.key.rank == 0 and self._work.save(process.key, done) and self.agent_state is not None:
+            self.agent_state.on_progress(ProgressSeen(process.key, "checkpoint", done, why=why))
 
     def _freeze(self, key: ReplicaKey) -> None:
         """Freeze a process, now or soon; some nodes cannot."""
-        assert self.brain is not None
+        assert self.agent_state is not None
         process = self.processes.get(key)
         if process is None:
             return
         if not self._freezes:
             self._world.probe("freeze_refused")
-            self.brain.on_refused(key, "the simulated node cannot freeze it")
+            self.agent_state.on_refused(key, "the simulated node cannot freeze it")
             return
         process.suspended_ms = process.suspended_ms or self.agenda.now_ms
         self.agenda.after(self._rng.randint(1, 300), lambda: self._is_frozen(process))
 
-    def _is_frozen(self, process: Process) -> None:
+    def _is_frozen(self, process: SimulatedProcess) -> None:
         if self.processes.get(process.key) is not process or not process.suspended_ms:
             return
-        self._world.stands_still(self, process)
-        if self.brain is not None:
-            self.brain.on_frozen(process.key)
+        self._world.truth.stands_still(self, process)
+        if self.agent_state is not None:
+            self.agent_state.on_frozen(process.key)
 
     def _thaw(self, key: ReplicaKey) -> None:
         process = self.processes.get(key)
@@ -335,7 +339,7 @@ class SimNode:
         process.begun_ms += self.agenda.now_ms - process.suspended_ms
         process.suspended_ms = 0
         if not process.stop_sent and process.frozen_ms is None:
-            self._world.runs_on_cpus(self, process)
+            self._world.truth.runs_on_cpus(self, process)
         self._live(process)
 
     def _stop(self, key: ReplicaKey) -> None:
@@ -347,7 +351,7 @@ class SimNode:
         if process.behaviour.heeds_stop:
             self.agenda.after(self._rng.randint(1, 500), lambda: self._leave(process))
 
-    def _leave(self, process: Process) -> None:
+    def _leave(self, process: SimulatedProcess) -> None:
         if self.processes.get(process.key) is not process:
             return
         if process.frozen_ms is not None:
@@ -356,12 +360,12 @@ class SimNode:
         if process.behaviour.saves_every:
             self._save(process, "preemption")
             if process.key.rank == 0:
-                self._world.saved_before_leaving(process, steps_done(process, self.agenda))
+                self._world.truth.saved_before_leaving(process, steps_done(process, self.agenda))
         self._end(process.key, ExitInfo(code=143))
 
     def _end(self, key: ReplicaKey, info: ExitInfo) -> None:
         process = self.processes.pop(key)
-        self._world.process_ended(self, process)
+        self._world.truth.process_ended(self, process)
         life = self._life
         if self._rng.random() < self.late_exit_rate:
             self._world.probe("exit_reported_late")
@@ -373,10 +377,10 @@ class SimNode:
 
     def _notice(self, life: int, key: ReplicaKey) -> None:
         """The worker sees an exit; while there is none, the guardian's book keeps it."""
-        if life != self._life or self.brain is None or key not in self._ended_unseen:
+        if life != self._life or self.agent_state is None or key not in self._ended_unseen:
             return
         if self.paused:
             self._queued.append(lambda: self._notice(life, key))
             return
-        self.brain.on_gone(key, self._ended_unseen.pop(key))
+        self.agent_state.on_gone(key, self._ended_unseen.pop(key))
         self._tell()

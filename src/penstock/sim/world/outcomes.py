@@ -1,7 +1,6 @@
 """What must be true in the end: every accepted job ended once and rightly, and nothing is left behind."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,15 +18,13 @@ from penstock.core.model.events import (
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobSpec
 from penstock.ports import FinishedJob
-from penstock.sim.world.auditor import money_violations
+from penstock.sim.world.clients import Clients
+from penstock.sim.world.ground import Ground
 from penstock.sim.world.programs import Behaviour
 from penstock.sim.world.stages import arrays_awaited, dependency_violations
 
-if TYPE_CHECKING:
-    from penstock.sim.world.world import World
 
-
-def final_violations(world: "World") -> Iterator[str]:
+def final_violations(world: Ground, clients: Clients) -> Iterator[str]:
     """Yield every promise about the whole run that does not hold."""
     yield from world.disk.damage
     if world.server is None:
@@ -39,25 +36,19 @@ def final_violations(world: "World") -> Iterator[str]:
     for name, node in world.nodes.items():
         for replica in node.processes:
             yield f"left behind: replica {replica} on {name}"
-    for key in world.clients.asked.keys() - world.clients.accepted.keys() - world.clients.refused.keys():
+    for key in clients.asked.keys() - clients.accepted.keys() - clients.refused.keys():
         yield f"stuck: request {key} was never answered"
     if msgspec.msgpack.encode(world.folded().image()) != msgspec.msgpack.encode(state.image()):
         yield "the fold of the log differs from the live state"
-    yield from _jobs(world)
+    yield from _jobs(world, clients)
     yield from dependency_violations(world.disk.records)
-    if world.money is not None:
-        yield from money_violations(world, world.money)
-    if world.claims is not None:
-        yield from world.claims.violations(world.disk.records)
-    if world.hostile is not None:
-        yield from world.hostile.violations(world.disk.records)
     _count(world)
 
 
-def _jobs(world: "World") -> Iterator[str]:
+def _jobs(world: Ground, clients: Clients) -> Iterator[str]:
     given: dict[JobId, str] = {}
     specs = world.specs
-    for key, job_ids in sorted(world.clients.accepted.items()):
+    for key, job_ids in sorted(clients.accepted.items()):
         for job_id in job_ids:
             if job_id in given:
                 yield f"job id {job_id} was given to requests {given[job_id]} and {key}"
@@ -66,10 +57,10 @@ def _jobs(world: "World") -> Iterator[str]:
             if row is None:
                 yield f"accepted job {job_id} ({key}) is lost: the log does not know how it ended"
             else:
-                yield from _ending(world, row, specs[job_id])
+                yield from _ending(clients, row, specs[job_id])
 
 
-def _ending(world: "World", row: FinishedJob, spec: JobSpec) -> Iterator[str]:
+def _ending(clients: Clients, row: FinishedJob, spec: JobSpec) -> Iterator[str]:
     """A job that was neither cancelled nor limited ends with its own program's code."""
     expected = Behaviour.of(spec.command).exit_code
     if row.state == "succeeded" and expected != 0:
@@ -78,11 +69,11 @@ def _ending(world: "World", row: FinishedJob, spec: JobSpec) -> Iterator[str]:
         yield f"job {row.id} ended with {row.exit.code}, its program exits with {expected}"
     if row.state == "failed" and expected == 0 and not spec.time_limit_ms and "gave up" not in row.reason:
         yield f"job {row.id} failed ({row.reason}) though its program succeeds"
-    if row.state == "cancelled" and not spec.after and row.id not in world.clients.cancelled:
+    if row.state == "cancelled" and not spec.after and row.id not in clients.cancelled:
         yield f"job {row.id} was cancelled by nobody ({row.reason})"
 
 
-def _count(world: "World") -> None:
+def _count(world: Ground) -> None:
     world.probes["array_awaited"] += arrays_awaited(world.disk.records)
     for record in world.disk.records:
         event = record.event
@@ -99,7 +90,7 @@ def _count(world: "World") -> None:
             _count_money(world, event)
 
 
-def _count_money(world: "World", event: MoneyEvent) -> None:
+def _count_money(world: Ground, event: MoneyEvent) -> None:
     match event:
         case TenantHeld():
             world.probe("tenant_suspended" if event.suspend else "tenant_held")

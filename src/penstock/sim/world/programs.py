@@ -39,7 +39,7 @@ def random_behaviour(rng: random.Random) -> Behaviour:
     )
 
 
-class Process(msgspec.Struct):
+class SimulatedProcess(msgspec.Struct):
     """A live replica: it has done `first_step` + the time since it began."""
 
     key: ReplicaKey
@@ -75,7 +75,7 @@ class SharedWork:
         return True
 
 
-def steps_done(process: Process, agenda: Agenda) -> int:
+def steps_done(process: SimulatedProcess, agenda: Agenda) -> int:
     """Return how many steps the process has done by now."""
     until_ms = agenda.now_ms if process.frozen_ms is None else process.frozen_ms
     until_ms = min(until_ms, process.suspended_ms or until_ms)

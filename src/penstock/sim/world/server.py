@@ -2,21 +2,17 @@
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from penstock.control import messages as msg
 from penstock.control.controller import Controller
-from penstock.core.cycle.alternatives import Chooser
+from penstock.core.cycle.alternatives import PlanChooser
 from penstock.core.messages.orders import Order
 from penstock.core.model.errors import StaleEpoch
-from penstock.engines.local import protocol
+from penstock.engines.agent import protocol
 from penstock.sim.world.clockwork import ServerClock
 from penstock.sim.world.disk import PowerCut
-from penstock.sim.world.hostile import BOUNDS
-
-if TYPE_CHECKING:
-    from penstock.sim.world.node import SimNode
-    from penstock.sim.world.world import World
+from penstock.sim.world.ground import Ground, Machine
+from penstock.sim.world.hostile import BOUNDS, Hostile
 
 TICK_MS = 500
 OnReply = Callable[[msg.Reply], None]
@@ -25,9 +21,9 @@ OnReply = Callable[[msg.Reply], None]
 class SimServer:
     """One life of a server. It ends by a crash, a power cut, or when another has taken over."""
 
-    def __init__(self, world: "World", number: int, rng: random.Random) -> None:
+    def __init__(self, world: Ground, number: int, rng: random.Random, hostile: Hostile | None) -> None:
         self._world, self.number, self._rng = world, number, rng
-        self._agenda = world.agenda
+        self._agenda, self._hostile = world.agenda, hostile
         self.alive, self.paused = True, False
         self._inbox: list[tuple[msg.Request, OnReply | None]] = []
         self._turn_planned = False
@@ -36,10 +32,10 @@ class SimServer:
         """Node to (session, last order number)."""
         self._last_session = 0
         self.controller = Controller(world.disk, ServerClock(self._agenda), name=f"server-{number}")
-        if world.hostile is not None:
+        if hostile is not None:
             self.controller.bounds = BOUNDS
         self.controller.open(world.config)
-        self._planner = Chooser()
+        self._planner = PlanChooser()
         self._tick()
 
     def kill(self) -> None:
@@ -75,8 +71,8 @@ class SimServer:
             return
         group, self._inbox = self._inbox[:16], self._inbox[16:]
         if group:
-            derived = self.controller.state.derived
-            tried = derived.shapes_tried
+            indexes = self.controller.state.indexes
+            tried = indexes.shapes_tried
             try:
                 handled = self.controller.handle([request for request, _ in group])
             except StaleEpoch:
@@ -87,9 +83,9 @@ class SimServer:
                 self._world.probe("power_cut_in_commit")
                 self._world.server_died(self)
                 return
-            if self._world.hostile is not None and derived is self.controller.state.derived:
+            if self._hostile is not None and indexes is self.controller.state.indexes:
                 requests = [request for request, _ in group]
-                self._world.hostile.worked(requests, handled.replies, derived.shapes_tried - tried)
+                self._hostile.worked(requests, handled.replies, indexes.shapes_tried - tried)
             self._world.after_commit(self)
             for node, order in handled.orders:
                 self._order(node, [order])
@@ -98,7 +94,7 @@ class SimServer:
                     self._planning = False
                 if on_reply is not None:
                     on_reply(reply)
-        if self.controller.wants_cycle and not self._planning:
+        if not self._planning and self.controller.plan_clock.due(ServerClock(self._agenda).monotonic_ms()):
             self._cycle()
         if self._inbox:
             self._plan_turn()
@@ -111,7 +107,7 @@ class SimServer:
 
     # Nodes.
 
-    def from_node(self, node: "SimNode", message: protocol.ToServer) -> None:
+    def from_node(self, node: Machine, message: protocol.ToServer) -> None:
         if not self.alive:
             return
         if isinstance(message, protocol.AgentHello):

@@ -1,17 +1,14 @@
 """Programs of a simulated world that tell how they do: some wait for data all the time, and make room for others."""
 
 import random
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from penstock.core.messages.reports import ProgressSeen
 from penstock.core.model.cluster import ClusterConfig, IdleRule
 from penstock.core.model.progress import Gauges
-from penstock.sim.world.programs import STEP_MS, Process, steps_done
-
-if TYPE_CHECKING:
-    from penstock.sim.world.node import SimNode
+from penstock.sim.world.ground import Machine
+from penstock.sim.world.programs import STEP_MS, SimulatedProcess, steps_done
 
 WORLDS_PART = 0.3
 """In so many of all worlds programs tell of themselves."""
@@ -33,19 +30,19 @@ class Telling:
         queues = tuple(replace(queue, idle=rng.choice(rules)) for queue in config.queues)
         return replace(config, queues=queues)
 
-    def begins(self, node: "SimNode", process: Process) -> None:
+    def begins(self, node: Machine, process: SimulatedProcess) -> None:
         """Let a process that has begun tell of itself until it is gone."""
         chance = random.Random(f"{self._seed} tells {process.key.job_id}").random()
         if chance < 0.9:
             gauges = Gauges(step_ms=STEP_MS, data_wait_milli=1000 if chance < 0.8 else 200)
             node.agenda.after(EVERY_MS, lambda: self._tell(node, process, gauges))
 
-    def _tell(self, node: "SimNode", process: Process, gauges: Gauges) -> None:
+    def _tell(self, node: Machine, process: SimulatedProcess, gauges: Gauges) -> None:
         if node.processes.get(process.key) is not process:
             return
-        if node.brain is not None and process.frozen_ms is None and not process.suspended_ms:
+        if node.agent_state is not None and process.frozen_ms is None and not process.suspended_ms:
             done = steps_done(process, node.agenda)
-            node.brain.on_progress(ProgressSeen(process.key, "progress", done, gauges=gauges))
+            node.agent_state.on_progress(ProgressSeen(process.key, "progress", done, gauges=gauges))
         node.agenda.after(EVERY_MS, lambda: self._tell(node, process, gauges))
 
 

@@ -1,34 +1,28 @@
 """One simulated world: machines, faults and the checks that run after every step of it."""
 
 import random
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 from msgspec.structs import replace
 
-from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.cluster import DEFAULT_POOL, ClusterConfig, NodeSpec, Pool, Queue, Quota, Settings, Tenant
 from penstock.core.model.errors import BrokenInvariant, StoreError
-from penstock.core.model.events import JobSubmitted
-from penstock.core.model.ids import JobId, NodeName, QueueName, TenantName
-from penstock.core.model.jobs import JobSpec
+from penstock.core.model.ids import NodeName, QueueName, TenantName
 from penstock.core.model.resources import Resources
 from penstock.core.state import invariants
-from penstock.core.state.state import State, fold
-from penstock.devices.discovery import simulated
-from penstock.engines.local import protocol
+from penstock.devices.simulated import simulated
+from penstock.engines.agent import protocol
+from penstock.sim.world.auditor import money_violations
 from penstock.sim.world.claims import Claims, has_claims
 from penstock.sim.world.clients import Clients
-from penstock.sim.world.clockwork import Agenda
-from penstock.sim.world.disk import PowerCut, SimDisk
+from penstock.sim.world.disk import PowerCut
 from penstock.sim.world.faults import plan_faults
+from penstock.sim.world.ground import LEASE_TTL_MS, VIOLATIONS_MAX, Ground, Machine, Server
 from penstock.sim.world.hostile import Hostile, is_hostile
 from penstock.sim.world.money import Money, has_money
-from penstock.sim.world.network import Network
 from penstock.sim.world.node import SimNode
 from penstock.sim.world.outcomes import final_violations
-from penstock.sim.world.programs import Process, SharedWork
 from penstock.sim.world.server import SimServer
 from penstock.sim.world.telling import telling
 
@@ -36,11 +30,11 @@ SAFETY_MS = 60_000
 LIVENESS_MS = 900_000
 CLAIMS_LIVENESS_MS = 4_500_000
 """Where a tenant claims faults: a node that is shut to it is checked once in five minutes, and shut again."""
+REQUESTS_MS = SAFETY_MS - 5_000
 STEPS_MAX = 200_000
-VIOLATIONS_MAX = 5
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class WorldOutcome(msgspec.Struct, frozen=True):
     """What one seed came to. `violations` empty means that every promise held."""
 
     seed: int
@@ -56,70 +50,51 @@ TENANT_QUOTAS: tuple[Quota, ...] = ((), (), (("devices", 9_000),), (("devices", 
 """Maxima of tenants: loose enough that each job fits below them alone."""
 
 
-class World:
+class World(Ground):
     """Chosen by a seed. `run` plays the safety phase, heals everything, and waits for all work to drain."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
-        rng = random.Random(seed)
-        self._rng = rng
-        self.agenda = Agenda()
-        self.disk = SimDisk(random.Random(rng.random()))
-        self.network = Network(self.agenda, random.Random(rng.random()))
-        self.work = SharedWork()
-        self.disk_slowness = 0.0
-        self.violations: list[str] = []
-        self.probes: Counter[str] = Counter()
-        self.tenants = ["t1", "t2", "t3", "t4"][: rng.randint(2, 4)]
+        rng = self._rng = random.Random(seed)
+        super().__init__(seed, rng)
         self.config = _config(self.tenants, rng, random.Random(f"{seed} more"), random.Random(f"{seed} quotas"))
         self.config = _with_pool_quotas(self.config, random.Random(f"{seed} pool quotas"))
         self.money = Money(self, random.Random(f"{seed} money")) if has_money(seed) else None
-        if self.money is not None:
-            self.config = self.money.declare(self.config)
-        self.faults_until_ms = SAFETY_MS
-        self.claims = Claims(self, random.Random(f"{seed} who claims")) if has_claims(seed) else None
-        if self.claims is not None:
-            self.config = self.claims.declare(self.config)
+        self.claims = Claims(self, random.Random(f"{seed} who claims"), SAFETY_MS) if has_claims(seed) else None
         self.hostile = Hostile(self, random.Random(f"{seed} hostile")) if is_hostile(seed) else None
-        if self.hostile is not None:
-            self.config = self.hostile.declare(self.config)
         self.telling = telling(seed)
-        if self.telling is not None:
-            self.config = self.telling.declare(self.config)
-        self.running: dict[tuple[JobId, int], set[int]] = {}
-        """(job, rank) to attempts with a live process: the truth on the machines."""
-        self.devices: dict[tuple[str, int], dict[ReplicaKey, int]] = {}
-        """Who uses how much of each device (thousandths): the truth on the machines."""
-        self.cpus: dict[str, dict[ReplicaKey, int]] = {}
-        """Who runs on the CPUs of each node (thousandths): the truth on the machines."""
+        for part in (self.money, self.claims, self.hostile, self.telling):
+            if part is not None:
+                self.config = part.declare(self.config)
         self._servers = 0
         self._checked_seq = 0
         self.server: SimServer | None = None
-        self._start_server()
         self.nodes: dict[str, SimNode] = {}
+        self._start_server()
         for index in range(rng.randint(1, 5)):
             spec = _node_spec(index, rng)
-            self.nodes[spec.name] = SimNode(self, spec, random.Random(rng.random()))
+            self.nodes[spec.name] = SimNode(self, spec, random.Random(rng.random()), self.claims, self.telling)
         self.clients = Clients(self, random.Random(rng.random()), random.Random(f"{seed} clients"))
         jobs = rng.randint(10, 25) if rng.random() < 0.8 else rng.randint(25, 60)
-        self.agenda.after(3_000, lambda: self.clients.plan_requests(jobs, SAFETY_MS - 5_000))
+        self.agenda.after(3_000, lambda: self.clients.plan_requests(jobs, REQUESTS_MS))
         if self.claims is not None:
-            self.claims.plan_requests(SAFETY_MS - 5_000)
+            self.claims.plan_requests(self.clients, REQUESTS_MS)
         plan_faults(self, random.Random(rng.random()), SAFETY_MS)
         if self.money is not None:
-            self.money.plan_requests(SAFETY_MS - 5_000)
+            self.money.plan_requests(REQUESTS_MS)
         if self.hostile is not None:
-            self.hostile.plan_requests(SAFETY_MS - 5_000)
+            self.hostile.plan_requests(self.clients, REQUESTS_MS, with_money=self.money is not None)
 
-    def run(self) -> Outcome:
+    def run(self) -> WorldOutcome:
         steps = self._until(lambda: self.agenda.now_ms >= SAFETY_MS)
         self._heal()
         over_ms = SAFETY_MS + (LIVENESS_MS if self.claims is None else CLAIMS_LIVENESS_MS)
         steps += self._until(lambda: self.agenda.now_ms >= over_ms or self._drained())
         if not self.violations:
-            self.violations += final_violations(self)
+            self.violations += final_violations(self, self.clients)
+            if self.server is not None:
+                self.violations += self._violations_of_parts()
         jobs = sum(len(ids) for ids in self.clients.accepted.values())
-        return Outcome(
+        return WorldOutcome(
             self.seed,
             tuple(self.violations[:VIOLATIONS_MAX]),
             dict(self.probes),
@@ -128,6 +103,13 @@ class World:
             self.agenda.now_ms,
             jobs,
         )
+
+    def _violations_of_parts(self) -> Iterator[str]:
+        if self.money is not None:
+            yield from money_violations(self, self.money)
+        for part in (self.claims, self.hostile):
+            if part is not None:
+                yield from part.violations(self.disk.records)
 
     def _until(self, done: Callable[[], bool]) -> int:
         steps = 0
@@ -164,7 +146,7 @@ class World:
         if self.server is None:
             self._servers += 1
             try:
-                self.server = SimServer(self, self._servers, random.Random(self._rng.random()))
+                self.server = SimServer(self, self._servers, random.Random(self._rng.random()), self.hostile)
             except (StoreError, PowerCut):
                 self.probe("server_could_not_start")
                 self.agenda.after(self._rng.randint(200, 2_000), self._start_server)
@@ -172,10 +154,10 @@ class World:
             self._checked_seq = 0
             if self.money is not None:
                 self.money.server_began(self.server)
-            for node in getattr(self, "nodes", {}).values():
+            for node in self.nodes.values():
                 node.disconnect()
 
-    def server_died(self, server: SimServer) -> None:
+    def server_died(self, server: Server) -> None:
         """The process is gone; another is started after a while."""
         server.kill()
         if self.server is server:
@@ -193,7 +175,7 @@ class World:
         self._start_server()
         self.agenda.after(for_ms, old.resume)
 
-    def after_commit(self, server: SimServer) -> None:
+    def after_commit(self, server: Server) -> None:
         """Check every promise on the state after a commit; sometimes keep a snapshot."""
         state = server.controller.state
         if server is self.server and state.seq != self._checked_seq:
@@ -209,7 +191,7 @@ class World:
 
     # Messages.
 
-    def to_server(self, node: SimNode, message: protocol.ToServer) -> None:
+    def to_server(self, node: Machine, message: protocol.ToServer) -> None:
         def deliver() -> None:
             if self.server is not None:
                 self.server.from_node(node, message)
@@ -218,75 +200,6 @@ class World:
 
     def to_node(self, name: str, message: protocol.ToAgent) -> None:
         self.network.send(name, lambda: self.nodes[name].receive(message))
-
-    # The truth on the machines.
-
-    def process_began(self, node: SimNode, process: Process) -> None:
-        """Two attempts of one job at once, or one device for two, is what must never happen."""
-        key = process.key
-        for (job_id, rank), attempts in self.running.items():
-            if job_id == key.job_id and any(a != key.attempt for a in attempts):
-                self.violation(f"job {job_id}: attempts {sorted(attempts)} (rank {rank}) and {key.attempt} run at once")
-        attempts = self.running.setdefault((key.job_id, key.rank), set())
-        if key.attempt in attempts:
-            self.violation(f"replica {key} runs twice")
-        attempts.add(key.attempt)
-        for index in process.devices:
-            users = self.devices.setdefault((node.name, index), {})
-            users[key] = process.share_milli
-            if sum(users.values()) > 1000:
-                self.violation(f"device {index} of {node.name} is used beyond its capacity by {sorted(users.items())}")
-
-        if not process.suspended_ms and not process.stop_sent:
-            self.runs_on_cpus(node, process)
-
-    def runs_on_cpus(self, node: SimNode, process: Process) -> None:
-        """What runs, and was not asked to leave, never uses more CPUs than its node has."""
-        users = self.cpus.setdefault(node.name, {})
-        users[process.key] = process.cpu_milli
-        if sum(users.values()) > node.spec.capacity.cpu_milli:
-            self.violation(f"the CPUs of {node.name} are used beyond their number by {sorted(users.items())}")
-
-    def stands_still(self, node: SimNode, process: Process) -> None:
-        self.cpus.get(node.name, {}).pop(process.key, None)
-
-    def process_ended(self, node: SimNode, process: Process) -> None:
-        key = process.key
-        attempts = self.running[key.job_id, key.rank]
-        attempts.discard(key.attempt)
-        if not attempts:
-            del self.running[key.job_id, key.rank]
-        for index in process.devices:
-            self.devices.get((node.name, index), {}).pop(key, None)
-        self.stands_still(node, process)
-
-    def saved_before_leaving(self, process: Process, step: int) -> None:
-        """A program that was asked to stop and heeded it has lost nothing."""
-        if self.work.step(process.key.job_id) < step and process.key.attempt >= self._newest(process.key.job_id):
-            self.violation(f"replica {process.key} left at step {step} without its work")
-
-    def _newest(self, job_id: JobId) -> int:
-        job = self.server.controller.state.jobs.get(job_id) if self.server else None
-        return job.last_attempt if job else 1 << 30
-
-    # Findings.
-
-    def violation(self, text: str) -> None:
-        if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(f"at {self.agenda.now_ms} ms: {text}")
-
-    def probe(self, name: str) -> None:
-        """Mark that a rare situation was reached."""
-        self.probes[name] += 1
-
-    @property
-    def specs(self) -> dict[JobId, JobSpec]:
-        """What was submitted, by job, as the log has it."""
-        return {r.event.job_id: r.event.spec for r in self.disk.records if isinstance(r.event, JobSubmitted)}
-
-    def folded(self) -> State:
-        """Return the state that the log alone gives."""
-        return fold(self.disk.records)
 
 
 def _config(tenants: list[str], rng: random.Random, more: random.Random, quotas: random.Random) -> ClusterConfig:
@@ -321,7 +234,7 @@ def _config(tenants: list[str], rng: random.Random, more: random.Random, quotas:
             Queue(QueueName("d"), policy=rng.choice(("least_attained", "shortest_predicted"))),
         ),
         settings=Settings(
-            lease_ttl_ms=6_000,
+            lease_ttl_ms=LEASE_TTL_MS,
             lease_margin_ms=3_000,
             heartbeat_ms=1_200,
             min_runtime_before_preemption_ms=rng.choice((0, 0, 2_000)),

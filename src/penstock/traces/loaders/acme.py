@@ -12,7 +12,7 @@ from penstock.traces.loaders.build import NO_LENGTH, Builder
 from penstock.traces.loaders.clusterlog import WIDTH, Asked, devices_only, read_rows, with_cpus
 from penstock.traces.loaders.moments import RUN_MAX_MS
 from penstock.traces.loaders.shapes import DEVICES_MAX, GIB, equal_nodes, processors
-from penstock.traces.loaders.table import Table, words_of
+from penstock.traces.loaders.table import TextTable, words_of
 from penstock.traces.model import Trace
 
 NODE_CPUS = 128
@@ -30,7 +30,7 @@ def read(path: Path) -> Trace:
 
     Raises: TraceError.
     """
-    table, builder = Table(path), Builder(path)
+    table, builder = TextTable(path), Builder(path)
     cluster = next((name for name in CLUSTERS if name in words_of(path)), "kalos")
     nodes, memory_gib = CLUSTERS[cluster]
     capacity = Resources(1000 * NODE_CPUS, memory_gib * GIB)
@@ -42,7 +42,7 @@ def read(path: Path) -> Trace:
     return builder.trace(equal_nodes(nodes, devices=WIDTH, model="A100", capacity=capacity))
 
 
-def _converted(table: Table, builder: Builder) -> None:
+def _converted(table: TextTable, builder: Builder) -> None:
     """Read the fork's columns: a worker is a node, and iterations x their time is the run time."""
     job, arrival, count, each, workers, per_worker = table.columns(*CONVERTED)
     for row in table.rows():
@@ -61,7 +61,7 @@ def _converted(table: Table, builder: Builder) -> None:
     builder.note("run time is iterations x computing time; networking time is synthetic in this file and not used")
 
 
-def _original(table: Table, builder: Builder, node: Resources) -> None:
+def _original(table: TextTable, builder: Builder, node: Resources) -> None:
     def request(builder: Builder, asked: Asked) -> JobSpec:
         devices, cpus, kind = asked
         ask = with_cpus(builder, devices, cpus, node) if devices else processors(max(1, cpus), NODE_CPUS)

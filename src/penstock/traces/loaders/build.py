@@ -32,7 +32,7 @@ COMMAND = ("true",)
 """No trace tells programs."""
 
 NO_START = "jobs left out: they never started"
-NO_END = "jobs left out: they had not ended when the source was written, so nobody knows how long they ran"
+NO_END = "jobs left out: they had not ended when the source was written, so their run time is unknown"
 NO_LENGTH = "jobs left out: they ran for no time, by the source"
 
 ENDINGS: dict[str, Ending] = {

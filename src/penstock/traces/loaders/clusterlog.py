@@ -6,7 +6,7 @@ from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.resources import Resources
 from penstock.traces.loaders.build import ENDINGS, NO_END, NO_LENGTH, NO_START, Builder
 from penstock.traces.loaders.shapes import CLIPPED, DEVICES_MAX, clipped, gang
-from penstock.traces.loaders.table import Table
+from penstock.traces.loaders.table import TextTable
 from penstock.traces.model import Seen
 
 WIDTH = 8
@@ -19,7 +19,7 @@ Asked = tuple[int, int, str]
 
 
 def read_rows(
-    table: Table, builder: Builder, columns: Sequence[str], request: Callable[[Builder, Asked], JobSpec]
+    table: TextTable, builder: Builder, columns: Sequence[str], request: Callable[[Builder, Asked], JobSpec]
 ) -> None:
     """Take in every job that started and ran.
 

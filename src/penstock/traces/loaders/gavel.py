@@ -15,7 +15,7 @@ from penstock.traces.errors import TraceError
 from penstock.traces.loaders.build import NO_LENGTH, Builder
 from penstock.traces.loaders.moments import RUN_MAX_MS
 from penstock.traces.loaders.shapes import DEVICES_MAX, NODES_MAX, equal_nodes, gang
-from penstock.traces.loaders.table import Table, beside
+from penstock.traces.loaders.table import TextTable, beside
 from penstock.traces.loaders.text import whole_file
 from penstock.traces.model import Trace, Work
 
@@ -42,7 +42,7 @@ def read(path: Path) -> Trace:
     or the one above it. Virtual clusters, or the several traces of one file, are queues and tenants.
     Raises: TraceError.
     """
-    table, builder = Table(path), Builder(path)
+    table, builder = TextTable(path), Builder(path)
     kind, steps, arrival, scale = table.columns(*COLUMNS)
     group = max(table.optional("vc"), table.optional("trace"))
     rates = _rates(path, builder)
@@ -63,7 +63,7 @@ def read(path: Path) -> Trace:
         able = tuple(model for model, speed in works[key].speeds)
         spec = builder.spec((key[0], size, words, able), _request, builder, key, words, able)
         builder.add(str(table.line - 1), submit_ms, spec, works[key])
-    builder.note("jobs have no id in the source: they are named by their row; users are not told")
+    builder.note("jobs have no id in the source: they are named by their row; the source has no users")
     return builder.trace(_nodes(path, builder))
 
 
@@ -72,7 +72,7 @@ def _request(builder: Builder, key: tuple[str, int, int], words: str, able: tupl
     return builder.request(gang(key[1], WIDTH, models=models), words, words, name=key[0])
 
 
-def _work(table: Table, rates: dict[int, tuple[float, ...]], size: int, steps: int) -> Work:
+def _work(table: TextTable, rates: dict[int, tuple[float, ...]], size: int, steps: int) -> Work:
     known = max((count for count in rates if count <= size), default=min(rates))
     found = [rate * size / known if size not in rates else rate for rate in rates[known]]
     best = max(found)

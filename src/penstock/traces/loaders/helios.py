@@ -10,7 +10,7 @@ from penstock.core.model.resources import Resources
 from penstock.traces.loaders.build import NO_LENGTH, Builder
 from penstock.traces.loaders.clusterlog import WIDTH, Asked, devices_only, read_rows, with_cpus
 from penstock.traces.loaders.shapes import DEVICES_MAX, equal_nodes, processors
-from penstock.traces.loaders.table import Table, words_of
+from penstock.traces.loaders.table import TextTable, words_of
 from penstock.traces.model import Trace
 
 CLUSTERS = {"venus": (133, 48), "earth": (143, 48), "saturn": (262, 64), "uranus": (264, 64)}
@@ -26,7 +26,7 @@ def read(path: Path) -> Trace:
 
     Raises: TraceError.
     """
-    table, builder = Table(path), Builder(path)
+    table, builder = TextTable(path), Builder(path)
     cluster = next((name for name in CLUSTERS if name in words_of(path)), "venus")
     nodes, cpus = CLUSTERS[cluster]
     if "service_sec" in table.names or "arrival_s" in table.names:
@@ -40,7 +40,7 @@ def read(path: Path) -> Trace:
     return builder.trace(equal_nodes(nodes, devices=WIDTH, model="V100", capacity=Resources(capacity_milli)))
 
 
-def _projection(table: Table, builder: Builder) -> None:
+def _projection(table: TextTable, builder: Builder) -> None:
     job, arrival, service, count = table.columns(*PROJECTION)
     for row in table.rows():
         submit_ms = table.offset_ms(row, arrival)
@@ -53,7 +53,7 @@ def _projection(table: Table, builder: Builder) -> None:
         builder.add(row[job], submit_ms, spec, builder.work(run_ms))
 
 
-def _original(table: Table, builder: Builder, node_cpus: int) -> None:
+def _original(table: TextTable, builder: Builder, node_cpus: int) -> None:
     def request(builder: Builder, asked: Asked) -> JobSpec:
         devices, cpus, vc = asked
         if not devices:

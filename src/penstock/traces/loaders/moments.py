@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime, timedelta
 
-from penstock.core.model.amounts import TIME_MAX_MS
+from penstock.core.model.quantities import TIME_MAX_MS
 
 RUN_MAX_MS = 100 * 366 * 86_400_000
 """A hundred years: what is longer is a mistake."""

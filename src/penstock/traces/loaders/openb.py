@@ -12,7 +12,7 @@ from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk, Replica
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.build import NO_LENGTH, NO_START, Builder
 from penstock.traces.loaders.shapes import NODES_MAX, WIDTH_MAX, NodeNames, devices_of
-from penstock.traces.loaders.table import Row, Table, beside
+from penstock.traces.loaders.table import Row, TextTable, beside
 from penstock.traces.model import Ending, Seen, Trace
 
 CPU_MILLI_MAX = 10_000_000
@@ -40,7 +40,7 @@ def read(path: Path) -> Trace:
     A node list (`openb_node_list_all_node.csv`, or that of GPU nodes) must lie in the same folder.
     Raises: TraceError.
     """
-    table, builder = Table(path), Builder(path)
+    table, builder = TextTable(path), Builder(path)
     _check_pods(table)
     name, cpu, memory, gpus, share, models, qos, phase, created, deleted, scheduled = table.columns(*POD_COLUMNS)
     for row in table.rows():
@@ -66,19 +66,19 @@ def read(path: Path) -> Trace:
         spec = builder.spec(shape, _request, builder, shape)
         builder.add(row[name], submit_ms, spec, builder.work(end_ms - start_ms, ends), "", Seen(start_ms, end_ms))
     builder.note("pods that were Running at the end of the trace count as ended by their owner at their deletion")
-    builder.note("pods of quality BE have priority low, all others medium; owners and queues are not told")
+    builder.note("pods of quality BE have priority low, all others medium; the source has no owners and queues")
     return builder.trace(_nodes(path, builder))
 
 
-def _check_pods(table: Table) -> None:
+def _check_pods(table: TextTable) -> None:
     if "sn" in table.names and "num_gpu" not in table.names:
         found = ",".join(table.names)
         raise table.fault("", found, "a pod list", "this is a node list: name openb_pod_list_*.csv beside it")
 
 
-def _check_share(table: Table, row: Row, gpus: int, share: int, shape: Shape) -> None:
+def _check_share(table: TextTable, row: Row, gpus: int, share: int, shape: Shape) -> None:
     if shape[2] == 0 and shape[3] not in (0, WHOLE_DEVICE_MILLI):
-        raise table.wrong(row, gpus, "at least 1 GPU beside a share")
+        raise table.wrong(row, gpus, "at least 1 GPU with a share")
     if shape[2] == 1 and shape[3] == 0:
         raise table.wrong(row, share, f"a share from 1 to {WHOLE_DEVICE_MILLI}")
     if shape[2] > 1 and shape[3] != WHOLE_DEVICE_MILLI:
@@ -98,7 +98,7 @@ def _nodes(path: Path, builder: Builder) -> tuple[NodeSpec, ...]:
     if listed is None:
         expected = f"a node list beside it, {NODE_FILES[0]} or {NODE_FILES[1]} (or .gz)"
         raise TraceError(str(path), found="none in its folder", expected=expected)
-    table = Table(listed)
+    table = TextTable(listed)
     name, cpu, memory, gpu, model = table.columns("sn", "cpu_milli", "memory_mib", "gpu", "model")
     names = NodeNames()
     found: list[NodeSpec] = []

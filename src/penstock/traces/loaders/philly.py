@@ -25,7 +25,7 @@ from penstock.traces.loaders.shapes import (
     equal_nodes,
     gang,
 )
-from penstock.traces.loaders.table import Table, beside
+from penstock.traces.loaders.table import TextTable, beside
 from penstock.traces.loaders.text import lines_by_block, whole_file
 from penstock.traces.model import Ending, Seen, Trace
 
@@ -45,7 +45,7 @@ def read(path: Path) -> Trace:
     builder = Builder(path)
     if is_log(path):
         return _read_log(path, builder)
-    table = Table(path)
+    table = TextTable(path)
     submit, duration, gpus, vc = table.columns(*COLUMNS)
     for row in table.rows():
         submit_ms, run_ms = table.moment_ms(row, submit), table.length_ms(row, duration)
@@ -55,7 +55,7 @@ def read(path: Path) -> Trace:
             continue
         spec = builder.spec(key, _request, builder, key)
         builder.add(str(table.line - 1), submit_ms, spec, builder.work(run_ms))
-    builder.note("jobs have no id in the source: they are named by their row; users are not told")
+    builder.note("jobs have no id in the source: they are named by their row; the source has no users")
     builder.note("times have no zone in the source: they count as UTC")
     return _finished(path, builder)
 
@@ -70,7 +70,7 @@ def _finished(path: Path, builder: Builder) -> Trace:
     count = sum(nodes_of.values()) or NODES
     guaranteed: Mapping[str, Quota] = {vc: device_quota(WIDTH * nodes) for vc, nodes in nodes_of.items()}
     told = f"from {found.name}" if found else "as in Hu et al. 2021; no node list beside the file"
-    builder.note(f"cluster: {count} nodes x {WIDTH} GPUs, {told}; the model of GPU is not told")
+    builder.note(f"cluster: {count} nodes x {WIDTH} GPUs, {told}; the source has no GPU model")
     if found:
         without = {job.spec.queue for job in builder.jobs} - {builder.queues.of(vc) for vc in nodes_of}
         if without:
@@ -79,7 +79,7 @@ def _finished(path: Path, builder: Builder) -> Trace:
 
 
 def _nodes_by_vc(path: Path) -> dict[str, int]:
-    table = Table(path)
+    table = TextTable(path)
     vc, count = table.columns("vc", "node num")
     total, found = 0, dict[str, int]()
     for row in table.rows():
@@ -136,12 +136,12 @@ def _read_log(path: Path, builder: Builder) -> Trace:
             place = f"[{at}].{problem.field}"
             raise TraceError(str(path), column=place, found=problem.found, expected=problem.expected) from None
     builder.note("times have no zone in the source: they count as UTC")
-    builder.note("run time is that of the last attempt; those before it failed after so long, and are tried again")
+    builder.note("run time is that of the last attempt; earlier attempts failed after their run times, and are retried")
     machines = beside(path, MACHINE_FILES)
     if not machines:
         return _finished(path, builder)
     nodes = _machines(machines)
-    builder.note(f"cluster: {len(nodes)} machines from {machines.name}; the model of GPU is not told")
+    builder.note(f"cluster: {len(nodes)} machines from {machines.name}; the source has no GPU model")
     return builder.trace(nodes)
 
 
@@ -203,7 +203,7 @@ def _moment(text: str, field: str) -> int:
 
 def _machines(path: Path) -> tuple[NodeSpec, ...]:
     """Return the nodes of a machine list: name, number of GPUs, memory of one (`24GB`)."""
-    table = Table(path)
+    table = TextTable(path)
     name, gpus, memory = (
         table.columns(*table.names[:3])
         if len(table.names) == 3

@@ -14,7 +14,7 @@ from penstock.traces.loaders.guess import nodes_at_peak
 from penstock.traces.loaders.plain_cells import COLUMNS, SPEC_COLUMNS, WORK_COLUMNS, read_spec, read_work
 from penstock.traces.loaders.plain_head import Head, read_head
 from penstock.traces.loaders.shapes import NODES_MAX
-from penstock.traces.loaders.table import Row, Table
+from penstock.traces.loaders.table import Row, TextTable
 from penstock.traces.model import Seen, Trace, Work
 
 WIDTH = 8
@@ -23,7 +23,7 @@ WIDTH = 8
 
 def read(path: Path) -> Trace:
     """Return the jobs of a file with at least the columns `submit` and `run`. Raises: TraceError."""
-    table, builder = Table(path, comment="#"), Builder(path)
+    table, builder = TextTable(path, comment="#"), Builder(path)
     head = read_head(path, table.comments)
     for name in table.names:
         if name not in COLUMNS:
@@ -37,7 +37,7 @@ def read(path: Path) -> Trace:
 class _Jobs:
     """Reads the rows into the builder."""
 
-    def __init__(self, table: Table, builder: Builder, head: Head, width: int) -> None:
+    def __init__(self, table: TextTable, builder: Builder, head: Head, width: int) -> None:
         self._table, self._builder, self._head, self._width = table, builder, head, width
         self._at = {name: table.optional(name) for name in COLUMNS}
         self._spec_at = [self._at[name] for name in (*SPEC_COLUMNS, "spec")]

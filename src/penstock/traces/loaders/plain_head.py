@@ -13,12 +13,12 @@ import msgspec
 
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import nearest
+from penstock.core.model.quantities import parse_size_bytes
 from penstock.core.model.resources import Resources
-from penstock.core.model.units import parse_size_bytes
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.moments import whole_number
 from penstock.traces.loaders.shapes import NODES_MAX, PLAIN_CPU_MILLI, WIDTH_MAX, equal_nodes
-from penstock.traces.model import Change, Outage
+from penstock.traces.model import CapacityChange, Outage
 
 WORDS = ("nodes", "devices", "model", "cpus", "memory")
 JSON_WORDS = ("name", "node", "config", "outage", "change", "note")
@@ -40,7 +40,7 @@ class Head(msgspec.Struct):
     nodes: tuple[NodeSpec, ...] = ()
     config: ClusterConfig | None = None
     outages: tuple[Outage, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[CapacityChange, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -49,7 +49,7 @@ def read_head(path: Path, comments: list[tuple[int, str]]) -> Head:
     head = Head()
     nodes: list[NodeSpec] = []
     outages: list[Outage] = []
-    changes: list[Change] = []
+    changes: list[CapacityChange] = []
     notes: list[str] = []
     kinds = 0
     for line, text in _joined(comments):
@@ -68,7 +68,7 @@ def read_head(path: Path, comments: list[tuple[int, str]]) -> Head:
         elif word == "outage":
             outages.append(_decoded(path, line, value, Outage))
         elif word == "change":
-            changes.append(_decoded(path, line, value, Change))
+            changes.append(_decoded(path, line, value, CapacityChange))
         else:
             notes.append(_decoded(path, line, value, str))
         if max(len(nodes) - NODES_MAX, len(outages) + len(changes) - OUTAGES_MAX, len(notes) - NOTES_MAX) > 0:

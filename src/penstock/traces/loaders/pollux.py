@@ -13,9 +13,9 @@ from penstock.traces.errors import TraceError
 from penstock.traces.loaders.build import Builder
 from penstock.traces.loaders.moments import RUN_MAX_MS
 from penstock.traces.loaders.shapes import equal_nodes
-from penstock.traces.loaders.table import Table
+from penstock.traces.loaders.table import TextTable
 from penstock.traces.model import Trace, TraceJob, Work
-from penstock.traces.profiles import NODE_DEVICES, REPLICAS_TRIED, Profile, read_profile
+from penstock.traces.profiles import NODE_DEVICES, REPLICAS_TRIED, TraceProfile, read_profile
 
 NODES = 16
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
@@ -31,10 +31,10 @@ def read(path: Path) -> Trace:
     Run time is that of the tuned size and batch on whole nodes. `Work.scaling` is at the same global batch size.
     Raises: TraceError.
     """
-    table, builder = Table(path), Builder(path)
+    table, builder = TextTable(path), Builder(path)
     name, time, application, replicas, batch = table.columns(*COLUMNS)
     folder = _profiles(path)
-    profiles: dict[str, Profile] = {}
+    profiles: dict[str, TraceProfile] = {}
     works: dict[tuple[str, int, int], Work] = {}
     for row in table.rows():
         submit_ms = table.offset_ms(row, time)
@@ -78,7 +78,7 @@ def _profiles(path: Path) -> Path:
     raise TraceError(str(path), found="none", expected=expected, hint="it comes with the workloads")
 
 
-def _folder_of(table: Table, application: str, folder: Path) -> Path:
+def _folder_of(table: TextTable, application: str, folder: Path) -> Path:
     try:
         known = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())[:APPLICATIONS_MAX]
     except OSError as problem:
@@ -89,7 +89,7 @@ def _folder_of(table: Table, application: str, folder: Path) -> Path:
     return folder / application
 
 
-def _work(table: Table, profile: Profile, size: int, batch: int) -> Work:
+def _work(table: TextTable, profile: TraceProfile, size: int, batch: int) -> Work:
     low, high = profile.batches
     if not low <= batch <= high:
         raise table.fault("batch_size", str(batch), f"{low} to {high}, as the profile of {profile.name} has it")

@@ -14,7 +14,7 @@ from penstock.traces.loaders.build import ENDINGS, JOBS_MAX, NO_END, NO_LENGTH, 
 from penstock.traces.loaders.guess import nodes_at_peak
 from penstock.traces.loaders.shapes import NODES_MAX
 from penstock.traces.loaders.slurm_amounts import Key, ask_of, length_ms, limit_ms
-from penstock.traces.loaders.table import Row, Table
+from penstock.traces.loaders.table import Row, TextTable
 from penstock.traces.model import Ending, Seen, Trace
 
 PRIORITY_MAX = 10_000
@@ -49,7 +49,7 @@ OVER_LIMIT = "jobs succeeded after more time than their limit: it is raised to w
 SHARED = "jobs had parts of devices (gres/shard, gres/mps), which are not kept: they count as jobs without devices"
 
 
-class Run(NamedTuple):
+class SacctRun(NamedTuple):
     """One row that can be used, with the further components of its job."""
 
     name: str
@@ -95,7 +95,9 @@ def read(path: Path) -> Trace:
     if len(nodes) > NODES_MAX:
         raise builder.fault(f"jobs that {NODES_MAX} nodes can hold at once", f"{len(nodes)} nodes at the peak")
     devices = sum(len(node.devices) for node in nodes)
-    builder.note(f"cluster: {len(nodes)} nodes with {devices} devices hold what ran at once at the peak; none is told")
+    builder.note(
+        f"cluster: {len(nodes)} nodes with {devices} devices hold what ran at once at the peak; the source has none"
+    )
     return builder.trace(nodes)
 
 
@@ -103,7 +105,7 @@ class _Sheet:
     """The table, and where its columns are."""
 
     def __init__(self, path: Path, builder: Builder) -> None:
-        self._table, self._builder = Table(path, separator="|"), builder
+        self._table, self._builder = TextTable(path, separator="|"), builder
         identity = "JobID" if self._table.optional("JobID") >= 0 else "JobIDRaw"
         if self._table.optional(identity) < 0:
             identity = "JobID"
@@ -118,9 +120,9 @@ class _Sheet:
         """Return whether the source has one of `OTHER_COLUMNS`."""
         return self._at[column] >= 0
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SacctRun]:
         """Return of each job the last run that can be used; its components are joined to the first of them."""
-        found: list[Run] = []
+        found: list[SacctRun] = []
         at_of: dict[tuple[str, str], int] = {}  # where those are that a later row may join or follow
         for row in self._table.rows():
             run = self._run(row)
@@ -144,7 +146,7 @@ class _Sheet:
                     raise self._table.fault("", "more", f"at most {JOBS_MAX} jobs")
         return found
 
-    def _run(self, row: Row) -> Run | None:
+    def _run(self, row: Row) -> SacctRun | None:
         table, name = self._table, row[self._job]
         if "." in name:
             self._builder.count(STEPS)
@@ -163,7 +165,7 @@ class _Sheet:
             self._builder.count(OVER_LIMIT)
             limit_ms = run_ms
         base, _, part = name.partition("+")
-        return Run(
+        return SacctRun(
             base, submit_ms, start_ms, end_ms, run_ms, ends, self._state(row) in CUT_OFF, (part,), (self._key(row),),
             limit_ms, self._priority(row), self._cell(row, "User"),
             (self._cell(row, "Account"), self._cell(row, "Partition"), self._cell(row, "QOS")),
@@ -224,7 +226,7 @@ class _Sheet:
         at = self._at["Priority"]
         return self._table.whole(row, at, high=PRIORITY_READ_MAX) if at >= 0 and row[at] else 500
 
-    def request(self, run: Run, priority: int) -> JobSpec:
+    def request(self, run: SacctRun, priority: int) -> JobSpec:
         """Return the spec of a run: its components are groups of one gang."""
         ask, *more = (self._asks[key] for key in run.keys)
         for part in more:

@@ -10,7 +10,7 @@ from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.traces.loaders.moments import RUN_MAX_MS, number, seconds_to_ms, whole_number
 from penstock.traces.loaders.shapes import WIDTH_MAX
-from penstock.traces.loaders.table import Table
+from penstock.traces.loaders.table import TextTable
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 NO_LIMIT = frozenset({"", "UNLIMITED", "Partition_Limit", "INVALID", "Unknown", "None"})
@@ -21,7 +21,7 @@ Key = tuple[str, ...]
 """Cells of `sacct.SHAPE_COLUMNS`, in that order; empty where a column is missing."""
 
 
-class Tres(NamedTuple):
+class TresAmounts(NamedTuple):
     """Trackable resources of a whole job; 0 and empty where they are not told."""
 
     cpus: int = 0
@@ -71,7 +71,7 @@ def size_bytes(text: str) -> int:
     return found
 
 
-def tres(text: str) -> Tres:
+def tres(text: str) -> TresAmounts:
     """Return what `cpu=4,mem=16G,node=1,gres/gpu=2,gres/gpu:a100=2` says. Raises: ValueError."""
     cpus = memory = nodes = gpus = of_models = 0
     model = ""
@@ -90,14 +90,14 @@ def tres(text: str) -> Tres:
         elif name.startswith("gres/gpu:"):
             of_models += _count(value, REPLICAS_MAX * WIDTH_MAX)
             model = model or name.removeprefix("gres/gpu:")
-    return Tres(cpus, memory, nodes, gpus or of_models, model)
+    return TresAmounts(cpus, memory, nodes, gpus or of_models, model)
 
 
 def gres(text: str, nodes: int) -> tuple[int, str]:
     """Return GPUs of a whole job on so many nodes, and their model, for what AllocGRES and ReqGRES say.
 
     `gpu:a100:8` is of the job, as is `PER_JOB:gpu:8`; `PER_NODE:gpu:2` is of each node. How many tasks and sockets
-    there are is not told: `PER_TASK` and `PER_SOCKET` count once a node. Of several, divided by blanks, the largest
+    there are is not known: `PER_TASK` and `PER_SOCKET` count once a node. Of several, divided by blanks, the largest
     counts: they speak of the same devices. Raises: ValueError.
     Source: `_fill_in_gres_fields` and `_build_tres_str` in Slurm's node_scheduler.c.
     """
@@ -125,7 +125,7 @@ def _gpus(item: str) -> tuple[int, str]:
     return count, ":".join(parts[1:-1] if counted else parts[1:])
 
 
-def ask_of(table: Table, key: Key) -> GangAsk:
+def ask_of(table: TextTable, key: Key) -> GangAsk:
     """Return the gang that the cells of a row say: as many replicas as nodes, alike as far as the numbers divide.
 
     Raises: TraceError at the table's present line.

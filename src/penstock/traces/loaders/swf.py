@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.config.ask import REPLICAS_MAX
-from penstock.core.model.amounts import TIME_MAX_MS
 from penstock.core.model.jobs import JobSpec
+from penstock.core.model.quantities import TIME_MAX_MS
 from penstock.core.model.resources import Resources
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.build import JOBS_MAX, NO_LENGTH, NO_START, Builder
@@ -30,7 +30,7 @@ HEADER_WORDS = ("MaxNodes", "MaxProcs", "UnixStartTime")
 HEADER_WORD_MAX = 2**40
 
 
-class Entry(NamedTuple):
+class SwfEntry(NamedTuple):
     """What is used of a row; -1 is not known."""
 
     number: int
@@ -52,7 +52,7 @@ def read(path: Path) -> Trace:
     Raises: TraceError.
     """
     builder, head = Builder(path), dict[str, int]()
-    entries: list[Entry] = []
+    entries: list[SwfEntry] = []
     for entry in _entries(path, head):
         if _usable(entry, builder):
             entries.append(entry)
@@ -79,7 +79,7 @@ def read(path: Path) -> Trace:
     return builder.trace(equal_nodes(nodes, devices=0, capacity=Resources(1000 * width)))
 
 
-def _entries(path: Path, head: dict[str, int]) -> Iterator[Entry]:
+def _entries(path: Path, head: dict[str, int]) -> Iterator[SwfEntry]:
     """Yield the jobs; `head` gets the numbers of the header comments."""
     line = 0
     for lines in lines_by_block(path):
@@ -106,7 +106,7 @@ def _comment(text: str, head: dict[str, int]) -> None:
         head.setdefault(word, int(digits[0]))
 
 
-def _entry(path: Path, line: int, fields: list[str]) -> Entry:
+def _entry(path: Path, line: int, fields: list[str]) -> SwfEntry:
     row: list[int] = []
     for at, text in enumerate(fields):
         try:
@@ -128,7 +128,7 @@ def _entry(path: Path, line: int, fields: list[str]) -> Entry:
         raise _wrong(path, line, 10, fields[10], "a status from -1 to 5")
     submit_ms, wait_ms, run_ms, limit_ms = (1000 * row[at] if row[at] >= 0 else -1 for at in (1, 2, 3, 8))
     processors = row[4] if row[4] > 0 else row[7]
-    return Entry(row[0], submit_ms, wait_ms, run_ms, processors, limit_ms, row[10], row[11], row[12], row[14])
+    return SwfEntry(row[0], submit_ms, wait_ms, run_ms, processors, limit_ms, row[10], row[11], row[12], row[14])
 
 
 def _fraction(path: Path, line: int, at: int, text: str) -> int:
@@ -146,7 +146,7 @@ def _wrong(path: Path, line: int, at: int, found: str, expected: str) -> TraceEr
     return TraceError(str(path), line=line, column=f"{at + 1} ({FIELDS[at]})", found=found, expected=expected)
 
 
-def _usable(entry: Entry, builder: Builder) -> bool:
+def _usable(entry: SwfEntry, builder: Builder) -> bool:
     if entry.status in PARTIAL:
         builder.count("rows left out: they are parts of a job whose sum is a row of its own (status 2 to 4)")
     elif entry.run_ms < 0:
@@ -154,7 +154,7 @@ def _usable(entry: Entry, builder: Builder) -> bool:
     elif entry.run_ms == 0:
         builder.count(NO_LENGTH)
     elif entry.processors <= 0:
-        builder.count("jobs left out: neither allocated nor requested processors are told")
+        builder.count("jobs left out: the source has neither allocated nor requested processors")
     else:
         return True
     return False

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from penstock.core.model.amounts import TIME_MAX_MS
 from penstock.core.model.errors import nearest
+from penstock.core.model.quantities import TIME_MAX_MS
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.moments import DIGITS_MAX, RUN_MAX_MS, moment_ms, seconds_to_ms, whole_number
 from penstock.traces.loaders.text import lines_by_block
@@ -21,7 +21,7 @@ COMMENT_CHARACTERS_MAX = 2**28
 Row = list[str]
 
 
-class Table:
+class TextTable:
     """One file with a header, read from front to back once.
 
     `line` is the line of the row that was given out last, from 1.

@@ -11,7 +11,7 @@ from penstock.core.model.resources import Resources
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.build import NO_LENGTH, Builder
 from penstock.traces.loaders.shapes import DEVICES_MAX, GIB, NODES_MAX, WIDTH_MAX, equal_nodes, gang
-from penstock.traces.loaders.table import Table, beside
+from penstock.traces.loaders.table import TextTable, beside
 from penstock.traces.model import Trace
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
@@ -27,7 +27,7 @@ def read(path: Path) -> Trace:
 
     Raises: TraceError.
     """
-    table, builder = Table(path), Builder(path)
+    table, builder = TextTable(path), Builder(path)
     if "num_switch" in table.names:
         found = ",".join(table.names)
         raise table.fault("", found, "a job list", "this describes a cluster: name a job list such as 60_job.csv")
@@ -55,7 +55,7 @@ def _nodes(path: Path, builder: Builder) -> tuple[NodeSpec, ...]:
     if described is None:
         expected = "a cluster description beside it, " + " or ".join(CLUSTER_FILES)
         raise TraceError(str(path), found="none in its folder", expected=expected)
-    table = Table(described)
+    table = TextTable(described)
     switches, per_switch, gpus, cpus, memory = table.columns(*CLUSTER_COLUMNS)
     row = next(table.rows(), None)
     if row is None:

@@ -1,0 +1,178 @@
+"""What each cache of the planning path is worth: CPU time of planning without it, over that with it.
+
+    python -m bench.caches
+
+A cache that is worth nothing on any of these scenarios has no place in the code. Each is switched off by itself, the
+decisions are compared with those of the code as it is, and the two ways run in turn, so that a noisy machine slows
+both. The figures stand in docs/benchmarks.md.
+"""
+
+import argparse
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from bench import core_cycle
+from bench.harness import machine
+from bench.plan_digests import parts
+from penstock.core.cycle import cycle, planner, resume, workspace
+from penstock.core.lifecycle.orders import apply_plan
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.order import queues
+from penstock.core.place import capacity, holds, mig
+from penstock.core.place.gang import GangPlacer
+from penstock.core.preempt import preemptor
+from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.usage import pool_totals, whole_total
+
+NODES, JOBS, ROUNDS = 1_000, 10_000, 100
+PAIRS = 2
+REPLAYS = ("helios, fair_share", "helios, least_attained")
+
+
+class Cache(NamedTuple):
+    """A cache, and how it is switched off: attributes of `owner` replaced while a scenario runs."""
+
+    owner: Any
+    patches: dict[str, Callable[..., Any]]
+
+
+class Never(dict[Any, Any]):
+    """A dictionary that keeps nothing."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        return default
+
+
+def forgetting(owner: type, *attributes: str) -> Cache:
+    """Switch off a cache that is a dictionary made by the class's `__init__`."""
+    real = owner.__init__  # type: ignore[misc]
+
+    def init(self: Any, *args: Any, **fields: Any) -> None:
+        real(self, *args, **fields)
+        for name in attributes:
+            setattr(self, name, Never())
+
+    return Cache(owner, {"__init__": init})
+
+
+def _shape(self: Any, ask: Any, tenant: Any) -> Any:
+    return GangPlacer(ask, self.cluster, tenant)
+
+
+def _totals(self: Any, snapshot: Any) -> Any:
+    return pool_totals(snapshot.free), whole_total(snapshot.free)
+
+
+CACHES = {
+    "shapes ready to be placed": Cache(planner.Planner, {"_shape": _shape}),
+    "totals of the cluster": Cache(planner.Planner, {"totals": _totals}),
+    "shapes that did not fit": forgetting(workspace.Workspace, "_refused"),
+    "shapes that did not fit beside holds": forgetting(workspace.Workspace, "_lifted"),
+    "jobs alike that wait": forgetting(cycle.Cycle, "_failed"),
+    "views of held nodes": forgetting(holds.Holds, "_views"),
+    "demand of a class": forgetting(queues.QueueTree, "_demands"),
+    "links of devices": forgetting(capacity.NodeShape, "_near", "_groups", "_meshed"),
+    "suspended attempts that did not fit": forgetting(resume.Resumer, "_tried"),
+    "MIG futures": Cache(mig, {"_futures": mig._futures.__wrapped__}),
+    "lowest priority of a pool": Cache(preemptor.Preemptor, {"may_ask": lambda self, cursor: True}),
+}
+
+
+@contextmanager
+def without(cache: Cache) -> Iterator[None]:
+    kept = {name: getattr(cache.owner, name) for name in cache.patches}
+    for name, patched in cache.patches.items():
+        setattr(cache.owner, name, patched)
+    try:
+        yield
+    finally:
+        for name, real in kept.items():
+            setattr(cache.owner, name, real)
+
+
+class Scenario(NamedTuple):
+    """Something that plans: `prepare` is not timed, `run` returns what has to be the same with and without a cache."""
+
+    prepare: Callable[[], Any]
+    run: Callable[[Any], Any]
+
+
+def _cold(*, gang: bool) -> Scenario:
+    def run(state: Any) -> Any:
+        return planner.Planner().plan(take_snapshot(state), core_cycle.NOW_MS).starts
+
+    return Scenario(lambda: core_cycle.build(NODES, JOBS // 4 if gang else JOBS, gang=gang), run)
+
+
+def _full() -> Any:
+    state, now_ms = core_cycle.build(NODES, JOBS), core_cycle.NOW_MS
+    found = planner.Planner().plan(take_snapshot(state), now_ms)
+    apply_plan(Transaction(state, now_ms), found)
+    return state
+
+
+def _one_after_the_other(state: Any) -> Any:
+    core_cycle.incremental(planner.Planner(), state, ROUNDS)
+    return state.seq
+
+
+def scenarios() -> dict[str, Scenario]:
+    found = {
+        "gangs": _cold(gang=True),
+        "single jobs": _cold(gang=False),
+        "a job ends": Scenario(_full, _one_after_the_other),
+    }
+    for name, work in parts(os.environ.get("PENSTOCK_TRACES")):
+        if name in REPLAYS or name.endswith("crowded worlds"):
+            found[name] = Scenario(lambda: None, lambda _, work=work: work())  # type: ignore[misc]
+    return found
+
+
+def timed(scenario: Scenario) -> tuple[float, Any]:
+    """Return the CPU seconds of one run, and what came of it."""
+    prepared = scenario.prepare()
+    gc.collect()
+    begun = time.process_time()
+    found = scenario.run(prepared)
+    return time.process_time() - begun, found
+
+
+def worth(scenario: Scenario, cache: Cache) -> float:
+    """Return the CPU time without the cache over that with it: the least of several runs of each, in turn."""
+    with_it, without_it = [], []
+    for _ in range(PAIRS):
+        took, expected = timed(scenario)
+        with_it.append(took)
+        with without(cache):
+            took, found = timed(scenario)
+        without_it.append(took)
+        if found != expected:
+            raise SystemExit("a decision hangs on a cache")
+    return min(without_it) / min(with_it)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="part of the name of a cache")
+    only = parser.parse_args().only
+    print(json.dumps({"machine": machine()}))
+    known = scenarios()
+    for name, cache in CACHES.items():
+        if only in name:
+            print(f"{name} ...", file=sys.stderr)
+            ratios = {scenario: round(worth(known[scenario], cache), 2) for scenario in known}
+            print(json.dumps({"cache": name, "without_over_with": ratios, "most": max(ratios.values())}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""What a server needs before there is one: its options, the machine's clocks, its nodes, its log."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.core.config.cluster import ClusterFile
+from penstock.core.config.nodes import VirtualNode
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.errors import InvalidInput, StoreError
+from penstock.core.model.resources import Device
+from penstock.devices.host import host_resources
+from penstock.devices.installed import discovered
+from penstock.devices.simulated import simulated
+from penstock.engines.local.nodes import specs, this_machine
+from penstock.engines.processes.paths import DataFolder
+from penstock.server.http.transport import Transport, transport_of
+from penstock.starts import whole
+from penstock.store.address import Address, Store, open_store
+
+log = logging.getLogger(__name__)
+
+STORE_PAUSE_S = 0.5
+
+
+class RealClock:
+    """The machine's clocks."""
+
+    def unix_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class ServeOptions(msgspec.Struct, frozen=True):
+    data: Path
+    transport: Transport = Transport()
+    cluster_file: Path | None = None
+    limits_file: Path | None = None
+    store_file: Path | None = None
+    """Says where the log lies (an address, or `sqlite`), and is taken away once it is read; None: where it was."""
+    store_wait_s: float = 0.0
+    """How long a database that cannot be reached is waited for."""
+    respawn_agents: bool = True
+    check_invariants: bool = False
+
+
+def options_of(raw: Mapping[str, Any]) -> ServeOptions:
+    """Return the options as the command line hands them to the server; paths are absolute from here on."""
+    return ServeOptions(
+        data=whole(raw["data"]),
+        transport=transport_of(raw),
+        cluster_file=_place(raw, "cluster_file"),
+        limits_file=_place(raw, "limits_file"),
+        store_file=_place(raw, "store_file"),
+        store_wait_s=raw.get("store_wait_s", 0.0),
+        respawn_agents=raw.get("respawn_agents", True),
+        check_invariants=raw.get("check_invariants", False),
+    )
+
+
+def _place(raw: Mapping[str, Any], name: str) -> Path | None:
+    return whole(raw[name]) if raw.get(name) else None
+
+
+def node_specs(declared: ClusterFile | None, data: DataFolder) -> list[NodeSpec]:
+    """Return the nodes to run here: those declared, or this machine with its real devices."""
+    nodes = declared.nodes if declared and declared.nodes else (this_machine(),)
+    own = discovered()
+    log.info("devices", extra={"note": own.note})
+    return specs(nodes, host_resources(data.root), own.devices, simulated_of(nodes))
+
+
+def simulated_of(nodes: Sequence[VirtualNode]) -> list[tuple[Device, ...]]:
+    """Return the simulated devices of each node, as they are declared."""
+    return [
+        simulated(
+            n.simulated_count, n.simulated_model, n.simulated_memory_bytes, mig=n.simulated_mig, links=n.simulated_links
+        )
+        for n in nodes
+    ]
+
+
+def measured(declared: ClusterFile | None, nodes: Sequence[NodeSpec]) -> list[str]:
+    """Return the names of the nodes whose storage is not declared, but what is free on the disk."""
+    fixed = {node.name for node in declared.nodes if node.storage_bytes} if declared else set()
+    return [spec.name for spec in nodes if spec.name not in fixed]
+
+
+def read_once(path: Path | None) -> str:
+    """Return what a file says, '' without one, and take it away: it may hold a password."""
+    if path is None:
+        return ""
+    with contextlib.suppress(FileNotFoundError):
+        text = path.read_text(encoding="utf-8").strip()
+        path.unlink()
+        return text
+    return ""
+
+
+def opened_store(address: Address, data: DataFolder, wait_s: float) -> Store:
+    """Open the log. Raises: StoreError; InvalidInput when another log would be left behind in the folder."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            store = open_store(address)
+            break
+        except StoreError as error:
+            if time.monotonic() > deadline:
+                raise
+            log.warning("the log cannot be opened yet: %s", error.message)
+            time.sleep(STORE_PAUSE_S)
+    if address.url and (data.log / "log.sqlite").exists() and not store.records(0, 1):
+        store.close()
+        raise InvalidInput(
+            f"{data.root} has a log of its own, and {address.shown} is empty",
+            hint=f"penstock backup FILE --data {data.root} --store sqlite, then penstock restore FILE --store ADDRESS; "
+            "or use another data folder",
+        )
+    return store

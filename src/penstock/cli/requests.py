@@ -1,0 +1,74 @@
+"""The request that a job file or a command line makes, for the commands that submit or plan."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.options import PASSED_ON, JobShape
+from penstock.core.model.errors import InvalidInput
+
+JOB_FILE_ENDINGS = (".yaml", ".yml", ".json")
+
+
+def request_of(what: list[str], shape: JobShape) -> Any:
+    """Return the request in a job file, or for a command, as the command line gives it."""
+    is_file = len(what) == 1 and (what[0] == "-" or what[0].endswith(JOB_FILE_ENDINGS))
+    return _from_file(what[0], shape) if is_file else from_command(what, shape)
+
+
+def from_command(command: list[str], shape: JobShape) -> dict[str, Any]:
+    return {"command": command, **shape.fields(), **_surroundings({}, shape)}
+
+
+def _surroundings(job: dict[str, Any], shape: JobShape) -> dict[str, Any]:
+    """Return `workdir` and `env` of a job: its own, completed by those of the submitting shell."""
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    own = job.get("env")
+    if own is not None and not isinstance(own, dict):
+        return {}  # the server says what is wrong with it
+    return {"workdir": job.get("workdir") or os.getcwd(), "env": {**passed, **(own or {}), **shape.environment()}}
+
+
+def _from_file(name: str, shape: JobShape) -> Any:
+    """Return the request in a job file, completed by options and surroundings.
+
+    Raises: InvalidInput when the file cannot be read or is no YAML.
+    """
+    import yaml
+
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise InvalidInput(f"the job file {name} cannot be read: {reason}") from error
+    try:
+        raw = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both loaders are safe
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        where = getattr(error, "problem_mark", None)
+        place = f", line {where.line + 1}, column {where.column + 1}" if where else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise InvalidInput(
+            f"{name}{place}: this is no YAML: {problem}", hint="see docs/jobs.md for examples"
+        ) from error
+    if raw is None:
+        raise InvalidInput(f"the job file {name} is empty", hint="examples: docs/jobs.md")
+    return _completed(_jsonable(raw), shape)
+
+
+def _jsonable(value: Any) -> Any:
+    """Return the value with keys and dates as texts."""
+    if isinstance(value, dict):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_jsonable(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _completed(raw: Any, shape: JobShape) -> Any:
+    if isinstance(raw, dict) and isinstance(raw.get("jobs"), list):
+        defaults = raw.get("defaults") or {}
+        return [_completed({**defaults, **j} if isinstance(j, dict) else j, shape) for j in raw["jobs"]]
+    if isinstance(raw, list):
+        return [_completed(job, shape) for job in raw]
+    return {**raw, **shape.fields(), **_surroundings(raw, shape)} if isinstance(raw, dict) else raw

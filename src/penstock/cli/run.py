@@ -1,0 +1,44 @@
+"""`penstock run`: a command as a job, with its output in this terminal."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.logs import follow_job
+from penstock.cli.options import DataOption, JobShape, shaped
+from penstock.cli.output import say
+from penstock.cli.requests import from_command
+from penstock.cli.up import ensure
+
+if TYPE_CHECKING:
+    from penstock.api.types import JobView
+
+
+@shaped(without=("array",))
+def run(
+    command: Annotated[list[str], typer.Argument(help="Command to run, after --.")],
+    data: DataOption = None,
+    shape: JobShape = JobShape(),
+) -> None:
+    """Run a command as a job and follow its output. Exits with the job's exit code."""
+    client = ensure(data)
+    made = client.submit(from_command(command, shape)).jobs[0]
+    say(f"penstock: job {made.id} ({made.name})", err=True)
+    try:
+        ended = follow_job(client, made.id, say=lambda text: say(f"penstock: {text}", err=True))
+    except KeyboardInterrupt:
+        client.cancel(made.id)
+        say("", f"penstock: job {made.id} is being cancelled", err=True)
+        sys.exit(130)
+    if ended.reason and ended.state != "succeeded":
+        say(f"penstock: job {made.id} {ended.state}: {ended.reason}", err=True)
+    sys.exit(_exit_code(ended))
+
+
+def _exit_code(ended: "JobView") -> int:
+    if ended.state == "succeeded":
+        return 0
+    if ended.exit_code:
+        return ended.exit_code
+    return 128 + ended.exit_signal if ended.exit_signal else 1

@@ -1,0 +1,37 @@
+"""`penstock submit`."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import DataOption, JobShape, JsonOption, WhatArgument, client_of, shaped
+from penstock.cli.output import print_json, say
+from penstock.cli.requests import request_of
+
+
+@shaped()
+def submit(
+    what: WhatArgument,
+    data: DataOption = None,
+    shape: JobShape = JobShape(),
+    key: Annotated[str | None, typer.Option(help="Idempotency key: a repeated one submits nothing new.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; show the plan.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Submit a job file or a command, and return at once."""
+    if dry_run:
+        from penstock.cli.plan import print_plan
+
+        print_plan(client_of(data).plan(request_of(what, shape)), as_json=json)
+        return
+    answer = client_of(data).submit(request_of(what, shape), idempotency_key=key)
+    if json:
+        print_json(answer)
+        return
+    again = " (submitted before under this key)" if answer.repeated else ""
+    if len(answer.jobs) > 8:
+        first, last = answer.jobs[0], answer.jobs[-1]
+        say(f"jobs {first.id} to {last.id} ({len(answer.jobs)} jobs){again}")
+        return
+    for job in answer.jobs:
+        say(f"job {job.id} ({job.name}){again}")

@@ -1,0 +1,237 @@
+"""`penstock up` and `down`: the server on this machine and its agents; and the server that `run` starts by itself."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from penstock import starts
+from penstock.cli.options import DataOption, JsonOption, StoreOption, client_of, data_folder, remote
+from penstock.cli.output import print_done, print_json, say
+from penstock.cli.secrets import hide
+from penstock.core.model.errors import InvalidInput, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+    from penstock.engines.processes.paths import DataFolder
+
+SERVER = "penstock.wire"
+START_WAIT_S = 30.0
+STOP_WAIT_S = 40.0
+
+
+def up(
+    data: DataOption = None,
+    cluster: Annotated[Path | None, typer.Option(help="Cluster file (YAML): pools, tenants, queues, nodes.")] = None,
+    host: Annotated[str, typer.Option(help="Address of the API; 0.0.0.0: all addresses.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the API; 0: a free port.")] = 0,
+    tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate of the own authority.")] = False,
+    certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with it (PEM, with chain).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Key of that certificate (PEM).")] = None,
+    name: Annotated[list[str] | None, typer.Option(help="Further name of the server; may be repeated.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
+    limits: Annotated[Path | None, typer.Option(help="Limits of requests and connections (YAML).")] = None,
+    store: StoreOption = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Start as a standby of the leading server; needs a store.")
+    ] = False,
+    foreground: Annotated[bool, typer.Option(help="Run in the foreground.")] = False,
+    respawn: Annotated[bool, typer.Option(help="Restart agents that die.")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Start the server and the agents of this machine's nodes."""
+    from penstock.server.http.transport import checked, transport_of
+
+    options: dict[str, object] = {
+        "cluster_file": _whole(cluster),
+        "limits_file": _whole(limits),
+        "host": host,
+        "port": port,
+        "tls": tls,
+        "insecure": insecure,
+        "certificate": _whole(certificate),
+        "key": _whole(key),
+        "names": name or [],
+        "respawn_agents": respawn,
+    }
+    checked(transport_of(options))
+    folder = data_folder(data)
+    options = {"data": str(folder.root), **options, **_store_options(folder, store, standby=standby)}
+    if foreground:
+        starts.become(SERVER, msgspec.json.encode(options).decode(), variables=_environment())
+    if not standby and running_client(folder) is not None:
+        hint = "penstock down ends it; with --store, --standby starts a standby"
+        raise PenstockError(f"a server runs on {folder.root} already", hint=hint)
+    _print_started(folder, *_started(folder, options), as_json=json)
+
+
+def _whole(path: Path | None) -> str | None:
+    return str(starts.whole(path)) if path is not None else None
+
+
+def _print_started(folder: "DataFolder", client: "Client", info: dict[str, Any], *, as_json: bool) -> None:
+    """Say where the server answers, and as what it was started."""
+    if note := info.get("note"):
+        say(f"penstock: {note}", err=True)
+    shown, url, leads = client.cluster(), _url(info), "nodes" in info
+    if as_json:
+        role = {} if leads else {"role": "standby"}
+        print_json({"data": str(folder.root), "url": url, "cluster": shown, **role})
+    elif leads:
+        say(f"Penstock is up at {url} (data in {folder.root})")
+        say(f"{shown.nodes_ready} node(s), {shown.devices} device(s). Try: penstock run -- echo hello")
+    else:
+        say(f"Penstock waits at {url} (data in {folder.root}), as a standby of the server that leads")
+
+
+def _store_options(folder: "DataFolder", store: str | None, *, standby: bool) -> dict[str, object]:
+    """Return what the server is told of its store: the address itself only in a file that it takes away.
+
+    Raises: InvalidInput when the address is none.
+    """
+    from penstock.privatefiles import make_folder, passed_by_accounts, write_whole
+    from penstock.store.address import address_of
+
+    hide(store)
+    address = address_of(folder.log, store, folder.store_address)
+    if standby and not address.url:
+        raise InvalidInput(
+            "--standby needs a database that both servers use", hint="--store postgresql://HOST/DATABASE"
+        )
+    if not store:
+        return {}
+    make_folder(folder.root, passed_by_accounts())
+    given = folder.root / f"store.given-{os.getpid()}"
+    write_whole(given, address.url or store)
+    return {"store_file": str(given)}
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment without the store's address: agents and jobs would inherit it."""
+    return {name: value for name, value in os.environ.items() if name != "PENSTOCK_STORE"}
+
+
+def _url(info: dict[str, Any]) -> str:
+    host = f"[{info['host']}]" if ":" in info["host"] else info["host"]
+    return f"{'https' if info.get('tls') else 'http'}://{host}:{info['port']}"
+
+
+def running_client(folder: "DataFolder") -> "Client | None":
+    """Return a client of the server on `folder` if one answers. Raises: NotTrusted when others may write there."""
+    from penstock.client import Client
+    from penstock.client.errors import NotTrusted
+
+    try:
+        client = Client.of(folder.root)
+    except NotTrusted:
+        raise
+    except PenstockError:
+        return None
+    return client if client.healthy() else None
+
+
+def ensure(data: Path | None) -> "Client":
+    """Return a client of the running server; start an embedded one, and say so, where none runs.
+
+    Raises: PenstockError with what the server said when it did not come up.
+    """
+    if data is not None or not remote():
+        folder = data_folder(data)
+        if running_client(folder) is None:
+            say(f"penstock: no server was running; starting one on {folder.root} (penstock down ends it)", err=True)
+            _started(folder, {"data": str(folder.root)})
+    return client_of(data)  # with the token that the environment names
+
+
+def _started(folder: "DataFolder", options: dict[str, object]) -> "tuple[Client, dict[str, Any]]":
+    """Start a server; return a client and what it says of itself, once its nodes are ready or it waits for its turn."""
+    from penstock.privatefiles import make_folder, open_own, passed_by_accounts
+
+    make_folder(folder.root, passed_by_accounts())
+    path = folder.root / "server.log"
+    with os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND), "ab") as log:
+        begin = os.fstat(log.fileno()).st_size
+        words = msgspec.json.encode(options).decode()
+        process = starts.begin(SERVER, words, output=log, variables=_environment())
+    deadline = time.monotonic() + START_WAIT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            with path.open("rb") as log:
+                log.seek(begin)
+                said = log.read().decode(errors="replace").strip()
+            raise PenstockError(f"the server did not start:\n{said}", hint=f"its log is {path}")
+        info = _said_by(folder, process.pid)
+        client = running_client(folder) if info else None
+        if info and client is not None and ("nodes" not in info or _ready(info, client)):
+            process.returncode = 0  # it outlives this command on purpose
+            return client, info
+        time.sleep(0.05)
+    raise PenstockError("the server did not become ready in time", hint=f"its log is {path}")
+
+
+def _said_by(folder: "DataFolder", pid: int) -> dict[str, Any]:
+    """Return what a server says of itself, with its `nodes` if it leads; {} while it says nothing."""
+    for path in (folder.server_info, folder.standby_info(pid)):
+        with contextlib.suppress(OSError, msgspec.DecodeError, KeyError):
+            info: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+            if info["pid"] == pid:
+                return info
+    return {}
+
+
+def _ready(info: dict[str, Any], client: "Client") -> bool:
+    """Return whether every node that this server runs is ready for work."""
+    wanted = set(info["nodes"])
+    return wanted <= {node.name for node in client.nodes() if node.state == "ready" and node.connected}
+
+
+def down(data: DataOption = None, json: JsonOption = False) -> None:
+    """Stop the server and its agents. Running jobs are stopped, and resume when it is up again."""
+    from penstock.client import ServerNotRunning
+    from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
+    from penstock.engines.local.server_lock import waiting_servers
+    from penstock.engines.processes.procfs import signal_holder
+
+    folder = data_folder(data)
+    waiting = waiting_servers(folder)
+    for each in waiting:  # before the leader: none of them is to take over
+        signal_holder(each, folder.standby_info(each), signal.SIGTERM)
+    _wait(lambda: not waiting_servers(folder), "the standbys did not stop in time")
+    pid = _server_pid(folder)
+    nodes = [name for name in known_nodes(folder) if agent_pid(folder, name) is not None]
+    if pid is None and not nodes and not waiting:
+        raise ServerNotRunning(f"no server runs on {folder.root}", hint="nothing to end")
+    if pid is not None:
+        signal_holder(pid, folder.server_lock, signal.SIGTERM)
+        _wait(lambda: _server_pid(folder) is None, f"the server (process {pid}) did not stop in time")
+    for name in nodes:
+        stop_agent(folder, name)
+    _wait(lambda: not any(agent_pid(folder, n) for n in nodes), "some agents did not stop in time")
+    done = {"server": pid, "agents": nodes, **({"standbys": waiting} if waiting else {})}
+    beside = f", {len(waiting)} standby" if waiting else ""
+    print_done(done, f"ended the server{beside} and {len(nodes)} agent(s)", as_json=json)
+
+
+def _server_pid(folder: "DataFolder") -> int | None:
+    """Return the process of the server that leads; a killed one has left its number, which may be anybody's by now."""
+    from penstock.client.proof import holds_lock
+
+    try:
+        pid = int(msgspec.json.decode(folder.server_info.read_bytes())["pid"])
+    except (OSError, ValueError, TypeError, KeyError, msgspec.DecodeError):
+        return None
+    return pid if holds_lock(pid, folder.server_lock) else None
+
+
+def _wait(done: Callable[[], bool], failure: str) -> None:
+    deadline = time.monotonic() + STOP_WAIT_S
+    while not done():
+        if time.monotonic() > deadline:
+            raise PenstockError(failure)
+        time.sleep(0.05)

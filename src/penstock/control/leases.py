@@ -1,0 +1,77 @@
+"""Leases of nodes: until when the server holds a node for alive without hearing from it. Volatile by design."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from penstock.core.messages.orders import Addressed
+from penstock.core.messages.reports import NodeReport
+from penstock.core.model.cluster import Node
+from penstock.core.model.ids import Incarnation, NodeName
+
+CHECK_WAIT_MS = 90_000
+"""A node that has not answered by then is asked again to check itself."""
+
+
+class Lease(msgspec.Struct):
+    """Times are of the server's monotonic clock (ms)."""
+
+    incarnation: Incarnation
+    deadline_ms: int
+    last_seq: int = 0
+    """Number of the last report that counted."""
+
+
+class Leases:
+    """The leases of all nodes."""
+
+    def __init__(self) -> None:
+        self._of: dict[NodeName, Lease] = {}
+
+    def reset(self, nodes: Mapping[NodeName, Node], deadline_ms: int) -> None:
+        """Keep the leases of nodes that are the same, and give the others time to say hello."""
+        former, self._of = self._of, {}
+        for name, node in nodes.items():
+            if node.state != "lost":
+                known = former.get(name)
+                same = known is not None and known.incarnation == node.incarnation
+                self._of[name] = known if known and same else Lease(node.incarnation, deadline_ms)
+
+    def begin(self, name: NodeName, incarnation: Incarnation, deadline_ms: int) -> None:
+        """Begin a lease for an agent that has said hello, unless it has one."""
+        known = self._of.get(name)
+        if known is None or known.incarnation != incarnation:
+            self._of[name] = Lease(incarnation, deadline_ms)
+
+    def of(self, report: NodeReport) -> Lease | None:
+        """Return the lease of the agent that reports, None where it has none."""
+        lease = self._of.get(report.node)
+        return lease if lease is not None and lease.incarnation == report.incarnation else None
+
+    def expire(self, now_ms: int) -> Iterator[tuple[NodeName, Incarnation]]:
+        """End the leases that are over, and yield whose they were."""
+        for name, lease in list(self._of.items()):
+            if self._has_expired(lease, now_ms):
+                del self._of[name]
+                yield name, lease.incarnation
+
+    def _has_expired(self, lease: Lease, now_ms: int) -> bool:
+        return now_ms >= lease.deadline_ms
+
+    def left_ms(self, name: NodeName, now_ms: int) -> int:
+        """Return how long until a node counts as lost, 0 when it has no lease."""
+        lease = self._of.get(name)
+        return max(0, lease.deadline_ms - now_ms) if lease else 0
+
+
+class NodeChecks:
+    """Which nodes were asked to check themselves, and when (monotonic)."""
+
+    def __init__(self) -> None:
+        self._asked: dict[NodeName, int] = {}
+
+    def due(self, wanted: list[Addressed], now_ms: int) -> list[Addressed]:
+        """Return those of the orders whose node was not asked lately, and note that it is now."""
+        due = [one for one in wanted if now_ms - self._asked.get(one[0], -CHECK_WAIT_MS) >= CHECK_WAIT_MS]
+        self._asked.update((name, now_ms) for name, _ in due)
+        return due

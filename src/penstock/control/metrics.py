@@ -1,0 +1,52 @@
+"""Figures of the server's own work, kept in memory since its start: how many commits, how long a cycle took."""
+
+from threading import Lock
+
+import msgspec
+
+SERIES_MAX = 1_000
+"""Names with their labels; what would be one more is not kept."""
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One counter or one kind of measured value, since the server's start."""
+
+    name: str
+    labels: dict[str, str]
+    count: int
+    """Of a counter its value, else how many values were measured."""
+    sum: float = 0.0
+    """Of measured values, like the two that follow; 0 for a counter."""
+    most: float = 0.0
+    last: float = 0.0
+
+
+class MemoryMetrics:
+    """The `ports.Metrics` of a server: sums, no history."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._figures: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[int, float, float, float]] = {}
+
+    def count(self, name: str, by: int = 1, **labels: str) -> None:
+        self._add(name, labels, by, None)
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        self._add(name, labels, 1, value)
+
+    def series(self) -> list[Series]:
+        """Return all series, by name and labels."""
+        with self._lock:
+            kept = sorted(self._figures.items())
+        return [Series(name, dict(labels), *values) for (name, labels), values in kept]
+
+    def _add(self, name: str, labels: dict[str, str], by: int, value: float | None) -> None:
+        key = name, tuple(sorted(labels.items()))
+        with self._lock:
+            known = self._figures.get(key)
+            if known is None and len(self._figures) >= SERIES_MAX:
+                return
+            count, total, most, last = known or (0, 0.0, 0.0, 0.0)
+            if value is not None:
+                total, most, last = total + value, max(most, value), value
+            self._figures[key] = (count + by, total, most, last)

@@ -1,0 +1,49 @@
+"""The `settings` of a cluster file, by the names of the model; those with a unit in the name also without it.
+
+Without `_ms` they are durations (`lease_ttl: 30s`), without `_milli` numbers (`admission: 1.2`).
+"""
+
+from typing import Any, get_args, get_type_hints
+
+from penstock.core.config.fields import Field, Section, duration, flag, integer, number, text, word
+from penstock.core.config.reader import Reader
+from penstock.core.model.cluster import Settings
+
+AMOUNT_MAX = 2**53
+
+
+def _fields() -> dict[str, Field]:
+    found = {}
+    for name, kind in get_type_hints(Settings).items():
+        for word_of, field in _spellings(name, kind):
+            found[word_of] = field
+    return found
+
+
+def _spellings(name: str, kind: Any) -> list[tuple[str, Field]]:
+    """Return the field of a setting, and its other spelling where its name has a unit."""
+    if name.endswith("_ms"):
+        own = (name.removesuffix("_ms"), duration("", at=name, example="30s"))
+    elif name.endswith("_milli"):
+        example = "a quantity such as 0.8, in steps of 0.001"
+        own = (name.removesuffix("_milli"), number("", example, high=AMOUNT_MAX, at=name))
+    elif kind is bool:
+        return [(name, flag(""))]
+    elif kind is str:
+        return [(name, text(""))]
+    elif words := get_args(kind):
+        return [(name, word("", words))]
+    else:
+        return [(name, integer("", 0, AMOUNT_MAX))]
+    return [own, (name, integer("", 0, AMOUNT_MAX, at=name).as_alias())]
+
+
+def _check(reader: Reader, settings: Settings) -> None:
+    parts = [getattr(settings, name) for name in Settings.__struct_fields__ if name.startswith("objective_")]
+    if sum(parts) != 1000:
+        reader.wrong("objective_utilisation_milli", f"a sum of {sum(parts)}", "five objectives that sum to 1000")
+    if settings.lease_margin_ms >= settings.lease_ttl_ms:
+        reader.wrong("lease_margin", f"{settings.lease_margin_ms} ms", "less than lease_ttl")
+
+
+SETTINGS = Section(Settings, _fields(), _check)

@@ -1,0 +1,113 @@
+"""What a running job's own numbers mean for its size: how busy it is, how fast it was at each size, what is too large.
+
+A size at which a job mostly waits is believed to be no better than a smaller one: what it waits for is shared. Where
+it has run at another size, too, and the larger of both was faster, it is not (each replica loads its own data), and
+waiting says nothing. An hour later it is forgotten: storage is not slow for ever.
+"""
+
+from itertools import pairwise
+
+from penstock.core.elastic.rules import Scaling, ScalingRules, Utilisation, scale
+from penstock.core.elastic.speedup import SpeedCurve, ThroughputReport, curve_of
+from penstock.core.model.cluster import Settings
+from penstock.core.model.jobs import Job
+from penstock.core.model.progress import Progress, SizeNoted
+
+KEPT_MS = 3_600_000
+"""What was noted of a size longer ago keeps nobody from it."""
+FASTER_MILLI = 100
+"""A larger size counts as faster from here: 100 = 10 %."""
+RULES = ScalingRules()
+
+
+def utilisation_of(job: Job, now_ms: int) -> Utilisation | None:
+    """Return how busy the job is by its newest gauges, None before the first of this attempt.
+
+    What it does not report counts as no waiting. They stand since they were noted: a change would have been noted.
+    """
+    attempt, told = job.attempt, job.progress
+    if attempt is None or not attempt.running_ms or told.noted_attempt != attempt.number:
+        return None
+    gauges = told.gauges
+    noted_ms = told.noted.at_ms + attempt.idle_ms
+    return Utilisation(
+        busy_milli=busy_milli(gauges.data_wait_milli, gauges.communication_milli),
+        data_queue=gauges.data_queue,
+        window_ms=max(0, now_ms - max(noted_ms, attempt.running_ms)),
+        since_change_ms=max(0, now_ms - attempt.running_ms),
+    )
+
+
+def busy_milli(data_wait_milli: int, communication_milli: int) -> int:
+    return max(0, 1000 - data_wait_milli - communication_milli)
+
+
+def curve_told(job: Job) -> SpeedCurve:
+    """Return the job's speed-up curve: its reported throughput at each size, Amdahl's law before any report."""
+    return curve_of([ThroughputReport(size.replicas, size.samples_per_s_milli) for size in job.progress.sizes])
+
+
+def largest_useful(job: Job, settings: Settings, now_ms: int) -> int:
+    """Return the largest size that the job's own numbers do not speak against."""
+    least, shrinks = job.spec.ask.replicas, settings.elastic_shrink_idle
+    useless = (size.replicas for size in _useless(job, settings, now_ms))
+    most = min((max(least, size // 2) if shrinks else size for size in useless), default=job.spec.ask.replicas_max)
+    return min(most, job.spec.ask.replicas_max)
+
+
+def _useless(job: Job, settings: Settings, now_ms: int) -> list[SizeNoted]:
+    """Return the sizes, the smallest first, at which the job lately waited, where more is not known to be faster."""
+    lately = (size for size in job.progress.sizes if now_ms - size.noted_ms < KEPT_MS)
+    found = [size for size in lately if _waits(size, settings) and not _more_is_faster(job.progress, size)]
+    return sorted(found, key=lambda size: size.replicas)
+
+
+def shrink_due(job: Job, now_ms: int) -> Scaling | None:
+    """Return what the rules say of the size of a running job where they would halve it; None where they would not.
+
+    A `stay` says that they would, but have not seen it for long enough.
+    """
+    seen, size = utilisation_of(job, now_ms), len(job.attempt.replicas) if job.attempt is not None else 0
+    if seen is None or seen.busy_milli >= RULES.in_below_milli:
+        return None
+    if any(_more_is_faster(job.progress, known) for known in job.progress.sizes if known.replicas == size):
+        return None
+    ask = job.spec.ask
+    found = scale(seen, replicas=size, minimum=ask.replicas, maximum=ask.replicas_max, curve=curve_told(job))
+    return None if found.reason == "at_minimum" else found
+
+
+def shrink_due_ms(job: Job) -> int:
+    """Return when the rules have seen enough of a job that they would halve (unix ms)."""
+    attempt = job.attempt
+    assert attempt is not None
+    noted_ms = max(attempt.running_ms, job.progress.noted.at_ms + attempt.idle_ms)
+    return max(noted_ms + RULES.window_ms, attempt.running_ms + RULES.in_cooldown_ms)
+
+
+def why_not_larger(job: Job, settings: Settings, now_ms: int) -> str:
+    """Return what of a running elastic job's own numbers keeps it from more replicas, for people; '' for nothing."""
+    attempt = job.attempt
+    if attempt is None or not job.spec.ask.elastic or attempt.choice:
+        return ""
+    size, most = len(attempt.replicas), largest_useful(job, settings, now_ms)
+    if most > size or size >= job.spec.ask.replicas_max:
+        return ""
+    at = _useless(job, settings, now_ms)[0]
+    waits = f"{at.data_wait_milli // 10} % of the time for data"
+    if at.communication_milli:
+        waits += f" and {at.communication_milli // 10} % for other ranks"
+    return f"it gets no more than {size} of {job.spec.ask.replicas_max} replicas: with {at.replicas} it waits {waits}"
+
+
+def _waits(size: SizeNoted, settings: Settings) -> bool:
+    """Return whether the job mostly waited at this size, for data or as the rules see it."""
+    idle = busy_milli(size.data_wait_milli, size.communication_milli) < RULES.in_below_milli
+    return size.data_wait_milli > settings.elastic_data_wait_max_milli or (settings.elastic_shrink_idle and idle)
+
+
+def _more_is_faster(progress: Progress, size: SizeNoted) -> bool:
+    """Return whether the job is known to be notably faster at this size than below it, or above it than at this one."""
+    rates = sorted((s.replicas, s.samples_per_s_milli) for s in progress.sizes if s.samples_per_s_milli)
+    pairs = (pair for pair in pairwise(rates) if size.replicas in (pair[0][0], pair[1][0]))
+    return any(fast * 1000 > slow * (1000 + FASTER_MILLI) for (_, slow), (_, fast) in pairs)

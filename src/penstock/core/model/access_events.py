@@ -1,0 +1,65 @@
+"""Events about who may do what: tokens, secrets, and who was turned away."""
+
+from typing import Literal
+
+import msgspec
+
+from penstock.core.model.access import Token
+from penstock.core.model.event import Event
+from penstock.core.model.ids import TenantName, UserName
+from penstock.core.model.secrets import Secret
+
+
+class TokenIssued(Event, tag=True, frozen=True, omit_defaults=True):
+    """A token that speaks for a user; its secret was shown once and is known to nobody here."""
+
+    token: Token
+
+
+class TokenRevoked(Event, tag=True, frozen=True, omit_defaults=True):
+    token_id: str
+    by: UserName = UserName("")
+
+
+class SecretSet(Event, tag=True, frozen=True, omit_defaults=True):
+    """A value that jobs are given; nobody can read it here."""
+
+    secret: Secret
+
+
+class SecretRemoved(Event, tag=True, frozen=True, omit_defaults=True):
+    tenant: TenantName
+    owner: UserName
+    name: str
+    by: UserName = UserName("")
+
+
+AccessKind = Literal[
+    "login_failed",
+    "act_refused",
+    "node_refused",
+    "node_claimed_more",
+    "secret_key_rotated",
+    "authority_replaced",
+    "certificate_replaced",
+]
+"""No valid token; something that the caller may not do; an agent that was not taken in, or said more of its node than
+is known of it; another key of all secrets; another authority or server certificate."""
+
+
+class AccessEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Refused attempts of one subject, and their number."""
+
+    subject: str
+    """A user, a node, or the network that a caller without a valid token came from; `others`: all beyond a bound."""
+    what: str
+    count: int
+    first_ms: int
+    last_ms: int
+
+
+class AccessNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """Attempts of one kind since the last such record: for administrators. Nothing secret is in it."""
+
+    kind: AccessKind
+    entries: tuple[AccessEntry, ...]

@@ -1,0 +1,259 @@
+"""What is free on a node, as a value: nodes that are alike and equally free share one, so work is done once for all.
+
+`NodeShape` is what never changes while a node lives, `NodeCapacity` is what is free on it now. Both are values with a
+hash, taken from and put back to without a trace of the order in which that happened.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from penstock.core.model.cluster import Node
+from penstock.core.model.ids import PoolName, TenantName
+from penstock.core.model.resources import (
+    LINK_KINDS,
+    WHOLE_DEVICE_MILLI,
+    Device,
+    LinkKind,
+    ReplicaAsk,
+    Resources,
+    Virtualization,
+)
+
+Groups = tuple[tuple[int, ...], ...]
+Instances = tuple[tuple[str, int], ...]
+"""MIG instances of a device: (profile, first memory slice), ascending by slice."""
+
+
+class NodeShape:
+    """What nodes have in common that are alike: pool, labels, capacity, devices and how these may be parted.
+
+    Compared by value.
+    """
+
+    __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "labels", "pool",
+                 "virtualization")  # fmt: skip
+
+    def __init__(
+        self,
+        pool: PoolName,
+        labels: tuple[tuple[str, str], ...],
+        capacity: Resources,
+        devices: tuple[Device, ...],
+        virtualization: Virtualization = "any",
+    ) -> None:
+        self.pool, self.labels, self.capacity, self.devices = pool, labels, capacity, devices
+        self.virtualization: Virtualization = virtualization
+        self.key: tuple[Any, ...] = (
+            pool,
+            labels,
+            (capacity.cpu_milli, capacity.memory_bytes, capacity.storage_bytes, capacity.bandwidth_bps),
+            tuple(_device_key(d) for d in devices),
+            virtualization,
+        )
+        self._hash = hash(self.key)
+        self._groups: dict[LinkKind, Groups] = {}
+        self._near: dict[LinkKind, tuple[frozenset[int], ...]] = {}
+        self._meshed: dict[LinkKind, bool] = {}
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, NodeShape) and self._hash == other._hash and self.key == other.key)
+
+    def __lt__(self, other: "NodeShape") -> bool:
+        return bool(self.key < other.key)
+
+    def near(self, kind: LinkKind) -> tuple[frozenset[int], ...]:
+        """Return for each device those that a link of `kind` or closer joins to it directly, itself included."""
+        found = self._near.get(kind)
+        if found is None:
+            found = self._near[kind] = _neighbours(self.devices, kind)
+        return found
+
+    def groups(self, kind: LinkKind) -> Groups:
+        """Return the devices parted into sets that hang together over links of `kind` or closer."""
+        found = self._groups.get(kind)
+        if found is None:
+            found = self._groups[kind] = _parts(self.near(kind))
+        return found
+
+    def meshed(self, kind: LinkKind) -> bool:
+        """Return whether in each group of `kind` every device reaches every other directly."""
+        found = self._meshed.get(kind)
+        if found is None:
+            near = self.near(kind)
+            found = all(near[i] == frozenset(group) for group in self.groups(kind) for i in group)
+            self._meshed[kind] = found
+        return found
+
+
+class NodeCapacity(NamedTuple):
+    """What is free on a node of one shape.
+
+    `devices` has one entry a device in thousandths: 1000 free, 0 held whole, cut into MIG instances or out of order,
+    between them the rest of a device that is given out in fractions. `shared` has the memory left (bytes) of each
+    such device, `mig` the instances of each device that is cut up; both ascending by device.
+    """
+
+    shape: NodeShape
+    closed: str
+    """Why the node takes no work (a reason code), or empty."""
+    kept_for: TenantName
+    """The tenant it is reserved for at present, or empty."""
+    cpu_milli: int
+    memory_bytes: int
+    storage_bytes: int
+    bandwidth_bps: int
+    devices: tuple[int, ...]
+    shared: tuple[tuple[int, int], ...] = ()
+    mig: tuple[tuple[int, Instances], ...] = ()
+    shut_to: tuple[TenantName, ...] = ()
+    """Tenants whose work it does not take, ascending."""
+
+    @property
+    def host(self) -> Resources:
+        return Resources(self.cpu_milli, self.memory_bytes, self.storage_bytes, self.bandwidth_bps)
+
+    @property
+    def whole(self) -> list[int]:
+        """Indexes of devices that nobody holds any part of, ascending."""
+        return [i for i, milli in enumerate(self.devices) if milli == WHOLE_DEVICE_MILLI]
+
+    def instances(self, index: int) -> Instances:
+        """Return the MIG instances of a device, none when it is not cut up."""
+        return next((found for i, found in self.mig if i == index), ())
+
+    def memory_left(self, index: int) -> int:
+        """Return the device memory that fractions may still take (bytes)."""
+        return next((left for i, left in self.shared if i == index), self.shape.devices[index].memory_bytes)
+
+    def take(self, ask: ReplicaAsk, devices: Iterable[int] = (), slots: tuple[int, ...] = ()) -> "NodeCapacity":
+        """Return what is left after one replica took its host share and these devices (slots: of a MIG profile)."""
+        return self._change(ask, devices, slots, -1)
+
+    def put_back(self, ask: ReplicaAsk, devices: Iterable[int] = (), slots: tuple[int, ...] = ()) -> "NodeCapacity":
+        """Return what is free once one replica has left: the inverse of `take`."""
+        return self._change(ask, devices, slots, 1)
+
+    def _change(self, ask: ReplicaAsk, devices: Iterable[int], slots: tuple[int, ...], sign: int) -> "NodeCapacity":
+        host, wanted = ask.host, ask.devices
+        milli, shared, mig = self.devices, self.shared, self.mig
+        if wanted is not None:
+            if wanted.whole:
+                level = 0 if sign < 0 else WHOLE_DEVICE_MILLI
+                changed = list(milli)
+                for index in devices:
+                    changed[index] = level if self.shape.devices[index].healthy else 0
+                milli = tuple(changed)
+            elif wanted.profile:
+                for index, slot in zip(devices, slots, strict=True):
+                    milli, mig = self._cut(milli, mig, index, (wanted.profile, slot), sign)
+            else:
+                for index in devices:
+                    memory = sign * wanted.memory_of(self.shape.devices[index])
+                    milli, shared = self._fraction(milli, shared, index, sign * wanted.share_milli, memory)
+        return NodeCapacity(
+            self.shape,
+            self.closed,
+            self.kept_for,
+            self.cpu_milli + sign * host.cpu_milli,
+            self.memory_bytes + sign * host.memory_bytes,
+            self.storage_bytes + sign * host.storage_bytes,
+            self.bandwidth_bps + sign * host.bandwidth_bps,
+            milli,
+            shared,
+            mig,
+            self.shut_to,
+        )
+
+    def _fraction(
+        self, milli: tuple[int, ...], shared: tuple[tuple[int, int], ...], index: int, change: int, memory: int
+    ) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+        left = dict(shared)
+        device = self.shape.devices[index]
+        if not device.healthy:
+            return milli, shared
+        level = milli[index] + change
+        left[index] = left.get(index, device.memory_bytes) + memory
+        if level == WHOLE_DEVICE_MILLI:
+            del left[index]
+        return (*milli[:index], level, *milli[index + 1 :]), tuple(sorted(left.items()))
+
+    def _cut(
+        self,
+        milli: tuple[int, ...],
+        mig: tuple[tuple[int, Instances], ...],
+        index: int,
+        one: tuple[str, int],
+        sign: int,
+    ) -> tuple[tuple[int, ...], tuple[tuple[int, Instances], ...]]:
+        cut = dict(mig)
+        rest = [instance for instance in cut.pop(index, ()) if instance != one]
+        if sign < 0:
+            rest.append(one)
+        if rest:
+            cut[index] = tuple(sorted(rest, key=lambda instance: (instance[1], instance[0])))
+        level = 0 if rest or not self.shape.devices[index].healthy else WHOLE_DEVICE_MILLI
+        return (*milli[:index], level, *milli[index + 1 :]), tuple(sorted(cut.items()))
+
+
+def shape_of(node: Node, pools: Mapping[PoolName, Virtualization] = MappingProxyType({})) -> NodeShape:
+    """Return the shape of a node; `pools` are those that do not give out every kind of part of their devices."""
+    spec = node.spec
+    return NodeShape(spec.pool, spec.labels, spec.capacity, spec.devices, pools.get(spec.pool, "any"))
+
+
+def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = ()) -> NodeCapacity:
+    """Return a node of this shape that holds nothing."""
+    has = shape.capacity
+    devices = tuple(WHOLE_DEVICE_MILLI if d.healthy else 0 for d in shape.devices)
+    host = (has.cpu_milli, has.memory_bytes, has.storage_bytes, has.bandwidth_bps)
+    return NodeCapacity(shape, closed, TenantName(""), *host, devices, shut_to=shut_to)
+
+
+def closed_reason(node: Node) -> str:
+    """Return why a node takes no new work whatever is free there, or ''."""
+    if node.state == "lost":
+        return "node_lost"
+    if node.state == "joining":
+        return "node_joining"
+    return "node_draining" if node.draining else ""
+
+
+def _device_key(device: Device) -> tuple[Any, ...]:
+    links = tuple((link.peer, link.kind) for link in device.links)
+    facts = (device.vendor, device.model, device.memory_bytes, device.capability, device.numa_node)
+    return (*facts, device.healthy, device.mig, links)
+
+
+def _neighbours(devices: tuple[Device, ...], kind: LinkKind) -> tuple[frozenset[int], ...]:
+    """Links count in both directions; two devices of one NUMA node are joined by a link of kind `numa`."""
+    reach = LINK_KINDS.index(kind)
+    if kind == "node":
+        return (frozenset(range(len(devices))),) * len(devices)
+    near = [{i} for i in range(len(devices))]
+    for device in devices:
+        for link in device.links:
+            if LINK_KINDS.index(link.kind) <= reach and link.peer < len(devices):
+                near[device.index].add(link.peer)
+                near[link.peer].add(device.index)
+        if kind == "numa":
+            near[device.index].update(d.index for d in devices if d.numa_node == device.numa_node)
+    return tuple(map(frozenset, near))
+
+
+def _parts(near: tuple[frozenset[int], ...]) -> Groups:
+    left, groups = set(range(len(near))), []
+    while left:
+        todo = [min(left)]
+        group: set[int] = set()
+        while todo:
+            index = todo.pop()
+            if index not in group:
+                group.add(index)
+                todo.extend(near[index])
+        left -= group
+        groups.append(tuple(sorted(group)))
+    return tuple(groups)

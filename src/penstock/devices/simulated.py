@@ -1,0 +1,36 @@
+"""Devices that do not exist, as a cluster file declares them: so that pools of any size can be tried anywhere."""
+
+from penstock.core.model.resources import Device, DeviceLink
+
+
+def simulated(
+    count: int,
+    model: str,
+    memory_bytes: int,
+    *,
+    mig: bool = False,
+    links: tuple[tuple[int, ...], ...] | None = None,
+) -> tuple[Device, ...]:
+    """Return `count` devices that do not exist, four to a NUMA node.
+
+    Args:
+        mig: whether they may be cut into hardware partitions.
+        links: groups of indexes that NVLink joins, each with each; None joins them in pairs.
+    """
+    groups = links if links is not None else tuple((i, i + 1) for i in range(0, count - 1, 2))
+    peers = {index: [peer for peer in group if peer != index] for group in groups for index in group}
+    return tuple(
+        Device(
+            index=index,
+            vendor="simulated",
+            model=model,
+            memory_bytes=memory_bytes,
+            capability=(9, 0),
+            numa_node=index // 4,
+            links=tuple(DeviceLink(peer, "nvlink") for peer in peers.get(index, ())),
+            uuid=f"SIM-{index}",
+            simulated=True,
+            mig=mig,
+        )
+        for index in range(count)
+    )

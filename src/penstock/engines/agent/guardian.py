@@ -1,0 +1,221 @@
+"""The node agent's processes: a guardian that never does anything risky, and a worker that does the rest.
+
+Both are one program, forked. The guardian is the subreaper of the node's processes: when the worker is killed, its
+children become the guardian's, which notes their exits exactly and starts a new worker. When the guardian is killed,
+the worker turns into a guardian itself (exec keeps process number and children). It also ends the node's processes
+when the lease is over and the worker cannot, because it is stopped or stuck.
+
+Started as `python -P -m penstock.engines.agent.guardian CONFIG`, with an absolute path.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import logging
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from penstock import starts
+from penstock.core.model.ids import Incarnation
+from penstock.engines.agent.journal import ExitBook, JournalReplica, replay
+from penstock.engines.agent.worker import AgentConfig, LeaseCell, Worker, boot_ms, server_is_gone
+from penstock.engines.processes import procfs
+from penstock.engines.processes.containment import Box, Containment, choose, kill_inside
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import Process
+from penstock.engines.processes.trust import check_data
+from penstock.privatefiles import NotPrivate, check, open_own, write_whole
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PR_SET_CHILD_SUBREAPER = 36
+WATCH_S = 0.25
+RESPAWN_PAUSE_S = 0.2
+REAP_PAUSE_S = 0.01
+END_WAIT_S = 5.0
+LEASE_SLACK_MS = 1_000
+"""The guardian acts this much after the lease's end: the worker should have."""
+_LOCK_VARIABLE = "PENSTOCK_AGENT_LOCK_FD"
+
+
+def main() -> None:
+    """Run as guardian until SIGTERM; returns when worker and processes are gone."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
+    path = starts.whole(sys.argv[1])
+    sys.argv[1] = str(path)
+    follows = _LOCK_VARIABLE in os.environ
+    if not follows:  # else its jobs run: they need a guardian, and it was looked at when they began
+        _believe(check, path)
+    config = msgspec.json.decode(path.read_bytes(), type=AgentConfig)
+    starts.settle()
+    data = DataFolder(Path(config.data))
+    if not follows:
+        _believe(check_data, data)
+    folder = data.node(config.spec.name)
+    lock = _lock(folder)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    write_whole(folder / "agent.pid", str(os.getpid()), synced=False)
+    Guardian(config, data, _incarnation(folder), lock).run()
+
+
+def _believe(checked: Callable[[T], None], what: T) -> None:
+    """Leave when what was given is not ours."""
+    try:
+        checked(what)
+    except NotPrivate as error:
+        log.error("refused: %s (%s)", error.message, error.hint)
+        sys.exit(1)
+
+
+def _lock(folder: Path) -> int:
+    """Hold the node's lock, or leave when another agent of this node lives."""
+    given = os.environ.pop(_LOCK_VARIABLE, "")
+    if given:
+        os.set_inheritable(int(given), True)
+        return int(given)
+    descriptor = open_own(folder / "agent.lock", os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        log.error("another agent of this node is running")
+        sys.exit(1)
+    os.set_inheritable(descriptor, True)
+    return descriptor
+
+
+def _incarnation(folder: Path) -> Incarnation:
+    """Return the node's present life: it lasts as long as the machine runs, over restarts of the agent."""
+    path = folder / "incarnation"
+    boot = procfs.boot_id()
+    with contextlib.suppress(OSError, ValueError):
+        known_boot, known = path.read_text(encoding="ascii").split()
+        if known_boot == boot:
+            return Incarnation(known)
+    for stale in ("journal", "exits", "lease"):
+        (folder / stale).unlink(missing_ok=True)
+    fresh = uuid.uuid4().hex
+    write_whole(path, f"{boot} {fresh}", synced=False)
+    return Incarnation(fresh)
+
+
+class Guardian:
+    """Keeps a worker running, notes exits of inherited processes, ends everything when the lease is over."""
+
+    def __init__(self, config: AgentConfig, data: DataFolder, incarnation: Incarnation, lock: int) -> None:
+        self._config, self._data, self._incarnation, self._lock = config, data, incarnation, lock
+        folder = data.node(config.spec.name)
+        self._folder = folder
+        self._exits = ExitBook(folder / "exits")
+        self._cell = LeaseCell(folder / "lease")
+        self._worker = 0
+        self._ending = False
+
+    def run(self) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the server ignores it, which is inherited and loses exits
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])
+        self._start_worker()
+        while True:
+            got = signal.sigtimedwait([signal.SIGCHLD, signal.SIGTERM], WATCH_S)
+            if got is not None and got.si_signo == signal.SIGTERM:
+                self._ending = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._worker, signal.SIGTERM)
+            if self._reap():
+                if self._ending:
+                    self._end_all()
+                    return
+                time.sleep(RESPAWN_PAUSE_S)
+                self._start_worker()
+            self._watch_lease()
+
+    def _start_worker(self) -> None:
+        guardian = os.getpid()
+        self._exits.keep({(known.pid, known.ticks) for known in self._unfinished()})
+        pid = os.fork()
+        if pid:
+            self._worker = pid
+            return
+        os.set_inheritable(self._lock, False)
+        code = 1
+        try:
+            Worker(self._config, self._incarnation).run(lambda: os.getppid() == guardian)
+            code = 0
+            if os.getppid() != guardian:
+                os.set_inheritable(self._lock, True)
+                os.environ[_LOCK_VARIABLE] = str(self._lock)
+                starts.become("penstock.engines.agent.guardian", sys.argv[1])
+        except BaseException:
+            log.exception("worker failed")
+        finally:
+            os._exit(code)
+
+    def _reap(self) -> bool:
+        """Note and reap what has ended; return whether the worker was among it."""
+        worker_ended = False
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return True
+            if info is None:
+                return worker_ended
+            if info.si_pid == self._worker:
+                worker_ended = True
+            elif procfs.session_of(info.si_pid) == info.si_pid:  # else it was no replica's first process
+                ticks = procfs.start_ticks(info.si_pid) or 0
+                exited = info.si_code == os.CLD_EXITED
+                code, number = (info.si_status, None) if exited else (None, info.si_status)
+                self._exits.add(info.si_pid, ticks, code, number)
+            os.waitpid(info.si_pid, 0)
+
+    def _watch_lease(self) -> None:
+        until_ms = self._cell.get()
+        if until_ms is None or boot_ms() < until_ms + LEASE_SLACK_MS or server_is_gone(self._data):
+            return
+        for known, box in self._boxes(choose(self._config.box_parent)):
+            if _leader_remains(known):
+                self._exits.add_ended_by_lease(known.pid, known.ticks)
+            kill_inside(box)
+
+    def _end_all(self) -> None:
+        """End what is left of the replicas: a worker that leaves has ended them, but it may have died before."""
+        containment = choose(self._config.box_parent)
+        left = [box for _, box in self._boxes(containment)]
+        deadline = time.monotonic() + END_WAIT_S
+        while left and time.monotonic() < deadline:
+            for box in [box for box in left if kill_inside(box)]:
+                box.remove()
+                left.remove(box)
+            self._reap()
+            time.sleep(REAP_PAUSE_S)
+        containment.close()
+
+    def _unfinished(self) -> list[JournalReplica]:
+        """Return the replicas that may have processes: their leader, or only what it left behind."""
+        return [known for known in replay(self._folder / "journal").values() if known.exit is None]
+
+    def _boxes(self, containment: Containment) -> list[tuple[JournalReplica, Box]]:
+        """Return the unfinished replicas, with their boxes."""
+        found = []
+        for known in self._unfinished():
+            leader = Process(known.pid, known.ticks) if known.pid else None
+            name = f"{self._config.spec.name}.{known.key}"
+            found.append((known, containment.box(name, known.limits, leader)))
+        return found
+
+
+def _leader_remains(known: JournalReplica) -> bool:
+    return bool(known.pid) and procfs.start_ticks(known.pid) == known.ticks
+
+
+if __name__ == "__main__":
+    main()

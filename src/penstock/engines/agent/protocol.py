@@ -1,0 +1,128 @@
+"""Messages between server and agents, and their framing: 4 bytes of length (big-endian), then MessagePack."""
+
+import struct
+
+import msgspec
+
+from penstock.core.messages.orders import Order
+from penstock.core.messages.reports import NodeReport
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.errors import PenstockError
+from penstock.core.model.ids import Epoch, Incarnation
+
+PROTOCOL_VERSION = 4
+"""To be raised with every field that an agent must not pass over: one that knew no accounts would run all as root."""
+FRAME_MAX_BYTES = 64 * 2**20
+HELLO_MAX_BYTES = 2**20
+"""Of a frame before the agent has said who it is."""
+_HEADER = struct.Struct(">I")
+
+
+class AgentHello(msgspec.Struct, frozen=True, tag=True):
+    """First message of a connection; its certificate has shown by then which node the agent may speak for."""
+
+    version: int
+    spec: NodeSpec
+    incarnation: Incarnation
+
+
+class AgentReport(msgspec.Struct, frozen=True, tag=True):
+    """A report within one session; one of a former session is not listened to."""
+
+    epoch: Epoch
+    session: int
+    report: NodeReport
+
+
+class ServerWelcome(msgspec.Struct, frozen=True, tag=True):
+    epoch: Epoch
+    session: int
+    lease_ms: int
+    heartbeat_ms: int
+
+
+class ServerOrders(msgspec.Struct, frozen=True, tag=True):
+    """Orders of one session, numbered; an agent takes only numbers higher than the last it took."""
+
+    epoch: Epoch
+    session: int
+    seq: int
+    orders: tuple[Order, ...]
+
+
+class ServerTaken(msgspec.Struct, frozen=True, tag=True):
+    """Report `report_seq` is in the log; the lease counts from when the agent sent it."""
+
+    epoch: Epoch
+    session: int
+    report_seq: int
+    accepted: bool
+
+
+class ServerRefused(msgspec.Struct, frozen=True, tag=True):
+    reason: str
+
+
+ToServer = AgentHello | AgentReport
+ToAgent = ServerWelcome | ServerOrders | ServerTaken | ServerRefused
+
+_encoder = msgspec.msgpack.Encoder()
+_server_decoder: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)
+_agent_decoder: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
+
+
+class ProtocolError(PenstockError):
+    code = "protocol_error"
+
+
+def frame(message: ToServer | ToAgent) -> bytes:
+    """Return the message as it goes over the wire."""
+    body = _encoder.encode(message)
+    if len(body) > FRAME_MAX_BYTES:
+        raise ProtocolError(f"a message of {len(body)} bytes is over the limit of {FRAME_MAX_BYTES}")
+    return _HEADER.pack(len(body)) + body
+
+
+class Deframer:
+    """Cuts a byte stream into message bodies."""
+
+    def __init__(self, most_bytes: int = FRAME_MAX_BYTES) -> None:
+        self.most_bytes = most_bytes
+        """Bytes of a frame at most; may be changed at any time."""
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the bodies that are complete by now.
+
+        Raises: ProtocolError when a frame announces more than the limit.
+        """
+        self._buffer += data
+        bodies: list[bytes] = []
+        start = 0
+        while len(self._buffer) - start >= _HEADER.size:
+            (length,) = _HEADER.unpack_from(self._buffer, start)
+            if length > self.most_bytes:
+                raise ProtocolError(f"a frame of {length} bytes is over the limit of {self.most_bytes}")
+            end = start + _HEADER.size + length
+            if len(self._buffer) < end:
+                break
+            bodies.append(bytes(self._buffer[start + _HEADER.size : end]))
+            start = end
+        del self._buffer[:start]
+        return bodies
+
+
+def decode_to_server(body: bytes) -> ToServer:
+    """Return the message; raises ProtocolError when it is none."""
+    try:
+        return _server_decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a message to the server: {error}") from error
+
+
+def decode_to_agent(body: bytes) -> ToAgent:
+    """Return the message; raises ProtocolError when it is none."""
+    try:
+        return _agent_decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a message to an agent: {error}") from error

@@ -1,0 +1,323 @@
+"""The processes of one node: starting, watching, stopping, and proving that nothing is left."""
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from penstock.core.messages.orders import StartReplica
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.jobs import CheckpointSpec, ExitInfo
+from penstock.core.model.resources import Device
+from penstock.devices.installed import closed_files
+from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, JournalReplica
+from penstock.engines.agent.state_machine import LEASE_OVER
+from penstock.engines.processes import procfs
+from penstock.engines.processes.accounts import cannot_be
+from penstock.engines.processes.containment import Box, Containment, kill_inside
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import Process
+from penstock.engines.processes.spawn import NEVER_RAN_CODE, port_is_free, spawn
+
+log = logging.getLogger(__name__)
+
+OnGone = Callable[[ReplicaKey, ExitInfo], None]
+FREEZE_MAX_MS = 2_000
+"""What is not frozen by then goes on: it waits in the kernel for something that may take long."""
+ORPHAN_WAIT_MS = 2_000
+"""How long a new worker waits for the guardian's note about a process that ended between two workers."""
+
+
+class Running(msgspec.Struct):
+    """One replica with processes. `leader` is the program, whose exit counts; the box holds all of them."""
+
+    key: ReplicaKey
+    box: Box
+    pid: int
+    ticks: int
+    checkpoint: CheckpointSpec
+    ours: bool
+    """Whether this worker is its parent; else the guardian tells of its exit."""
+    missing_since_ms: int | None = None
+    exit: ExitInfo | None = None
+    stopping: bool = False
+    """It was asked to stop, and has its grace."""
+
+
+class Replicas:
+    """Starts and ends processes; calls `on_gone` once, when no process of a replica is left."""
+
+    def __init__(
+        self,
+        node: str,
+        data: DataFolder,
+        containment: Containment,
+        devices: Mapping[int, Device],
+        journal: Journal,
+        exits: ExitBook,
+        on_gone: OnGone,
+    ) -> None:
+        self._node, self._data, self._containment, self._devices = node, data, containment, devices
+        self._journal, self._exits, self._on_gone = journal, exits, on_gone
+        self.running: dict[ReplicaKey, Running] = {}
+        self._by_pid: dict[int, ReplicaKey] = {}
+        self._killing: set[ReplicaKey] = set()
+        self._leaving: set[ReplicaKey] = set()
+        """Their leader fell to the stop signal; what it had started may still save, until it is killed."""
+
+        self._freezing: dict[ReplicaKey, int] = {}
+        """Since when (monotonic ms)."""
+
+    def start(self, order: StartReplica) -> int | None:
+        """Start a replica and return its process number, or report it gone and return None."""
+        key = order.key
+        refused = order.refused or (cannot_be(order.account) if order.account else "")
+        if refused:  # a fault of the job's, that no other node would mend
+            self._finish(key, ExitInfo(code=NEVER_RAN_CODE, note=refused))
+            return None
+        if key.rank == 0 and order.world_size > 1 and not port_is_free(order.master_address, order.master_port):
+            self._never(key, f"rendezvous port {order.master_port} of {self._node} is in use")
+            return None
+        limits, box = order.ask.host, None
+        account = order.account
+        self._journal.write(JournalLine(key, "spawning", checkpoint=order.checkpoint, limits=limits, account=account))
+        try:
+            devices = tuple(self._devices[i] for i in order.devices)
+            closed = closed_files(devices, self._devices.values())
+            box = self._containment.box(self._mark(key), limits, closed=closed)
+            gate = spawn(order, devices, self._data, box.gates, self._mark(key))
+        except OSError as error:
+            if box is not None:
+                box.remove()
+            self._never(key, f"could not be started on {self._node}: {error}")
+            return None
+        ticks = procfs.start_ticks(gate.pid) or 0
+        box.lead(Process(gate.pid, ticks))
+        self._journal.write(JournalLine(key, "started", gate.pid, ticks))
+        self._add(Running(key, box, gate.pid, ticks, order.checkpoint, ours=True))
+        gate.open()
+        return gate.pid
+
+    def _mark(self, key: ReplicaKey) -> str:
+        return f"{self._node}.{key}"
+
+    def _never(self, key: ReplicaKey, problem: str) -> None:
+        log.warning("replica not started", extra={"key": str(key), "problem": problem})
+        self._finish(key, ExitInfo(problem=problem))
+
+    def _add(self, running: Running) -> None:
+        self.running[running.key] = running
+        self._by_pid[running.pid] = running.key
+
+    def adopt(self, known: JournalReplica) -> int | None:
+        """Take over what a former worker had started; return its process number if it may still run."""
+        leader = Process(known.pid, known.ticks) if known.pid else None
+        box = self._containment.box(self._mark(known.key), known.limits, leader)
+        if not known.pid:
+            running = Running(known.key, box, 0, 0, known.checkpoint, ours=False)
+            running.exit = ExitInfo(problem="its agent died before it had started")
+            self.running[known.key] = running
+            self._killing.add(known.key)
+            return None
+        running = Running(known.key, box, known.pid, known.ticks, known.checkpoint, ours=False)
+        running.stopping = known.stopping
+        self._add(running)
+        return known.pid
+
+    def ask_to_stop(self, key: ReplicaKey, kill_at_ms: int) -> None:
+        """Send the stop signal to the program's process group."""
+        running = self.running.get(key)
+        if running is None or not running.pid:
+            return
+        self._journal.write(JournalLine(key, "stopping", kill_at_ms=kill_at_ms))
+        running.stopping = True
+        if running.exit is None and procfs.alive(running.pid, running.ticks):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(running.pid, signal.Signals[running.checkpoint.stop_signal])
+        self.thaw(key)  # after the signal: it is the first thing that the program sees
+
+    def freeze(self, key: ReplicaKey, now_ms: int) -> str:
+        """Begin to freeze a replica; return why it cannot be, or ''. `newly_frozen` tells when it is."""
+        running = self.running.get(key)
+        if running is None or running.exit is not None or key in self._killing:
+            return ""  # its end is about to be told
+        if key in self._freezing:
+            return ""
+        if not running.box.freeze():
+            return f"cannot be frozen: {self._containment.kind}"
+        self._freezing[key] = now_ms
+        return ""
+
+    def newly_frozen(self, now_ms: int) -> list[tuple[ReplicaKey, str]]:
+        """Return replicas that are frozen since the last call, and those that could not be, with the reason."""
+        found: list[tuple[ReplicaKey, str]] = []
+        for key, since_ms in list(self._freezing.items()):
+            running = self.running.get(key)
+            if running is None or running.exit is not None:
+                del self._freezing[key]
+            elif running.box.frozen():
+                del self._freezing[key]
+                found.append((key, ""))
+            elif now_ms - since_ms > FREEZE_MAX_MS:
+                self.thaw(key)
+                found.append((key, f"not frozen after {FREEZE_MAX_MS / 1000:g} s: a process waits in the kernel"))
+        return found
+
+    def thaw(self, key: ReplicaKey) -> None:
+        """Let a replica go on."""
+        self._freezing.pop(key, None)
+        running = self.running.get(key)
+        if running is not None:
+            running.box.thaw()
+
+    def frozen(self, key: ReplicaKey) -> bool:
+        """Return whether a replica is frozen: a former worker may have done it."""
+        running = self.running.get(key)
+        return running is not None and running.box.frozen()
+
+    def ask_to_save(self, key: ReplicaKey) -> None:
+        """Send the program's save-and-carry-on signal, if it declared one, to the program alone.
+
+        Often that is not the leader but what a shell started; to processes that do not catch it the signal is deadly.
+        """
+        running = self.running.get(key)
+        if running is None or not running.checkpoint.request_signal or running.exit is not None:
+            return
+        number = signal.Signals[running.checkpoint.request_signal]
+        for pid in catchers(running.pid, running.box.pids(), number):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def processes(self, key: ReplicaKey) -> list[int]:
+        """Return the living processes of a replica, none when it is not known."""
+        running = self.running.get(key)
+        return running.box.pids() if running is not None else []
+
+    def kill(self, key: ReplicaKey) -> None:
+        """Kill everything of a replica; goes on in `poll` until nothing is left."""
+        running = self.running.get(key)
+        if running is not None:
+            self._killing.add(key)
+            kill_inside(running.box)
+
+    def reap(self) -> None:
+        """Take the exits of our own programs: noted first, reaped after, so that a crash between loses none.
+
+        Only of these: the inspector's tools are our children too, and their exits are not ours to take.
+        """
+        for pid, key in list(self._by_pid.items()):
+            running = self.running[key]
+            if not running.ours or running.exit is not None:
+                continue
+            try:
+                info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                continue
+            if info is None:
+                continue
+            code, number = (info.si_status, None) if info.si_code == os.CLD_EXITED else (None, info.si_status)
+            self._leader_ended(running, code, number)
+            os.waitpid(pid, 0)
+
+    def poll(self, now_ms: int) -> None:
+        """Look after what sends no signal: adopted processes, and boxes that are being emptied."""
+        adopted = [r for r in self.running.values() if not r.ours and r.pid and r.exit is None]
+        if adopted:
+            self._exits.refresh()
+        for running in adopted:
+            self._poll_adopted(running, now_ms)
+        for key in list(self._killing):
+            running = self.running[key]
+            if kill_inside(running.box) and running.exit is not None:
+                self._finish(key, running.exit)
+        for key in list(self._leaving - self._killing):
+            running = self.running[key]
+            if not running.box.pids() and running.box.empty() and running.exit is not None:
+                self._finish(key, running.exit)
+
+    @property
+    def needs_polling(self) -> bool:
+        return bool(self._killing or self._leaving or self._freezing) or any(not r.ours for r in self.running.values())
+
+    def _poll_adopted(self, running: Running, now_ms: int) -> None:
+        noted = self._exits.exits.pop((running.pid, running.ticks), None)
+        if noted is not None:
+            self._leader_ended(running, *noted)
+        elif procfs.start_ticks(running.pid) != running.ticks:
+            if running.missing_since_ms is None:
+                running.missing_since_ms = now_ms
+            elif now_ms - running.missing_since_ms > ORPHAN_WAIT_MS:
+                running.exit = ExitInfo(problem="ended while no agent watched: its exit status is not known")
+                self.kill(running.key)
+
+    def _leader_ended(self, running: Running, code: int | None, number: int | None) -> None:
+        """Note the program's exit; what it left behind is killed before the replica counts as gone."""
+        info = ExitInfo(code=code, signal=number)
+        if code == NEVER_RAN_CODE and self._data.never_ran(running.key).exists():
+            info = ExitInfo(problem="its agent died before it had started")
+        elif number == signal.SIGKILL and self._ended_by_lease(running):
+            info = ExitInfo(signal=number, problem=LEASE_OVER)
+        elif number == signal.SIGKILL and (note := running.box.note()):
+            info = ExitInfo(signal=number, note=note, observed=True)
+        running.exit = info
+        if running.stopping and number == signal.Signals[running.checkpoint.stop_signal] and running.box.pids():
+            # A shell around the program: it does not catch the signal, the program does, and is saving now.
+            if running.ours:
+                self._exits.add(running.pid, running.ticks, code, number)
+            self._leaving.add(running.key)
+            self._ask_others(running)
+        elif kill_inside(running.box):
+            self._finish(running.key, info)
+        else:
+            if running.ours:  # it is reaped before the box is empty: keep its exit for the next worker
+                self._exits.add(running.pid, running.ticks, code, number)
+            self._killing.add(running.key)
+
+    def _ask_others(self, running: Running) -> None:
+        """Send the stop signal to what is left of a replica and was not in the group that got it."""
+        for pid in running.box.pids():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(pid) != running.pid:
+                    os.kill(pid, signal.Signals[running.checkpoint.stop_signal])
+
+    def _ended_by_lease(self, running: Running) -> bool:
+        self._exits.refresh()
+        return (running.pid, running.ticks) in self._exits.ended_by_lease
+
+    def _finish(self, key: ReplicaKey, info: ExitInfo) -> None:
+        """Say that nothing is left of the replica. Its box goes first: once the journal has the exit, no heir looks."""
+        running = self.running.pop(key, None)
+        self._killing.discard(key)
+        self._leaving.discard(key)
+        if running is not None:
+            self._by_pid.pop(running.pid, None)
+            running.box.remove()
+        self._journal.write(JournalLine(key, "exited", exit=info))
+        self._on_gone(key, info)
+
+    def forget(self, key: ReplicaKey) -> None:
+        """Drop what was kept for a replica whose exit is in the server's log."""
+        self._journal.write(JournalLine(key, "forgotten"))
+        for path in (self._data.report(key), self._data.never_ran(key)):
+            path.unlink(missing_ok=True)
+
+
+def catchers(leader: int, pids: Sequence[int], number: int) -> list[int]:
+    """Return those of `pids` that catch a signal, from the leader down; what they have started themselves is left out.
+
+    A data loader's worker inherits the handler of the program, and would end.
+    """
+    children: dict[int, list[int]] = {}
+    for pid in pids:
+        children.setdefault(procfs.parent_of(pid) or 0, []).append(pid)
+    found, reached = [], [leader]
+    while reached:
+        pid = reached.pop()
+        if procfs.catches(pid, number):
+            found.append(pid)
+        else:
+            reached += children.get(pid, [])
+    return found

@@ -1,0 +1,198 @@
+"""The server's end of the agents' connections: an `Engine` for the control loop, a socket server for the agents.
+
+An agent is heard only for the node that its certificate names: in its first message, and in each report after it.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+
+from penstock.core.messages.orders import Addressed, Order
+from penstock.core.model.ids import Epoch, NodeName, is_node_name
+from penstock.engines.agent import protocol, tls
+from penstock.ports import EngineEvents
+
+log = logging.getLogger(__name__)
+
+OUT_MAX_BYTES = 64 * 2**20
+"""Backlog at which an agent that reads nothing is disconnected; it reconnects and gets its orders again."""
+CONNECTIONS_MAX = 10_000
+"""Connections of agents, and of strangers; more are closed at once, and come back."""
+HANDSHAKE_S = 10.0
+"""Who has not shown a certificate by then is dropped."""
+HELLO_S = 10.0
+"""Who has not said hello by then is dropped."""
+GOODBYE_S = 2.0
+"""Time that an orderly close waits for the other side."""
+
+
+class AgentConnection:
+    """One connection of one agent. Everything here runs on the event loop."""
+
+    def __init__(
+        self, number: int, certified: NodeName | None, writer: asyncio.StreamWriter, unseal: Callable[[Order], Order]
+    ) -> None:
+        self.number, self.certified, self._unseal = number, certified, unseal
+        self.node = NodeName("")
+        """Who it is, once it has said so; its certificate agrees."""
+        self._writer = writer
+        self._seq = 0
+        self._epoch = Epoch(0)
+
+    def welcome(self, epoch: Epoch, lease_ms: int, heartbeat_ms: int) -> None:
+        self._epoch = epoch
+        self._send(protocol.ServerWelcome(epoch, self.number, lease_ms, heartbeat_ms))
+
+    def taken(self, report_seq: int, orders: Sequence[Order], *, accepted: bool) -> None:
+        self._send(protocol.ServerTaken(self._epoch, self.number, report_seq, accepted))
+        if orders:
+            self.order(orders)
+
+    def accepts(self, message: protocol.AgentReport) -> bool:
+        """Return whether the message is of this very session, and about its own node."""
+        same = message.session == self.number and message.epoch == self._epoch
+        return same and message.report.node == self.node
+
+    def order(self, orders: Iterable[Order]) -> None:
+        if self._epoch:
+            self._seq += 1
+            self._send(protocol.ServerOrders(self._epoch, self.number, self._seq, tuple(map(self._unseal, orders))))
+
+    def refuse(self, reason: str) -> None:
+        self._send(protocol.ServerRefused(reason))
+        self.close()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def close_unless_known(self) -> None:
+        if not self.node:
+            self.close()
+
+    def _send(self, message: protocol.ToAgent) -> None:
+        if self._writer.is_closing():
+            return
+        if self._writer.transport.get_write_buffer_size() > OUT_MAX_BYTES:
+            log.warning("agent does not read; dropped", extra={"node": self.node})
+            self.close()
+            return
+        self._writer.write(protocol.frame(message))
+
+
+class AgentLinks:
+    """Keeps one session for each node. Lives on the loop it was started on; `send` and `hang_up` on any thread.
+
+    Args:
+        unseal: puts the values of secrets into an order, on its way to the node.
+        on_other: called with a node whose agent is of another version, and is refused.
+    """
+
+    def __init__(
+        self,
+        security: ssl.SSLContext,
+        unseal: Callable[[Order], Order] = lambda order: order,
+        on_other: Callable[[NodeName], None] = lambda node: None,
+    ) -> None:
+        self._security, self._unseal, self._on_other = security, unseal, on_other
+        self._events: EngineEvents | None = None
+        self._sessions: dict[NodeName, AgentConnection] = {}
+        self._last = 0
+        self._open = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, events: EngineEvents) -> int:
+        """Listen for agents on a free port of `host` and return it; `events` gets what they send, on this loop."""
+        self._events = events
+        self._loop = asyncio.get_running_loop()
+        self._server = await asyncio.start_server(
+            self._serve,
+            host,
+            0,
+            ssl=self._security,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            ssl_shutdown_timeout=GOODBYE_S,
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def stop(self) -> None:
+        """Hear nobody any more. Any thread."""
+        self._soon(self._stop_here)
+
+    def hang_up(self) -> None:
+        """Close every session; agents come back at once, and show their certificates again. Any thread."""
+        self._soon(self._hang_up_here)
+
+    def _stop_here(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._hang_up_here()
+
+    def _hang_up_here(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+
+    def _soon(self, function: Callable[[], None]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    def connected(self) -> set[NodeName]:
+        return set(self._sessions)
+
+    def send(self, orders: Sequence[Addressed]) -> None:
+        self._soon(lambda: self._send_here(orders))
+
+    def _send_here(self, orders: Sequence[Addressed]) -> None:
+        by_node: dict[NodeName, list[Order]] = {}
+        for node, order in orders:
+            by_node.setdefault(node, []).append(order)
+        for node, batch in by_node.items():
+            session = self._sessions.get(node)
+            if session is not None:
+                session.order(batch)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._last += 1
+        self._open += 1
+        session = AgentConnection(self._last, tls.node_of(writer.get_extra_info("peercert")), writer, self._unseal)
+        late = asyncio.get_running_loop().call_later(HELLO_S, session.close_unless_known)
+        deframer = protocol.Deframer(protocol.HELLO_MAX_BYTES)
+        try:
+            while self._open <= CONNECTIONS_MAX and (data := await reader.read(1 << 18)):
+                for body in deframer.feed(data):
+                    self._on_message(protocol.decode_to_server(body), session)
+                    deframer.most_bytes = protocol.FRAME_MAX_BYTES if session.node else protocol.HELLO_MAX_BYTES
+        except (protocol.ProtocolError, OSError) as error:
+            log.info("agent connection ended", extra={"node": session.node, "problem": str(error)})
+        finally:
+            self._open -= 1
+            late.cancel()
+            session.close()
+            if self._sessions.get(session.node) is session:
+                del self._sessions[session.node]
+
+    def _on_message(self, message: protocol.ToServer, session: AgentConnection) -> None:
+        assert self._events is not None
+        if isinstance(message, protocol.AgentHello):
+            self._hello(message, session, self._events)
+        elif session.node and session.accepts(message):
+            self._events.on_report(message.report, session)
+
+    def _hello(self, hello: protocol.AgentHello, session: AgentConnection, events: EngineEvents) -> None:
+        if not is_node_name(hello.spec.name):
+            session.refuse("its name cannot be that of a node: no '/', no '.' first, nothing that does not print")
+            return
+        if session.certified != hello.spec.name:
+            session.refuse(f"the certificate is for node '{session.certified}', not for '{hello.spec.name}'")
+            return
+        if hello.version != protocol.PROTOCOL_VERSION:
+            session.refuse(f"protocol {hello.version} is not spoken here, {protocol.PROTOCOL_VERSION} is")
+            self._on_other(hello.spec.name)
+            return
+        session.node = hello.spec.name
+        former = self._sessions.get(session.node)
+        if former is not None and former is not session:
+            former.close()
+        self._sessions[session.node] = session
+        events.on_hello(hello.spec, hello.incarnation, session)

@@ -1,0 +1,436 @@
+"""The agent's worker: brain, processes and the connection to the server, in one loop of one thread.
+
+It may be killed at any moment: its state is in the journal or can be sent again.
+"""
+
+import contextlib
+import fcntl
+import logging
+import mmap
+import os
+import selectors
+import signal
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.messages.reports import SHUT_DOWN, NodeCheck, ReplicaKey
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.ids import Incarnation
+from penstock.core.model.jobs import ExitInfo
+from penstock.engines.agent import protocol, tls
+from penstock.engines.agent import state_machine as br
+from penstock.engines.agent.journal import ExitBook, Journal, JournalReplica
+from penstock.engines.agent.replicas import Replicas
+from penstock.engines.processes.containment import choose
+from penstock.engines.processes.inspector import Inspector
+from penstock.engines.processes.outputs import bound_output, last_error
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.progress import ReportFile
+from penstock.privatefiles import open_own
+
+log = logging.getLogger(__name__)
+
+RECONNECT_MS = 200
+POLL_MS = 5
+IDLE_MS = 200
+PROGRESS_EVERY_MS = 500
+OUTPUT_MAX_BYTES = 64 * 2**20
+"""What is kept of one replica's output: the newest part."""
+OWN_LOG_MAX_BYTES = 16 * 2**20
+SHUTDOWN_GRACE_MS = 3_000
+GOODBYE_S = 1.0
+
+
+def boot_ms() -> int:
+    """Return milliseconds since boot, time in suspend included."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class AgentConfig(msgspec.Struct, frozen=True):
+    """What an agent is started with."""
+
+    data: str
+    spec: NodeSpec
+    box_parent: str
+    """Name below which control groups of this node are made."""
+
+
+class LeaseCell:
+    """The lease's end in a small shared file, so that the guardian can act on it while the worker cannot."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = open_own(path, os.O_RDWR)
+        try:
+            os.ftruncate(descriptor, 8)
+            self._map = mmap.mmap(descriptor, 8)
+        finally:
+            os.close(descriptor)
+
+    def get(self) -> int | None:
+        (value,) = struct.unpack("<q", self._map[:8])
+        return value or None
+
+    def set(self, until_ms: int | None) -> None:
+        self._map[:8] = struct.pack("<q", until_ms or 0)
+
+
+def server_is_gone(data: DataFolder) -> bool:
+    """Return whether surely no server lives: nobody holds the server's lock, and the log is in this folder."""
+    if data.store_address.exists():
+        return False  # a server elsewhere may have taken over
+    try:
+        descriptor = os.open(data.server_lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+class Worker:
+    """One life of the worker. `run` returns when asked to end, or when the guardian has died."""
+
+    def __init__(self, config: AgentConfig, incarnation: Incarnation) -> None:
+        self._config, self._incarnation = config, incarnation
+        self._data = DataFolder(Path(config.data))
+        folder = self._data.node(config.spec.name)
+        self._journal = Journal(folder / "journal")
+        self._cell = LeaseCell(folder / "lease")
+        self._reports: dict[ReplicaKey, ReportFile] = {}
+        self._replicas = Replicas(
+            config.spec.name,
+            self._data,
+            choose(config.box_parent),
+            {d.index: d for d in config.spec.devices},
+            self._journal,
+            ExitBook(folder / "exits"),
+            self._gone,
+        )
+        now_ms = boot_ms()
+        self._state = br.AgentState(
+            config.spec.name,
+            incarnation,
+            [self._entry(known) for known in self._journal.known.values()],
+            lease_until_ms=self._cell.get(),
+            first_report=now_ms * 1000,
+        )
+        for known in self._journal.known.values():
+            if known.exit is None:
+                self._adopt(known)
+        for entry in self._state.living():
+            if entry.state == "running" and self._replicas.frozen(entry.key):
+                entry.state = "frozen"
+            elif entry.state == "stopping":
+                self._replicas.thaw(entry.key)
+        self._selector = selectors.DefaultSelector()
+        self._socket: socket.socket | None = None
+        self._deframer = protocol.Deframer()
+        self._channel: tls.Channel | None = None
+        self._out = bytearray()
+        """Encrypted, not yet taken by the socket."""
+        self._inspector = Inspector()
+        self._connect_at_ms = 0
+        self._server_stamp, self._server_address = (0, 0), ("", 0)
+        """Of the announcement that was followed last, and where it led."""
+        self._progress_at_ms = 0
+        self._ending = False
+        self._last_ms = now_ms
+
+    def _entry(self, known: JournalReplica) -> br.ReplicaEntry:
+        entry = br.ReplicaEntry(known.key, "running", known.pid, exit=known.exit)
+        if known.exit is not None:
+            entry.state = "exited"
+        elif known.stopping:
+            entry.state, entry.stop_sent, entry.kill_at_ms = "stopping", True, known.kill_at_ms
+        return entry
+
+    def _adopt(self, known: JournalReplica) -> None:
+        self._reports[known.key] = ReportFile(known.key, self._data.report(known.key))
+        self._replicas.adopt(known)
+
+    def run(self, still_wanted: Callable[[], bool]) -> None:
+        """Serve until SIGTERM, or until `still_wanted` says no."""
+        wake_read, wake_write = socket.socketpair()
+        for end in (wake_read, wake_write):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD, signal.SIGTERM])  # blocked since before the fork
+        self._selector.register(wake_read, selectors.EVENT_READ)
+        self._replicas.reap()
+        while still_wanted() and not (self._ending and not self._replicas.running):
+            for key, mask in self._selector.select(self._timeout_s()):
+                if key.fileobj is wake_read:
+                    with contextlib.suppress(BlockingIOError):
+                        wake_read.recv(4096)
+                    self._replicas.reap()
+                else:
+                    self._on_socket(mask)
+            self._turn()
+        signal.set_wakeup_fd(-1)
+        if self._ending:
+            self._say_goodbye()
+        self._disconnect()
+
+    def _say_goodbye(self) -> None:
+        """Tell that nothing lives here any more, so that the server need not wait for the lease's end."""
+        self._state.leaving = True
+        self._state.report_all()
+        report = self._state.next_report(boot_ms())
+        if report is None or self._socket is None:
+            return
+        self._send(report)
+        deadline = time.monotonic() + GOODBYE_S
+        while self._unsent() and time.monotonic() < deadline:
+            time.sleep(POLL_MS / 1000)
+            self._flush()
+
+    def _unsent(self) -> bool:
+        return self._socket is not None and bool(self._out)
+
+    def _on_term(self, *_: object) -> None:
+        self._ending = True
+
+    def _timeout_s(self) -> float:
+        now_ms = boot_ms()
+        if self._replicas.needs_polling:
+            return POLL_MS / 1000
+        due_ms = self._state.due_ms(connected=self._socket is not None)
+        due_ms = now_ms + IDLE_MS if due_ms is None else min(due_ms, now_ms + IDLE_MS)
+        if self._socket is None:
+            due_ms = min(due_ms, self._connect_at_ms)
+        return max(0, due_ms - now_ms) / 1000
+
+    def _turn(self) -> None:
+        """Do what time and the last messages call for, then tell the server."""
+        now_ms = boot_ms()
+        if self._socket is not None and self._another_leads():
+            self._disconnect()
+            self._connect_at_ms = now_ms
+        if self._socket is None:
+            if server_is_gone(self._data):
+                self._state.pause_lease(now_ms - self._last_ms)
+            if now_ms >= self._connect_at_ms:
+                self._connect(now_ms)
+        self._last_ms = now_ms
+        self._replicas.poll(now_ms)
+        for key, why in self._replicas.newly_frozen(now_ms):
+            if why:
+                self._state.on_refused(key, why)
+            else:
+                self._state.on_frozen(key)
+        if now_ms >= self._progress_at_ms:
+            self._progress_at_ms = now_ms + PROGRESS_EVERY_MS
+            bound_output(self._data.node(self._config.spec.name) / "agent.log", OWN_LOG_MAX_BYTES)
+            for key in self._reports:
+                self._read_progress(key)
+                bound_output(self._data.output(key), OUTPUT_MAX_BYTES)
+        for seen in self._inspector.seen():
+            if isinstance(seen, NodeCheck):
+                self._state.on_checked(seen)
+            else:
+                self._state.on_inspected(seen)
+        if self._ending:
+            self._end_all(now_ms)
+        self._act(self._state.on_time(now_ms))
+        self._cell.set(self._state.lease_until_ms)
+        if self._state.must_say_hello:
+            self._disconnect()
+        if self._socket is not None:
+            report = self._state.next_report(now_ms)
+            if report is not None:
+                self._send(report)
+
+    def _end_all(self, now_ms: int) -> None:
+        """On SIGTERM: ask everything to stop, kill after a short grace."""
+        self._state.leaving = True
+        for entry in self._state.living():
+            if entry.state != "stopping":
+                entry.state, entry.stop_sent = "stopping", True
+                entry.problem = entry.problem or SHUT_DOWN
+                entry.kill_at_ms = now_ms + SHUTDOWN_GRACE_MS
+                self._replicas.ask_to_stop(entry.key, entry.kill_at_ms)
+
+    def _act(self, actions: list[br.Action]) -> None:
+        for action in actions:
+            match action:
+                case br.Spawn():
+                    key = action.order.key
+                    self._reports[key] = ReportFile(key, self._data.report(key))
+                    pid = self._replicas.start(action.order)
+                    if pid is not None:
+                        self._state.on_started(key, pid)
+                case br.AskToStop():
+                    kill_at_ms = self._state.entries[action.key].kill_at_ms or 0
+                    self._replicas.ask_to_stop(action.key, kill_at_ms)
+                case br.AskToSave():
+                    self._replicas.ask_to_save(action.key)
+                case br.Freeze():
+                    why = self._replicas.freeze(action.key, boot_ms())
+                    if why:
+                        self._state.on_refused(action.key, why)
+                case br.Thaw():
+                    self._replicas.thaw(action.key)
+                case br.KillAll():
+                    self._replicas.kill(action.key)
+                case br.Forget():
+                    self._replicas.forget(action.key)
+                case br.CheckSelf():
+                    self._inspector.check(action.command, self._data.root)
+                case br.Inspect():
+                    self._inspector.look(action.key, self._replicas.processes(action.key), native=action.native)
+
+    def _gone(self, key: ReplicaKey, info: ExitInfo) -> None:
+        """No process of the replica is left: read its last words, then tell."""
+        report = self._reports.pop(key, None)
+        if report is not None:
+            for seen in report.rest():
+                self._state.on_progress(seen)
+            if report.done:
+                info = msgspec.structs.replace(info, done=True)
+        if info.code and not info.note:  # the program's own words: a claim, not what the node saw
+            info = msgspec.structs.replace(info, note=last_error(self._data.output(key)), observed=False)
+        self._state.on_gone(key, info)
+
+    def _read_progress(self, key: ReplicaKey) -> None:
+        for seen in self._reports[key].read():
+            self._state.on_progress(seen)
+
+    # The connection.
+
+    def _another_leads(self) -> bool:
+        """Return whether another server has announced itself since: the one that is connected may be standing still."""
+        try:
+            known = self._data.server_info.stat()
+            if (known.st_ino, known.st_mtime_ns) == self._server_stamp:
+                return False
+            info = msgspec.json.decode(self._data.server_info.read_bytes())
+            self._server_stamp = (known.st_ino, known.st_mtime_ns)
+            return bool((info["agent_host"], info["agent_port"]) != self._server_address)
+        except (OSError, msgspec.DecodeError, KeyError):
+            return False
+
+    def _connect(self, now_ms: int) -> None:
+        self._connect_at_ms = now_ms + RECONNECT_MS
+        try:
+            known = self._data.server_info.stat()
+            info = msgspec.json.decode(self._data.server_info.read_bytes())
+            self._server_stamp = (known.st_ino, known.st_mtime_ns)
+            self._server_address = (info["agent_host"], info["agent_port"])
+            link = socket.create_connection((info["agent_host"], info["agent_port"]), timeout=1.0)
+        except (OSError, msgspec.DecodeError, KeyError):
+            return
+        try:  # read anew each time: the files may have been renewed
+            own = self._data.node_certificate(self._config.spec.name)
+            channel = tls.Channel(tls.agent_context(self._data.trusted, own))
+        except OSError as error:
+            self._not_secure(error, now_ms)
+            link.close()
+            return
+        link.setblocking(False)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket, self._channel = link, channel
+        self._deframer, self._out = protocol.Deframer(), bytearray()
+        self._selector.register(link, selectors.EVENT_READ)
+        self._send(protocol.AgentHello(protocol.PROTOCOL_VERSION, self._config.spec, self._incarnation))
+
+    def _not_secure(self, error: OSError, now_ms: int) -> None:
+        """Say why there is no secure connection, and try again after a pause."""
+        log.warning("no secure connection to the server: %s", error)
+        self._connect_at_ms = now_ms + 5 * RECONNECT_MS
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._selector.unregister(self._socket)
+            self._socket.close()
+            self._socket = self._channel = None
+            self._state.must_say_hello = False
+
+    def _send(self, message: protocol.ToServer) -> None:
+        assert self._channel is not None
+        try:
+            self._channel.send(protocol.frame(message))
+        except ssl.SSLError as error:
+            self._not_secure(error, boot_ms())
+            self._disconnect()
+            return
+        self._flush()
+
+    def _flush(self) -> None:
+        assert self._socket is not None
+        assert self._channel is not None
+        self._out += self._channel.to_wire()
+        try:
+            sent = self._socket.send(self._out)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._disconnect()
+            return
+        del self._out[:sent]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+        self._selector.modify(self._socket, wanted)
+
+    def _on_socket(self, mask: int) -> None:
+        if self._socket is None:
+            return
+        if mask & selectors.EVENT_WRITE:
+            self._flush()
+        if not mask & selectors.EVENT_READ or self._channel is None:
+            return
+        try:
+            data = self._socket.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._disconnect()
+            return
+        try:
+            said = self._channel.receive(data)
+        except ssl.SSLError as error:
+            self._not_secure(error, boot_ms())
+            self._flush()  # the server is told why
+            self._disconnect()
+            return
+        self._flush()
+        try:
+            messages = [protocol.decode_to_agent(body) for body in self._deframer.feed(said)]
+        except protocol.ProtocolError as error:
+            log.warning("connection dropped", extra={"problem": error.message})
+            self._disconnect()
+            return
+        for message in messages:
+            self._on_message(message)
+        if self._hung_up():
+            self._disconnect()
+
+    def _hung_up(self) -> bool:
+        return self._channel is not None and self._channel.ended
+
+    def _on_message(self, message: protocol.ToAgent) -> None:
+        now_ms = boot_ms()
+        match message:
+            case protocol.ServerWelcome():
+                self._state.on_welcome(message, now_ms)
+            case protocol.ServerOrders():
+                self._act(self._state.on_orders(message, now_ms))
+            case protocol.ServerTaken():
+                self._state.on_taken(message, now_ms)
+            case protocol.ServerRefused():
+                log.error("refused by the server", extra={"reason": message.reason})
+                self._connect_at_ms = now_ms + 5 * RECONNECT_MS
+                self._disconnect()

@@ -1,0 +1,89 @@
+"""How servers on one data folder know of each other: locks that go with their process, and what they say of themselves.
+
+A server whose log is in the folder is alone there. Of servers whose log is in a database one leads, and others wait.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from penstock.core.model.errors import PenstockError
+from penstock.engines.processes.paths import DataFolder
+from penstock.privatefiles import new_beside, open_own
+
+LOCK_WAIT_S = 3.0
+
+
+class AlreadyRunning(PenstockError):
+    code = "already_running"
+
+
+def hold_server_lock(data: DataFolder, *, shared: bool = False) -> int:
+    """Hold the lock that proves a server's life, for as long as the process lives.
+
+    Args:
+        shared: others may hold it too: servers whose log is in a database, where only one of them leads.
+    Raises: AlreadyRunning when another server holds it.
+    """
+    descriptor = open_own(data.server_lock, os.O_RDWR)
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            return descriptor
+        except OSError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise AlreadyRunning(f"another server runs on {data.root}", hint="penstock down ends it") from None
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def alone(data: DataFolder) -> Iterator[None]:
+    """Let one server after the other make what the folder needs."""
+    descriptor = open_own(data.setup_lock, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def waiting(data: DataFolder, info: Mapping[str, object]) -> Iterator[Callable[[], None]]:
+    """Say where this server waits for its turn, until what is yielded is called, or the block ends."""
+    path = data.standby_info(os.getpid())
+    descriptor = _write_locked(path, msgspec.json.encode({**info, "pid": os.getpid()}))
+    try:
+        yield lambda: path.unlink(missing_ok=True)
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _write_locked(path: Path, data: bytes) -> int:
+    """Write a file that only its owner can read, whole or not at all; return it open and locked."""
+    descriptor, temporary = new_beside(path)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, data)
+    temporary.rename(path)
+    return descriptor
+
+
+def waiting_servers(data: DataFolder) -> list[int]:
+    """Return the processes of servers that wait on this folder; what a killed one has left is taken away."""
+    found = []
+    for path in data.root.glob("standby-*.json"):
+        with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(int(path.stem.partition("-")[2]))
+            else:
+                path.unlink()
+    return found

@@ -1,0 +1,101 @@
+"""Where things lie in the data folder. Jobs' folders are shared by all virtual nodes of the machine."""
+
+from pathlib import Path
+
+from penstock.core.messages.reports import ReplicaKey
+from penstock.core.model.errors import InvalidInput
+from penstock.core.model.ids import AttemptNumber, JobId, Rank, is_node_name
+
+
+class DataFolder:
+    """Paths below one data folder; nothing is created by asking."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def server_lock(self) -> Path:
+        """Held (flock) by the server for as long as it lives."""
+        return self.root / "server.lock"
+
+    @property
+    def server_info(self) -> Path:
+        """Addresses of the present server; replaced whole."""
+        return self.root / "server.json"
+
+    def standby_info(self, pid: int) -> Path:
+        """Address of a server that waits beside the one that leads; it holds the file's lock (flock) while it lives."""
+        return self.root / f"standby-{pid}.json"
+
+    @property
+    def store_address(self) -> Path:
+        """The database that holds the log, where that is not in this folder: then other servers may be anywhere."""
+        return self.root / "store.url"
+
+    @property
+    def setup_lock(self) -> Path:
+        """Held (flock) while a server that starts makes what is not there yet."""
+        return self.root / "setup.lock"
+
+    @property
+    def certificates(self) -> Path:
+        """The folder of the authority and of the server's own certificate."""
+        return self.root / "certificates"
+
+    @property
+    def trusted(self) -> Path:
+        """The authorities that server, agents and clients of this folder trust."""
+        return self.certificates / "trusted.pem"
+
+    def node_certificate(self, name: str) -> Path:
+        """Key and certificate with which the node's agent speaks for it."""
+        return self.node(name) / "certificate.pem"
+
+    @property
+    def user_token(self) -> Path:
+        return self.root / "token"
+
+    @property
+    def secret_keys(self) -> Path:
+        """What secrets in the log are sealed with. May be a link to another place."""
+        return self.root / "secrets.key"
+
+    def node(self, name: str) -> Path:
+        """Return the folder of a node's agent. Raises: InvalidInput for a name that leads elsewhere."""
+        if not is_node_name(name):
+            raise InvalidInput(f"{name!r} cannot be the name of a node")
+        return self.root / "nodes" / name
+
+    def job(self, job_id: JobId) -> Path:
+        return self.root / "jobs" / str(job_id)
+
+    def checkpoints(self, job_id: JobId) -> Path:
+        return self.job(job_id) / "checkpoints"
+
+    def work(self, job_id: JobId) -> Path:
+        """Where a job of another account works that names no directory."""
+        return self.job(job_id) / "work"
+
+    def output(self, key: ReplicaKey) -> Path:
+        """Standard output and error of one replica of one attempt, in the order written."""
+        return self.job(key.job_id) / f"attempt-{key.attempt}.rank-{key.rank}.log"
+
+    def report(self, key: ReplicaKey) -> Path:
+        return self.job(key.job_id) / f"attempt-{key.attempt}.rank-{key.rank}.report"
+
+    def never_ran(self, key: ReplicaKey) -> Path:
+        """Left by the gate when the agent died before it let the program run."""
+        return self.job(key.job_id) / f"attempt-{key.attempt}.rank-{key.rank}.never-ran"
+
+    def outputs(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, Path]]:
+        """Return the output files of a job, by attempt and rank."""
+        found = []
+        for path in self.job(job_id).glob("attempt-*.rank-*.log"):
+            attempt, rank = path.name.removesuffix(".log").split(".")
+            number = AttemptNumber(int(attempt.removeprefix("attempt-")))
+            found.append((number, Rank(int(rank.removeprefix("rank-"))), path))
+        return sorted(found)

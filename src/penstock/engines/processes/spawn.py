@@ -1,0 +1,195 @@
+"""Starting one replica: its environment, and the gate that makes "started" mean exactly one thing.
+
+The first process is a small shell that waits for a line before it becomes the program. The agent writes that line
+only after it has noted the process in its journal; when the agent dies before, the gate sees the end of the pipe and
+leaves without having run anything. So after a crash "noted" and "ran" cannot be confused. The shell puts itself into
+its control groups first; no Python process is ever forked for a job.
+"""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+
+from penstock import starts
+from penstock.core.messages.orders import StartReplica
+from penstock.core.model.resources import Device
+from penstock.devices.installed import visibility
+from penstock.engines.processes import run_as
+from penstock.engines.processes.accounts import UserAccount, account_of, hand_over, private
+from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import REPLICA_MARK
+from penstock.privatefiles import PASSED
+
+NEVER_RAN_CODE = 126
+
+_GATE = """
+ulimit -S -c 0
+for file in $PENSTOCK_GATES; do echo $$ > "$file" || exit 126; done
+read -r go <&3 || { : > "$PENSTOCK_NEVER_RAN"; exit 126; }
+exec 3<&-
+cd "$PENSTOCK_WORKDIR" || exit 126
+unset go file PENSTOCK_GATES PENSTOCK_NEVER_RAN PENSTOCK_WORKDIR
+exec "$@"
+"""
+
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SHELL", "TMPDIR", "LD_LIBRARY_PATH")
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_DEFAULTED = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+"""A signal that who started the server ignores stays ignored in all that is started; Python itself ignores some."""
+_SHELL = starts.tool("sh") or "/bin/sh"
+
+
+class StartGate:
+    """A process that waits to become the program. `open` lets it; `close` without it makes it leave."""
+
+    def __init__(self, pid: int, write_end: int) -> None:
+        self.pid = pid
+        self._write_end = write_end
+
+    def open(self) -> None:
+        try:
+            os.write(self._write_end, b"\n")
+        except BrokenPipeError:
+            pass  # killed while it waited: its exit is reported like any other
+        finally:
+            os.close(self._write_end)
+
+
+def spawn(
+    order: StartReplica, devices: tuple[Device, ...], data: DataFolder, gates: tuple[str, ...], mark: str
+) -> StartGate:
+    """Start the gate of a replica in a session of its own.
+
+    Raises: OSError when its folder, its output or the process cannot be made.
+    """
+    key = order.key
+    account = account_of(order.account) if order.account else None
+    private(data.job(key.job_id).parent, PASSED)
+    private(data.job(key.job_id), PASSED if account else 0o700)
+    data.checkpoints(key.job_id).mkdir(0o700, exist_ok=True)
+    environment = replica_environment(order, devices, data, os.environ, account) | {REPLICA_MARK: mark}
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    output = os.open(data.output(key), flags, 0o640)
+    memory = None
+    read_end, write_end = os.pipe()
+    try:
+        if account is None:
+            words, given = _shell_gate(order, data, gates, environment)
+        else:
+            hand_over(data, key, account)
+            os.fchown(output, account.uid, account.gid)  # so that /dev/stderr can be opened
+            os.fchmod(output, 0o600)  # its group may be that of all users
+            memory = _in_memory(environment)
+            words, given = _account_gate(order, data, gates, account)
+        environ = [(os.POSIX_SPAWN_DUP2, memory, 4)] if memory is not None else []
+        pid = os.posix_spawn(
+            words[0],
+            words,
+            given,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output, 1),
+                (os.POSIX_SPAWN_DUP2, output, 2),
+                (os.POSIX_SPAWN_DUP2, read_end, 3),
+                *environ,
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=_DEFAULTED,
+        )
+    except OSError:
+        os.close(write_end)
+        raise
+    finally:
+        for descriptor in (read_end, output, memory):
+            if descriptor is not None:
+                os.close(descriptor)
+    return StartGate(pid, write_end)
+
+
+def _shell_gate(
+    order: StartReplica, data: DataFolder, gates: tuple[str, ...], environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of the gate of a program that runs as the agent does."""
+    told = {
+        "PENSTOCK_GATES": " ".join(gates),
+        "PENSTOCK_NEVER_RAN": str(data.never_ran(order.key)),
+        "PENSTOCK_WORKDIR": order.workdir or str(data.job(order.key.job_id)),
+    }
+    return [_SHELL, "-c", _GATE, "penstock", *order.command], {**environment, **told}
+
+
+def _account_gate(
+    order: StartReplica, data: DataFolder, gates: tuple[str, ...], account: UserAccount
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of the gate of a program that runs as an account: see `run_as.py`."""
+    job_id = order.key.job_id
+    workdir, checkpoints = order.workdir or str(data.work(job_id)), str(data.checkpoints(job_id))
+    who = [account.name, str(account.gid), str(account.uid), workdir, checkpoints, str(data.never_ran(order.key))]
+    words = [sys.executable, "-I", "-S", run_as.__file__, *who, str(len(gates)), *gates, *order.command]
+    return words, {"LANG": os.environ.get("LANG", "C.UTF-8")}
+
+
+def _in_memory(environment: Mapping[str, str]) -> int:
+    """Return a descriptor from which an environment can be read, by nobody but who has it."""
+    memory = os.memfd_create("environment")
+    data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+    with os.fdopen(memory, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(memory, 0, os.SEEK_SET)
+    return memory
+
+
+def replica_environment(
+    order: StartReplica,
+    devices: tuple[Device, ...],
+    data: DataFolder,
+    base: Mapping[str, str],
+    account: UserAccount | None = None,
+) -> dict[str, str]:
+    """Return the environment of a replica: a little of the agent's, the job's own, then what Penstock sets."""
+    environment = {name: base[name] for name in _KEPT if name in base}
+    if account is not None:
+        environment.pop("TMPDIR", None)
+        environment |= account.variables
+    threads = str(max(1, order.ask.host.cpu_milli // 1000))
+    environment |= dict.fromkeys(_THREADS, threads)
+    environment |= dict(order.env)
+    key = order.key
+    environment |= visibility(devices)
+    environment |= {
+        "RANK": str(key.rank),
+        "WORLD_SIZE": str(order.world_size),
+        "LOCAL_RANK": str(order.local_rank),
+        "LOCAL_WORLD_SIZE": str(order.local_world_size),
+        "NODE_RANK": str(order.node_rank),
+        "GROUP_RANK": str(order.node_rank),
+        "MASTER_ADDR": order.master_address,
+        "MASTER_PORT": str(order.master_port),
+        "PENSTOCK_JOB_ID": str(key.job_id),
+        "PENSTOCK_JOB_NAME": order.name,
+        "PENSTOCK_ATTEMPT": str(key.attempt),
+        "PENSTOCK_NODES": ",".join(order.node_names),
+        "PENSTOCK_CHECKPOINT_DIR": str(data.checkpoints(key.job_id)),
+        "PENSTOCK_CHECKPOINT_INTERVAL_S": f"{order.checkpoint.interval_ms / 1000:g}",
+        "PENSTOCK_GRACE_S": f"{order.grace_ms / 1000:g}",
+        "PENSTOCK_REPORT_FILE": str(data.report(key)),
+    }
+    if order.checkpoint.request_signal:
+        environment["PENSTOCK_CHECKPOINT_SIGNAL"] = order.checkpoint.request_signal
+    if order.array_id is not None:
+        environment |= {"PENSTOCK_ARRAY_ID": str(order.array_id), "PENSTOCK_ARRAY_INDEX": str(order.array_index)}
+    return environment
+
+
+def port_is_free(address: str, port: int) -> bool:
+    """Return whether nobody outside Penstock listens on a rendezvous port of this node."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,103 @@
+"""The application of `/api/v1`: who calls, what errors look like, and all routes.
+
+Each route checks what the caller may do, translates, asks the control loop, translates back.
+"""
+
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from penstock import __version__
+from penstock.core.model.access import Scope
+from penstock.core.model.errors import Problem, StoreError
+from penstock.server.backend import Backend
+from penstock.server.http.auth import refused_title
+from penstock.server.http.door import TOKEN_MAX, Door, scope_at_door, token_of
+from penstock.server.http.responses import ApiError, problem
+from penstock.server.routes.accounts import account_routes, ledger_routes
+from penstock.server.routes.bill import bill_routes
+from penstock.server.routes.cluster import cluster_routes, foresight_routes, scheduling_routes
+from penstock.server.routes.config import declaring_routes
+from penstock.server.routes.events import event_routes
+from penstock.server.routes.invoices import invoice_routes, payment_routes
+from penstock.server.routes.jobs import job_routes
+from penstock.server.routes.openapi import describe, document_route
+from penstock.server.routes.quotas import quota_routes
+from penstock.server.routes.secrets import secret_routes
+from penstock.server.routes.tokens import token_routes
+from penstock.server.routes.usage import usage_routes
+from penstock.server.routes.waste import waste_routes
+from penstock.server.services.billing import BillingService
+from penstock.server.services.estimates import EstimateService
+
+
+def create_app(backend: Backend, estimates: EstimateService, billing: BillingService) -> FastAPI:
+    """Return the application; it owns nothing and ends nothing."""
+    app = FastAPI(title="Penstock", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Door, backend=backend)
+    _errors(app, backend)
+
+    async def scope(request: Request) -> Scope:
+        found = scope_at_door(request.scope)
+        token = token_of(request.headers)[:TOKEN_MAX] if found is None else ""
+        backend.access.came(request, found, token, backend.state)
+        backend.gate.check(found.user if found else None, request.client.host if request.client else "")
+        if found is None:
+            title = refused_title(token, backend.state, backend.clock.unix_ms()) if token else "a token is needed"
+            raise ApiError("unauthenticated", title, hint="send 'Authorization: Bearer TOKEN'")
+        return found
+
+    caller = Annotated[Scope, Depends(scope)]
+    job_routes(app, backend, estimates, caller)
+    cluster_routes(app, backend, caller)
+    scheduling_routes(app, backend, caller)
+    foresight_routes(app, backend, estimates, caller)
+    event_routes(app, backend, caller)
+    bill_routes(app, backend, billing, caller)
+    account_routes(app, backend, billing, caller)
+    ledger_routes(app, backend, billing, caller)
+    invoice_routes(app, backend, billing, caller)
+    payment_routes(app, backend, caller)
+    token_routes(app, backend, caller)
+    secret_routes(app, backend, caller)
+    usage_routes(app, backend, caller)
+    waste_routes(app, backend, caller)
+    declaring_routes(app, backend, caller)
+    quota_routes(app, backend, caller)
+    describe(app)
+    document_route(app)
+    return app
+
+
+def _errors(app: FastAPI, backend: Backend) -> None:
+    @app.exception_handler(ApiError)
+    async def on_api_error(request: Request, error: ApiError) -> Response:
+        backend.access.answered(request, error)
+        if error.details.code == "not_found" and backend.may_lag:  # it may just have come: the leader knows
+            title = f"{error.details.title} yet as far as this server knows"
+            error = ApiError("not_leader", title, hint="ask the server that leads", leader=backend.service.leader)
+        return problem(error)
+
+    @app.exception_handler(Exception)
+    async def on_fault(_: Request, error: Exception) -> Response:
+        return problem(ApiError("internal_error", "something went wrong in the server; nothing was answered"))
+
+    @app.exception_handler(StoreError)
+    async def on_store_error(_: Request, error: StoreError) -> Response:
+        return problem(ApiError(error.code, error.message, hint=error.hint))
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_: Request, error: RequestValidationError) -> Response:
+        problems = [
+            Problem("bad_value", ".".join(map(str, e["loc"])), f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}")
+            for e in error.errors()
+        ]
+        return problem(ApiError("invalid_input", "the request has wrong parameters", problems=problems))
+
+    @app.exception_handler(HTTPException)
+    async def on_http(_: Request, error: HTTPException) -> Response:
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "bad_request")
+        return problem(ApiError(code, str(error.detail)), error.headers)

@@ -1,0 +1,105 @@
+"""The cluster, its nodes and alerts as the API shows them to a caller."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from penstock import __version__
+from penstock.api import types as api
+from penstock.control.metrics import Series
+from penstock.core.model.access import Scope
+from penstock.core.model.answers import Alert
+from penstock.core.model.ids import JobId, NodeName
+from penstock.core.state.state import State
+from penstock.server.http.auth import made_by_another
+from penstock.server.views.reads import public_reason
+
+TOKEN_ALERTS_MAX = 20
+
+
+def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) -> api.NodeView:
+    """Return the view of a node; of jobs that the caller does not see only that they hold something."""
+    node = state.nodes[name]
+    load = state.indexes.loads.get(name)
+    lists = {index: tuple(holders) for index, holders in list(load.devices.items())} if load else {}
+    held = {index: holders[0] for index, holders in lists.items() if holders}
+    free = state.indexes.free[name]
+    capacity = node.spec.capacity
+
+    def shown(job_id: JobId | None) -> JobId | None:
+        job = state.jobs.get(job_id) if job_id is not None else None
+        return job_id if scope.sees_all or (job is not None and scope.sees(job.spec.tenant)) else None
+
+    return api.NodeView(
+        name=name,
+        state=node.state,
+        draining=node.draining,
+        drain_reason=node.drain_reason if scope.sees_all else public_reason(node.closed_by, node.drain_reason),
+        virtual=node.spec.virtual,
+        pool=node.spec.pool,
+        cpu_milli=capacity.cpu_milli,
+        cpu_held_milli=capacity.cpu_milli - free.cpu_milli,
+        memory_bytes=capacity.memory_bytes,
+        memory_held_bytes=capacity.memory_bytes - free.memory_bytes,
+        devices=[
+            api.DeviceView(
+                d.index,
+                d.vendor,
+                d.model,
+                d.memory_bytes,
+                d.simulated,
+                shown(held.get(d.index)),
+                d.index in held,
+            )
+            for d in node.spec.devices
+        ],
+        jobs=sorted({job_id for job_id, _ in (list(load.replicas) if load else []) if shown(job_id) is not None}),
+        connected=connected,
+        shut_to=[str(tenant) for tenant in node.shut_to if scope.sees(tenant)],
+    )
+
+
+def cluster_view(state: State, server: str, series: Sequence[Series] = ()) -> api.ClusterView:
+    nodes = list(state.nodes.values())
+    loads = list(state.indexes.loads.values())
+    active = len(state.indexes.active)
+    return api.ClusterView(
+        version=__version__,
+        server=server,
+        epoch=state.epoch,
+        seq=state.seq,
+        nodes_ready=sum(n.state == "ready" and not n.draining for n in nodes),
+        nodes=len(nodes),
+        devices=sum(len(n.spec.devices) for n in nodes if n.state != "lost"),
+        devices_held=sum(len(load.devices) for load in loads),
+        jobs_waiting=len(state.jobs) - active,
+        jobs_active=active,
+        jobs_succeeded=state.finished_ok,
+        jobs_not_succeeded=state.finished_bad,
+        figures=[api.Figure(s.name, s.labels, s.count, s.sum, s.most, s.last) for s in series],
+    )
+
+
+def token_alerts(state: State, scope: Scope, now_ms: int) -> list[Alert]:
+    """Return that others made tokens which speak for the caller, the newest first."""
+    if scope.delegated:
+        return []  # it is for the user to know, not for who has such a token
+    tokens = [one for one in state.tokens.of_user(scope.user) if one.by != one.user and made_by_another(one, state)]
+    live = (one for one in tokens if not 0 < one.expires_ms <= now_ms)
+    return [
+        Alert(
+            "token_made_for_you",
+            (),
+            0,
+            f"{one.by} made a token that speaks for you ({one.level}): it reaches neither your own secrets nor your "
+            "account of the machines",
+            f"penstock token revoke {one.id}",
+        )
+        for one in sorted(live, key=lambda one: -one.created_ms)[:TOKEN_ALERTS_MAX]
+    ]
+
+
+def alert_for(alert: Alert, scope: Scope) -> Alert:
+    """Return an alert without the names of reservations to whom does not see all tenants."""
+    named = alert.code == "nodes_reserved" and not scope.sees_all
+    return replace(alert, resolve="ask for less") if named else alert

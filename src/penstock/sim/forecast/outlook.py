@@ -1,0 +1,188 @@
+"""When jobs of a state will start: the state is played on, many times, with run times drawn from what is known of them.
+
+Every decision on the way is the scheduler's own. What is drawn is how long jobs run; that nobody else submits anything
+is assumed, and said.
+"""
+
+import math
+import random
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from penstock.core.model.ids import JobId
+from penstock.core.model.jobs import Job
+from penstock.core.order.extension import Policies
+from penstock.core.predict.forecast import features_of
+from penstock.core.predict.runtime import RuntimePredictor
+from penstock.core.state.expected_end import told_end_ms
+from penstock.core.state.state import Image, State
+from penstock.sim.forecast.sampling import Urns
+from penstock.sim.replay.execution_model import Physics
+from penstock.sim.replay.simulation import Simulation
+from penstock.traces.model import Work
+
+SAMPLES = 50
+HORIZON_MS = 30 * 86_400_000
+"""Further ahead nothing is told."""
+UNKNOWN_MS = 1 << 50
+"""A run that nobody knows the length of: for whoever waits for it, it never ends."""
+SURE_DEVIATIONS = 0.78
+"""What a job hardly exceeds is its 0.9 quantile: 1 / 0.78 standard deviations above the middle of a log-normal."""
+BELIEVED = 0.9
+"""A running program that tells when it ends is believed in so many samples. In the others it ends as if it had told
+nothing: it fails, stops early, or has something else to do after its last step."""
+TOLD_SPREAD = 0.2
+"""Standard deviation of the logarithm of the rest of a run over what its program tells."""
+TOLD_LEAST_MS = 1_000
+MOMENTS_MAX = 200_000
+"""Moments that are played in all samples together; where there are more, there are fewer samples."""
+
+
+LengthOf = Callable[[Job, int], int]
+"""How long the present (or the next) attempt of a job runs in all (ms), given that it has run so long (ms)."""
+Lengths = Callable[[random.Random], LengthOf]
+"""Begins a sample: the lengths that are drawn in it may depend on each other."""
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """When one job starts (unix ms). `starts_ms` holds a time for each sample in which it did, ascending."""
+
+    samples: int
+    starts_ms: tuple[int, ...]
+
+    def quantile_ms(self, part: float) -> int:
+        """Return by when the job has started in this part of the samples; 0 where it has not in so many."""
+        at = max(0, -int(-part * self.samples // 1) - 1)
+        return self.starts_ms[at] if at < len(self.starts_ms) else 0
+
+
+def outlook(
+    image: Image,
+    wanted: Collection[JobId],
+    now_ms: int,
+    lengths: Lengths,
+    *,
+    seed: int = 0,
+    samples: int = SAMPLES,
+    horizon_ms: int = HORIZON_MS,
+    policies: Policies | None = None,
+    enough: Callable[[], bool] = lambda: False,
+) -> Mapping[JobId, Outlook]:
+    """Return the outlook of waiting jobs, if nobody submits anything else.
+
+    Args:
+        enough: asked all the time; whoever is in a hurry gets fewer samples, or none.
+    """
+    started: dict[JobId, list[int]] = {job_id: [] for job_id in wanted}
+    played = moments = 0
+    while played < samples and (not played or moments < MOMENTS_MAX) and not enough():
+        draw = random.Random(f"{seed}/{played}")
+        found, count = _play(image, set(wanted), now_ms, lengths, draw, horizon_ms, policies, enough)
+        moments += count
+        if found is None:
+            break
+        for job_id, at_ms in found.items():
+            started[job_id].append(at_ms)
+        played += 1
+    return {job_id: Outlook(played, tuple(sorted(times))) for job_id, times in started.items()}
+
+
+def _play(
+    image: Image,
+    left: set[JobId],
+    now_ms: int,
+    lengths: Lengths,
+    draw: random.Random,
+    horizon_ms: int,
+    policies: Policies | None,
+    enough: Callable[[], bool],
+) -> tuple[dict[JobId, int] | None, int]:
+    """Play one sample until all that are `left` have started; return when each did, and how many moments that took.
+
+    A sample that is broken off because it is `enough` tells nothing: who started first would count too much.
+    """
+    state = State.from_image(image)
+    engine = Simulation(state, Physics(), knows=None, policies=policies)
+    length, ages = lengths(draw), {i: _age_ms(job, now_ms) for i, job in state.jobs.items()}
+    drawn = {i: length(state.jobs[i], ages[i]) for i in sorted(state.jobs, key=lambda i: (-ages[i], i))}
+    for job_id in sorted(state.jobs):
+        engine.adopt(state.jobs[job_id], Work(max(1, drawn[job_id]), saves=True))
+    engine.wake(now_ms)
+    found: dict[JobId, int] = {}
+    count = 0
+    for moment_ms in engine.run((), now_ms + horizon_ms):
+        count += 1
+        for job_id in [i for i in left if engine.lives[i].attempts]:
+            left.discard(job_id)
+            found[job_id] = moment_ms
+        if not left or count > MOMENTS_MAX:
+            break
+        if enough():
+            return None, count
+    return found, count
+
+
+def _age_ms(job: Job, now_ms: int) -> int:
+    """Return for how long its attempt has held its places, not counting suspensions; 0 when it waits."""
+    return job.attempt.held_ms(now_ms) if job.attempt is not None else 0
+
+
+def _told_ms(job: Job, age_ms: int, draw: random.Random) -> int | None:
+    """Draw the length of a run whose program tells when it ends, around that; None when it tells nothing, or lies."""
+    end_ms = told_end_ms(job)
+    if not end_ms or job.attempt is None or draw.random() >= BELIEVED:
+        return None
+    left_ms = max(TOLD_LEAST_MS, end_ms - job.attempt.idle_ms - job.attempt.allocated_ms - age_ms)
+    found = age_ms + max(1, round(left_ms * math.exp(draw.gauss(0.0, TOLD_SPREAD))))
+    limit_ms = job.spec.time_limit_ms
+    return max(min(found, limit_ms), age_ms + 1) if limit_ms else found
+
+
+def declared_lengths(draw: random.Random) -> LengthOf:
+    """Draw lengths from what the scheduler was told of each job alone."""
+
+    def length(job: Job, age_ms: int) -> int:
+        told = _told_ms(job, age_ms, draw)
+        return _declared_ms(job, age_ms, draw) if told is None else told
+
+    return length
+
+
+def _declared_ms(job: Job, age_ms: int, draw: random.Random) -> int:
+    """Draw from what is predicted, or estimated by the owner; of a limit jobs use any part.
+
+    What is predicted lies between its expected length and what it hardly exceeds; an estimate is taken as it is.
+    Source for limits: Mu'alem and Feitelson 2001 find run times spread over all of them.
+    """
+    limit_ms = job.spec.time_limit_ms
+    if job.predicted_ms:
+        spread = max(1.0, (job.predicted_most_ms or job.predicted_ms) / job.predicted_ms)
+        found = round(job.predicted_ms * math.pow(spread, draw.gauss(0.0, SURE_DEVIATIONS)))
+    elif job.spec.estimated_duration_ms:
+        found = job.spec.estimated_duration_ms
+    elif limit_ms:
+        found = age_ms + round(draw.random() * max(0, limit_ms - age_ms))
+    else:
+        return UNKNOWN_MS
+    bounded = min(found, limit_ms) if limit_ms else found
+    return max(bounded, age_ms + 1)
+
+
+def learned_lengths(predictor: RuntimePredictor) -> Lengths:
+    """Draw from how long jobs like it held their places, siblings together; where none did, from what was declared."""
+
+    def begin(draw: random.Random) -> LengthOf:
+        urns = Urns(predictor, draw)
+
+        def length(job: Job, age_ms: int) -> int:
+            told, features = _told_ms(job, age_ms, draw), features_of(job.spec, job.user)
+            if told is not None:
+                urns.count(job.id, features, told)
+                return told
+            found = urns.length_ms(job.id, features, age_ms)
+            return _declared_ms(job, age_ms, draw) if found is None else found
+
+        return length
+
+    return begin

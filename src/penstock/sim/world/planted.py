@@ -1,0 +1,239 @@
+"""Planted bugs: each breaks one rule by replacing a named function, to prove that the simulator finds such a bug.
+
+The product knows nothing of them. A function that no longer exists cannot be replaced, which fails loudly.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.control import controller, leases
+from penstock.core.cycle import verify, workspace
+from penstock.core.ledger import sessions
+from penstock.core.lifecycle import health, money, orders, reports, requests, size
+from penstock.core.lifecycle.ending import after_replica_gone
+from penstock.core.lifecycle.suspending import on_frozen
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.messages.requests import Refusal
+from penstock.core.model.events import ReplicaExited
+from penstock.core.model.ids import Rank
+from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.plan import Plan, Preemption
+from penstock.core.state import accounts
+from penstock.sim.world import disk
+from penstock.sim.world.ground import LEASE_TTL_MS
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Makes the broken function from the right one."""
+
+
+class Patch(NamedTuple):
+    """One function that is replaced: where it stands, its name, and what it becomes."""
+
+    owner: Any
+    name: str
+    wrap: Wrap
+
+
+def _always(value: Any) -> Wrap:
+    return lambda real: lambda *_, **__: value
+
+
+def _taken_one_by_one(real: Callable[..., Any]) -> Callable[..., Any]:
+    def take(check: Any, *args: Any) -> Any:
+        before = dict(check._free)
+        taken = real(check, *args)
+        check._free = before
+        return taken
+
+    return take
+
+
+def _placed_one_by_one(real: Callable[..., Any]) -> Callable[..., Any]:
+    def note_start(workspace: Any, job: Any, ask: Any, places: Any, choice: int) -> None:
+        workspace.cluster.put_back(ask, enumerate(places))
+        real(workspace, job, ask, places, choice)
+
+    return note_start
+
+
+def _expired_early(real: Callable[..., Any]) -> Callable[..., Any]:
+    def has_expired(known: Any, lease: Any, now_ms: int) -> Any:
+        return real(known, lease, now_ms + LEASE_TTL_MS * 3 // 4)
+
+    return has_expired
+
+
+def _answered_early(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Answer a group of which nothing was done as if it had been committed."""
+
+    def handle(server: Any, group: Any) -> Any:
+        replies: list[Any] = []
+        decide, failed = server._decide, server._failed
+
+        def remembered(tx: Any, request: Any) -> Any:
+            replies.append(decide(tx, request))
+            return replies[-1]
+
+        def answered(group: Any, error: Any) -> Any:
+            handled = failed(group, error)
+            return replace(handled, replies=tuple(replies)) if replies else handled
+
+        server._decide, server._failed = remembered, answered
+        try:
+            return real(server, group)
+        finally:
+            del server._decide, server._failed
+
+    return handle
+
+
+def _asked_then(act: Callable[[Transaction, Preemption], None]) -> Wrap:
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def ask_to_leave(tx: Transaction, preemption: Preemption, plan: Plan) -> None:
+            real(tx, preemption, plan)
+            act(tx, preemption)
+
+        return ask_to_leave
+
+    return wrap
+
+
+def _release(tx: Transaction, preemption: Preemption) -> None:
+    for rank in range(tx.state.jobs[preemption.victim].ask.replica_total):
+        gone = ExitInfo(problem="released before it was gone", stop_sent=True)
+        tx.emit(ReplicaExited(preemption.victim, preemption.attempt, Rank(rank), gone))
+    after_replica_gone(tx, preemption.victim)
+
+
+def _give_cpus(tx: Transaction, preemption: Preemption) -> None:
+    for rank in range(tx.state.jobs[preemption.victim].ask.replica_total if preemption.suspend else 0):
+        now = tx.state.jobs[preemption.victim]
+        on_frozen(tx, now, Rank(rank), now.attempt.suspensions if now.attempt is not None else 0)
+
+
+def _numbered_together(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda money_of, kind, prefix: f"{prefix}{len(money_of.invoices) + 1:06d}"
+
+
+def _checked_late(real: Callable[..., Any]) -> Callable[..., Any]:
+    def submit(tx: Transaction, request: Any, finished: Any, bounds: Any = size.BOUNDS) -> Any:
+        answer = real(tx, request, finished, bounds)
+        over = requests.over_bounds(request, bounds)
+        too_large = isinstance(answer, Refusal) and over is not None and answer.problems == (over,)
+        if too_large and not requests._submit_problems(tx.state, request, finished, bounds):
+            requests._accept(tx, request, finished)
+        return answer
+
+    return submit
+
+
+def _without_running(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda log: replace(real(log), open=())
+
+
+class Bug(NamedTuple):
+    """What a planted bug does, and how it is done."""
+
+    text: str
+    patches: tuple[Patch, ...]
+
+
+PLANTED_BUGS: dict[str, Bug] = {
+    "gang_checked_one_by_one": Bug(
+        "each start is planned against the same free capacity",
+        (
+            Patch(verify._Check, "_take", _taken_one_by_one),
+            Patch(workspace.Workspace, "note_start", _placed_one_by_one),
+        ),
+    ),
+    "plan_not_verified": Bug(
+        "a plan is committed without looking at what changed meanwhile",
+        (Patch(verify._Check, "_take", _always(True)), Patch(verify._Check, "_within_quota", _always(True))),
+    ),
+    "old_attempt_accepted": Bug(
+        "reports of an older attempt are taken for the current one",
+        (Patch(reports, "_is_current", _always(True)),),
+    ),
+    "node_lost_too_early": Bug(
+        "the server counts a node as lost before the node has ended its processes",
+        (Patch(leases.Leases, "_has_expired", _expired_early),),
+    ),
+    "start_not_resent": Bug(
+        "a start order that got lost is never sent again", (Patch(orders, "_missing_starts", _always([])),)
+    ),
+    "released_before_gone": Bug(
+        "places are freed when the stop is asked for, not when the processes are gone",
+        (Patch(orders, "_ask_to_leave", _asked_then(_release)),),
+    ),
+    "cpus_given_before_frozen": Bug(
+        "the CPUs of an attempt are others' when it is told to stand still, not when it does",
+        (Patch(orders, "_ask_to_leave", _asked_then(_give_cpus)),),
+    ),
+    "answer_before_commit": Bug(
+        "a submit is answered before its commit is on disk", (Patch(controller.Controller, "handle", _answered_early),)
+    ),
+    "stale_controller_commits": Bug(
+        "the epoch is not compared inside the transaction", (Patch(disk.SimDisk, "_is_stale", _always(False)),)
+    ),
+    "held_tenant_starts": Bug(
+        "a start that was planned before its tenant was held is committed all the same",
+        (Patch(verify._Check, "_held", _always(False)),),
+    ),
+    "held_tenant_goes_on": Bug(
+        "what runs of a tenant that is to leave is not asked to", (Patch(money, "_make_leave", _always(None)),)
+    ),
+    "account_posted_blindly": Bug(
+        "what was worked out is written though the account has changed since",
+        (Patch(money, "_has_changed", _always(False)),),
+    ),
+    "numbers_with_gaps": Bug(
+        "invoices and credit notes are counted together",
+        (Patch(accounts.Accounts, "next_number", _numbered_together),),
+    ),
+    "claims_close_for_all": Bug(
+        "what programs of one tenant print about a node closes it for all tenants",
+        (Patch(health, "_agree", _always(True)),),
+    ),
+    "limit_measured_before_names": Bug(
+        "a request is measured as it was sent, not as what its names stand for",
+        (Patch(size, "_named", _always({})),),
+    ),
+    "rule_checked_after_work": Bug(
+        "the jobs of a request are made, and then it is measured and refused",
+        (Patch(requests, "submit", _checked_late),),
+    ),
+    "running_use_forgotten": Bug(
+        "books that are kept over a restart do not know what runs",
+        (Patch(sessions.SessionLog, "image", _without_running),),
+    ),
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Plant one bug while the context lasts.
+
+    Raises:
+        ValueError: there is no bug of this name.
+        AttributeError: the function that it replaces does not exist any more.
+    """
+    bug = PLANTED_BUGS.get(name)
+    if bug is None:
+        raise ValueError(f"no planted bug named {name}; known: {sorted(PLANTED_BUGS)}")
+    real = [_function(patch) for patch in bug.patches]
+    try:
+        for patch, function in zip(bug.patches, real, strict=True):
+            setattr(patch.owner, patch.name, patch.wrap(function))
+        yield
+    finally:
+        for patch, function in zip(bug.patches, real, strict=True):
+            setattr(patch.owner, patch.name, function)
+
+
+def _function(patch: Patch) -> Any:
+    if patch.name in vars(patch.owner):
+        return vars(patch.owner)[patch.name]
+    raise AttributeError(f"{patch.owner.__name__} has no {patch.name}: the planted bug that replaces it breaks nothing")

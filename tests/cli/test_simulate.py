@@ -1,0 +1,68 @@
+"""`penstock sim` as its user meets it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from penstock.traces import write_csv
+from tests.sim.replay.builders import job, trace
+
+
+def penstock(*args, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", *map(str, args)], capture_output=True, text=True, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    path = tmp_path_factory.mktemp("traces") / "jobs.csv"
+    write_csv(trace(*(job(i * 60, 300 + 20 * (i % 7), 1 + i % 4) for i in range(60))), path)
+    return path
+
+
+def test_it_compares_policies_in_the_terminal_and_on_a_page(jobs, tmp_path):
+    done = penstock("sim", jobs, "-P", "fifo+none", "-P", "fifo+strict", "--seeds", 2, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "t: 60 jobs on 1 nodes with 4 devices"
+    assert any(line.startswith("wait, mean") and "±" in line for line in lines)
+    assert "against fifo+none" in done.stdout
+    assert (tmp_path / "out" / "sim.html").read_text().startswith("<!doctype html>")
+    assert len(json.loads((tmp_path / "out" / "sim.json").read_text())["results"]) == 4
+
+
+def test_json_says_the_same_each_time(jobs):
+    first, again = (penstock("sim", jobs, "-P", "as_is", "--json", "--mtbf", "30m", "--repair", "1m") for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["results"][0]["measures"]["whole"]["jobs"] == 60
+    assert first.stdout == again.stdout
+
+
+def test_a_trace_is_found_below_the_folder_of_traces(jobs):
+    done = penstock("sim", jobs.name, "-P", "as_is", env={"PENSTOCK_TRACES": str(jobs.parent), "PATH": ""})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("nothing.csv",), "nothing.csv"),
+        (("-P", "fifoo"), "there is no policy 'fifoo'"),
+        (("--nodes", "none"), "nodes is 'none'"),
+        (("--save", "soon"), "save is 'soon'"),
+        (("--mtbf", "soon"), "mtbf is 'soon'"),
+        (("--kind", "heliox"), "heliox"),
+        (("--cluster", "nothing.yaml"), "nothing.yaml cannot be read"),
+        (("--load", "0"), "load is 0, expected more than 0"),
+    ],
+)
+def test_what_is_wrong_is_named_and_nothing_is_written(jobs, tmp_path, args, said):
+    given = args if args[0].endswith(".csv") else (jobs, *args)
+    done = penstock("sim", *given, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,271 @@
+"""Real process trees: whatever a program does, nothing of it is left, and its limits hold."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.core.model.resources import Resources
+from penstock.engines.processes import containment, procfs
+from penstock.engines.processes.containment import CgroupV2, SessionContainment, choose, kill_inside
+from tests.engines.agent.builders import KEY
+from tests.engines.processes.processes import HEADLESS, Program, escaped, escaping
+from tests.server.harness import until
+
+PARENT = f"penstock-test-{os.getpid()}"
+STRONG = choose(PARENT)
+needs_groups = pytest.mark.skipif(STRONG.kind.startswith("sessions"), reason="no writable control groups here")
+KINDS = [pytest.param(STRONG, marks=[needs_groups, pytest.mark.root], id="groups"), SessionContainment()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_group_is_left() -> Iterator[None]:
+    yield
+    for folder in Path("/sys/fs/cgroup").glob(f"*/{PARENT}"):
+        folder.rmdir()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """Return a function that runs a command in a box; everything is gone when the test ends."""
+    programs: list[Program] = []
+
+    def begin(kind, *command: str, limits: Resources = Resources()) -> Program:  # noqa: B008 - frozen
+        program = Program(kind.box(f"n1.{KEY}", limits), tmp_path, command)
+        programs.append(program)
+        program.open()
+        until(lambda: not command[0].startswith("sleep") or program.box.pids(), "the program is in its box")
+        return program
+
+    yield begin
+    for program in programs:
+        program.close()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])
+@pytest.mark.parametrize("leader", ["stays", "leaves"])
+def test_nobody_gets_away(run, kind, leader, tmp_path):
+    program = run(kind, *escaping(tmp_path, leader.removesuffix("s")))
+    away = escaped(tmp_path)
+    ticks = procfs.start_ticks(away)
+    assert procfs.session_of(away) != program.pid
+    assert away in program.box.pids()
+    until(lambda: kill_inside(program.box), "the box is empty")
+    assert not procfs.alive(away, ticks)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])
+def test_a_box_names_its_processes_and_no_others(run, kind):
+    program = run(kind, "sleep", "60")
+    assert program.box.pids() == [program.pid]
+    assert os.getpid() not in program.box.pids()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])
+def test_killing_goes_on_until_nobody_is_left(run, kind):
+    script = "trap '' TERM; for i in 1 2 3 4 5 6; do sleep 60 & done; wait"
+    program = run(kind, "sh", "-c", script)
+    until(lambda: len(program.box.pids()) == 7, "all children live")
+    assert not kill_inside(program.box)
+    until(lambda: kill_inside(program.box), "the box is empty")
+    assert program.status() == -9
+
+
+COUNTS = "i=0; while :; do i=$((i+1)); echo $i > count.new; mv count.new count; sleep 0.01; done"
+
+
+@needs_groups
+@pytest.mark.root
+def test_what_is_frozen_stands_still_and_goes_on_from_there(run, tmp_path):
+    program = run(STRONG, "sh", "-c", f"cd {tmp_path}; ({COUNTS}) & ({COUNTS.replace('count', 'other')}) & wait")
+    until(lambda: (tmp_path / "other").exists() and (tmp_path / "count").exists(), "both count")
+    assert program.box.freeze()
+    until(program.box.frozen, "it is frozen")
+    before = (tmp_path / "count").read_text()
+    time.sleep(0.2)
+    assert (tmp_path / "count").read_text() == before
+    program.box.thaw()
+    assert not program.box.frozen()
+    until(lambda: int((tmp_path / "count").read_text()) > int(before), "it counts on")
+
+
+@needs_groups
+@pytest.mark.root
+def test_what_is_frozen_can_be_killed(run):
+    program = run(STRONG, "sh", "-c", "trap '' TERM; sleep 60 & sleep 60")
+    until(lambda: len(program.box.pids()) == 3, "all children live")
+    program.box.freeze()
+    until(program.box.frozen, "it is frozen")
+    until(lambda: kill_inside(program.box), "the box is empty")
+    assert program.status() == -9
+
+
+def test_sessions_refuse_to_freeze(run):
+    program = run(SessionContainment(), "sleep", "60")
+    assert not program.box.freeze()
+    assert not program.box.frozen()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])
+def test_who_has_lost_the_first_thread_is_still_inside(run, kind):
+    program = run(kind, sys.executable, "-S", "-c", HEADLESS)
+    away = int(until(program.output, "a child notes its number"))
+    ticks = procfs.start_ticks(away)
+    both = [program.pid, away]
+    until(lambda: all(Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z" for pid in both), "both look dead")
+    assert (sorted(program.box.pids()), program.lives(), procfs.alive(away, ticks)) == (sorted(both), True, True)
+    until(lambda: kill_inside(program.box), "the box is empty")
+    assert not procfs.alive(away, ticks)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])
+def test_who_clears_the_environment_is_still_inside(run, kind):
+    program = run(kind, "sh", "-c", "env -i sleep 60 & echo $!; wait")
+    child = int(until(program.output, "the child's number is noted"))
+    until(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n", "the child has no environment")
+    assert sorted(program.box.pids()) == sorted([program.pid, child])
+
+
+@needs_groups
+@pytest.mark.root
+def test_who_moves_to_a_group_below_is_still_inside(run):
+    script = 'for gate; do d="${gate%/*}/below"; mkdir "$d"; echo $$ > "$d/cgroup.procs"; done; echo moved; sleep 60'
+    box = STRONG.box(f"n1.{KEY}", Resources())
+    program = run(STRONG, "sh", "-c", script, "sh", *box.gates)
+    until(lambda: program.output() == "moved\n", "the program has moved")
+    assert program.pid in program.box.pids()
+    program.close()
+    assert not any(Path(gate).exists() for gate in box.gates)
+
+
+def test_a_group_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path):
+    box = CgroupV2(tmp_path).box("b", Resources())
+    assert box.pids() == []
+    (tmp_path / "b" / "cgroup.procs").mkdir()
+    with pytest.raises(IsADirectoryError):
+        box.pids()
+
+
+@pytest.mark.parametrize(("events", "empty"), [("populated 1\nfrozen 0\n", False), ("populated 0\nfrozen 0\n", True)])
+def test_a_group_is_empty_when_the_kernel_says_so_and_not_when_it_lists_nobody(tmp_path, events, empty):
+    box = CgroupV2(tmp_path).box("b", Resources())
+    (tmp_path / "b" / "cgroup.procs").write_text("")
+    (tmp_path / "b" / "cgroup.events").write_text(events)
+    assert kill_inside(box) is empty
+
+
+class Looks:
+    """Looks at processes as a test wants them; each is used once."""
+
+    def __init__(self, monkeypatch, *looks: list[procfs.Living]) -> None:
+        self._looks = iter(looks)
+        monkeypatch.setattr(procfs, "living", lambda: next(self._looks))
+        monkeypatch.setattr(containment, "LOOK_KEPT_S", -1.0)
+        self.box = SessionContainment().box("n1.k", Resources())
+
+    def empty(self) -> list[bool]:
+        """Return, look by look, whether the box was certainly empty."""
+        found = []
+        with contextlib.suppress(StopIteration):
+            while True:
+                found.append(not self.box.pids() and self.box.empty())
+        return found
+
+
+INSIDE = procfs.Living(pid=2**22 + 5, ticks=3, parent=1, session=7, mark="n1.k", unclear=False)
+ENDING = msgspec.structs.replace(INSIDE, mark="", unclear=True)
+BECOMING = msgspec.structs.replace(ENDING, pid=9)
+STRANGER = msgspec.structs.replace(BECOMING, parent=2)
+
+
+def test_a_session_is_empty_after_two_looks_that_show_nobody(monkeypatch):
+    assert Looks(monkeypatch, [], [INSIDE], [], []).empty() == [False, False, False, True]
+
+
+def test_an_orphan_that_is_becoming_another_program_may_be_one_of_ours(monkeypatch):
+    assert Looks(monkeypatch, [], [BECOMING], [], [STRANGER]).empty() == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("seconds", "empty"), [(0.0, [False, True]), (1e9, [False, False])])
+def test_who_stays_unclear_holds_nobody_up_for_ever(monkeypatch, seconds, empty):
+    monkeypatch.setattr(containment, "DOUBT_MAX_S", seconds)
+    assert Looks(monkeypatch, [BECOMING], [BECOMING]).empty() == empty
+
+
+def test_who_was_inside_is_inside_until_the_end_though_its_environment_goes_first(monkeypatch):
+    assert Looks(monkeypatch, [INSIDE], [ENDING], [], []).empty() == [False, False, False, True]
+
+
+def test_who_was_inside_another_box_raises_no_doubt_at_its_end(monkeypatch):
+    looks = Looks(monkeypatch, [INSIDE], [ENDING])
+    looks.box = SessionContainment().box("n1.other", Resources())
+    assert looks.empty() == [False, True]
+
+
+def test_a_later_process_with_the_leaders_number_is_a_stranger(monkeypatch):
+    looks = Looks(monkeypatch, [INSIDE, msgspec.structs.replace(INSIDE, pid=9, session=os.getpid(), mark="")])
+    looks.box.lead(procfs.Process(os.getpid(), 1))
+    assert looks.box.pids() == [INSIDE.pid]
+
+
+@needs_groups
+@pytest.mark.root
+def test_a_box_is_found_again_after_a_restart_of_the_agent(run):
+    program = run(STRONG, "sleep", "60", limits=Resources(cpu_milli=500))
+    again = choose(PARENT).box(f"n1.{KEY}", Resources())
+    assert again.pids() == [program.pid]
+
+
+@needs_groups
+@pytest.mark.root
+def test_a_program_over_its_memory_is_killed_and_it_is_said_why(run):
+    code = "x = bytearray(1)\nwhile True: x += bytes(1 << 20)"
+    program = run(STRONG, sys.executable, "-S", "-c", code, limits=Resources(memory_bytes=48 << 20))
+    assert program.status() == -9
+    assert program.box.note() == "out of host memory: the limit is 48 MiB"
+
+
+@needs_groups
+@pytest.mark.root
+def test_a_program_within_its_memory_gets_no_note(run):
+    program = run(STRONG, "true", limits=Resources(memory_bytes=48 << 20))
+    assert (program.status(), program.box.note()) == (0, "")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(STRONG.kind != "cgroup v1", reason="version 1 of control groups only")
+@pytest.mark.parametrize(("cpu_milli", "quota", "shares"), [(1_500, 150_000, 1_536), (5, 1_000, 5)])
+def test_the_cpu_quota_is_what_was_asked_for(run, cpu_milli, quota, shares):
+    run(STRONG, "true", limits=Resources(cpu_milli=cpu_milli)).status()
+    folder = next(Path("/sys/fs/cgroup").glob(f"cpu*/{PARENT}/n1.{KEY}"))
+    assert int((folder / "cpu.cfs_quota_us").read_text()) == quota
+    assert int((folder / "cpu.shares").read_text()) == shares
+
+
+@needs_groups
+@pytest.mark.root
+def test_an_empty_box_leaves_no_group_behind(run):
+    program = run(STRONG, "true", limits=Resources(1_000, 48 << 20))
+    program.status()
+    program.box.remove()
+    assert list(Path("/sys/fs/cgroup").glob(f"*/{PARENT}/*/cgroup.procs")) == []
+
+
+def test_without_control_groups_sessions_are_used_and_it_is_said(monkeypatch):
+    monkeypatch.setattr(containment, "_version_1", lambda parent: None)
+    monkeypatch.setattr(containment, "_version_2", lambda parent: None)
+    chosen = choose("anything")
+    assert chosen.kind == "sessions (no writable control groups: limits are not enforced)"
+    assert (chosen.box("b", Resources()).gates, chosen.box("b", Resources()).note()) == ((), "")
+
+
+def test_a_process_with_an_old_number_is_not_taken_for_a_new_one():
+    ticks = procfs.start_ticks(os.getpid())
+    assert procfs.alive(os.getpid(), ticks)
+    assert not procfs.alive(os.getpid(), ticks + 1)
+    assert procfs.start_ticks(2**22 + 1) is None

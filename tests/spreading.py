@@ -1,0 +1,41 @@
+"""How pytest-xdist (`-n`) spreads tests: a file stays with one worker, and the slowest files begin first.
+
+Without `-n` all run in one process, in the order of their files.
+"""
+
+import os
+from typing import Any
+
+import pytest
+
+WORKERS_MAX = 8
+SLOWEST = (
+    "tests/sim/test_world.py",
+    "tests/crash/test_kill_sweep.py",
+    "tests/crash/test_failover.py",
+    "tests/server/test_schema.py",
+    "tests/server/test_costs.py",
+    "tests/crash/test_agent_takeover.py",
+    "tests/server/test_noisy_neighbour.py",
+)
+"""Files that take long, longest first: a worker that begins one at the end keeps all others waiting."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for each core: half of the time tests wait, for servers, leases and graces."""
+    return min(2 * len(os.sched_getaffinity(0)), WORKERS_MAX)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        place = {name: number for number, name in enumerate(SLOWEST)}
+        items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
