@@ -335,5 +335,7 @@ def test_commits_and_cycles_are_measured(live):
     live.stop()
     measured = {series.name: series for series in live.service._metrics.series()}
     assert measured["control_events"].count == 2
-    assert measured["control_commit_s"].count == measured["control_requests"].count >= 2
+    requests = measured["control_requests"].count
+    assert requests >= 2
+    assert 1 <= measured["control_commit_s"].count <= requests, "those that came together share a commit"
     assert 0 < measured["control_cycle_s"].last <= measured["control_cycle_s"].sum

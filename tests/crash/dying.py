@@ -23,9 +23,10 @@ from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.agent.guardian import PR_SET_CHILD_SUBREAPER
 from penstock.engines.agent.journal import ExitBook, Journal, JournalLine
 from penstock.engines.agent.replicas import Replicas
-from penstock.engines.processes.containment import Box, SessionContainment
+from penstock.engines.processes.boxes import Box
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process
+from penstock.engines.processes.sessions import SessionContainment
 
 KEY = ReplicaKey(JobId(1), AttemptNumber(1), Rank(0))
 HEIR_WAIT_S = 10.0
@@ -36,7 +37,7 @@ class FolderBox:
 
     def __init__(self, folder: Path, inner: Box) -> None:
         self._folder, self._inner = folder, inner
-        self.gates, self.lead, self.note = inner.gates, inner.lead, inner.note
+        self.mark, self.gates, self.lead, self.note = inner.mark, inner.gates, inner.lead, inner.note
         self.pids, self.empty = inner.pids, inner.empty
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -46,7 +47,7 @@ class FolderBox:
 
 class FolderContainment(SessionContainment):
     def __init__(self, folder: Path) -> None:
-        super().__init__()
+        super().__init__(str(folder))
         self._folder = folder
 
     def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:

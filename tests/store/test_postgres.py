@@ -3,8 +3,11 @@
 import logging
 import random
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -238,8 +241,8 @@ def test_a_really_full_disk_of_the_database_is_named_and_nothing_is_half_done(se
             import shutil
 
             shutil.chown(folder, server._user)
-            for parent in [tmp_path, *tmp_path.parents][:3]:
-                parent.chmod(0o755)
+            for parent in takewhile(Path(tempfile.gettempdir()).__ne__, (tmp_path, *tmp_path.parents)):
+                parent.chmod(0o755)  # pytest makes its folders for their owner only
         url = server.database()
         server.execute(f"CREATE TABLESPACE small LOCATION '{folder}'")
         server.execute(f"ALTER DATABASE {url.partition('?')[0].rpartition('/')[2]} SET default_tablespace = small")

@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from penstock.core.config import cluster
 from penstock.core.config.cluster import parse_cluster
 from penstock.core.config.job import parse_request
 from penstock.core.config.nodes import VirtualNode
 from penstock.core.config.pools import BACKFILL_RULES, ENTRIES_MAX, PLACEMENTS
 from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation, Settings, Tenant
+from penstock.core.model.errors import PROBLEMS_MAX
 from penstock.devices.simulated import simulated
 from tests.core.config.test_jobfile_fields import json_values
 
@@ -414,3 +416,19 @@ def test_objectives_sum_to_one():
 def test_any_value_is_read_or_refused(raw):
     found, _ = parse_cluster(raw)
     assert isinstance(found.config, ClusterConfig)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"users": [{"name": f"u{i}", "tenants": {f"t{i}": "member"}} for i in range(PROBLEMS_MAX + 50)]},
+        {"queues": [{"name": f"q{i}", "max": {f"p{i}/devices": 1}} for i in range(PROBLEMS_MAX + 50)]},
+        {"nodes": [{"name": f"n{i}", "pool": f"p{i}", "cpus": 1} for i in range(PROBLEMS_MAX + 50)]},
+    ],
+    ids=["tenants of users", "pools of quotas", "pools of nodes"],
+)
+def test_no_nearest_word_is_sought_for_what_is_not_named_any_more(raw, monkeypatch):
+    sought = []
+    monkeypatch.setattr(cluster, "nearest", lambda word, known: sought.append(word) or "")
+    assert len(parse_cluster(raw)[1]) == PROBLEMS_MAX + 1
+    assert len(sought) == PROBLEMS_MAX + 1

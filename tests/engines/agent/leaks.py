@@ -29,7 +29,8 @@ from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.agent.worker import AgentConfig
 from penstock.engines.local.launch import agent_pid
-from penstock.engines.processes.containment import CgroupV1, SessionContainment, choose
+from penstock.engines.processes.containment import CgroupV1, choose
+from penstock.engines.processes.sessions import SessionContainment
 from penstock.testing.builders import node
 from tests.engines.agent.builders import start
 from tests.engines.agent.fakeserver import FakeServer

@@ -11,10 +11,9 @@ import pytest
 
 from penstock.core.model.resources import Resources
 from penstock.engines.processes import procfs
-from penstock.engines.processes.containment import SessionContainment
 from tests.engines.agent.builders import KEY
 from tests.engines.agent.leaks import KINDS, Held, Leaks, Outcome, available, plan
-from tests.engines.processes.processes import Program
+from tests.engines.processes.processes import SESSIONS, Program
 from tests.server.harness import until
 
 ATTEMPTS: dict[Held, int] = {"groups": 6, "unified": 3, "sessions": 4}
@@ -54,7 +53,7 @@ def test_trees_were_ended_before_and_after_they_were_complete(run):
 def test_without_control_groups_who_hides_session_and_environment_gets_away(tmp_path):
     """What is not promised: the agent says which containment it uses, and why limits do not hold."""
     script = "setsid env -i sh -c 'echo $$ > pid.new; mv pid.new pid; exec sleep 60' &"
-    program = Program(SessionContainment().box(f"n1.{KEY}", Resources()), tmp_path, ("sh", "-c", script)).open()
+    program = Program(SESSIONS.box(f"n1.{KEY}", Resources()), tmp_path, ("sh", "-c", script)).open()
     folder = program.data.job(KEY.job_id)
     pid = int(until(lambda: (folder / "pid").exists() and (folder / "pid").read_text(), "a process hides"))
     ticks = procfs.start_ticks(pid)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.core.messages.reports import ReplicaKey
-from penstock.engines.processes.containment import Box, kill_inside
+from penstock.engines.processes.boxes import Box, kill_inside
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process, alive, start_ticks
+from penstock.engines.processes.sessions import SessionContainment
 from penstock.engines.processes.spawn import StartGate, spawn
 from tests.engines.agent.builders import KEY, start
 from tests.server.harness import until
@@ -44,12 +45,17 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 """Two processes, one in a session of its own, whose first threads end while others go on: /proc shows zombies."""
 
 
+PARENT = f"penstock-test-{os.getpid()}"
+"""Above the boxes of this test process: other processes run the same tests on this machine."""
+SESSIONS = SessionContainment(PARENT)
+
+
 class Program:
     """One gated program in a box; `close` ends it, whatever the test did."""
 
     def __init__(self, box: Box, folder: Path, command: tuple[str, ...], key: ReplicaKey = KEY, **fields: object):
         self.box, self.data, self.key = box, DataFolder(folder), key
-        self.gate: StartGate = spawn(start(key, command, **fields), (), self.data, box.gates, f"n1.{key}")
+        self.gate: StartGate = spawn(start(key, command, **fields), (), self.data, box.gates, box.mark)
         self.pid = self.gate.pid
         self._ticks = start_ticks(self.pid) or 0
         box.lead(Process(self.pid, self._ticks))

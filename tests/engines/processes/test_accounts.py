@@ -16,10 +16,11 @@ from penstock.control.config_files import cluster_config
 from penstock.core.model.resources import Resources
 from penstock.engines.processes import accounts
 from penstock.engines.processes.accounts import account_of, cannot_be, one_for_all, private
-from penstock.engines.processes.containment import SessionContainment, choose
+from penstock.engines.processes.containment import choose
+from penstock.engines.processes.sessions import SessionContainment
 from penstock.engines.processes.spawn import NEVER_RAN_CODE
 from tests.engines.agent.builders import KEY
-from tests.engines.processes.processes import Program
+from tests.engines.processes.processes import SESSIONS, Program
 from tests.server.harness import until
 
 OF_LIBC = 3 << 31
@@ -43,7 +44,7 @@ def run(reachable: Path) -> Iterator[Callable[..., Program]]:
     programs: list[Program] = []
 
     def begin(*command: str, account: str = "nobody", box=None, **fields) -> Program:
-        box = box or SessionContainment().box("none", Resources())
+        box = box or SESSIONS.box("none", Resources())
         programs.append(Program(box, reachable, command, account=account, **fields))
         return programs[-1]
 

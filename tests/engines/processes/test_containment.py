@@ -11,23 +11,17 @@ import msgspec
 import pytest
 
 from penstock.core.model.resources import Resources
-from penstock.engines.processes import containment, procfs
-from penstock.engines.processes.containment import CgroupV2, SessionContainment, choose, kill_inside
+from penstock.engines.processes import containment, procfs, sessions
+from penstock.engines.processes.boxes import kill_inside
+from penstock.engines.processes.containment import CgroupV1, CgroupV2, choose
+from penstock.engines.processes.sessions import SessionContainment
 from tests.engines.agent.builders import KEY
-from tests.engines.processes.processes import HEADLESS, Program, escaped, escaping
+from tests.engines.processes.processes import HEADLESS, PARENT, SESSIONS, Program, escaped, escaping
 from tests.server.harness import until
 
-PARENT = f"penstock-test-{os.getpid()}"
 STRONG = choose(PARENT)
 needs_groups = pytest.mark.skipif(STRONG.kind.startswith("sessions"), reason="no writable control groups here")
-KINDS = [pytest.param(STRONG, marks=[needs_groups, pytest.mark.root], id="groups"), SessionContainment()]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_group_is_left() -> Iterator[None]:
-    yield
-    for folder in Path("/sys/fs/cgroup").glob(f"*/{PARENT}"):
-        folder.rmdir()
+KINDS = [pytest.param(STRONG, marks=[needs_groups, pytest.mark.root], id="groups"), SESSIONS]
 
 
 @pytest.fixture
@@ -57,6 +51,12 @@ def test_nobody_gets_away(run, kind, leader, tmp_path):
     assert away in program.box.pids()
     until(lambda: kill_inside(program.box), "the box is empty")
     assert not procfs.alive(away, ticks)
+
+
+def test_another_cluster_on_the_machine_with_a_node_and_a_job_of_these_names_is_left_alone(run):
+    program = run(SESSIONS, "sleep", "60")
+    other = SessionContainment("penstock-other-n1").box(f"n1.{KEY}", Resources())
+    assert (other.pids(), program.box.pids()) == ([], [program.pid])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.kind.split()[0])
@@ -94,6 +94,15 @@ def test_what_is_frozen_stands_still_and_goes_on_from_there(run, tmp_path):
     until(lambda: int((tmp_path / "count").read_text()) > int(before), "it counts on")
 
 
+def test_a_group_that_stays_freezing_is_written_again(tmp_path):
+    box = CgroupV1({"freezer": tmp_path}).box("b", Resources())
+    state = tmp_path / "b" / "freezer.state"
+    state.write_text("FREEZING\n")
+    assert (box.frozen(), state.read_text()) == (False, "FROZEN")
+    state.write_text("THAWED\n")
+    assert (box.frozen(), state.read_text()) == (False, "THAWED\n")
+
+
 @needs_groups
 @pytest.mark.root
 def test_what_is_frozen_can_be_killed(run):
@@ -106,7 +115,7 @@ def test_what_is_frozen_can_be_killed(run):
 
 
 def test_sessions_refuse_to_freeze(run):
-    program = run(SessionContainment(), "sleep", "60")
+    program = run(SESSIONS, "sleep", "60")
     assert not program.box.freeze()
     assert not program.box.frozen()
 
@@ -165,8 +174,8 @@ class Looks:
     def __init__(self, monkeypatch, *looks: list[procfs.Living]) -> None:
         self._looks = iter(looks)
         monkeypatch.setattr(procfs, "living", lambda: next(self._looks))
-        monkeypatch.setattr(containment, "LOOK_KEPT_S", -1.0)
-        self.box = SessionContainment().box("n1.k", Resources())
+        monkeypatch.setattr(sessions, "LOOK_KEPT_S", -1.0)
+        self.box = SessionContainment(PARENT).box("n1.k", Resources())
 
     def empty(self) -> list[bool]:
         """Return, look by look, whether the box was certainly empty."""
@@ -177,7 +186,7 @@ class Looks:
         return found
 
 
-INSIDE = procfs.Living(pid=2**22 + 5, ticks=3, parent=1, session=7, mark="n1.k", unclear=False)
+INSIDE = procfs.Living(pid=2**22 + 5, ticks=3, parent=1, session=7, mark=f"{PARENT}/n1.k", unclear=False)
 ENDING = msgspec.structs.replace(INSIDE, mark="", unclear=True)
 BECOMING = msgspec.structs.replace(ENDING, pid=9)
 STRANGER = msgspec.structs.replace(BECOMING, parent=2)
@@ -193,7 +202,7 @@ def test_an_orphan_that_is_becoming_another_program_may_be_one_of_ours(monkeypat
 
 @pytest.mark.parametrize(("seconds", "empty"), [(0.0, [False, True]), (1e9, [False, False])])
 def test_who_stays_unclear_holds_nobody_up_for_ever(monkeypatch, seconds, empty):
-    monkeypatch.setattr(containment, "DOUBT_MAX_S", seconds)
+    monkeypatch.setattr(sessions, "DOUBT_MAX_S", seconds)
     assert Looks(monkeypatch, [BECOMING], [BECOMING]).empty() == empty
 
 
@@ -203,7 +212,7 @@ def test_who_was_inside_is_inside_until_the_end_though_its_environment_goes_firs
 
 def test_who_was_inside_another_box_raises_no_doubt_at_its_end(monkeypatch):
     looks = Looks(monkeypatch, [INSIDE], [ENDING])
-    looks.box = SessionContainment().box("n1.other", Resources())
+    looks.box = SessionContainment(PARENT).box("n1.other", Resources())
     assert looks.empty() == [False, True]
 
 

@@ -15,9 +15,9 @@ from penstock.engines.agent.journal import ExitBook, Journal
 from penstock.engines.agent.replicas import Replicas
 from penstock.engines.processes import inspector as looks
 from penstock.engines.processes import selfcheck
-from penstock.engines.processes.containment import SessionContainment
 from penstock.engines.processes.inspector import Inspector, program_of
 from penstock.engines.processes.paths import DataFolder
+from tests.engines.processes.processes import SESSIONS
 
 KEY = ReplicaKey(1, 1, 2)
 SLEEPS = "import time\ndef blocked():\n    print('up', flush=True)\n    time.sleep(600)\nblocked()"
@@ -153,7 +153,7 @@ def test_a_disk_that_cannot_be_written_is_found(tmp_path):
 def test_an_agent_that_takes_exits_takes_none_of_the_checks(tmp_path):
     """The worker reaps at every SIGCHLD: a check's exit must not be lost to it, or a bad node would be opened."""
     replicas = Replicas(
-        "n1", DataFolder(tmp_path), SessionContainment(), {}, Journal(tmp_path / "j"), ExitBook(tmp_path / "e"), print
+        "n1", DataFolder(tmp_path), SESSIONS, {}, Journal(tmp_path / "j"), ExitBook(tmp_path / "e"), print
     )
     inspector, answers = Inspector(), []
     for _ in range(30):

@@ -12,12 +12,11 @@ from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.jobs import CheckpointSpec
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.devices.installed import visibility
-from penstock.engines.processes.containment import SessionContainment
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.spawn import NEVER_RAN_CODE, port_is_free, replica_environment
 from penstock.testing.builders import device
 from tests.engines.agent.builders import KEY, start
-from tests.engines.processes.processes import Program
+from tests.engines.processes.processes import SESSIONS, Program
 
 OF_LIBC = 3 << 31
 """Signals 32 and 33, which no program sees."""
@@ -29,7 +28,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Program]]:
     programs: list[Program] = []
 
     def begin(*command: str, **fields) -> Program:
-        programs.append(Program(SessionContainment().box("none", Resources()), tmp_path, command, **fields))
+        programs.append(Program(SESSIONS.box("none", Resources()), tmp_path, command, **fields))
         return programs[-1]
 
     yield begin

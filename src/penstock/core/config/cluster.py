@@ -3,7 +3,7 @@
 All problems are found, not the first. Each section is a table of fields (`fields.py`), by which it is also written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -154,36 +154,36 @@ def _entries(top: Reader, raw: Raw, field: str) -> Entries:
 
 def _reference_problems(
     config: c.ClusterConfig, nodes: tuple[VirtualNode, ...], readers: Mapping[str, list[Reader]]
-) -> list[Problem]:
-    """Report what names something that does not exist, a tree that cannot hold, and windows that overlap."""
+) -> Iterator[Problem]:
+    """Report what names something that does not exist, a tree that cannot hold, and windows that overlap.
+
+    One by one: each may look for the nearest right word, and the caller stops at `PROBLEMS_MAX`.
+    """
     places = {name: [reader.where for reader in found] for name, found in readers.items()}
     tenants, pools = [tenant.name for tenant in config.tenants], [pool.name for pool in config.pools]
-    problems = tree_problems(config.queues, places["queues"])
-    problems += _reservation_problems(config, places["reservations"])
+    yield from tree_problems(config.queues, places["queues"])
+    yield from _reservation_problems(config, places["reservations"])
     for user, reader in zip(config.users, readers["users"], strict=True):
         for name, _role in user.tenants:
-            problems += _unknown("tenant", reader.path(f"tenants.{name}"), name, tenants)
-    problems += _quota_problems(config, places["queues"], places["tenants"], pools)
+            yield from _unknown("tenant", reader.path(f"tenants.{name}"), name, tenants)
+    yield from _quota_problems(config, places["queues"], places["tenants"], pools)
     for node, reader in zip(nodes, readers["nodes"], strict=True):
-        problems += _unknown("pool", reader.path("pool"), node.pool, pools)
-    return problems
+        yield from _unknown("pool", reader.path("pool"), node.pool, pools)
 
 
-def _unknown(kind: str, field: str, name: str, known: list[Any]) -> list[Problem]:
-    if name in known:
-        return []
-    text = f"{field}: there is no {kind} '{name}'"
-    return [Problem(f"unknown_{kind}", field, text, name, nearest(name, known))]
+def _unknown(kind: str, field: str, name: str, known: list[Any]) -> Iterator[Problem]:
+    if name not in known:
+        text = f"{field}: there is no {kind} '{name}'"
+        yield Problem(f"unknown_{kind}", field, text, name, nearest(name, known))
 
 
-def _reservation_problems(config: c.ClusterConfig, places: list[str]) -> list[Problem]:
+def _reservation_problems(config: c.ClusterConfig, places: list[str]) -> Iterator[Problem]:
     """Report reservations for tenants that do not exist, and a node that is kept for two at one time."""
-    problems: list[Problem] = []
     tenants = [t.name for t in config.tenants]
     held: dict[NodeName, list[tuple[int, int, str, str]]] = {}
     for found, place in zip(config.reservations, places, strict=True):
         if found.tenant:  # a missing one was said before
-            problems += _unknown("tenant", f"{place}.tenant", found.tenant, tenants)
+            yield from _unknown("tenant", f"{place}.tenant", found.tenant, tenants)
         for node in found.nodes:
             held.setdefault(node, []).append((found.start_ms, found.end_ms, found.name, f"{place}.nodes"))
     for node, windows in held.items():
@@ -192,24 +192,22 @@ def _reservation_problems(config: c.ClusterConfig, places: list[str]) -> list[Pr
             if start < last_end:
                 text = f"node '{node}' is kept for '{last_name}' and for '{name}' at one time"
                 hint = "move one of them, or take the node out of it"
-                problems.append(Problem("reservation_overlap", field, text, node, hint))
+                yield Problem("reservation_overlap", field, text, node, hint)
             if end > last_end:
                 last_end, last_name = end, name
-    return problems
 
 
 def _quota_problems(
     config: c.ClusterConfig, queues: list[str], tenants: list[str], pools: list[PoolName]
-) -> list[Problem]:
+) -> Iterator[Problem]:
     """Report quotas of pools that do not exist."""
     found: list[tuple[str, c.Quota]] = []
     for queue, place in zip(config.queues, queues, strict=bool(queues)):  # one that is there by default has none
         own = (("guaranteed", queue.guaranteed), ("max", queue.max), ("lend", queue.lend or ()))
         found += [(f"{place}.{field}", quota) for field, quota in own]
     found += [(f"{place}.max", one.max) for one, place in zip(config.tenants, tenants, strict=bool(tenants))]
-    problems = []
     for place, quota in found:
         for name, _ in quota:
             pool, _resource = c.split_resource(name)
-            problems += _unknown("pool", f"{place}.{name}", pool, pools) if pool else []
-    return problems
+            if pool:
+                yield from _unknown("pool", f"{place}.{name}", pool, pools)

@@ -28,7 +28,8 @@ from penstock.core.model.ids import Incarnation
 from penstock.engines.agent.journal import ExitBook, JournalReplica, replay
 from penstock.engines.agent.worker import AgentConfig, LeaseCell, Worker, boot_ms, server_is_gone
 from penstock.engines.processes import procfs
-from penstock.engines.processes.containment import Box, Containment, choose, kill_inside
+from penstock.engines.processes.boxes import Box, Containment, kill_inside
+from penstock.engines.processes.containment import choose
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.trust import check_data

@@ -17,7 +17,7 @@ from penstock.engines.agent.journal import ExitBook, Journal, JournalLine, Journ
 from penstock.engines.agent.state_machine import LEASE_OVER
 from penstock.engines.processes import procfs
 from penstock.engines.processes.accounts import cannot_be
-from penstock.engines.processes.containment import Box, Containment, kill_inside
+from penstock.engines.processes.boxes import Box, Containment, kill_inside
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.spawn import NEVER_RAN_CODE, port_is_free, spawn
@@ -87,8 +87,8 @@ class Replicas:
         try:
             devices = tuple(self._devices[i] for i in order.devices)
             closed = closed_files(devices, self._devices.values())
-            box = self._containment.box(self._mark(key), limits, closed=closed)
-            gate = spawn(order, devices, self._data, box.gates, self._mark(key))
+            box = self._containment.box(self._box_name(key), limits, closed=closed)
+            gate = spawn(order, devices, self._data, box.gates, box.mark)
         except OSError as error:
             if box is not None:
                 box.remove()
@@ -101,7 +101,7 @@ class Replicas:
         gate.open()
         return gate.pid
 
-    def _mark(self, key: ReplicaKey) -> str:
+    def _box_name(self, key: ReplicaKey) -> str:
         return f"{self._node}.{key}"
 
     def _never(self, key: ReplicaKey, problem: str) -> None:
@@ -115,7 +115,7 @@ class Replicas:
     def adopt(self, known: JournalReplica) -> int | None:
         """Take over what a former worker had started; return its process number if it may still run."""
         leader = Process(known.pid, known.ticks) if known.pid else None
-        box = self._containment.box(self._mark(known.key), known.limits, leader)
+        box = self._containment.box(self._box_name(known.key), known.limits, leader)
         if not known.pid:
             running = Running(known.key, box, 0, 0, known.checkpoint, ours=False)
             running.exit = ExitInfo(problem="its agent died before it had started")

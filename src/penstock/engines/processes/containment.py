@@ -7,96 +7,18 @@ sessions and an environment mark, which a process that clears both can escape: t
 import contextlib
 import errno
 import os
-import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
-
-import msgspec
 
 from penstock.core.model.quantities import format_size
 from penstock.core.model.resources import Resources
-from penstock.engines.processes import procfs
-from penstock.engines.processes.procfs import Living, Process
+from penstock.engines.processes.boxes import Box, Containment
+from penstock.engines.processes.procfs import Process
+from penstock.engines.processes.sessions import SessionContainment
 
 CPU_PERIOD_US = 100_000
 CPU_QUOTA_MIN_US = 1_000
 SHARES_PER_CPU = 1024
-LOOK_KEPT_S = 0.005
-"""One look at all processes serves every session box for this long."""
-QUIET_LOOKS = 2
-"""Scans in a row that must find no process: one can miss a process born in it to a parent that ends in it."""
-DOUBT_MAX_S = 0.5
-"""Time for which scans do not count because they find processes of unknown origin."""
-
-
-class Box(Protocol):
-    """Holds the processes of one replica."""
-
-    @property
-    def gates(self) -> tuple[str, ...]:
-        """Files into which the first process writes its own number before it becomes the program."""
-        ...
-
-    def lead(self, leader: Process) -> None:
-        """Know the first process, once it is there."""
-        ...
-
-    def pids(self) -> list[int]:
-        """Return the processes inside, zombies excluded."""
-        ...
-
-    def empty(self) -> bool:
-        """Return whether it is certain that nobody is left, now that `pids` found nobody."""
-        ...
-
-    def freeze(self) -> bool:
-        """Begin to take all processor time from what is inside; return False where that cannot be done."""
-        ...
-
-    def frozen(self) -> bool:
-        """Return whether nothing inside runs any more."""
-        ...
-
-    def thaw(self) -> None:
-        """Let what is inside go on; nothing happens where it was not frozen."""
-        ...
-
-    def note(self) -> str:
-        """Return what the box saw that explains a death, or ''."""
-        ...
-
-    def remove(self) -> None:
-        """Drop the empty box."""
-        ...
-
-
-class Containment(Protocol):
-    kind: str
-
-    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
-        """Return a new box with limits, or the present one of that name after a restart of the agent.
-
-        Args:
-            closed: device files that stay closed to what is inside, as `c MAJOR:MINOR`; only by version 1.
-        """
-        ...
-
-    def close(self) -> None:
-        """Drop what holds the boxes, if they are all gone."""
-        ...
-
-
-def kill_inside(box: Box) -> bool:
-    """Kill everything in the box once; return whether it is empty. To be repeated until it is."""
-    pids = box.pids()
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    if pids:
-        box.thaw()  # what is frozen does not die (control groups of version 1)
-    return not pids and box.empty()
 
 
 def choose(parent: str) -> Containment:
@@ -105,7 +27,7 @@ def choose(parent: str) -> Containment:
         found = attempt(parent)
         if found is not None:
             return found
-    return SessionContainment()
+    return SessionContainment(parent)
 
 
 # Version 2: one tree.
@@ -114,6 +36,7 @@ def choose(parent: str) -> Containment:
 class _BoxV2:
     def __init__(self, folder: Path, limits: Resources) -> None:
         self._folder, self._limits = folder, limits
+        self.mark = folder.name
         folder.mkdir(parents=True, exist_ok=True)
         if limits.cpu_milli:
             quota = max(CPU_QUOTA_MIN_US, CPU_PERIOD_US * limits.cpu_milli // 1000)
@@ -192,6 +115,7 @@ def _version_2(parent: str) -> CgroupV2 | None:
 class _BoxV1:
     def __init__(self, trees: dict[str, Path], name: str, limits: Resources, closed: Sequence[str]) -> None:
         self._limits = limits
+        self.mark = name
         used = ["freezer"]
         used += ["cpu"] if limits.cpu_milli else []
         used += ["memory"] if limits.memory_bytes else []
@@ -228,8 +152,12 @@ class _BoxV1:
         return _written(self._folders["freezer"] / "freezer.state", "FROZEN")
 
     def frozen(self) -> bool:
-        """What forked meanwhile may keep it FREEZING: asking again is what completes it."""
-        return _read(self._folders["freezer"] / "freezer.state").strip() == "FROZEN"
+        """A process that was born meanwhile may keep the group FREEZING: writing the state again reaches it too."""
+        state = self._folders["freezer"] / "freezer.state"
+        reached = _read(state).strip()
+        if reached == "FREEZING":
+            _write(state, "FROZEN")
+        return reached == "FROZEN"
 
     def thaw(self) -> None:
         _write(self._folders["freezer"] / "freezer.state", "THAWED")
@@ -276,115 +204,6 @@ def _version_1(parent: str) -> CgroupV1 | None:
                 trees[controller] = folder
                 break
     return CgroupV1(trees) if "freezer" in trees else None
-
-
-# Sessions: what every user may do.
-
-
-class _Look(msgspec.Struct, frozen=True):
-    """Which processes ran, between two moments (monotonic seconds)."""
-
-    begun_s: float
-    ended_s: float
-    processes: tuple[Living, ...]
-
-
-class _SessionBox:
-    def __init__(self, containment: "SessionContainment", name: str, leader: Process | None) -> None:
-        self._containment, self._name, self._leader = containment, name, leader
-        self._since_s = time.monotonic()
-        self._last: _Look | None = None
-        self._quiet = 0
-        self._doubted_s: float | None = None
-
-    @property
-    def gates(self) -> tuple[str, ...]:
-        return ()
-
-    def lead(self, leader: Process) -> None:
-        self._leader, self._since_s = leader, time.monotonic()
-
-    def pids(self) -> list[int]:
-        """Return who carries the mark, or is in the leader's session.
-
-        Called again and again, until it is certain that they are gone: see `empty`.
-        """
-        look = self._containment.look(self._since_s)
-        session = self._session()
-        inside = [p.pid for p in look.processes if p.mark == self._name or p.session == session]
-        if look is not self._last:
-            self._last = look
-            if inside:
-                self._quiet, self._doubted_s = 0, None
-            else:
-                self._quiet = 0 if self._doubtful(look) else self._quiet + 1
-        return inside
-
-    def _doubtful(self, look: _Look) -> bool:
-        """Return whether one of the processes may be ours.
-
-        A program has no environment for a moment while it becomes another one. An orphan that has left its session
-        cannot be distinguished from a foreign process then.
-        """
-        adopters = (1, os.getpid(), os.getppid())
-        if not any(p.unclear and p.parent in adopters for p in look.processes):
-            return False
-        if self._doubted_s is None:
-            self._doubted_s = look.begun_s
-        return look.begun_s - self._doubted_s < DOUBT_MAX_S
-
-    def empty(self) -> bool:
-        return self._quiet >= QUIET_LOOKS
-
-    def _session(self) -> int | None:
-        """Return the leader's session, unless its number is another process's by now: then nobody was left in it."""
-        if self._leader is None or procfs.start_ticks(self._leader.pid) not in (None, self._leader.ticks):
-            return None
-        return self._leader.pid
-
-    def freeze(self) -> bool:
-        """Processes that are stopped by a signal know it, and so do their parents: that is not suspending."""
-        return False
-
-    def frozen(self) -> bool:
-        return False
-
-    def thaw(self) -> None:
-        """Nothing was frozen."""
-
-    def note(self) -> str:
-        return ""
-
-    def remove(self) -> None:
-        """Nothing was made."""
-
-
-class SessionContainment:
-    kind = "sessions (no writable control groups: limits are not enforced)"
-
-    def __init__(self) -> None:
-        self._look = _Look(float("-inf"), float("-inf"), ())
-        self._marks: dict[tuple[int, int], str] = {}
-
-    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
-        return _SessionBox(self, name, leader)
-
-    def look(self, since_s: float) -> _Look:
-        """Return a look that began after `since_s` and ended a moment ago at most: all boxes share it."""
-        begun_s = time.monotonic()
-        if self._look.begun_s <= since_s or self._look.ended_s < begun_s - LOOK_KEPT_S:
-            processes = tuple(map(self._as_known, procfs.living()))
-            self._look = _Look(begun_s, time.monotonic(), processes)
-            self._marks = {(p.pid, p.ticks): p.mark for p in processes if p.mark}
-        return self._look
-
-    def _as_known(self, process: Living) -> Living:
-        """Return a process that has no environment now as the last look knew it: most are merely about to end."""
-        mark = self._marks.get((process.pid, process.ticks), "") if process.unclear else ""
-        return msgspec.structs.replace(process, mark=mark, unclear=False) if mark else process
-
-    def close(self) -> None:
-        """Nothing was made."""
 
 
 def _pids(folder: Path) -> list[int]:

@@ -1,0 +1,133 @@
+"""Boxes without control groups: by session and a mark in the environment, which every user may use."""
+
+import os
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.core.model.resources import Resources
+from penstock.engines.processes import procfs
+from penstock.engines.processes.boxes import Box
+from penstock.engines.processes.procfs import Living, Process
+
+LOOK_KEPT_S = 0.005
+"""One look at all processes serves every session box for this long."""
+QUIET_LOOKS = 2
+"""Scans in a row that must find no process: one can miss a process born in it to a parent that ends in it."""
+DOUBT_MAX_S = 0.5
+"""Time for which scans do not count because they find processes of unknown origin."""
+
+
+class _Look(msgspec.Struct, frozen=True):
+    """Which processes ran, between two moments (monotonic seconds)."""
+
+    begun_s: float
+    ended_s: float
+    processes: tuple[Living, ...]
+
+
+class _SessionBox:
+    def __init__(self, containment: "SessionContainment", mark: str, leader: Process | None) -> None:
+        self._containment, self.mark, self._leader = containment, mark, leader
+        self._since_s = time.monotonic()
+        self._last: _Look | None = None
+        self._quiet = 0
+        self._doubted_s: float | None = None
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        return ()
+
+    def lead(self, leader: Process) -> None:
+        self._leader, self._since_s = leader, time.monotonic()
+
+    def pids(self) -> list[int]:
+        """Return who carries the mark, or is in the leader's session.
+
+        Called again and again, until it is certain that they are gone: see `empty`.
+        """
+        look = self._containment.look(self._since_s)
+        session = self._session()
+        inside = [p.pid for p in look.processes if p.mark == self.mark or p.session == session]
+        if look is not self._last:
+            self._last = look
+            if inside:
+                self._quiet, self._doubted_s = 0, None
+            else:
+                self._quiet = 0 if self._doubtful(look) else self._quiet + 1
+        return inside
+
+    def _doubtful(self, look: _Look) -> bool:
+        """Return whether one of the processes may be ours.
+
+        A program has no environment for a moment while it becomes another one. An orphan that has left its session
+        cannot be distinguished from a foreign process then.
+        """
+        adopters = (1, os.getpid(), os.getppid())
+        if not any(p.unclear and p.parent in adopters for p in look.processes):
+            return False
+        if self._doubted_s is None:
+            self._doubted_s = look.begun_s
+        return look.begun_s - self._doubted_s < DOUBT_MAX_S
+
+    def empty(self) -> bool:
+        return self._quiet >= QUIET_LOOKS
+
+    def _session(self) -> int | None:
+        """Return the leader's session, unless its number is another process's by now: then nobody was left in it."""
+        if self._leader is None or procfs.start_ticks(self._leader.pid) not in (None, self._leader.ticks):
+            return None
+        return self._leader.pid
+
+    def freeze(self) -> bool:
+        """Processes that are stopped by a signal know it, and so do their parents: that is not suspending."""
+        return False
+
+    def frozen(self) -> bool:
+        return False
+
+    def thaw(self) -> None:
+        """Nothing was frozen."""
+
+    def note(self) -> str:
+        return ""
+
+    def remove(self) -> None:
+        """Nothing was made."""
+
+
+class SessionContainment:
+    """Boxes of processes that carry a mark in their environment, or are in the first one's session.
+
+    Args:
+        parent: part of the mark, as groups have it in their path: another cluster on this machine may have a node of
+            the same name, and a job of the same number.
+    """
+
+    kind = "sessions (no writable control groups: limits are not enforced)"
+
+    def __init__(self, parent: str) -> None:
+        self._parent = parent
+        self._look = _Look(float("-inf"), float("-inf"), ())
+        self._marks: dict[tuple[int, int], str] = {}
+
+    def box(self, name: str, limits: Resources, leader: Process | None = None, closed: Sequence[str] = ()) -> Box:
+        return _SessionBox(self, f"{self._parent}/{name}", leader)
+
+    def look(self, since_s: float) -> _Look:
+        """Return a look that began after `since_s` and ended a moment ago at most: all boxes share it."""
+        begun_s = time.monotonic()
+        if self._look.begun_s <= since_s or self._look.ended_s < begun_s - LOOK_KEPT_S:
+            processes = tuple(map(self._as_known, procfs.living()))
+            self._look = _Look(begun_s, time.monotonic(), processes)
+            self._marks = {(p.pid, p.ticks): p.mark for p in processes if p.mark}
+        return self._look
+
+    def _as_known(self, process: Living) -> Living:
+        """Return a process that has no environment now as the last look knew it: most are merely about to end."""
+        mark = self._marks.get((process.pid, process.ticks), "") if process.unclear else ""
+        return msgspec.structs.replace(process, mark=mark, unclear=False) if mark else process
+
+    def close(self) -> None:
+        """Nothing was made."""
