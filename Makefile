@@ -17,7 +17,7 @@ help:
 	@echo "make sim SEEDS=n   the fault simulator; make sim-planted proves that it finds bugs"
 	@echo "make bench    the benchmarks, one JSON object a line"
 	@echo "make docs     the generated parts of docs/"
-	@echo "make soak     the long versions: 20,000 seeds, 300 kill points"
+	@echo "make soak     the long versions: 20,000 seeds, properties with 20 times the examples, 300 kill points (hours)"
 	@echo "make coverage  every line and branch of the core is reached by its tests (a quarter of an hour)"
 	@echo "make mutants MUTANTS=n|all   small changes of order, place and room that a test has to notice"
 
@@ -66,7 +66,8 @@ sim-planted: $(VENV)/.demo
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m penstock.sim --seeds 20000 --first 100000
-	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/crash
+	PENSTOCK_SLOW=1 $(BIN)/python -m pytest -m hypothesis
+	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/crash tests/server/test_schema.py tests/server/test_noisy_neighbour.py
 
 coverage: $(VENV)/.dev
 	$(BIN)/python -m coverage run -m pytest -q tests/core

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import settings
 
 from tests import postgres
+from tests.properties import examples
 
-pytest_plugins = ("tests.spreading",)
+pytest_plugins = ("tests.spreading", "tests.durations")
 
-settings.register_profile("untimed", deadline=None)  # machines that are busy fail no test
-settings.load_profile("untimed")
+settings.register_profile("penstock", examples(100))
+settings.load_profile("penstock")
 
 
 def _forget_the_shell() -> None:

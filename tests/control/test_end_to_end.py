@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.control import messages as msg
@@ -11,6 +11,7 @@ from penstock.engines.agent import state_machine as br
 from penstock.engines.agent.protocol import ServerOrders, ServerTaken, ServerWelcome
 from penstock.testing.builders import node
 from tests.control.rig import Rig, submit
+from tests.properties import examples
 
 STEPS = ("submit", "gang", "important", "cancel", "exit", "fail", "drain", "open", "turn", "turn", "turn", "wait")
 
@@ -97,7 +98,7 @@ def finish(rig) -> None:
     turn(rig)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seed=st.integers(0, 2**32), length=st.integers(0, 80))
 def test_every_job_ends_once_and_nothing_is_left_on_the_nodes(seed, length):
     rig, rnd = Rig(), random.Random(seed)

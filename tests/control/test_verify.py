@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.control.finished_jobs import finished_row
@@ -17,6 +17,7 @@ from penstock.core.state.state import State, fold
 from penstock.store import encoding
 from penstock.store.address import Address, copy_of
 from tests.core.histories import NAMES, operations, play, small_world
+from tests.properties import examples
 from tests.store.places import KINDS, Place, PostgresPlace, SqlitePlace, opened
 from tests.store.places import NAMES as PLACES
 
@@ -85,7 +86,7 @@ def test_a_log_without_a_snapshot_and_an_empty_one_are_right(place, log):
     assert verified(place).problem == ""
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(found=operations, part=st.floats(0, 1))
 def test_any_history_with_a_snapshot_anywhere_is_found_right(found, part, tmp_path_factory):
     log = play(small_world(), found).records

@@ -5,7 +5,6 @@ The long version is `python -m bench.failover`.
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests import postgres
 from tests.crash.cluster import until
 from tests.crash.failover import LIMIT_S, Failover, Kind, planned
 from tests.crash.pair import Pair, environment_is_clean
+from tests.properties import LONG
 
 ROUNDS: list[Kind] = ["killed", "paused", "database restarted", "killed", "database crashed", "paused"]
 
@@ -39,7 +39,7 @@ def test_no_change_of_leaders_loses_or_doubles_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("PENSTOCK_SLOW"), reason="minutes long: set PENSTOCK_SLOW=1")
+@pytest.mark.skipif(not LONG, reason="minutes long: set PENSTOCK_SLOW=1")
 def test_fifty_leaders_die_and_nothing_is_lost(tmp_path: Path) -> None:
     with postgres.own(sync=True) as database:
         failover = Failover(tmp_path, database, seed=4)

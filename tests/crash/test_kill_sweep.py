@@ -1,11 +1,10 @@
 """Kill -9 of the server and of agents at random points under load, checked against what the programs wrote themselves.
 
-The short sweep runs everywhere; the full one (200 points) with PENSTOCK_SLOW=1, or as
+The short sweep runs everywhere; the full one (200 points) by `make soak`, or as
 `python -m tests.crash.sweep --points 200 --seed 1`.
 """
 
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ from tests.crash.audit import NEVER_STARTED, NOBODY_WATCHED, Audit
 from tests.crash.killer import IN_FLIGHT_MIN, Kill
 from tests.crash.load import Job
 from tests.crash.sweep import sweep
+from tests.properties import LONG
 
 SHORT_POINTS, DATABASE_POINTS, FULL_POINTS = 40, 15, 200
 
@@ -43,7 +43,7 @@ def test_no_kill_loses_doubles_or_leaks_anything_with_the_log_in_a_database(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("PENSTOCK_SLOW"), reason="minutes long: set PENSTOCK_SLOW=1")
+@pytest.mark.skipif(not LONG, reason="minutes long: set PENSTOCK_SLOW=1")
 def test_no_kill_of_two_hundred_loses_doubles_or_leaks_anything(tmp_path: Path) -> None:
     held(sweep(tmp_path, points=FULL_POINTS, seed=2), FULL_POINTS)
 

@@ -4,13 +4,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.core.config.queues import tree_problems
 from penstock.migrate import Imported, kueue, slurm, volcano, yunikorn
 from penstock.migrate.errors import ImportFault
 from tests.migrate.helpers import SAMPLES, read_back
+from tests.properties import examples
 
 SLURM_NAMES = {
     "slurm": "slurm.conf",
@@ -46,7 +47,7 @@ def check(imported: Imported) -> None:
     assert all(entry.outcome in ("mapped", "approximated", "not mapped") and entry.key for entry in imported.report)
 
 
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = examples(150, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("target", SLURM_NAMES)

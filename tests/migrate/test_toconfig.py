@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.config.queues import tree_problems
@@ -12,6 +12,7 @@ from penstock.migrate.model import Amount, Flavour, Imported, MigrationSource, S
 from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.toconfig import to_config
 from tests.migrate.helpers import queue, read_back
+from tests.properties import examples
 
 
 def a_queue(name: str, parent: str = "", **fields) -> SourceQueue:
@@ -130,7 +131,7 @@ def sources(draw):
 
 
 @given(sources())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_whatever_is_made_is_a_tree_that_holds_and_is_read_back(source):
     try:
         found = to_config(source, MigrationReport())

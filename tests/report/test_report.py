@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.core.ledger.consumption import Consumption
@@ -26,8 +26,9 @@ from penstock.report.run.waits import attribute
 from penstock.testing.builders import job_spec, node
 from penstock.testing.harness import World as WorldOf
 from penstock.testing.harness import cluster as core_cluster
+from tests.properties import examples
 
-cuts = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+cuts = examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")

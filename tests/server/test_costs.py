@@ -5,7 +5,6 @@ for what is just beyond; the server has a long past, and where the whole of it m
 somebody else. CPU time is measured, never how long something took.
 """
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -19,14 +18,14 @@ from penstock.server.http.budgets import (
     SERVER_MEMORY_MIB,
     CostBudget,
 )
+from tests.properties import LONG
 from tests.server.costs import changes, declarations, past, reads, submits
 from tests.server.costs.cases import Case
 from tests.server.costs.world import API, Cost, World
 
-SLOW = bool(os.environ.get("PENSTOCK_SLOW"))
 OUTSIDE = {"GET /openapi.json": BUDGETS["GET /health"]}
 """What is served without being an operation of the document."""
-QUIET = [*submits.cases(slow=SLOW), *changes.cases(), *declarations.cases()]
+QUIET = [*submits.cases(slow=LONG), *changes.cases(), *declarations.cases()]
 CROWDED = [case for case in reads.cases() if not case.operation.startswith("GET /eta")]
 FORESEEN = [case for case in reads.cases() if case.operation.startswith("GET /eta")]
 """A crowd is too large to be played on: a smaller state is what costs most."""

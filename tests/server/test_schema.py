@@ -1,12 +1,11 @@
 """The whole API under generated requests: nothing breaks, and each answer is as the OpenAPI document says.
 
 Schemathesis makes the requests from the document: examples, edges of each value, random values, wrong ones, and chains
-of operations. It runs as a program of its own. PENSTOCK_SCHEMA_EXAMPLES says how many random requests each operation
-gets; in CI a few.
+of operations. It runs as a program of its own. Each operation gets a few random requests in CI, many by
+`make soak`.
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -17,11 +16,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.properties import LONG
 from tests.server.harness import LIMITS, Jobs, Server, cluster_file, environment
 from tests.server.test_tenants import former_months
 
 API = "/api/v1"
-EXAMPLES = int(os.environ.get("PENSTOCK_SCHEMA_EXAMPLES", "10"))
+EXAMPLES = 200 if LONG else 10
 ENDLESS = f"{API}/events/stream"
 UNLIMITED = LIMITS | {"requests_burst": 10**9, "requests_per_s": 10**9, "failed_logins_burst": 10**9}
 EXPECTED = """

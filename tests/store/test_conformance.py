@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.core.model.errors import StaleEpoch, StoreFull
 from penstock.core.state.state import fold
 from penstock.sim.world.disk import SimDisk
+from tests.properties import examples
 from tests.store.builders import finished, image_of, kept, record, records, restarted, same
 from tests.store.places import PostgresPlace, SqlitePlace, opened
 
@@ -116,7 +117,7 @@ def test_a_start_reads_the_snapshot_and_only_the_records_after_it(rig):
     assert (image, list(tail)) == (image_of(records(1, 3)), records(4, 5))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=8))
 @pytest.mark.parametrize("kind", [_sqlite, _postgres, _simulated], ids=["sqlite", "postgres", "simulated"])
 def test_a_restart_gives_the_state_of_the_whole_log(kind, sizes, tmp_path_factory):

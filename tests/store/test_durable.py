@@ -3,11 +3,12 @@
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import LeaderElected, Record
+from tests.properties import examples
 from tests.store.builders import finished, kept, record, records
 from tests.store.places import KINDS, NAMES, opened
 
@@ -40,7 +41,7 @@ def test_what_was_appended_is_there_for_the_next_process(place):
     assert (kept(second), second.outcomes([1]), second.acquire_epoch()) == (records(1, 3), {1: "succeeded"}, 2)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(steps=st.lists(st.tuples(st.integers(0, 1), st.booleans()), max_size=12))
 @pytest.mark.parametrize("kind", KINDS, ids=NAMES)
 def test_of_two_servers_only_the_newest_ever_commits(kind, steps, tmp_path_factory):

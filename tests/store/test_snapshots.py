@@ -4,7 +4,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.core.cycle.planner import plan
 from penstock.core.model.errors import StoreError
@@ -12,6 +12,7 @@ from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import fold
 from penstock.store.sqlite import SNAPSHOTS_KEPT
 from tests.core.histories import operations, play, small_world
+from tests.properties import examples
 from tests.store.builders import image_of, records, restarted, same
 from tests.store.places import KINDS, NAMES, Place, SqlitePlace, opened
 
@@ -95,7 +96,7 @@ def test_a_snapshot_that_cannot_be_written_is_an_error_and_changes_nothing(store
     assert not list(folder.glob("*.tmp"))
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(history=operations)
 @pytest.mark.parametrize("kind", KINDS, ids=NAMES)
 def test_a_snapshot_anywhere_in_a_history_gives_the_same_state(kind, history, tmp_path_factory):

@@ -1,18 +1,17 @@
 """Damaged files: whatever is done to them, a loader returns a sound trace or raises TraceError, and nothing else."""
 
 import gzip
-import os
 import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.traces import KINDS, Trace, TraceError, load
+from tests.properties import examples
 
 SAMPLES = Path(__file__).parent / "samples"
-EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "40"))
 FILES: dict[str, tuple[str, str]] = {
     "helios": ("helios/venus_jobs.csv", "helios"),
     "helios original": ("helios/earth/cluster_log.csv", "helios"),
@@ -112,7 +111,7 @@ def is_sound(trace: Trace) -> bool:
 
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(40, suppress_health_check=list(HealthCheck))
 def test_a_damaged_file_gives_a_sound_trace_or_a_trace_error(name, data, tmp_path_factory):
     loaded, kind = FILES[name]
     victim = DAMAGED.get(name, loaded)
@@ -133,7 +132,7 @@ def test_a_damaged_file_gives_a_sound_trace_or_a_trace_error(name, data, tmp_pat
 
 
 @given(content=st.binary(max_size=300), kind=st.sampled_from([*KINDS, None]))
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(200, suppress_health_check=list(HealthCheck))
 def test_any_bytes_give_a_trace_error_or_a_sound_trace(content, kind, tmp_path):
     file = tmp_path / "given"
     file.write_bytes(content)

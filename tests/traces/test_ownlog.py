@@ -1,6 +1,6 @@
 """The cluster's own log as a trace: what is read from it, and that its replay does what was done."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.lifecycle.reports import lose_node
@@ -12,6 +12,7 @@ from penstock.sim.replay.replay import replay
 from penstock.testing.builders import config, job_spec, node
 from penstock.testing.harness import World, cluster
 from penstock.traces.ownlog import trace_of
+from tests.properties import examples
 from tests.sim.replay.builders import job, ran, trace
 
 SECOND = 1_000
@@ -110,7 +111,7 @@ def test_an_empty_log_is_an_empty_trace():
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 200), st.integers(0, 4)), min_size=1, max_size=15))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_replay_of_a_replays_log_decides_the_same(jobs):
     """Where start and end take no time nothing is uncertain: the log of a replay, replayed, is the same again."""
     given_trace = trace(*(job(at, run, devices, priority=500) for at, run, devices in sorted(jobs)))

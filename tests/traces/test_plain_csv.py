@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Queue, Tenant
@@ -12,6 +12,7 @@ from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec, Topology
 from penstock.core.model.resources import Device, DeviceAsk, DeviceLink, ReplicaAsk, Resources
 from penstock.traces import Outage, Seen, Trace, TraceError, TraceJob, Work, load, write_csv
 from penstock.traces.model import CapacityChange
+from tests.properties import examples
 
 SAMPLES = Path(__file__).parent / "samples"
 TRACES = (
@@ -115,7 +116,7 @@ def traces(draw):
 
 
 @given(trace=traces())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_trace_comes_back_as_it_was(trace, tmp_path):
     write_csv(trace, tmp_path / "out.csv")
     assert load(tmp_path / "out.csv") == trace

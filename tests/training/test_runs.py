@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.training.storage import copying as runs
 from penstock.training.storage.contents import NumpyContent
+from tests.properties import examples
 from tests.training.needs import need
 
 PAGE = mmap.PAGESIZE
@@ -19,7 +20,7 @@ SOURCE = np.random.default_rng(0).integers(0, 256, 40 * PAGE, dtype=np.uint8)
 views = st.tuples(st.integers(0, 30 * PAGE), st.integers(0, 10 * PAGE), st.integers(1, 3))
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.lists(views, max_size=8), st.integers(1, 3 * PAGE), st.integers(PAGE, 20 * PAGE))
 def test_contents_that_overlap_touch_or_lie_apart_are_all_copied(chosen: Any, join_min: int, part: int) -> None:
     contents = [NumpyContent(SOURCE[first : first + size : stride]) for first, size, stride in chosen]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from penstock.core.model.cluster import ClusterConfig, Pool, Queue, Reservation,
 from penstock.core.model.errors import PROBLEMS_MAX
 from penstock.devices.simulated import simulated
 from tests.core.config.test_jobfile_fields import json_values
+from tests.properties import examples
 
 GIB = 2**30
 
@@ -346,14 +347,14 @@ def test_reservations_are_accepted_exactly_when_no_two_meet_on_a_node(found):
     assert bool(reserved(*found)) == meet
 
 
-def examples(name):
+def yaml_blocks(name):
     """Return the YAML examples of a document: its indented blocks."""
     text = (Path(__file__).parents[3] / "docs" / name).read_text(encoding="utf-8")
     return [yaml.safe_load(block) for block in re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)]
 
 
 def test_the_examples_of_cluster_files_in_the_documents_are_read_as_they_stand():
-    blocks = examples("policies.md")
+    blocks = yaml_blocks("policies.md")
     around = {"tenants": ["vision"], "pools": ["a100", "h100"]}
     assert [len(read(around | block).config.queues) for block in blocks if "queues" in block] == [4, 1, 1]
     whole = {"tenants": ["vision"]}
@@ -366,7 +367,7 @@ def test_the_examples_of_cluster_files_in_the_documents_are_read_as_they_stand()
 
 
 def test_the_examples_of_jobs_in_the_documents_are_read_as_they_stand():
-    blocks = examples("jobs.md")
+    blocks = yaml_blocks("jobs.md")
     jobs = [block for block in blocks if not {"nodes", "settings"} & block.keys()]
     nodes = [block for block in blocks if "nodes" in block]
     declared = [read(block).config.settings for block in blocks if "settings" in block]
@@ -411,7 +412,7 @@ def test_objectives_sum_to_one():
     assert read({"settings": shares | none}).config.settings.objective_utilisation_milli == 500
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(json_values | st.dictionaries(st.sampled_from(KEYS), json_values | entries))
 def test_any_value_is_read_or_refused(raw):
     found, _ = parse_cluster(raw)

@@ -4,13 +4,14 @@ import json
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.config.cluster import cluster_schema, declaration, parse_cluster
 from penstock.core.model.access import User
 from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.prices import Billing, Budget, Factor, Party, Price, Tariff, Terms, Window
+from tests.properties import examples
 
 SCHEMA = jsonschema.Draft202012Validator(cluster_schema())
 names = st.sampled_from(["a", "b", "c"])
@@ -131,7 +132,7 @@ def configs(draw):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(configs())
 def test_what_is_written_is_read_as_the_same(config):
     for written in (declaration(config), json.loads(json.dumps(declaration(config)))):

@@ -1,7 +1,7 @@
 """Job files: what each field means, what is assumed where it is left out, and what the JSON Schema says of it."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import msgpack
 
@@ -12,6 +12,7 @@ from penstock.core.lifecycle.requests import NewJob
 from penstock.core.model.jobs import CheckpointSpec, Dependency, GangAsk, GroupAsk, JobSpec, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.place.mig import GEOMETRIES
+from tests.properties import examples
 
 GIB = 2**30
 ONE_CPU = Resources(cpu_milli=1000)
@@ -298,14 +299,14 @@ job_like = st.dictionaries(st.sampled_from(sorted(FIELDS)), shaped, max_size=4)
 requests_like = job_like | st.lists(job_like, max_size=3) | st.fixed_dictionaries({"jobs": st.lists(job_like)})
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(json_values)
 def test_any_value_is_read_or_refused(raw):
     entries, problems = parse_request(raw)
     assert bool(entries) != bool(problems)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(requests_like, st.booleans())
 def test_anything_like_a_job_is_read_or_refused_and_what_is_read_can_be_stored(raw, give_command):
     if give_command and isinstance(raw, dict) and "jobs" not in raw:
@@ -315,7 +316,7 @@ def test_anything_like_a_job_is_read_or_refused_and_what_is_read_can_be_stored(r
     assert msgpack.decode(msgpack.encode(entries), type=tuple[NewJob, ...]) == entries
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.sampled_from(sorted(FIELDS)), shaped)
 def test_any_value_of_any_field_is_read_or_refused(field, value):
     entries, problems = parse_request({"command": "x"} | {field: value})

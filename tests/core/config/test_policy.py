@@ -5,13 +5,14 @@ import sys
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
 from penstock.core.config.diff import ConfigEdit, describe, diff, digest
 from penstock.core.model.cluster import ClusterConfig, IdleRule, Pool, Queue, Reservation, Settings, Tenant
 from penstock.core.model.prices import Billing, Factor, Party, Price, Tariff
+from tests.properties import examples
 
 GIB = 2**30
 BASE = ClusterConfig(
@@ -281,14 +282,14 @@ near = st.tuples(configs, configs) | configs.flatmap(
 )
 
 
-@settings(deadline=None)
+@examples(100)
 @given(configs)
 def test_a_configuration_does_not_differ_from_itself(config):
     assert diff(config, config) == ()
     assert diff(config, replace(config)) == ()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(near)
 def test_differences_and_digest_agree_on_what_is_equal(pair):
     old, new = pair
@@ -296,7 +297,7 @@ def test_differences_and_digest_agree_on_what_is_equal(pair):
     assert (diff(old, new) == ()) == (old == new)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(near)
 def test_a_difference_has_two_texts_and_the_way_back_has_them_turned_round(pair):
     old, new = pair

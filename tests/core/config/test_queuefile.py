@@ -1,7 +1,7 @@
 """The queue tree of a cluster file: its quotas are read exactly, and what cannot hold together is refused."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.config.cluster import parse_cluster
@@ -10,6 +10,7 @@ from penstock.core.model.cluster import IdleRule, Queue
 from penstock.core.model.quantities import format_resource
 from penstock.core.order.extension import registry
 from tests.core.config.test_jobfile_fields import json_values
+from tests.properties import examples
 
 GIB = 2**30
 
@@ -259,7 +260,7 @@ trees = st.lists(
 )
 
 
-@settings(deadline=None)
+@examples(100)
 @given(trees)
 def test_what_is_accepted_can_be_held_at_every_level(shape):
     entries = [
@@ -278,7 +279,7 @@ def test_what_is_accepted_can_be_held_at_every_level(shape):
             assert dict(one.lend or ()).get(resource, 0) <= own
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.dictionaries(st.sampled_from(["guaranteed", "max", "lend"]), quotas))
 def test_a_quota_is_the_same_when_it_is_read_again_from_its_own_words(given):
     found, _ = parse_cluster({"queues": [queue(**given)]})
@@ -292,7 +293,7 @@ def test_a_quota_is_the_same_when_it_is_read_again_from_its_own_words(given):
     assert again.config.queues[0] == one
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.sampled_from(["parent", "policy", "preemption", "weight", "guaranteed", "max", "lend", "min_runtime"]),
     json_values | st.dictionaries(resources, json_values, max_size=3),

@@ -1,6 +1,6 @@
 """When a cycle is worth repeating though nothing happened: `Plan.again_ms`."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.cycle.planner import plan
@@ -10,6 +10,7 @@ from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.testing.builders import node
 from penstock.testing.harness import World, cluster, follow
 from penstock.testing.worlds import crowded
+from tests.properties import examples
 
 MINUTE, HOUR = 60_000, 3_600_000
 
@@ -86,7 +87,7 @@ def test_a_cycle_that_was_full_goes_on_at_once():
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=60)
+@examples(60)
 def test_before_that_time_alone_changes_nothing(seed):
     w = crowded(seed)
     for _ in range(3):

@@ -1,6 +1,6 @@
 """Jobs that accept other shapes, and gangs of replicas of several shapes."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.jobs import GangAsk, GroupAsk, Topology
@@ -9,6 +9,7 @@ from penstock.core.place.fit import needs_of
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.testing.builders import ask, chips, device, node, queues
 from penstock.testing.harness import World, cluster, finish
+from tests.properties import examples
 
 
 def group(devices, replicas=1, cpus=0):
@@ -155,7 +156,7 @@ groups = st.lists(st.builds(group, st.integers(0, 2), st.integers(1, 2), st.inte
 scopes = st.sampled_from([None, "node", "rack", "spread"])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(groups, scopes, st.booleans(), st.lists(st.integers(0, 3), max_size=3))
 def test_places_of_groups_are_lawful(parts, scope, required, sizes):
     """What is placed has room for all, each replica what it asked for, and a required topology is met."""

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.cycle import bulk
@@ -12,6 +12,7 @@ from penstock.core.model.cluster import Pool, Queue
 from penstock.testing.builders import ask, node, queues
 from penstock.testing.harness import World, cluster
 from tests.core.rich import history
+from tests.properties import examples
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def crowded(rnd, uniform):
     return w
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, 2**32), st.sampled_from([4, 16, 16_384]))
 def test_waves_start_exactly_the_jobs_that_one_by_one_would(seed, most):
     rnd = random.Random(seed)
@@ -103,7 +104,7 @@ def test_waves_start_exactly_the_jobs_that_one_by_one_would(seed, most):
         assert at_once == one_by_one
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 2**32))
 def test_a_history_that_goes_in_waves_breaks_no_promise(seed):
     with pytest.MonkeyPatch.context() as patch:

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.core.cycle.planner import plan
 from penstock.core.cycle.triggers import wakes
@@ -20,6 +20,7 @@ from penstock.testing.builders import node, queues
 from penstock.testing.harness import World, cluster, finish, follow
 from penstock.testing.worlds import crowded
 from tests.core.histories import operations, play
+from tests.properties import examples
 
 TENANTS = (Tenant("default"), Tenant("other"))
 
@@ -270,7 +271,7 @@ def test_others_are_planned_for_as_if_the_jobs_of_a_held_tenant_were_not_there(s
     assert not {key.tenant for _, key, _ in snapshot.classes} & {"other"}
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(operations)
 def test_nothing_starts_while_everybody_is_held_whatever_happens(done):
     w = cluster(2, 3, cpus=6, queues=queues("a", "b"), starvation_after_ms=20_000)

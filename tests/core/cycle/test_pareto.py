@@ -5,7 +5,7 @@ from itertools import count
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
@@ -20,6 +20,7 @@ from penstock.core.cycle.objectives import (
     utilisation_score,
 )
 from penstock.core.model.objectives import Candidate, Scores, Weights
+from tests.properties import examples
 
 EVEN = Weights(200, 200, 200, 200, 200)
 
@@ -93,7 +94,7 @@ def better(a, b):
     return all(x >= y for x, y in pairs) and any(x > y for x, y in pairs)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(candidates, all_weights())
 def test_the_chosen_plan_is_never_dominated_and_the_best_of_all(given, weights):
     front = choose_plan(given, weights)
@@ -102,7 +103,7 @@ def test_the_chosen_plan_is_never_dominated_and_the_best_of_all(given, weights):
     assert chosen.weighted(weights) == max(c.scores.weighted(weights) for c in given)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(candidates, all_weights())
 def test_every_dropped_point_is_dominated_by_a_kept_one_and_no_kept_one_is(given, weights):
     front = choose_plan(given, weights)
@@ -115,7 +116,7 @@ def test_every_dropped_point_is_dominated_by_a_kept_one_and_no_kept_one_is(given
     assert not any(better(c.scores, given[i].scores) for i in kept for c in given)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(candidates, all_weights(), scores)
 def test_a_dominated_plan_more_never_changes_the_choice(given, weights, other):
     assume(any(better(c.scores, other) for c in given))
@@ -126,7 +127,7 @@ def test_a_dominated_plan_more_never_changes_the_choice(given, weights, other):
         assert after.kept == before.kept
 
 
-@settings(deadline=None)
+@examples(100)
 @given(candidates, all_weights(), st.randoms())
 def test_the_order_of_plans_never_matters(given, weights, rnd):
     assert choose_plan(rnd.sample(given, len(given)), weights) == choose_plan(given, weights)
@@ -195,7 +196,7 @@ def test_a_plan_is_scored_from_its_facts():
 amounts = st.integers(0, 10**9)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.builds(PlanFacts, *[amounts] * len(astuple(facts))))
 def test_any_facts_give_scores_within_range(each):
     assert all(0 <= score <= 1000 for score in astuple(score_plan(each)))

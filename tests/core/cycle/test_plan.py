@@ -1,7 +1,7 @@
 """One planning cycle: who starts, and why the rest waits."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.cycle.planner import plan
@@ -9,6 +9,7 @@ from penstock.core.model.plan import Verdict
 from penstock.core.place.gang import GangPlacer, NoFit, place_gang
 from penstock.testing.builders import chips, node, queues
 from penstock.testing.harness import World, cluster
+from tests.properties import examples
 
 HOUR = 3_600_000
 
@@ -197,7 +198,7 @@ def busy(found):
     return w
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(submits)
 def test_nothing_is_planned_beyond_capacity(found):
     w = busy(found)
@@ -205,7 +206,7 @@ def test_nothing_is_planned_beyond_capacity(found):
     assert w.apply(proposed).dropped == 0  # the world checks all invariants at the commit
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(submits)
 def test_a_cycle_leaves_nothing_that_would_fit(found):
     """Known gap: of several jobs that others leave for, the older is looked at first in the next cycle, and not the one
@@ -217,7 +218,7 @@ def test_a_cycle_leaves_nothing_that_would_fit(found):
     assert kept.starts == () or kept.held or several
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(submits)
 def test_equal_snapshots_give_equal_plans(found):
     w = busy(found)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.cycle.planner import Planner, plan
@@ -15,18 +15,19 @@ from penstock.core.model.events import ConfigChanged
 from penstock.testing.builders import config, device, node, queues
 from penstock.testing.harness import World, cluster, cycles
 from tests.core.rich import Rich, boards, configs, history, jobs
+from tests.properties import examples
 
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seeds)
 def test_a_long_lived_planner_decides_as_a_fresh_one(seed):
     """Each plan of a world is compared; each that is not stale holds whole; all promises hold at each commit."""
     history(seed, 120)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seeds)
 def test_planning_leaves_nothing_behind_in_the_planner(seed):
     w = history(seed, 40).w
@@ -45,7 +46,7 @@ def of_one_kind(seed: int, order: list[int]) -> World:
     return w
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds, st.permutations(range(6)))
 def test_the_order_in_which_nodes_came_never_matters(seed, order):
     one, other = of_one_kind(seed, list(range(6))), of_one_kind(seed, order)
@@ -54,7 +55,7 @@ def test_the_order_in_which_nodes_came_never_matters(seed, order):
     assert (found.verdicts, found.reserved) == (same.verdicts, same.reserved)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds, st.randoms(use_true_random=False))
 def test_the_order_in_which_use_was_noted_never_matters(seed, rnd):
     w = history(seed, 60).w

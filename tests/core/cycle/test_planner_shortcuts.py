@@ -4,7 +4,7 @@ import random
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from penstock.core.preempt.preemptor import Preemptor
 from penstock.testing.builders import ask, config, job_spec, queues
 from penstock.testing.harness import cluster, finish, follow, running
 from tests.core.rich import history
+from tests.properties import examples
 
 seeds = st.integers(0, 2**32)
 MINUTE = 60_000
@@ -60,7 +61,7 @@ def crowds(seed):
         w.now += one_of([1, 10]) * MINUTE
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds)
 def test_what_did_not_fit_is_tried_again_only_when_something_changed(seed):
     for w in crowds(seed):
@@ -69,7 +70,7 @@ def test_what_did_not_fit_is_tried_again_only_when_something_changed(seed):
             assert plan(w.snapshot(), w.now) == found
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seeds)
 def test_shortcuts_hold_in_rich_worlds_too(seed):
     w = history(seed, 60).w
@@ -82,7 +83,7 @@ def test_shortcuts_hold_in_rich_worlds_too(seed):
         assert plan(snapshot, w.now) == found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(seeds)
 def test_nobody_is_asked_who_was_ruled_out(seed):
     for w in crowds(seed):
@@ -91,7 +92,7 @@ def test_nobody_is_asked_who_was_ruled_out(seed):
             assert plan(w.snapshot(), w.now) == found
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(seeds)
 def test_a_job_that_waits_alone_starts_as_in_a_whole_cycle(seed):
     for w in crowds(seed):
@@ -132,7 +133,7 @@ def test_a_job_for_which_more_than_room_matters_is_left_to_a_whole_cycle(changed
     assert [s.job_id for s in planner.plan(w.snapshot(), w.now).starts] == [1]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.sampled_from(["take", "mark", "back", "draw", "sync"]), st.integers(0, 2)), max_size=30))
 def test_one_version_of_a_cluster_has_one_content(steps):
     w = cluster(3, 4)
@@ -165,7 +166,7 @@ def test_attempts_with_a_time_limit_are_known():
     assert w.state.indexes.time_limited == {3}
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(*[st.lists(st.integers(-1, 3), min_size=4, max_size=4)] * 2)
 def test_a_shortage_is_the_first_amount_that_is_not_there(asked, free):
     one, other = Resources(*asked), Resources(*free)

@@ -3,12 +3,13 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Pool
 from penstock.testing.builders import node, queues
 from penstock.testing.harness import World, cluster, finish, follow
+from tests.properties import examples
 
 HOUR = 3_600_000
 
@@ -115,7 +116,7 @@ def test_a_job_that_backs_off_keeps_nothing():
     assert started(w.plan()) == [later]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 2**32))
 def test_no_job_that_fits_waits_for_ever_in_an_endless_stream(seed):
     """A stream of small jobs of higher priority keeps the cluster full; the wide gang starts all the same."""

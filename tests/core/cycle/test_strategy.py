@@ -2,10 +2,11 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.cycle.strategy import Effort, StrategySettings, choose_strategy
+from tests.properties import examples
 
 SETTINGS = StrategySettings()
 
@@ -80,7 +81,7 @@ def test_thresholds_and_switches_are_settings():
     assert (delayed.batching_window_ms, delayed.victim_sets_tried_max(256)) == (7, 0)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.integers(0, 20), st.integers(0, 40), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
 def test_the_precedence_is_that_of_the_rules(critical, others, utilisation, high, low):
     settings = StrategySettings(preemptive_above_milli=high, immediate_below_milli=low)

@@ -1,13 +1,14 @@
 """A plan that was made on an old snapshot is cut to what still holds."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.cycle.verify import verify
 from penstock.testing.builders import node
 from penstock.testing.harness import World, cluster
+from tests.properties import examples
 
 
 def planned(w, *submits):
@@ -168,7 +169,7 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(moves)
 def test_many_planners_at_once_never_give_one_device_to_two(found):
     w = cluster(2, 2, cpus=4)

@@ -3,7 +3,7 @@
 from itertools import product
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.elastic.allocate import allocate, choose_sizes, give_back
@@ -18,6 +18,7 @@ from penstock.core.elastic.worth import (
     served_weight_milli,
     sizes_of,
 )
+from tests.properties import examples
 
 HOUR = 3_600_000
 PLAIN = ElasticSettings(fair_normalised=False)
@@ -229,7 +230,7 @@ def test_a_device_more_never_lowers_the_gain(given_round, devices):
 
 
 @given(rounds(), st.booleans())
-@settings(max_examples=200)
+@examples(200)
 def test_rounds_with_the_same_input_never_swing_back(given_round, rebalance):
     """Each round that changes anything makes the sum of costs without restarts smaller: no state comes twice."""
     jobs, free = given_round

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from penstock.core.model.jobs import GangAsk, Topology
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.testing.builders import config, device, node, queues
 from penstock.testing.harness import World, cluster, cycles, finish, follow, use
+from tests.properties import examples
 
 MINUTE = 60_000
 
@@ -202,7 +203,7 @@ def test_it_grows_only_when_the_rest_of_its_run_pays_for_the_restart(rest_ms, gr
     assert asked(w.cycle()) == ([(job, job, "grow")] if grows else [])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32))
 def test_sizes_stay_within_bounds_and_no_shrinking_is_needless(seed):
     """Each attempt has from minimum to maximum replicas, and without any one of those asked the others do not do."""

@@ -2,10 +2,11 @@
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.elastic.types import TypedJob, assign_types, choose_type, in_order, service_of
+from tests.properties import examples
 
 HOUR = 3_600_000
 NAMES = ("a100", "k80", "p100", "v100")
@@ -102,7 +103,7 @@ def value(job, device_type, capacity):
 
 
 @given(pools())
-@settings(max_examples=150)
+@examples(150)
 def test_the_sum_is_that_of_the_linear_program(pool):
     from scipy.optimize import linprog  # takes a second to load
 

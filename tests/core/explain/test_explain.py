@@ -1,7 +1,7 @@
 """Why a job waits: every constraint that binds, with its distance, in exact words; counts of nodes that add up."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from penstock.testing.builders import GIB, ask, config, device, job_spec, linked
 from penstock.testing.harness import World, cluster
 from penstock.testing.worlds import crowded
 from tests.core.histories import operations, play, small_world
+from tests.properties import examples
 
 KEPT = {"preemptible": False}
 
@@ -776,7 +777,7 @@ def test_whoever_knows_more_than_a_bound_gives_an_interval():
 # All of it.
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(operations)
 def test_every_job_can_be_explained_and_refusals_add_up(found):
     w = play(small_world(), found)
@@ -787,7 +788,7 @@ def test_every_job_can_be_explained_and_refusals_add_up(found):
         assert sum(answer.refused.values()) in (0, len(w.state.nodes))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_every_waiting_job_has_a_constraint_with_a_known_code(seed):
     w = crowded(seed)

@@ -1,7 +1,7 @@
 """Edits that would let a job start now: each was planned, each is the smallest of its kind."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -14,6 +14,7 @@ from penstock.testing.harness import World, cluster
 from penstock.testing.worlds import crowded
 from tests.core.edited import planned
 from tests.core.explain.test_explain import KEPT, busy, fill, pairs, racks, windows
+from tests.properties import examples
 
 NUMERIC = {"replicas", "devices.count", "priority", "nodes"}
 
@@ -511,7 +512,7 @@ def test_a_number_that_was_not_proven_to_be_the_smallest_is_not_proposed(monkeyp
 # Properties.
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_every_edit_really_starts_the_job_and_none_is_larger_than_needed(seed):
     w = crowded(seed)

@@ -1,7 +1,7 @@
 """Usage by whom and for what: sums of sessions cut to a span, and what programs say they used of it."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.ledger.consumption import DIMENSIONS, Consumption
@@ -10,6 +10,7 @@ from penstock.core.model.cluster import Tenant
 from penstock.testing.builders import GIB, node
 from penstock.testing.harness import World, cluster, note
 from tests.core.histories import operations, play, small_world
+from tests.properties import examples
 
 
 def rows(w, *by, from_ms=0, until_ms=None):
@@ -119,7 +120,7 @@ def test_nothing_is_said_of_who_tells_nothing():
     assert (row.device_milli_ms, row.measured_milli_ms, row.used_milli_ms) == (50_000, 0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(operations, st.integers(0, 60_000), st.integers(0, 60_000), st.integers(1, 50))
 def test_any_dimensions_add_up_to_the_sessions_of_the_span(done, after, length, batch):
     w = play(small_world(), done)

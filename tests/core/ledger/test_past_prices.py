@@ -1,7 +1,7 @@
 """What has begun of prices and terms cannot change any more; what lies ahead can."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -11,6 +11,7 @@ from penstock.core.lifecycle.requests import config_problems
 from penstock.core.model.prices import HOUR_MS, Billing, Factor, Price, Tariff, Terms
 from penstock.testing.harness import World
 from tests.core.ledger.test_pricing import session
+from tests.properties import examples
 
 NOW = 1_000_000
 BEGUN, AHEAD = Price("device", 5, 10), Price("device", 7, NOW + 1)
@@ -126,7 +127,7 @@ def held(start_h, end_h, job):
 HELD = [held(0, None, 1), held(0, 1, 2), held(3, 9, 3)]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(before=tariffs(), changes=st.data(), now=hours)
 def test_what_is_not_refused_leaves_every_bill_up_to_now_as_it_was(before, changes, now):
     other = changes.draw(tariffs())

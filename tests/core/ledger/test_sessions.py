@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.ledger.sessions import Amounts, LogImage, Loss, SessionLog, sessions
@@ -15,6 +15,7 @@ from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.testing.builders import GIB, node
 from penstock.testing.harness import World, cluster
 from tests.core.histories import operations, play, small_world
+from tests.properties import examples
 
 
 def test_a_session_lasts_from_the_allocation_to_the_exit():
@@ -114,7 +115,7 @@ def test_a_record_is_taken_once_and_in_order():
             log.take(wrong)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(operations)
 def test_sessions_never_overlap_for_one_replica_and_agree_with_what_was_held(done):
     w = small_world()
@@ -156,7 +157,7 @@ def _ends(event, me, node_name):
     return mine or (isinstance(event, NodeLost) and event.node == node_name)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(operations)
 def test_sessions_equal_a_brute_force_recount(done):
     w = play(small_world(), done)
@@ -233,7 +234,7 @@ def test_what_a_node_could_still_take_is_known_of_what_is_held_now():
     assert list(log.unsafe_since("default")) == [begun + 500]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(operations, st.integers(0, 300))
 def test_a_log_goes_on_from_its_image_at_any_record(done, cut):
     w = small_world()

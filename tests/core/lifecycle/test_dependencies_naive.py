@@ -3,7 +3,7 @@
 import random
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.config.job_graph import sorted_by_dependency
@@ -17,6 +17,7 @@ from penstock.testing.builders import job_spec
 from penstock.testing.harness import cluster
 from tests.core.former import former
 from tests.core.state.test_fold import facts, reloaded
+from tests.properties import examples
 
 KINDS = ("after_ok", "after_any", "after_failed")
 
@@ -100,7 +101,7 @@ def one_by_one(state):
     return found | {"waiting": {one for one in waiting if one[0] in state.jobs}, "jobs": jobs}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_runs_of_jobs_say_what_single_dependencies_say(seed):
     rnd, w, naive = random.Random(seed), cluster(1, 0, cpus=10_000), Naive()

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.audit import audit
@@ -20,6 +20,7 @@ from penstock.core.place.holds import lesser
 from penstock.core.state.state import fold
 from penstock.testing.builders import node as spec
 from penstock.testing.harness import World
+from tests.properties import examples
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 TWO = (Tenant("a"), Tenant("b"))
@@ -373,7 +374,7 @@ def test_the_words_of_a_former_agent_are_claims():
     assert not msgspec.json.decode(b'{"code":1,"note":"Xid 79"}', type=ExitInfo).observed
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.tuples(st.sampled_from(["ann", "bob", "eve"]), st.sampled_from(["n0", "n1"]), st.booleans())))
 def test_whatever_one_tenant_claims_no_node_is_closed_for_another(said):
     w = shared(node_strikes_max=2)

@@ -1,7 +1,7 @@
 """Alerts about maxima: said when a percentage is reached, once a day each, and kept over a restart."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from penstock.core.state.state import State
 from penstock.core.status.quotas import quota_rows
 from penstock.testing.builders import node
 from penstock.testing.harness import World, cluster
+from tests.properties import examples
 
 HOUR = 3_600_000
 LIMIT = {"queues": (Queue("default", max=(("devices", 20_000),)),)}
@@ -124,7 +125,7 @@ def test_what_is_older_than_a_day_is_forgotten():
     assert (look(w), len(w.state.quota_notes.last), len(jobs)) == ([("default", "jobs", 100)], 1, 2)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3 * HOUR)), max_size=60))
 def test_no_percentage_is_said_twice_within_a_day_and_none_is_missed(looks):
     """Use is given as a row; what is said is folded as the state does it."""

@@ -1,7 +1,7 @@
 """Reports of nodes: what is new is taken, what is known or not current changes nothing."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.lifecycle import reports
@@ -12,6 +12,7 @@ from penstock.core.state import invariants
 from penstock.core.state.state import fold
 from penstock.testing.builders import node
 from penstock.testing.harness import cluster
+from tests.properties import examples
 
 
 def started(replicas=1, **fields):
@@ -222,7 +223,7 @@ messages = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(st.lists(messages, max_size=12), st.randoms(use_true_random=False))
 def test_no_report_however_late_or_doubled_breaks_a_promise_or_raises_the_dead(found, rnd):
     w = cluster(2, 2)
@@ -238,7 +239,7 @@ def test_no_report_however_late_or_doubled_breaks_a_promise_or_raises_the_dead(f
     assert invariants.violations(fold(w.records)) == []
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(messages)
 def test_a_report_said_twice_is_a_report_said_once(message):
     w = cluster(2, 2)

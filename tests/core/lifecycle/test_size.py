@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.lifecycle import size
@@ -11,6 +11,7 @@ from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.jobs import Dependency
 from penstock.testing.builders import job_spec
 from penstock.testing.harness import cluster
+from tests.properties import examples
 
 
 def entry(name="a", array=0, after=(), numbers=(), **fields):
@@ -93,7 +94,7 @@ def test_weighing_stops_where_it_is_too_much():
     assert size.over_weight(found, 1_000, bounds).code == "too_large"
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 3), st.booleans()), min_size=1, max_size=12))
 def test_the_log_never_has_more_of_a_request_than_was_said_before(shapes):
     jobs, known = [], set()

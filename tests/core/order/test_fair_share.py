@@ -1,7 +1,7 @@
 """Fair shares: the lowest weighted dominant share goes next, counted inside the cycle, and the past fades."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue, Tenant
@@ -9,6 +9,7 @@ from penstock.core.order.queues import SHARE_SCALE
 from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts, decayed
 from penstock.testing.builders import node, queues
 from penstock.testing.harness import World, cluster, cycles, finish
+from tests.properties import examples
 
 HOUR = 3_600_000
 
@@ -138,14 +139,14 @@ def test_a_value_halves_in_each_half_life(value, elapsed_ms, left):
     assert decayed(value, elapsed_ms, 100) == left
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(0, 1 << 60), st.integers(0, 10**6), st.integers(1, 10**6))
 def test_decay_is_that_of_the_formula(value, elapsed_ms, half_life_ms):
     exact = value * 2.0 ** (-elapsed_ms / half_life_ms)
     assert abs(decayed(value, elapsed_ms, half_life_ms) - exact) <= 1e-5 * value + 30
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(0, 1 << 50), st.lists(st.integers(0, 10**6), min_size=2, max_size=2), st.integers(1, 10**5))
 @example(4, [1, 67], 7417)
 def test_decay_never_rises(value, moments, half_life_ms):
@@ -160,7 +161,7 @@ def test_the_average_approaches_steady_use():
     assert [gone.average_at(at, 100) >> 20 for at in (300, 400, 500)] == [875, 437, 218]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 4)), max_size=6), st.integers(0, 500))
 def test_the_average_is_the_same_however_often_it_is_noted(changes, later):
     """Noting a change of nothing in between moves the average by no more than its rounding."""
@@ -225,7 +226,7 @@ def test_the_past_comes_back_from_an_image():
     assert before.branches["default"].past > 0
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(2, 4), st.integers(1, 12), st.integers(0, 3), st.integers(1, 3))
 def test_equal_tenants_get_equal_shares_within_one_job(tenant_count, devices, already, size):
     names = "stuv"[:tenant_count]
@@ -238,7 +239,7 @@ def test_equal_tenants_get_equal_shares_within_one_job(tenant_count, devices, al
     assert max(held) - min(held) <= 1
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.integers(4, 24))
 def test_weighted_queues_get_devices_by_weight(weights, devices):
     tree = tuple(Queue(name, weight=weight) for name, weight in zip("abcd", weights, strict=False))

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue, Settings, Tenant
@@ -11,6 +11,7 @@ from penstock.core.order.policies import priority_score_milli
 from penstock.core.order.walk import JobQueue
 from penstock.testing.builders import node, queues
 from penstock.testing.harness import World, cluster
+from tests.properties import examples
 
 HOUR = 3_600_000
 
@@ -117,7 +118,7 @@ def waiting(submits, policy="priority"):
     return w
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(jobs, st.sampled_from(["priority", "fifo"]))
 def test_a_flat_tree_is_a_plain_sort(submits, policy):
     w = waiting(submits, policy)
@@ -131,7 +132,7 @@ def test_a_flat_tree_is_a_plain_sort(submits, policy):
     assert order(w) == [j.id for j in sorted(w.state.jobs.values(), key=key)]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(jobs, st.integers(0, 3 * HOUR))
 def test_jobs_of_one_class_never_change_places(submits, later_ms):
     w = waiting(submits)
@@ -179,7 +180,7 @@ def walked(w, rnd, *, anew):
         rnd.choice([at.started, at.started, at.skip, at.drop])(cursor)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(0, 2**32))
 def test_a_walk_that_is_kept_in_order_is_one_that_is_sorted_again_each_time(seed):
     w = crowd(random.Random(seed))

@@ -1,7 +1,7 @@
 """What each policy compares jobs by, and what the queue tree counts."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts, deca
 from penstock.core.order.walk import JobQueue
 from penstock.testing.builders import GIB, node, queues
 from penstock.testing.harness import World, cluster
+from tests.properties import examples
 
 
 def order(w, now_ms=None):
@@ -49,7 +50,7 @@ def test_a_policy_that_nobody_knows_is_a_fault():
         order_key("lottery", job, request_class(w, job), Settings(), w.now, {})
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 900), st.integers(0, 40)), min_size=1, max_size=8),
     st.integers(-40, 200),

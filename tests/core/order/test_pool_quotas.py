@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from penstock.core.state.state import State
 from penstock.core.status.quotas import holders, quota_rows
 from penstock.testing.builders import GIB, ask, device, job_spec, node
 from penstock.testing.harness import World, follow, running
+from tests.properties import examples
 
 POOLS = {"pools": (Pool("default"), Pool("p"))}
 
@@ -221,7 +222,7 @@ def test_what_is_wrong_with_a_quota_of_a_pool_is_said_with_field_and_nearest_wor
 # Random guarantees.
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(0, 2**32))
 def test_room_made_for_guarantees_in_pools_is_never_made_back_and_forth(seed):
     """Each world checks all invariants; here: with nothing new the preemptions come to an end."""

@@ -1,10 +1,9 @@
 """Maxima of the queue tree: never exceeded, at any level, whatever happens; and what is not lent stays idle."""
 
-import os
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.explain import explain
@@ -14,6 +13,7 @@ from penstock.core.model.plan import QuotaExceeded
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.testing.builders import GIB, ask, device, job_spec, node, queues
 from penstock.testing.harness import World, cluster, follow, running, use
+from tests.properties import examples
 
 
 def started(found):
@@ -234,8 +234,6 @@ def test_an_explanation_names_the_tenant_and_what_would_have_to_be_raised():
 
 # Random trees.
 
-SEQUENCES = int(os.environ.get("PENSTOCK_SEQUENCES", "40"))
-"""Of 30 operations each; 10,000 for the long version."""
 NAMES = ("a", "b", "c", "d", "e")
 MODELS = ("A100", "H100")
 LIMITS = {
@@ -345,7 +343,7 @@ def tree_step(w, rnd, more):
         follow(w)
 
 
-@settings(max_examples=SEQUENCES, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32))
 def test_no_maximum_is_exceeded_at_any_level_whatever_happens(seed):
     rnd, more = random.Random(seed), random.Random(f"{seed} pools")
@@ -355,7 +353,7 @@ def test_no_maximum_is_exceeded_at_any_level_whatever_happens(seed):
         assert_within(w)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32))
 def test_a_verdict_of_quota_is_true_and_its_numbers_are_those_of_a_recount(seed):
     rnd, more = random.Random(seed), random.Random(f"{seed} pools")

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from penstock.core.model.events import ConfigChanged
 from penstock.core.place.capacity import empty
 from penstock.testing.builders import job_spec, node, queues
 from penstock.testing.harness import World, cluster, finish, follow
+from tests.properties import examples
 
 MINUTE = 60_000
 NEVER = 10**12
@@ -212,7 +213,7 @@ def simulate(w, rnd, jobs, promised):
     return began
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_with_exact_lengths_a_reserved_job_never_starts_later_than_promised(seed):
     rnd = random.Random(seed)
@@ -236,7 +237,7 @@ def holdings(w, found):
     return held
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32), st.sampled_from(["easy", "conservative"]))
 def test_what_runs_starts_and_is_booked_never_meets(seed, rule):
     """At each moment at which something begins, all that is there then has a place of its own."""
@@ -325,7 +326,7 @@ def test_a_booked_job_takes_such_places_as_a_start_does():
     assert {start.job_id: start.places for start in w.plan().starts}[short] == booked[short]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32))
 @example(18)
 @example(328)
@@ -339,7 +340,7 @@ def test_conservative_backfill_breaks_no_promise_on_one_node_of_equal_devices(se
     assert {j: (began[j], at) for j, at in promised.items() if began[j] > at} == {}
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 2**32))
 def test_conservative_backfill_delays_nobody_beyond_plain_order(seed):
     """Each job starts no later than if every job waited for all before it to have started."""

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
@@ -13,6 +13,7 @@ from penstock.core.place.fit import Need, capacity, devices_free, eligible, pick
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.testing.builders import GIB, ask, chips, device, node
 from penstock.testing.harness import World, cluster, finish, follow
+from tests.properties import examples
 
 QUARTER, HALF = 250, 500
 
@@ -150,7 +151,7 @@ def assert_devices_hold(w):
         assert sum(memory) <= spec.memory_bytes
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, 2**32))
 def test_nothing_of_a_device_is_given_out_twice(seed):
     rnd = random.Random(seed)
@@ -173,7 +174,7 @@ def test_nothing_of_a_device_is_given_out_twice(seed):
                 finish(w, job_id)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(st.sampled_from([100, 250, 300, 500, 700]), st.sampled_from([0, 8, 20, 40])), max_size=8))
 def test_taking_and_giving_back_in_any_order_leaves_no_trace(parts):
     free = start = empty(shape_of(World(node("a", 2)).state.nodes["a"]))
@@ -191,7 +192,7 @@ def test_taking_and_giving_back_in_any_order_leaves_no_trace(parts):
     assert free == start
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.sampled_from([100, 300, 500, 600]), st.integers(0, 50), st.integers(0, 7), st.integers(1, 12))
 def test_as_many_fractions_fit_as_are_counted(share, memory, held, most):
     each = ReplicaAsk(Resources(), DeviceAsk(1, share_milli=share, share_memory_bytes=memory * GIB))

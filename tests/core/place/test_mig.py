@@ -1,7 +1,7 @@
 """Where MIG instances may lie: the tables against what drivers print, the search against plain enumeration."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.place.mig import (
@@ -18,6 +18,7 @@ from penstock.core.place.mig import (
     nearest_profiles,
     starts,
 )
+from tests.properties import examples
 
 A100 = geometry_of("NVIDIA A100-SXM4-40GB", 40_960 * MIB)
 A30 = geometry_of("NVIDIA A30", 24_258 * MIB)
@@ -328,7 +329,7 @@ def layouts(draw, geometry):
 
 
 @every_shape
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_with_weights_the_most_slices_stay_usable_for_what_is_asked(geometry, data):
     layout = data.draw(layouts(geometry))
@@ -349,7 +350,7 @@ def test_with_weights_the_most_slices_stay_usable_for_what_is_asked(geometry, da
 
 
 @every_shape
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_the_order_of_instances_never_matters(geometry, data):
     layout = data.draw(layouts(geometry))

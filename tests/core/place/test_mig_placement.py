@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
@@ -13,6 +13,7 @@ from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.holds import lesser
 from penstock.testing.builders import GIB, ask, device, node
 from penstock.testing.harness import World, finish, follow
+from tests.properties import examples
 
 SMALL = 40 * GIB  # an A100 of 40 GB: 7 compute and 8 memory slices
 
@@ -152,7 +153,7 @@ def test_unlike_cuts_leave_nothing_even_when_what_is_there_leaves():
 PROFILES = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", "")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32))
 def test_instances_are_legal_and_no_device_is_in_two_modes(seed):
     rnd = random.Random(seed)
@@ -176,7 +177,7 @@ def test_instances_are_legal_and_no_device_is_in_two_modes(seed):
                 finish(w, job_id)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.sampled_from(PROFILES[:4]), max_size=6), st.sampled_from(PROFILES[:4]), st.integers(1, 8))
 def test_as_many_instances_fit_as_are_counted(before, profile, most):
     free = empty(shape_of(World(node("a", workspace(True, True))).state.nodes["a"]))

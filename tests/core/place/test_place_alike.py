@@ -1,6 +1,6 @@
 """Placing many alike at once is placing one after the other."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.ids import PoolName
@@ -9,6 +9,7 @@ from penstock.core.place.index import ClusterIndex, PlacementStrategy
 from penstock.testing.builders import ask, node
 from penstock.testing.harness import World
 from tests.core.strategies import gangs, node_lists
+from tests.properties import examples
 
 STRATEGIES = ("fragmentation", "best_fit", "worst_fit", "dot_product", "first_fit", "random")
 MIX = st.lists(st.tuples(gangs(), st.integers(1, 6)), min_size=1, max_size=4)
@@ -28,13 +29,13 @@ def one_by_one(gang, cluster, times):
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(node_lists(), MIX, st.sampled_from(STRATEGIES))
 def test_many_alike_are_placed_as_one_by_one(specs, mix, strategy):
     check(World(*specs), mix, strategy)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.permutations([(8, 32), (8, 32), (8, 32), (8, 16), (4, 64), (4, 64)]), FEW, st.sampled_from(STRATEGIES))
 def test_so_it_is_where_a_node_may_be_the_best_again_and_again(sizes, few, strategy):
     w = World(*(node(f"n{i}", devices, cpus=cpus) for i, (devices, cpus) in enumerate(sizes)))

@@ -2,11 +2,12 @@
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.testing.harness import World
 from tests.core.strategies import gangs, node_lists
+from tests.properties import examples
 
 REACH = {"nvlink": ("nvlink",), "pcie": ("nvlink", "pcie"), "numa": ("nvlink", "pcie", "numa")}
 
@@ -87,7 +88,7 @@ def lawful(specs, gang, places):
         assert many[scope]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(node_lists(), gangs())
 def test_a_gang_is_placed_exactly_when_brute_force_finds_a_place(specs, gang):
     found = place_gang(gang, World(*specs).free())

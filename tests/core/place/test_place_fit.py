@@ -1,7 +1,7 @@
 """Placement of whole gangs: which nodes, and why not."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from penstock.core.place.gang import NoFit, place_gang
 from penstock.testing.builders import GIB, ask, chips, device, node
 from penstock.testing.harness import World
 from tests.core.strategies import gangs, node_lists
+from tests.properties import examples
 
 
 def place(gang, *nodes):
@@ -131,13 +132,13 @@ def test_the_domain_with_least_room_goes_first():
     assert {p.node for p in place(ask(2, 2, topology="rack"), *big)} == {"c", "d"}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(node_lists(), gangs(), st.randoms(use_true_random=False))
 def test_node_order_never_matters(specs, gang, rnd):
     assert place(gang, *specs) == place(gang, *rnd.sample(specs, len(specs)))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(node_lists(), gangs())
 def test_refusals_count_every_node_once(specs, gang):
     found = place(gang, *specs)
@@ -147,7 +148,7 @@ def test_refusals_count_every_node_once(specs, gang):
         assert found.replicas_possible < gang.replicas
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(node_lists(), gangs())
 def test_a_node_is_refused_exactly_when_it_holds_no_replica(specs, gang):
     need, most = needs_of(gang)[0]
@@ -155,7 +156,7 @@ def test_a_node_is_refused_exactly_when_it_holds_no_replica(specs, gang):
         assert (capacity(need, free, most) == 0) == (refusal(need, free) != "")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(node_lists(), gangs())
 def test_placing_takes_nothing_yet(specs, gang):
     free = World(*specs).free()

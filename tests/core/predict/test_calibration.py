@@ -6,13 +6,14 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model import events as ev
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import AttemptNumber, JobId
 from penstock.core.predict.calibration import WINDOW, Calibration
+from tests.properties import examples
 
 MINUTE, HOUR = 60_000, 3_600_000
 
@@ -148,7 +149,7 @@ def test_while_a_queue_grows_those_who_wait_count_too():
     st.lists(st.tuples(st.integers(0, 10**13), st.integers(0, 10**13)), max_size=30),
     st.tuples(*(st.integers(0, 10**13) for _ in range(3))),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_whatever_came_true_what_is_said_can_be_written(past, sampled):
     calibration = Calibration()
     for number, (likely_ms, start_ms) in enumerate(past, start=1):

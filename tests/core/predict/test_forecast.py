@@ -1,7 +1,7 @@
 """Expected run times: what they change in the state, and when the forecaster says a new one."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.events import RunTimesPredicted
@@ -12,6 +12,7 @@ from penstock.core.predict.forecast import Forecaster, PastRun, features_of
 from penstock.core.state.state import fold
 from penstock.testing.builders import queues
 from penstock.testing.harness import World, cluster
+from tests.properties import examples
 from tests.store.builders import same
 
 SECOND = 1_000
@@ -216,7 +217,7 @@ def test_a_forecaster_made_from_a_state_knows_what_runs():
     assert forecaster.told(w.state, w.now) == ((job, 10 * SECOND, 10 * SECOND),)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.sampled_from("srepc"), st.integers(0, 5), st.integers(1, 10**6)), max_size=30))
 def test_any_predictions_leave_a_state_that_is_what_the_log_says(steps):
     """Invariants are checked after each commit; the planner is compared with a fresh one in each cycle."""

@@ -3,12 +3,13 @@
 import random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue
 from penstock.testing.builders import device, node
 from penstock.testing.harness import World, cluster, cycles, follow, running, use
+from tests.properties import examples
 
 
 def guaranteed(devices):
@@ -241,7 +242,7 @@ def claim_all(w, tree, rnd):
     return owner
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32))
 @example(86)
 @example(9_746)
@@ -259,7 +260,7 @@ def test_a_guarantee_is_got_back_within_two_cycles_and_the_grace(seed):
     assert use(w, owner) >= promised_below(w, owner)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32))
 @example(86)
 @example(5_110)
@@ -275,7 +276,7 @@ def test_room_that_is_being_made_for_others_costs_a_guarantee_one_cycle_more_at_
     assert use(w, owner) >= promised_below(w, owner)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, 2**32), st.sampled_from([(1,), (1, 2), (1, 2, 3)]))
 @example(758, (1, 2, 3))
 @example(810, (1,))
@@ -315,7 +316,7 @@ def below(tree, name):
     return {name}.union(*(below(tree, q.name) for q in tree if q.parent == name))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, 2**32), st.sampled_from([(1,), (1, 2), (1, 2, 3, 4)]))
 def test_after_a_while_nobody_is_preempted_any_more(seed, sizes):
     rnd = random.Random(seed)

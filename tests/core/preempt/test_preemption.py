@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue, Settings
@@ -12,6 +12,7 @@ from penstock.core.place.gang import fits
 from penstock.core.preempt.victims import victim_cost
 from penstock.testing.builders import ask, node, queues
 from penstock.testing.harness import World, cluster
+from tests.properties import examples
 
 MINUTE = 60_000
 
@@ -220,7 +221,7 @@ def exhaustive(w, high):
     return min(costs, default=None)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(worlds)
 def test_the_chosen_set_is_the_cheapest_of_all(drawn):
     w, high = running_world(drawn)
@@ -229,7 +230,7 @@ def test_the_chosen_set_is_the_cheapest_of_all(drawn):
         assert sum(p.cost for p in found.preemptions) == (exhaustive(w, high) or 0)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(worlds, st.sampled_from([0, 256]))
 def test_no_victim_is_needless_and_the_beneficiary_fits(drawn, tries):
     w, high = running_world(drawn, victim_sets_tried_max=tries)

@@ -4,7 +4,7 @@ import random
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from penstock.core.preempt import victims as module
 from penstock.core.preempt.victims import Victim, cheapest_victims, shrink_cost, victim_cost
 from penstock.testing.builders import node
 from penstock.testing.harness import World, cluster, cycles
+from tests.properties import examples
 
 MINUTE = 60_000
 
@@ -84,7 +85,7 @@ def test_more_victims_than_can_be_tried_exactly_are_weighed_all_the_same(monkeyp
     assert ids(cheapest_victims(victims(1, 2, 3, 4), covering({2, 3}), tries_max=256)) == [2, 3]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.integers(0, 2**32))
 def test_the_first_set_that_works_is_the_cheapest_of_all(costs, seed):
     """With rights that more victims may destroy: whoever works need not work with one more."""
@@ -101,7 +102,7 @@ def test_the_first_set_that_works_is_the_cheapest_of_all(costs, seed):
     assert (None if chosen is None else sum(v.cost for v in chosen)) == best
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(0, 2**32), st.sampled_from([0, 2, 256]))
 def test_nobody_is_needless_however_little_was_tried(costs, seed, tries):
     rnd, found = random.Random(seed), victims(*costs)

@@ -1,11 +1,12 @@
 """Which low-utilisation jobs are put together on a device, and which are parted again."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.share.pairs import Occupant, PairedStep, Parted, SharingSettings, Together, to_join, to_part
+from tests.properties import examples
 
 GIB = 2**30
 NOW = 10_000_000
@@ -154,7 +155,7 @@ all_settings = st.builds(
 )
 
 
-@settings(deadline=None)
+@examples(100)
 @given(occupants, all_settings)
 def test_a_job_and_a_device_are_in_one_pair_at_most_and_every_pair_fits(running, settings):
     by_job = {o.job: o for o in running}
@@ -185,7 +186,7 @@ def matchings(edges):
     return matchings(rest) + [(first, *m) for m in matchings(apart)]
 
 
-@settings(deadline=None)
+@examples(100)
 @given(occupants, all_settings)
 def test_small_groups_get_the_best_matching_and_large_ones_half_of_it_at_least(running, settings):
     pairs = to_join(running, (), settings, now_ms=NOW)
@@ -203,14 +204,14 @@ def test_small_groups_get_the_best_matching_and_large_ones_half_of_it_at_least(r
     assert found <= best
 
 
-@settings(deadline=None)
+@examples(100)
 @given(occupants, all_settings, st.randoms())
 def test_the_order_of_jobs_never_matters(running, settings, rnd):
     other = rnd.sample(running, len(running))
     assert to_join(running, (), settings, now_ms=NOW) == to_join(other, (), settings, now_ms=NOW)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(occupants, all_settings)
 def test_what_was_just_parted_is_not_joined_again(running, settings):
     pairs = to_join(running, (), settings, now_ms=NOW)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from penstock.core.state.accounts import Accounts, MoneyImage, moved, tenant_of
 from penstock.core.state.credits import spend
 from penstock.core.state.state import Image, State, fold
 from penstock.testing.harness import World
+from tests.properties import examples
 
 HOUR, DAY = 3_600_000, 86_400_000
 TARIFF = Tariff((Price("device", 1),))
@@ -434,9 +435,7 @@ class Bookkeeping(RuleBasedStateMachine):
 
 
 TestBookkeeping = Bookkeeping.TestCase
-TestBookkeeping.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestBookkeeping.settings = examples(40, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 # Examples.

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.core.lifecycle.orders import check_orders
 from penstock.core.messages.reports import NodeCheck
@@ -13,6 +13,7 @@ from penstock.core.state.state import Image, State, fold
 from penstock.testing.builders import node
 from penstock.testing.harness import World, cluster
 from tests.core.histories import operations, play, small_world
+from tests.properties import examples
 
 
 def facts(state):
@@ -144,7 +145,7 @@ def drained_of_work(w):
             return
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(operations)
 def test_no_history_breaks_a_promise_and_every_history_can_be_reloaded(found):
     w = play(small_world(), found)  # a world checks all invariants at each commit
@@ -152,7 +153,7 @@ def test_no_history_breaks_a_promise_and_every_history_can_be_reloaded(found):
     assert facts(fold(w.records)) == facts(w.state)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(operations)
 def test_a_reloaded_state_plans_as_the_first_one(found):
     w = play(small_world(), found)
@@ -162,7 +163,7 @@ def test_a_reloaded_state_plans_as_the_first_one(found):
     assert (second.starts, second.preemptions, second.held) == (first.starts, first.preemptions, first.held)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(operations)
 def test_after_the_faults_everything_that_can_run_runs(found):
     w = play(small_world(), found)

@@ -11,7 +11,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from penstock.core.state.state import State, fold
 from penstock.sim.world.auditor import Biller, Reading
 from tests.core.histories import operations, play, small_world
 from tests.core.ledger.test_settlement import BEGIN, DAY, END, Desk, billing_of, history
+from tests.properties import examples
 
 PRICED = Billing(
     Tariff(
@@ -77,7 +78,7 @@ def pairs(records):
     return sum(may_change_places(one, other) for one, other in itertools.pairwise(records))
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(operations, orders)
 def test_a_bill_does_not_depend_on_the_order_of_a_moment(found, rng):
     w = play(small_world(), found)
@@ -92,7 +93,7 @@ def test_a_bill_does_not_depend_on_the_order_of_a_moment(found, rng):
             assert Biller(reading, PRICED).total(made.tenant, 0, until_ms) == made.total
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(operations, orders)
 def test_a_fold_that_goes_on_from_anywhere_gives_the_same_bill(found, rng):
     w = play(small_world(), found)
@@ -106,7 +107,7 @@ def test_a_fold_that_goes_on_from_anywhere_gives_the_same_bill(found, rng):
         assert fold(w.records[at:], State.from_image(image)).money.image() == w.state.money.image()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(operations, orders)
 def test_a_record_that_comes_twice_is_refused_and_changes_nothing(found, rng):
     w = play(small_world(), found)

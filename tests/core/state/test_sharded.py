@@ -1,16 +1,17 @@
 """Mappings that are given out while they change: what was given out stays as it was."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.state.copy_on_write import ByJob, ByNode
+from tests.properties import examples
 
 KEYS = st.integers(0, 2_000)
 STEPS = st.lists(st.one_of(st.just("cut"), st.tuples(KEYS, st.one_of(st.none(), st.integers()))), max_size=60)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(STEPS)
 def test_jobs_are_those_of_a_dict_and_a_cut_never_changes(steps):
     values, model, cuts = ByJob(), {}, []
@@ -40,7 +41,7 @@ def test_a_cut_that_is_changed_leaves_the_original_alone():
     assert (values[1], cut[1]) == ("a", "b")
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 200), st.lists(st.one_of(st.just("cut"), st.tuples(KEYS, st.integers())), max_size=40))
 def test_nodes_keep_their_order_and_a_cut_never_changes(count, steps):
     model = {f"n{7 * i % 211:03}": i for i in range(count)}

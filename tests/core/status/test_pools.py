@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
@@ -12,6 +12,7 @@ from penstock.core.state.snapshot import take_snapshot
 from penstock.core.status.pools import pool_stats
 from penstock.testing.builders import GIB, device, job_spec, node
 from penstock.testing.harness import World, follow, running
+from tests.properties import examples
 
 POOLS = (Pool("default"), Pool("p", kind="gpu", reserve_milli=250))
 
@@ -83,7 +84,7 @@ def recounted(w, pool):
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 2**32))
 def test_sums_add_up_and_are_those_of_the_jobs_whatever_happens(seed):
     rnd = random.Random(seed)

@@ -1,7 +1,7 @@
 """Standstills: what can never start as things are declared is found, named, and told how it is resolved."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from penstock.testing.builders import ask, config, node
 from penstock.testing.harness import World, cluster
 from penstock.testing.worlds import crowded
 from tests.core.histories import operations, play, small_world
+from tests.properties import examples
 
 
 def found(w):
@@ -161,7 +162,7 @@ def test_room_that_is_kept_until_a_known_time_is_no_alert():
 # What cannot happen, and is looked for all the same.
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(operations)
 def test_no_circle_and_no_gang_in_part_ever_come_about(history):
     w = play(small_world(), history)
@@ -239,7 +240,7 @@ def test_there_are_only_so_many_alerts(monkeypatch):
     assert [a.code for a in alerts(w.state, w.now)] == ["never_fits"]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, 2**32))
 def test_what_is_said_never_to_start_does_not_start_when_all_else_is_gone(seed):
     """And what is not said to be stuck does start alone, unless a turn or a dependency is in its way."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.messages.reports import NodeReport
@@ -23,6 +23,7 @@ from penstock.security import authority as ca
 from penstock.security.keeper import CertificateKeeper
 from penstock.testing.builders import node
 from tests.engines.agent.fakeserver import FakeServer
+from tests.properties import examples
 from tests.server.harness import until
 
 NOW = dt.datetime.now(dt.UTC)
@@ -290,7 +291,7 @@ def converse(channel: tls.Channel, server: ssl.SSLContext, answer: bytes, cuts: 
     return bytes(heard), bytes(told)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(cuts=st.lists(st.integers(1, 3_000), min_size=1, max_size=20))
 def test_everything_arrives_however_the_wire_is_cut(files, cuts):
     channel = tls.Channel(tls.agent_context(files / "trusted.pem", files / "n1.pem"))

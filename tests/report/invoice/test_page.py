@@ -3,11 +3,12 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.report.invoice import LANGUAGES, DoesNotAddUp, render_html
+from tests.properties import examples
 from tests.report.invoice.needs import need
 from tests.report.invoice.reading import Read, smallest
 from tests.report.invoice.samples import CUSTOMER, DECEMBER_MS, HOUR_MS, ISSUER, NOVEMBER_MS, invoice, line, month
@@ -22,7 +23,7 @@ def totals(read: Read) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(invoices())
 def test_every_amount_is_shown_and_all_sums_add_up(language, made):
     read, digits = Read(render_html(made, language)), made.digits
@@ -275,7 +276,7 @@ def test_a_name_is_only_text(name, language):
     assert read.text.count(seen) == tame.text.count("tame")
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(NAMES.filter(lambda text: text not in ("", "\n", "\r")))
 def test_no_name_changes_the_shape_of_the_page(name):
     assert Read(render_html(of_name(name), "en")).tags == Read(render_html(of_name("tame"), "en")).tags

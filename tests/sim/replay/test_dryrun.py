@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.lifecycle.requests import NewJob, Submit
@@ -13,6 +13,7 @@ from penstock.sim.forecast.outlook import UNKNOWN_MS, Outlook, declared_lengths,
 from penstock.testing.builders import job_spec
 from penstock.testing.harness import cluster, follow
 from penstock.testing.worlds import crowded
+from tests.properties import examples
 
 MINUTE, HOUR = 60_000, 3_600_000
 
@@ -98,7 +99,7 @@ def test_asking_twice_gives_the_same_answer():
 
 
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_scheduler_then_does_what_was_said(seed, other):
     """On a quiet cluster: nothing else happens between the question and the submit. 500 cases: see docs/promises.md."""
     w = crowded(seed)

@@ -1,7 +1,7 @@
 """What becomes of jobs in a replay: values worked out by hand, and what must hold for every trace."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from penstock.sim.replay.replay import ORIGIN_MS
 from penstock.sim.replay.simulation import Simulation
 from penstock.testing.builders import config, device, job_spec, node
 from penstock.traces.model import CapacityChange, Outage, Seen
+from tests.properties import examples
 from tests.sim.replay.builders import HOUR, MINUTE, SECOND, job, ran, seconds, times, trace
 
 PREEMPT = {"priority": 900}
@@ -208,7 +209,7 @@ def traces(draw):
 
 
 @given(traces(), st.sampled_from((0, 4 * SECOND)), st.sampled_from(("declared", "true", "learned")))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_every_state_on_the_way_keeps_its_promises_and_every_job_ends(given_trace, lag_ms, knows):
     given_trace = module.from_origin(given_trace)
     state = State()
@@ -226,7 +227,7 @@ def test_every_state_on_the_way_keeps_its_promises_and_every_job_ends(given_trac
 
 
 @given(traces())
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_no_work_is_lost_or_done_for_nothing(given_trace):
     found = ran(given_trace)
     for life in found.lives:
@@ -236,7 +237,7 @@ def test_no_work_is_lost_or_done_for_nothing(given_trace):
 
 
 @given(traces())
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_the_same_trace_gives_the_same_events(given_trace):
     first, again = [], []
     ran(given_trace, on_records=first.extend)
@@ -245,7 +246,7 @@ def test_the_same_trace_gives_the_same_events(given_trace):
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 300), st.integers(1, 6)), min_size=3, max_size=12))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_elastic_jobs_do_not_take_turns_for_ever(asked):
     """Who gives devices back must find its minimum again, whoever else grows or comes back meanwhile."""
     nodes = tuple(node(f"n{i}", 4) for i in range(3))

@@ -1,0 +1,89 @@
+"""Where the time of the tests goes: the slowest ones, the total, and a budget for each folder.
+
+Seconds are those of set-up, call and tear-down, summed over all workers. With `--budgets` a folder that takes more than
+its budget fails the run: who adds slow tests there shares what is slow to start, or raises the budget and says why.
+"""
+
+from collections import defaultdict
+
+import pytest
+
+SLOWEST_SHOWN = 20
+BUDGETS_S = {
+    "tests/api": 60,
+    "tests/cli": 300,
+    "tests/client": 60,
+    "tests/control": 120,
+    "tests/core": 500,
+    "tests/crash": 300,
+    "tests/devices": 30,
+    "tests/engines": 240,
+    "tests/migrate": 60,
+    "tests/report": 120,
+    "tests/security": 60,
+    "tests/server": 900,
+    "tests/sim": 300,
+    "tests/store": 200,
+    "tests/testing": 60,
+    "tests/traces": 120,
+    "tests/training": 300,
+}
+"""Seconds of one worker, about twice what a quiet machine of two cores takes with four workers."""
+OTHERS_S = 60
+"""Budget of the files in no folder."""
+
+
+class Durations:
+    """Seconds of each test, as its reports come in."""
+
+    def __init__(self) -> None:
+        self.tests: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.tests[report.nodeid] += report.duration
+
+    def folders(self) -> dict[str, list[float]]:
+        """Return the seconds of the tests of each folder below `tests`; those of no folder as `tests`."""
+        found: defaultdict[str, list[float]] = defaultdict(list)
+        for name, seconds in self.tests.items():
+            found["/".join(name.partition("::")[0].split("/")[:-1][:2])].append(seconds)
+        return dict(sorted(found.items()))
+
+    def over(self) -> dict[str, tuple[float, int]]:
+        """Return the folders that took more than their budget, with both."""
+        sums = {folder: sum(seconds) for folder, seconds in self.folders().items()}
+        budgets = {folder: BUDGETS_S.get(folder, OTHERS_S) for folder in sums}
+        return {folder: (sums[folder], budgets[folder]) for folder in sums if sums[folder] > budgets[folder]}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--budgets", action="store_true", help="fail when a folder takes more than its budget")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(), "durations")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    durations = session.config.pluginmanager.get_plugin("durations")
+    if durations and session.config.getoption("budgets") and durations.over() and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    durations = config.pluginmanager.get_plugin("durations")
+    if durations is None or len(durations.tests) <= SLOWEST_SHOWN:
+        return
+    line = terminalreporter.write_line
+    terminalreporter.section(f"slowest {SLOWEST_SHOWN}")
+    slowest = sorted(durations.tests.items(), key=lambda item: -item[1])[:SLOWEST_SHOWN]
+    for name, seconds in slowest:
+        line(f"{seconds:7.1f} s  {name}")
+    terminalreporter.section("seconds of workers by folder")
+    for folder, each in durations.folders().items():
+        line(f"{sum(each):7.1f} s of {BUDGETS_S.get(folder, OTHERS_S):4}  {len(each):5} tests  {folder}")
+    line(f"{sum(durations.tests.values()):7.1f} s in all")
+    for folder, (taken, budget) in durations.over().items():
+        line(f"{folder} took {taken:.0f} s, budget {budget} s")
