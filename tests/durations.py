@@ -10,7 +10,6 @@ import pytest
 
 SLOWEST_SHOWN = 20
 BUDGETS_S = {
-    "tests/api": 60,
     "tests/cli": 300,
     "tests/client": 60,
     "tests/control": 120,

@@ -14,7 +14,7 @@ SLOWEST = (
     "tests/crash/test_kill_sweep.py",
     "tests/crash/test_failover.py",
     "tests/server/test_schema.py",
-    "tests/server/test_costs.py",
+    "tests/server/http/test_costs.py",
     "tests/crash/test_agent_takeover.py",
     "tests/server/test_noisy_neighbour.py",
 )

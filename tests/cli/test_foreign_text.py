@@ -20,7 +20,7 @@ from penstock.core.model.errors import PenstockError, Problem
 from penstock.traces import write_csv
 from tests.cli.conftest import Terminal
 from tests.server.harness import Jobs, Server, until
-from tests.server.test_money import past_server
+from tests.server.services.test_billing import past_server
 from tests.sim.replay.builders import job, trace
 
 HOSTILE = "\x1b]0;x\x07\x1b[31m\x9b2J\x7f[red]\u202egnp\u2066\u061c\ufeff\U000e0041:skull:[/]<script>=1\\\\\\"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Terminal
 from tests.server.harness import until
-from tests.server.test_money import PIECES, expected, past_server
+from tests.server.services.test_billing import PIECES, expected, past_server
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from penstock.core.model.resources import Resources
 from penstock.engines.agent import protocol as p
 from penstock.engines.local.launch import node_config
 from tests.server.harness import Server, cluster_file, until
-from tests.server.test_accesslog import noted
+from tests.server.http.test_accesslog import noted
 
 
 @pytest.fixture

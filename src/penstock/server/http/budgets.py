@@ -1,7 +1,7 @@
 """Upper bounds on what one request of each operation may cost the server.
 
-Held by `tests/server/test_costs.py`, which asks each operation for the most expensive that its limits allow, and for
-what is just beyond them. An operation without a budget fails there, and so does a budget without an operation.
+Held by `tests/server/http/test_costs.py`, which sends each operation the most expensive input that its limits allow,
+and input just beyond them. An operation without a budget fails there, and so does a budget without an operation.
 docs/api-budgets.md is made from this table.
 """
 
@@ -125,7 +125,7 @@ def budgets_table() -> str:
         "# What a request may cost",
         "",
         "From `server/http/budgets.py` by `make docs`. Upper bounds for one request of any sender and any content;",
-        "`tests/server/test_costs.py` holds them against the most expensive input that the limits of each",
+        "`tests/server/http/test_costs.py` holds them against the most expensive input that the limits of each",
         "operation allow, and against what is just beyond. Times are CPU time on the machine of the tests. CPU: of",
         "the server and of processes that it starts for the request. API loop, control thread: the longest piece of",
         "work there. Pause: the longest time for which one call keeps every other thread waiting.",

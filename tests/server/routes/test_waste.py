@@ -16,7 +16,7 @@ from penstock.store.sqlite import SqliteStore
 from penstock.testing.builders import node
 from penstock.testing.harness import World, note
 from tests.server.harness import Server
-from tests.server.test_money import DAY, declared
+from tests.server.services.test_billing import DAY, declared
 
 HOUR = 3_600_000
 EURO_AN_HOUR = 3600

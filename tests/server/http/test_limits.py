@@ -376,7 +376,7 @@ def test_what_names_stand_for_is_refused_before_anything_is_worked_out(tight, ro
 
 
 def test_one_stream_too_many_is_refused_and_room_is_made_when_one_ends(tight):
-    from tests.server.test_stream import Stream
+    from tests.server.routes.test_events import Stream
 
     first = Stream(tight)
     assert first.response.status == 200

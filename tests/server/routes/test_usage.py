@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.server.test_money import DAY, PIECES, past_server
+from tests.server.services.test_billing import DAY, PIECES, past_server
 
 HOURS = {tenant: 24 * sum((a - b) * n for a, b, n in pieces) for tenant, pieces in PIECES.items()}
 
