@@ -6,9 +6,13 @@ from typing import Any
 from hypothesis import settings
 
 LONG = bool(os.environ.get("PENSTOCK_SLOW"))
-LONG_FACTOR = 20
+LONG_FACTOR, SHORT_DIVISOR, SHORT_MIN = 20, 2, 15
 
 
 def examples(count: int, **others: Any) -> settings:
-    """Return settings with `count` examples, or `LONG_FACTOR` times as many in the long profile; never timed."""
-    return settings(max_examples=count * (LONG_FACTOR if LONG else 1), deadline=None, **others)
+    """Return settings with half of `count` examples, or `LONG_FACTOR` times as many as it in the long profile.
+
+    Never timed: machines that are busy fail no test.
+    """
+    short = max(min(count, SHORT_MIN), count // SHORT_DIVISOR)
+    return settings(max_examples=count * LONG_FACTOR if LONG else short, deadline=None, **others)
