@@ -1,7 +1,7 @@
 """Printing: tables for people, JSON for programs, errors with exit codes that mean something.
 
 All output goes through here, for most of it was written by others: names, reasons, a program's last
-words. A `str` is printed as it is, in one line, with control characters made visible; styles come from
+words. A `str` is printed as it is, in one line, with control and invisible characters escaped; styles come from
 `marked` and `styled` alone, so that no text of others is ever taken for markup. `raw` is the one way around it.
 """
 
@@ -85,7 +85,7 @@ def print_done(value: Any, *said: str, as_json: bool) -> None:
 
 
 def print_encoded(data: bytes) -> None:
-    """Print JSON, with `\\u` in strings for all control characters."""
+    """Print JSON, with `\\u` in strings for all control and invisible characters."""
     sys.stdout.write(in_json(data.decode()) + "\n")
 
 
@@ -133,7 +133,7 @@ class Console:
 
 
 class _Harmless:
-    """A printable without control characters: no output gets around this."""
+    """A printable without control and invisible characters: no output gets around this."""
 
     def __init__(self, what: object) -> None:
         self._what: Any = what
