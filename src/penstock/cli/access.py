@@ -1,4 +1,4 @@
-"""Commands about who may do what: tokens, and who one is."""
+"""Commands about permissions: tokens, and the caller's identity."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Commands about what is declared: pools, tenants, users, queues, prices, settings."""
+"""Commands about the configuration: pools, tenants, users, queues, prices, settings."""
 
 import sys
 from pathlib import Path
@@ -46,7 +46,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what YAML made of a file as JSON can say it: times as their text."""
+    """Return the values of a YAML file as JSON types: times as their text."""
     if isinstance(value, dict):
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, list):

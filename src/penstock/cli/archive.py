@@ -49,7 +49,7 @@ def restore(
 
 
 def _address(data: Path | None, store: str | None) -> "Address":
-    """Return where the log lies that is meant. Raises: InvalidInput."""
+    """Return the address of the log to use. Raises: InvalidInput."""
     from penstock.store.address import address_of
 
     hide(store)

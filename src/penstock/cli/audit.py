@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DIGEST_SHOWN = 12
 UNLAWFUL = 1
-"""Exit code when something is not as it should be."""
+"""Exit code when a decision differs or a rule was broken."""
 
 
 def audit(

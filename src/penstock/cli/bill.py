@@ -1,4 +1,4 @@
-"""`penstock bill`: what each tenant owes for a month, and for what."""
+"""`penstock bill`: each tenant's debt for a month, and its items."""
 
 import csv
 import io
@@ -64,7 +64,7 @@ def _print_bill(bill: Bill) -> None:
 
 
 def _cells(line: InvoiceLine, digits: int) -> tuple[str, ...]:
-    """Return the columns as people read them."""
+    """Return the columns formatted for people."""
     from penstock.core.ledger.pricing import GIB
 
     unit = GIB if line.resource == "memory" else 1000

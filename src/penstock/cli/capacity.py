@@ -1,4 +1,4 @@
-"""`penstock capacity`: how many nodes a goal for waiting takes."""
+"""`penstock capacity`: the number of nodes that a waiting-time goal needs."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.traces import Trace
 
 NOT_MET = 10
-"""Exit code when even the most nodes that were tried do not meet the goal."""
+"""Exit code when even the largest number of nodes tried misses the goal."""
 
 
 def capacity(
@@ -42,7 +42,7 @@ def capacity(
     if load != 1.0:
         jobs = drawn_like(jobs, 0, load)
     one = variant_of(policy, jobs.config)
-    with_nodes(jobs, f"+1x{model}" if model else "+1")  # says at once that there is no such model
+    with_nodes(jobs, f"+1x{model}" if model else "+1")  # fails at once for an unknown model
     others = [spec for spec in jobs.nodes if model and all(d.model != model for d in spec.devices)]
     present = len(jobs.nodes) - len(others)
     with progress(f"{len(jobs.jobs):,} jobs", quiet=json) as on_share:

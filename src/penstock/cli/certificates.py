@@ -1,4 +1,4 @@
-"""Certificates of a data folder, shown and rotated; a running server takes up what was changed by itself."""
+"""Certificates of a data folder, shown and rotated; a running server reloads changed ones by itself."""
 
 import datetime as dt
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +45,7 @@ def certificates(
 
 
 def _said(keeper: "CertificateKeeper", shown: "list[Shown]", *, rotated: bool, dropped: int) -> list[str]:
-    """Say what was done, and what is left to do."""
+    """Return lines with the changes made, and the steps left to do."""
     lines = ["a new authority signs from now on"] if rotated else []
     lines += [f"{dropped} former authorities are trusted no more"] if dropped else []
     former = [one for one in shown if one.kind == "former authority"]

@@ -1,4 +1,4 @@
-"""`penstock checkpoints`: those of a job or a folder, listed, and every byte of them compared."""
+"""`penstock checkpoints`: lists the checkpoints of a job or a folder, and verifies every byte."""
 
 import time
 from pathlib import Path
@@ -28,7 +28,7 @@ class DamagedCheckpoints(PenstockError):
 
 
 class CheckpointView(msgspec.Struct, frozen=True):
-    """One checkpoint. `problem` says why it must not be restored; empty when nothing is known against it."""
+    """One checkpoint. `problem` says why it must not be restored; empty without a known problem."""
 
     step: int
     problem: str
@@ -72,7 +72,7 @@ def checkpoints(
 
 
 def _folder_of(which: str, data: Path | None) -> Path:
-    """Return the folder of checkpoints that is meant. Raises: NoCheckpoints."""
+    """Return the folder of checkpoints to use. Raises: NoCheckpoints."""
     if which.isdecimal() and not Path(which).is_dir():
         folder = data_folder(data).checkpoints(JobId(int(which)))
         if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""`penstock eta`: when waiting jobs start, and how right such estimates were."""
+"""`penstock eta`: estimated start times of waiting jobs, and the accuracy of past estimates."""
 
 from collections.abc import Collection
 from typing import Annotated

@@ -82,7 +82,7 @@ def _job_row(job: api.JobView, now_ms: int) -> "tuple[str | Text, ...]":
 
 
 def _left(job: api.JobView, now_ms: int) -> str:
-    """Return how long the job is expected to go on, '' where nobody knows."""
+    """Return the expected remaining run time, '' where unknown."""
     if not job.ends_ms:
         return ""
     return f"~{format_duration(job.ends_ms - now_ms)}" if job.ends_ms > now_ms else "soon"
@@ -163,7 +163,7 @@ def explain(job: JobArgument, data: DataOption = None, json: JsonOption = False)
 
 
 def _print_ways_on(out: Console, found: Explanation) -> None:
-    """Print what would help and when it may start."""
+    """Print the changes that would help and the estimated start."""
     if found.blockers:
         out.print("held by / waits for: job " + ", ".join(map(str, found.blockers)))
     for edit in found.edits:

@@ -45,7 +45,7 @@ class OutputFollower:
         self._partial: dict[tuple[int, int], bytes] = {}
 
     def step(self) -> bool:
-        """Print what is new; return whether there was anything."""
+        """Print new output; return whether there was any."""
         listed = [o for o in self._client.outputs(self._job_id) if self._rank is None or o.rank == self._rank]
         if self._attempt is not None:
             listed = [o for o in listed if o.attempt == self._attempt]
@@ -91,7 +91,7 @@ def follow_job(
     """Print output until the job has ended and everything was printed; return the ended job.
 
     Args:
-        say: told once why the job waits, where it does, and about each new attempt.
+        say: called once with why the job waits, if it does, and for each new attempt.
     """
     follower = OutputFollower(client, job_id, rank=rank, attempt=attempt)
     seen_attempt, explained = 0, False

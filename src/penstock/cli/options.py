@@ -50,7 +50,7 @@ PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PA
 
 
 class JobShape(NamedTuple):
-    """What options say about a job, with the options themselves; None where nothing was said."""
+    """The options about a job, with their definitions; None where an option is not given."""
 
     name: Annotated[str | None, typer.Option("--name", "-J", help="Name of the job.")] = None
     devices: Annotated[int | None, typer.Option("--devices", "--gpus", "-g", help="Devices of each replica.")] = None
@@ -123,7 +123,7 @@ def duration_ms(option: str, text: str, *, hint: str = "such as 30s, 5m or 2h") 
 def data_folder(given: Path | None) -> "DataFolder":
     """Return the data folder, at an absolute path: the option, else PENSTOCK_HOME, else the user's own.
 
-    Raises: NotPrivate when somebody else could have filled it: it says where tokens are sent, and which programs run.
+    Raises: NotPrivate when another user could have filled it: it decides where tokens are sent, and which programs run.
     """
     from penstock.engines.processes.paths import DataFolder
     from penstock.engines.processes.trust import check_data

@@ -1,7 +1,7 @@
 """Printing: tables for people, JSON for programs, errors with exit codes that mean something.
 
-All that the program writes goes through here, for most of it is what others wrote: names, reasons, a program's last
-words. A `str` is printed as it is, in one line, with what would command a terminal made visible; styles come from
+All output goes through here, for most of it was written by others: names, reasons, a program's last
+words. A `str` is printed as it is, in one line, with control and invisible characters escaped; styles come from
 `marked` and `styled` alone, so that no text of others is ever taken for markup. `raw` is the one way around it.
 """
 
@@ -67,7 +67,7 @@ def print_document(text: str) -> None:
 
 
 def raw(data: bytes) -> None:
-    """Print what a program wrote, byte by byte, as it was asked for."""
+    """Print a program's output unchanged, byte by byte, on the user's request."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
@@ -77,7 +77,7 @@ def print_json(value: Any) -> None:
 
 
 def print_done(value: Any, *said: str, as_json: bool) -> None:
-    """Print what a change has led to: the value for programs, or lines for people."""
+    """Print the result of a change: the value for programs, or lines for people."""
     if as_json:
         print_json(value)
     else:
@@ -85,7 +85,7 @@ def print_done(value: Any, *said: str, as_json: bool) -> None:
 
 
 def print_encoded(data: bytes) -> None:
-    """Print JSON, with `\\u` in strings for all that would command a terminal."""
+    """Print JSON, with `\\u` in strings for all control and invisible characters."""
     sys.stdout.write(in_json(data.decode()) + "\n")
 
 
@@ -133,7 +133,7 @@ class Console:
 
 
 class _Harmless:
-    """Something to print, without what would command the terminal: nothing gets around this."""
+    """A printable without control and invisible characters: no output gets around this."""
 
     def __init__(self, what: object) -> None:
         self._what: Any = what
@@ -164,9 +164,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence["str | Text"]], *, rig
 
 
 def marked(pattern: str, *given: object) -> "Text":
-    """Return a line with styles: those of `pattern`, in whose `{}` stands what is given, as it is.
+    """Return a line with the styles of `pattern`, each `{}` filled with a given value as it is.
 
-    Nothing of what is given is looked at as markup. (To escape it would not do: a backslash at its end would escape
+    No given value is read as markup. (To escape it would not do: a backslash at its end would escape
     the pattern's own.)
     """
     from rich.text import Span, Text

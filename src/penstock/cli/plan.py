@@ -1,4 +1,4 @@
-"""`penstock plan`: what a submit would lead to, before it is one."""
+"""`penstock plan`: the effect of a submit, without submitting."""
 
 import sys
 from typing import Annotated
@@ -12,7 +12,7 @@ from penstock.core.model.answers import PlanAnswer, PlannedJob, Quote
 from penstock.core.model.quantities import format_duration, money
 
 WAITS, UNTOLD = 10, 11
-"""Exit codes: some job waits (longer than `--within`); of some job nobody can tell when it starts."""
+"""Exit codes: some job waits (longer than `--within`); the start of some job is unknown."""
 
 
 @shaped()
@@ -49,7 +49,7 @@ def _code(job: PlannedJob, now_ms: int, within_ms: int) -> int:
 
 
 def _price(price: Quote) -> str:
-    """Return what a job costs, in words."""
+    """Return the costs of a job, in words."""
 
     def between(low: int, high: int) -> str:
         one = money(low, price.digits)

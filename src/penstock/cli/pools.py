@@ -1,4 +1,4 @@
-"""`penstock pools` and `quota`: what there is, how much of it is given out, and to whom."""
+"""`penstock pools` and `quota`: capacity, allocations, and their holders."""
 
 from penstock.cli.options import DataOption, JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table

@@ -1,4 +1,4 @@
-"""`penstock report`: a page on everything that happened."""
+"""`penstock report`: a page on the whole run."""
 
 import time
 from pathlib import Path

@@ -26,7 +26,7 @@ def _surroundings(job: dict[str, Any], shape: JobShape) -> dict[str, Any]:
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     own = job.get("env")
     if own is not None and not isinstance(own, dict):
-        return {}  # the server says what is wrong with it
+        return {}  # the server reports the fault
     return {"workdir": job.get("workdir") or os.getcwd(), "env": {**passed, **(own or {}), **shape.environment()}}
 
 

@@ -1,4 +1,4 @@
-"""`penstock secret`, and what keeps secrets off the command line, where every user of a machine can read them.
+"""`penstock secret`, and help to keep secrets off the command line, where every user of a machine can read them.
 
 A value comes from standard input or a file.
 """

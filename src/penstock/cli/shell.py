@@ -70,14 +70,14 @@ def _prove(client: "Client", shown: JobView, rank: int, folder: "DataFolder") ->
 
 
 def _be_inside(held: "ProcessHandle", command: list[str] | None) -> NoReturn:
-    """Become a command inside, as who calls: the job is theirs."""
-    with contextlib.suppress(OSError):  # who is not root cannot, and root's jobs are root's
+    """Become a command inside, as the caller: the job is theirs."""
+    with contextlib.suppress(OSError):  # only root can, and root's jobs are root's
         held.join()
     environment = _own(_FOR_SELF) | held.environment()
     held.change_to_its_folder()
     words = command or [os.environ.get("SHELL", "/bin/sh")]
     sys.stdout.flush()
-    os.execvpe(words[0], words, environment)  # noqa: S606 - that is what was asked for
+    os.execvpe(words[0], words, environment)  # noqa: S606 - the caller's own command
 
 
 def _be_account_inside(

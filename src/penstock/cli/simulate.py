@@ -222,6 +222,6 @@ def _for_programs(trace: "Trace", results: "Sequence[VariantResult]") -> dict[st
 
 
 def for_programs(result: "VariantResult") -> dict[str, object]:
-    """Return a result for JSON; what it costs only where that is known."""
+    """Return a result for JSON; with costs only where known."""
     shown: dict[str, object] = {"policy": result.variant, "measures": result.measures}
     return shown | ({"costs": result.costs} if result.costs is not None else {})

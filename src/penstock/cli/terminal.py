@@ -1,8 +1,8 @@
-"""A program of another user in front of us, that gets nothing of our terminal.
+"""Runs a program of another user in the foreground, without access to our terminal.
 
-Who may use the terminal of root can write into it what root's shell reads as typed (TIOCSTI), and go on reading from it
-later. So the program is in a session of its own, with a terminal of its own where ours would be, and we pass on what is
-typed and shown.
+A program with root's terminal can push input into it that root's shell reads as typed (TIOCSTI), and go on reading from
+it later. So the program is in a session of its own, with a terminal of its own in place of ours, and we relay input
+and output.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from types import FrameType
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 AT_ONCE = 4096
 LAST_MAX = 256
-"""Pieces of output that are still shown after the program has ended."""
+"""Largest number of pieces of output that are shown after the program has ended."""
 FAILED_CODE = 126
 _STANDARD = (0, 1, 2)
 
@@ -41,7 +41,7 @@ def run_apart(become: Callable[[int | None], None]) -> int:
     with _raw(0 in terminals), _signals(child, terminals, master):
         _relay(child, master, reads=0 in terminals, shows=shows)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    for end in (master, slave):  # the program's end was kept open: it may close all it has, and open it again
+    for end in (master, slave):  # the slave end was kept open: the program may close all of its own, and open it again
         if end is not None:
             os.close(end)
     return code if code >= 0 else 128 - code
@@ -78,7 +78,7 @@ def _copy_size(source: int, target: int) -> None:
 
 @contextlib.contextmanager
 def _raw(wanted: bool) -> Iterator[None]:
-    """Let keys go through as they are typed; the program's terminal says what they mean."""
+    """Let keys go through as they are typed; the program's terminal interprets them."""
     if not wanted:
         yield
         return
@@ -112,7 +112,7 @@ def _signals(child: int, terminals: list[int], master: int | None) -> Iterator[N
 
 
 def _relay(child: int, master: int | None, *, reads: bool, shows: int) -> None:
-    """Pass on what is typed and shown until the program has ended; what it has left behind is not waited for."""
+    """Relay input and output until the program has ended; processes that it left behind are not waited for."""
     ending = os.pidfd_open(child)
     watched = [ending]
     if master is not None:
@@ -139,7 +139,7 @@ def _relay(child: int, master: int | None, *, reads: bool, shows: int) -> None:
 
 
 def _read(descriptor: int | None) -> bytes:
-    """Return what is there to be read; b'' when that is nothing, or the terminal is gone."""
+    """Return the bytes that are ready to read; b'' when there are none, or the terminal is gone."""
     if descriptor is None:
         return b""
     try:
@@ -149,7 +149,7 @@ def _read(descriptor: int | None) -> bytes:
 
 
 def _written(master: int, data: bytes) -> bytes:
-    """Write what the program takes; return the rest."""
+    """Write as much as the program takes; return the rest."""
     try:
         return data[os.write(master, data) :]
     except BlockingIOError:
@@ -157,6 +157,6 @@ def _written(master: int, data: bytes) -> bytes:
 
 
 def _show(descriptor: int, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # a terminal that was closed: the program hears of it by a signal
+    with contextlib.suppress(OSError):  # a terminal that was closed: the program gets a signal for it
         while data:
             data = data[os.write(descriptor, data) :]

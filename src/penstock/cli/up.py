@@ -76,7 +76,7 @@ def _whole(path: Path | None) -> str | None:
 
 
 def _print_started(folder: "DataFolder", client: "Client", info: dict[str, Any], *, as_json: bool) -> None:
-    """Say where the server answers, and as what it was started."""
+    """Print the server's address, and the mode in which it was started."""
     if note := info.get("note"):
         say(f"penstock: {note}", err=True)
     shown, url, leads = client.cluster(), _url(info), "nodes" in info
@@ -91,9 +91,9 @@ def _print_started(folder: "DataFolder", client: "Client", info: dict[str, Any],
 
 
 def _store_options(folder: "DataFolder", store: str | None, *, standby: bool) -> dict[str, object]:
-    """Return what the server is told of its store: the address itself only in a file that it takes away.
+    """Return the server's options for its store: the address itself only in a file that the server removes.
 
-    Raises: InvalidInput when the address is none.
+    Raises: InvalidInput for an invalid address.
     """
     from penstock.privatefiles import make_folder, passed_by_accounts, write_whole
     from penstock.store.address import address_of
@@ -139,7 +139,7 @@ def running_client(folder: "DataFolder") -> "Client | None":
 def ensure(data: Path | None) -> "Client":
     """Return a client of the running server; start an embedded one, and say so, where none runs.
 
-    Raises: PenstockError with what the server said when it did not come up.
+    Raises: PenstockError with the server's message when it did not come up.
     """
     if data is not None or not remote():
         folder = data_folder(data)
@@ -150,7 +150,7 @@ def ensure(data: Path | None) -> "Client":
 
 
 def _started(folder: "DataFolder", options: dict[str, object]) -> "tuple[Client, dict[str, Any]]":
-    """Start a server; return a client and what it says of itself, once its nodes are ready or it waits for its turn."""
+    """Start a server; return a client and the server's info, once its nodes are ready or it is on standby."""
     from penstock.privatefiles import make_folder, open_own, passed_by_accounts
 
     make_folder(folder.root, passed_by_accounts())
@@ -176,7 +176,7 @@ def _started(folder: "DataFolder", options: dict[str, object]) -> "tuple[Client,
 
 
 def _said_by(folder: "DataFolder", pid: int) -> dict[str, Any]:
-    """Return what a server says of itself, with its `nodes` if it leads; {} while it says nothing."""
+    """Return a server's info, with its `nodes` if it leads; {} while it does not answer."""
     for path in (folder.server_info, folder.standby_info(pid)):
         with contextlib.suppress(OSError, msgspec.DecodeError, KeyError):
             info: dict[str, Any] = msgspec.json.decode(path.read_bytes())
@@ -200,7 +200,7 @@ def down(data: DataOption = None, json: JsonOption = False) -> None:
 
     folder = data_folder(data)
     waiting = waiting_servers(folder)
-    for each in waiting:  # before the leader: none of them is to take over
+    for each in waiting:  # standbys before the leader: none of them may take over
         signal_holder(each, folder.standby_info(each), signal.SIGTERM)
     _wait(lambda: not waiting_servers(folder), "the standbys did not stop in time")
     pid = _server_pid(folder)
@@ -219,7 +219,7 @@ def down(data: DataOption = None, json: JsonOption = False) -> None:
 
 
 def _server_pid(folder: "DataFolder") -> int | None:
-    """Return the process of the server that leads; a killed one has left its number, which may be anybody's by now."""
+    """Return the process of the server that leads; a killed one has left its pid, which any process may have by now."""
     from penstock.client.proof import holds_lock
 
     try:

@@ -1,4 +1,4 @@
-"""`penstock usage`: what was held and used, by whom; with `--waste`, what was held and not used, and what that cost."""
+"""`penstock usage`: held and used resources by holder; with `--waste`, held but unused resources, and their costs."""
 
 from pathlib import Path
 from typing import Annotated, Any

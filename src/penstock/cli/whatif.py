@@ -30,14 +30,14 @@ REAL = "as it was"
 
 
 class Again(msgspec.Struct, frozen=True):
-    """How many decisions of the log say what they were made on, and how many of them come out the same again."""
+    """Number of decisions in the log with a recorded basis, and of decisions reproduced."""
 
     decisions: int
     same: int
 
 
 class Changes(NamedTuple):
-    """What shall be different, as the command line says it."""
+    """The changes to replay with, as given on the command line."""
 
     settings: Sequence[str]
     nodes: str | None
@@ -173,7 +173,7 @@ def _result(name: str, ran: "Ran", since_ms: int, till: "CostMeter") -> "Variant
 
 
 def _again(records: Sequence[Record], said: Callable[[int, int], None]) -> Again:
-    """Make the plans of the log again: what they decided follows from what each of them knew, or it does not."""
+    """Repeat the plans of the log, each on its recorded basis, and count equal decisions."""
     from penstock.core.audit import audit
     from penstock.extensions import installed_policies
 
@@ -186,7 +186,7 @@ def _again(records: Sequence[Record], said: Callable[[int, int], None]) -> Again
 
 
 def _say(again: Again, found: "PlanAgreement") -> None:
-    """Say how well the replay of the unchanged log agrees with what happened: what the rest is worth."""
+    """Print how well the replay of the unchanged log agrees with the real run: a measure of trust in the rest."""
     if again.decisions:
         say(f"{again.same:,} of {again.decisions:,} decisions come out the same from what each of them knew")
     text = f"the replay of what happened starts {found.same:,} of {found.decisions:,} attempts on the same nodes"

@@ -1,7 +1,7 @@
 """Other schedulers' configurations to Penstock's: `slurm`, `kueue`, `volcano` and `yunikorn`, each with a `read`.
 
 All are read into one queue model (`model`), and one function makes a configuration of it (`toconfig`). Every import
-comes with a report of what became of each key. Nothing here asks a running scheduler: files in, values out.
+comes with a report of the outcome of each key. Nothing here queries a running scheduler: files in, values out.
 """
 
 from penstock.migrate.clustertext import to_cluster_file as to_cluster_file

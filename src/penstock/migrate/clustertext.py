@@ -33,7 +33,7 @@ def to_cluster_file(imported: Imported) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes no anchors: what is the same twice is written twice."""
+    """Writes no anchors: equal values are written each time."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""What is known of an accelerator by its name alone: other schedulers count devices and do not say how big they are."""
+"""Properties of an accelerator from its name alone: other schedulers count devices and do not know their size."""
 
 import re
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 GIB = 2**30
 MODEL_CHARACTERS_MAX = 100
 UNTYPED = "gpu"
-"""Model of devices of which nothing says a type."""
+"""Model of devices without a known type."""
 _MEMORY_WORD = re.compile(r"([0-9]{1,4})gb?")
 
 
@@ -55,7 +55,7 @@ def plain_model(model: str) -> str:
 
 
 def known_of(model: str) -> KnownDevice | None:
-    """Return what is known of a model by a word in its name (`nvidia_a100-sxm4-80gb`), or None.
+    """Return the properties of a model by a word in its name (`nvidia_a100-sxm4-80gb`), or None.
 
     A size in the name (`80gb`, `40g`) is taken before the usual one.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration of another scheduler, said so that its owner finds the place."""
+"""Faults of another scheduler's configuration, with the place where its owner finds them."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ from penstock.core.model.errors import PenstockError, Problem
 
 
 class ImportFault(PenstockError):
-    """A file that cannot be read as what it was taken for; nothing of it was kept."""
+    """A file that cannot be read in the expected format; nothing of it was kept."""
 
     code = "bad_import"
 
     def __init__(
         self, file: str, *, line: int = 0, field: str = "", value: str = "", expected: str, hint: str = ""
     ) -> None:
-        """Take the place (`line` counts from 1; 0 for the file as a whole), what stands there, what was expected."""
+        """Take the place (`line` counts from 1; 0 for the file as a whole), the text found there, the expected one."""
         where = file + (f", line {line}" if line else "") + (f", {field}" if field else "")
         found = shown(value)
         said = f" found {found}," if value or field else ""

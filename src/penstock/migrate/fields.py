@@ -1,6 +1,6 @@
 """Reads the fields of one YAML mapping, with an entry of the report for each, and refuses near misses.
 
-A field that is not known is refused when a known word is near: it is a slip. What is like nothing known is of another
+An unknown field is refused when it is close to a known word: it is a slip. Any other unknown field is of another
 version of the format; it is reported as not mapped.
 """
 
@@ -153,11 +153,11 @@ class Fields:
             say(pair.place, self.path(key), shown_value(pair.value), note)
 
     def skip(self, *keys: str) -> None:
-        """Count fields as read of which nothing is to be said."""
+        """Count fields as read that need no entry in the report."""
         self._seen.update(keys)
 
     def done(self) -> None:
-        """Refuse fields that look like slips; report the others that nobody has read."""
+        """Refuse unread fields that look like slips; report the other unread ones."""
         for key in [key for key in self._pairs if key not in self._seen]:
             near = difflib.get_close_matches(key, sorted(self._seen | self._known), n=1, cutoff=0.8)
             if near:

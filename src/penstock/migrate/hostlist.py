@@ -1,7 +1,7 @@
 """Slurm's hostlist expressions: `gpu[01-16,20]-ib[0-1]` names 34 nodes.
 
 Source: https://slurm.schedmd.com/slurm.conf.html#OPT_NodeName; compared with `scontrol show hostnames` of Slurm 22.05.
-A text after the last bracket (`n[1-2]x`), which that version refuses, is taken for what it says.
+A text after the last bracket (`n[1-2]x`), which that version refuses, is taken literally.
 """
 
 import re
@@ -17,7 +17,7 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 def expand(text: str) -> list[str]:
     """Return the names of a hostlist in its order; a name given twice comes twice.
 
-    Raises: ValueError saying what is wrong, also above `HOSTS_MAX` names, before they are made.
+    Raises: ValueError naming the fault, also above `HOSTS_MAX` names, before they are made.
     """
     if len(text) > LIST_CHARACTERS_MAX:
         raise ValueError(f"a host list of at most {LIST_CHARACTERS_MAX} characters")
@@ -40,7 +40,7 @@ Range = tuple[int, int, int]
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield what commas and blanks outside of brackets divide."""
+    """Yield the words between commas and blanks outside of brackets."""
     start, inside = 0, False
     for at, character in enumerate(text):
         if character in "[]":

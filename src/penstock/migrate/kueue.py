@@ -1,6 +1,6 @@
 """Kueue's objects to Penstock's: cluster queues and cohorts to the queue tree, flavours to device models.
 
-A queue may hold its nominal quota and what it borrows, gets its nominal quota back, and lends up to its lending limit:
+A queue may hold its nominal quota and borrowed quota, reclaims its nominal quota, and lends up to its lending limit:
 Penstock's `guaranteed`, `max` and `lend` mean the same. Source: https://kueue.sigs.k8s.io/docs/concepts/ and the API
 types v1beta1 and v1beta2, https://kueue.sigs.k8s.io/docs/reference/kueue.v1beta2/
 """
@@ -43,7 +43,7 @@ _ELSEWHERE = {
 
 
 class _Reading:
-    """What has been read so far."""
+    """Objects read so far."""
 
     def __init__(self, report: MigrationReport) -> None:
         self.report = report
@@ -57,7 +57,7 @@ class _Reading:
 
 
 def read(paths: Iterable[Path]) -> Imported:
-    """Return what Kueue's objects in these YAML files mean in Penstock, and what became of each field.
+    """Return Penstock's equivalent of Kueue's objects in these YAML files, and the outcome of each field.
 
     Read are ClusterQueue, Cohort, LocalQueue, ResourceFlavor, WorkloadPriorityClass, Topology, the configuration of
     Kueue and nodes (`kubectl get nodes -o yaml`); order does not matter.
@@ -74,7 +74,7 @@ def read(paths: Iterable[Path]) -> Imported:
     source = MigrationSource(
         queues=tuple(reading.queues),
         flavours=tuple(reading.flavours.values()),
-        pools=(Pool(DEFAULT_POOL, backfill=backfill),),  # a workload that does not fit holds nobody back
+        pools=(Pool(DEFAULT_POOL, backfill=backfill),),  # a workload that does not fit blocks no others
         tenants=tuple(reading.tenants.values()),
         settings=Settings(wait_bonus_max=0, size_penalty_per_device=0),  # priority, then age; nothing else counts
         root_policy="capacity",
@@ -238,7 +238,7 @@ def _cohort(reading: _Reading, one: Object) -> None:
 
 
 def _cohorts_that_are_only_named(reading: _Reading) -> None:
-    """Add cohorts that nobody declares: Kueue takes them for cohorts without quota, limits and parent."""
+    """Add undeclared cohorts: Kueue takes them for cohorts without quota, limits and parent."""
     known = {queue.key for queue in reading.queues}
     for queue in tuple(reading.queues):
         if queue.parent and queue.parent not in known:
@@ -294,7 +294,7 @@ def _topology(reading: _Reading, one: Object) -> None:
 
 
 def _level_names(labels: Sequence[str]) -> list[str]:
-    """Return what each level, from the widest to the narrowest, is; the last may be the node itself."""
+    """Return the node field of each level, from the widest to the narrowest; the last may be the node itself."""
     names = ["rack", "switch", *(["name"] if labels[-1:] == [HOST_LABEL] else [])]
     return [*[""] * len(labels), *names][len(names) :]
 

@@ -11,10 +11,10 @@ FLAVOURS_MAX = 1_000
 
 
 def read_groups(spec: Fields, flavours: dict[str, Flavour], *, own: str, may_borrow: bool) -> list[Amount]:
-    """Return the quotas of `resourceGroups`; flavours that nobody declared are added under their own name.
+    """Return the quotas of `resourceGroups`; undeclared flavours are added under their own name.
 
     Args:
-        own: what the quotas are of, for the report. may_borrow: it has a cohort above it.
+        own: owner of the quotas, for the report. may_borrow: it has a cohort above it.
     """
     found: list[Amount] = []
     seen: set[str] = set()

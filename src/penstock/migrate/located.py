@@ -1,7 +1,7 @@
-"""YAML with the line of every value, within limits. Scalars stay texts: each field says what it wants to be read as.
+"""YAML with the line of every value, within limits. Scalars stay texts: each field parses its own.
 
 Values are built from the parser's events, not by its constructor: no tags are followed, no dates or floats are made,
-depth is counted, and an alias counts as much as what it stands for, so that a few lines cannot mean millions.
+depth is counted, and an alias counts as much as its target, so that a few lines cannot mean millions.
 """
 
 from typing import NamedTuple
@@ -99,7 +99,7 @@ def documents(text: str, file: str, *, line_first: int = 1) -> list[Value]:
 
     Args:
         line_first: line of `file` in which the text begins.
-    Raises: ImportFault for what is no YAML, for doubles of a key, and above the limits of this module.
+    Raises: ImportFault for invalid YAML, for doubles of a key, and above the limits of this module.
     """
     if len(text) > YAML_BYTES_MAX:
         raise ImportFault(file, line=line_first, expected=f"at most {YAML_BYTES_MAX} bytes of YAML", hint="split it")

@@ -14,7 +14,7 @@ from penstock.migrate.report import MigrationReport
 
 OBJECTS_MAX = 20_000
 PRIORITY_MAX = 10_000
-"""The highest priority that a job of Penstock may say."""
+"""The highest priority of a job in Penstock."""
 EMBEDDED_MAX = 16
 """Configurations inside ConfigMaps."""
 CHARACTERS_MAX = 64 * 2**20
@@ -120,7 +120,7 @@ def amount_field(fields: Fields, resource: str, key: str, note: str, flavour: st
     """Read one quantity of a resource and report it.
 
     Args:
-        key: the field with the quantity. resource: whose it is. note: what it becomes.
+        key: the field with the quantity. resource: its resource. note: its outcome.
     Returns: an amount whose `nominal` it is, or None for a resource that Penstock does not count.
     """
     number = fields.quantity(key, kubernetes_quantity, "8, 1500m or 64Gi")
@@ -137,7 +137,7 @@ def amount_field(fields: Fields, resource: str, key: str, note: str, flavour: st
 
 
 def amount_of_resource(resource: str, number: Fraction, flavour: str = "") -> Amount | None:
-    """Return how much a number of a Kubernetes resource is in Penstock's units, or None for what is not counted."""
+    """Return a number of a Kubernetes resource in Penstock's units, or None for resources that are not counted."""
     if resource == "cpu":
         return Amount("cpus", flavour, rounded_up(number, 1000))
     if resource == "memory":
@@ -201,7 +201,7 @@ def embedded(things: Iterable[Object], ending: str) -> list[Value]:
 
 
 def priority_class(one: Object) -> None:
-    """Report a PriorityClass: Penstock's jobs say a number."""
+    """Report a PriorityClass: Penstock's jobs have a number instead."""
     value = one.top.integer("value", 0, low=-(2**31), high=2**31 - 1)
     how = f"jobs of class '{one.named()}' say `priority: {value}`"
     if not 0 <= value <= PRIORITY_MAX:

@@ -1,4 +1,4 @@
-"""The queue model into which every source is read, and what an import gives. No source is known here."""
+"""The queue model into which every source is read, and the result of an import. No source is known here."""
 
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -12,7 +12,7 @@ QueueResource = Literal["devices", "cpus", "memory", "jobs"]
 
 
 class Amount(NamedTuple):
-    """What a queue is promised, and may hold and lend, of one resource in one flavour.
+    """Guarantee, maximum and lending limit of a queue for one resource in one flavour.
 
     Devices and CPUs are in thousandths, memory in bytes, jobs are counted.
     """
@@ -21,13 +21,13 @@ class Amount(NamedTuple):
     flavour: str = ""
     """Name of a `Flavour`; empty where the source knows none."""
     nominal: int = 0
-    """What it is promised."""
+    """Its guarantee."""
     borrow: int | None = None
-    """How much it may hold above the promise; None is no such limit."""
+    """How much it may hold above the guarantee; None is no such limit."""
     max: int | None = None
-    """What it may hold at most; None is no such limit. With `borrow` both hold."""
+    """Its maximum; None is no such limit. With `borrow` both hold."""
     lend: int | None = None
-    """How much of the promise others may use while it is idle; None lends all."""
+    """How much of the guarantee other queues may use while it is idle; None lends all."""
 
 
 class Flavour(NamedTuple):
@@ -51,9 +51,9 @@ class SourceQueue(msgspec.Struct, frozen=True, kw_only=True):
     weight: Fraction = Fraction(1)
     amounts: tuple[Amount, ...] = ()
     adds: bool = False
-    """What it is promised comes on top of what the queues below it are."""
+    """Its guarantee comes on top of those of the queues below it."""
     sealed: bool = False
-    """It holds no more than it and those below it are promised."""
+    """It holds no more than its guarantee and those below it."""
     only_named: bool = False
     """It may hold no devices of flavours that it does not name."""
     policy: QueuePolicy = "priority"
@@ -63,7 +63,7 @@ class SourceQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MigrationSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was read of one source, before it becomes Penstock's."""
+    """The contents of one source, before conversion to Penstock's configuration."""
 
     queues: tuple[SourceQueue, ...]
     flavours: tuple[Flavour, ...] = ()
@@ -75,7 +75,7 @@ class MigrationSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """What an import gives: usable values, and what became of each key of the source."""
+    """Result of an import: usable values, and the outcome of each key of the source."""
 
     nodes: tuple[NodeSpec, ...]
     config: ClusterConfig

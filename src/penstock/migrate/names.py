@@ -1,4 +1,4 @@
-"""Plain names for queues, pools, nodes and tenants: what a cluster file takes as a name is less than others take."""
+"""Plain names for queues, pools, nodes and tenants: cluster files allow fewer names than other schedulers."""
 
 from penstock.core.order.extension import NAME_CHARACTERS
 

@@ -48,7 +48,7 @@ def read_nodes(things: Sequence[Object], levels: Sequence[Level], report: Migrat
 
 
 def _node(one: Object, levels: Sequence[Level], report: MigrationReport) -> NodeSpec:
-    """Return a node with what it may hand out (`allocatable`, else `capacity`), its labels and its place."""
+    """Return a node with its capacity (`allocatable`, else `capacity`), labels and place."""
     spec = one.spec()
     spec.lost("unschedulable", "a state, not a configuration: `penstock drain NODE` closes a node")
     spec.lost("taints", "Penstock has no taints; keep such nodes in a pool of their own")

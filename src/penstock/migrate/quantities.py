@@ -5,7 +5,7 @@ from fractions import Fraction
 
 MIB = 2**20
 QUANTITY_MAX = 2**60
-"""What is above it is an error, not a number."""
+"""A larger number is an error."""
 
 _BINARY = {unit: 1024**power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
@@ -22,7 +22,7 @@ _FOREVER = ("infinite", "unlimited", "-1")
 def kubernetes_quantity(text: str) -> Fraction:
     """Return the number that a Kubernetes quantity means, such as `1500m`, `64Gi`, `1e3` or `0.5`.
 
-    Raises: ValueError for anything else and for what is negative or above 2^60.
+    Raises: ValueError for anything else and for numbers that are negative or above 2^60.
     Source: resource.Quantity, https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
     match = _KUBERNETES.fullmatch(text)
@@ -43,7 +43,7 @@ def kubernetes_quantity(text: str) -> Fraction:
 def yunikorn_quantity(text: str, *, vcore: bool = False) -> Fraction:
     """Return the number that a YuniKorn quantity means: whole numbers with a unit; `m` (1/1000) only for vcores.
 
-    Raises: ValueError for anything else and for what is above 2^60.
+    Raises: ValueError for anything else and for numbers above 2^60.
     Source: quantity.go of yunikorn-core; https://yunikorn.apache.org/docs/user_guide/queue_config#resources
     """
     match = _YUNIKORN.fullmatch(re.sub(r"\s+", "", text))
@@ -72,7 +72,7 @@ def rounded_up(number: Fraction, scale: int = 1) -> int:
 def slurm_memory_bytes(text: str) -> int:
     """Return bytes for a Slurm memory size: megabytes (2^20) unless a unit K, M, G, T or P says otherwise.
 
-    Raises: ValueError for anything else and for what is above 2^60.
+    Raises: ValueError for anything else and for numbers above 2^60.
     Source: https://slurm.schedmd.com/slurm.conf.html#OPT_RealMemory
     """
     match = _MEGABYTES.fullmatch(text)
@@ -85,7 +85,7 @@ def slurm_memory_bytes(text: str) -> int:
 def slurm_count(text: str) -> int:
     """Return a count of generic resources; a unit K, M, G, T or P multiplies by powers of 1024.
 
-    Raises: ValueError for anything else and for what is above 2^60.
+    Raises: ValueError for anything else and for numbers above 2^60.
     Source: https://slurm.schedmd.com/gres.conf.html#OPT_Count
     """
     match = _COUNT.fullmatch(text)
@@ -98,7 +98,7 @@ def slurm_time_ms(text: str) -> int | None:
     """Return milliseconds for a Slurm time, or None for one without an end (`INFINITE`, `UNLIMITED`).
 
     Forms: `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`, `days-hours:minutes`,
-    `days-hours:minutes:seconds`. Raises: ValueError for anything else and for what is above 2^60.
+    `days-hours:minutes:seconds`. Raises: ValueError for anything else and for numbers above 2^60.
     Source: https://slurm.schedmd.com/sbatch.html#OPT_time
     """
     if text.lower() in _FOREVER:

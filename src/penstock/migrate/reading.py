@@ -1,4 +1,4 @@
-"""Reads a text file within limits: a configuration is small, and what is not is no configuration."""
+"""Reads a text file within limits: a configuration is small, so a larger file is not one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The report of an import: what became of each key of the source, with its place."""
+"""The report of an import: the outcome of each key of the source, with its place."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
@@ -19,12 +19,12 @@ class SourcePlace(NamedTuple):
     line: int = 0
 
     def fault(self, field: str, value: object, expected: str, hint: str = "") -> ImportFault:
-        """Return the error that says what is wrong here; the caller raises it."""
+        """Return the error for a fault at this place; the caller raises it."""
         return ImportFault(self.file, line=self.line, field=field, value=str(value), expected=expected, hint=hint)
 
 
 class MigrationEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of one key."""
+    """Outcome of one key."""
 
     file: str
     line: int
@@ -39,7 +39,7 @@ class MigrationReport:
     """Collects entries while sources are read. Every key that is read gets one."""
 
     def __init__(self, files: Iterable[str] = ()) -> None:
-        """Take the files in the order in which they shall stand in the report; others come after them."""
+        """Take the files in their order in the report; others come after them."""
         self._files = {name: index for index, name in enumerate(files)}
         self._entries: list[MigrationEntry] = []
 

@@ -1,7 +1,7 @@
 """The one way from the queue model of imports to Penstock's configuration.
 
-Promises have to add up here, level by level; where a source does not ask for that, the upper one is lifted and it is
-said. What cannot hold (a cycle, a double, a promise above a maximum) is an error with its place.
+Guarantees have to add up here, level by level; where a source does not ask for that, the upper one is raised and
+reported. A contradiction (a cycle, a double, a guarantee above a maximum) is an error with its place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ AMOUNT_MAX = 2**50
 """Thousandths and jobs: above it a decimal number of a cluster file is no longer exact."""
 MEMORY_MAX_BYTES = 2**60
 QUOTAS_MAX = 1_000_000
-"""Promises and maxima of all queues together."""
+"""Guarantees and maxima of all queues together."""
 MAX_WAITING_LIMIT = 10_000_000
 ZERO_WEIGHT_PART = 1000
 """A weight of 0 counts as this part of the smallest other one."""
@@ -32,7 +32,7 @@ Amounts = dict[str, int]
 
 
 def to_config(source: MigrationSource, report: MigrationReport) -> Imported:
-    """Return the nodes and configuration that `source` means, with everything the report holds by then.
+    """Return the nodes and configuration of `source`, with all entries of the report.
 
     Raises: ImportFault for a cycle, an unknown parent, two queues with one key, more than 10,000 of anything, and
         for a promise above a maximum.
@@ -121,7 +121,7 @@ def _names(order: Sequence[SourceQueue], report: MigrationReport) -> dict[str, Q
 
 
 class _Tree:
-    """What each queue is promised, may hold and lends, by the resource names of cluster files."""
+    """Guarantee, maximum and loans of each queue, by the resource names of cluster files."""
 
     def __init__(self, source: MigrationSource, order: Sequence[SourceQueue], report: MigrationReport) -> None:
         self._models = {flavour.name: plain_model(flavour.model) for flavour in source.flavours}
@@ -173,7 +173,7 @@ class _Tree:
         return lifted
 
     def _limit(self, queue: SourceQueue) -> Amounts:
-        """Return the maxima: those declared, and what follows from borrowing limits. One flavour without, none."""
+        """Return the maxima, declared or from borrowing limits; none where one flavour has no limit."""
         found: Amounts = {}
         promised = self.promised[queue.key]
         open_ended: set[str] = set()
@@ -190,7 +190,7 @@ class _Tree:
                 found[name] = found.get(name, 0) + limit
         for name in open_ended & found.keys():
             del found[name]
-        if queue.adds:  # what is lent by those below comes on top of the own amount
+        if queue.adds:  # guarantees of the queues below come on top of its own amount
             found = {name: limit + promised.get(name, 0) - own.get(name, 0) for name, limit in found.items()}
         if queue.sealed:
             found = {**own, **promised, **found}
@@ -212,7 +212,7 @@ class _Tree:
         return found
 
     def _lend(self, queue: SourceQueue) -> Amounts | None:
-        """Return what is lent of each promise, or None where no lending limit is set."""
+        """Return the lent part of each guarantee, or None where no lending limit is set."""
         promised, lent = self.promised[queue.key], self._sums(queue, "lend")
         if not lent:
             return None
@@ -243,7 +243,7 @@ class _Tree:
 
 
 def _with_devices(amounts: Amounts) -> Amounts:
-    """Return promises in which devices are at least those of single models: a job may ask for any of them."""
+    """Return guarantees in which devices are at least those of single models: a job may ask for any of them."""
     models = sum(value for name, value in amounts.items() if name.startswith(MODEL_PREFIX))
     return {**amounts, "devices": max(models, amounts.get("devices", 0))} if models else amounts
 

@@ -1,7 +1,7 @@
 """Volcano's queues, and the configuration of its scheduler where it is given, to Penstock's queue tree.
 
 Volcano knows three amounts: `guarantee` is never lent, `deserved` is got back by reclaim, `capability` is the maximum.
-Penstock promises the larger of the first two, lends what is above the guarantee, and has `max`.
+Penstock guarantees the larger of the first two, lends the part above Volcano's guarantee, and has `max`.
 Source: https://volcano.sh/en/docs/queue/, https://volcano.sh/en/docs/hierarchical_queue/,
 https://volcano.sh/en/docs/schduler_introduction/ (spelt so) and the API type scheduling.volcano.sh/v1beta1.
 """
@@ -25,7 +25,7 @@ SETTINGS_ENDING = "scheduler.conf"
 WEIGHT_MAX = 2**31 - 1
 DEFAULT_ACTIONS = ("enqueue", "allocate", "backfill")
 DEFAULT_PLUGINS = ("priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder")
-"""What Volcano does when its configuration says nothing."""
+"""Volcano's plugins without a configuration."""
 _ELSEWHERE = {
     "PodGroup": "jobs are not imported",
     "Job": "jobs are not imported",
@@ -43,7 +43,7 @@ _PLUGINS = {
 
 
 class Scheduler:
-    """What the configuration of the scheduler says, as far as Penstock can do it."""
+    """The configuration of the scheduler, as far as Penstock supports it."""
 
     def __init__(self) -> None:
         self.actions: tuple[str, ...] = DEFAULT_ACTIONS
@@ -62,7 +62,7 @@ class Scheduler:
 
 
 def read(paths: Iterable[Path]) -> Imported:
-    """Return what Volcano's queues in these YAML files mean in Penstock, and what became of each field.
+    """Return Penstock's equivalent of Volcano's queues in these YAML files, and the outcome of each field.
 
     Read are Queue, PriorityClass, and the scheduler's configuration by itself or in its ConfigMap; the order of files
     does not matter. Raises: ImportFault for a file that is not this, for slips in names, cycles and doubles.
@@ -181,7 +181,7 @@ def _root(spec: Fields) -> None:
 
 
 def _amounts(spec: Fields, *, deserves: bool) -> list[Amount]:
-    """Return per resource: promised the larger of guarantee and deserved, lent what is above the guarantee, max."""
+    """Return per resource: the larger of guarantee and deserved, the loan (the part above the guarantee), max."""
     kept: dict[QueueResource, int] = {}
     deserved: dict[QueueResource, int] = {}
     limits: dict[QueueResource, int] = {}

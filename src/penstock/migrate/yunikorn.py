@@ -32,7 +32,7 @@ Properties = dict[str, str]
 
 
 def read(paths: Iterable[Path]) -> Imported:
-    """Return what YuniKorn's queues mean in Penstock, and what became of each field.
+    """Return Penstock's equivalent of YuniKorn's queues, and the outcome of each field.
 
     Files are `queues.yaml` itself or the ConfigMap that carries it. A queue is called by its path without `root.`.
     Raises: ImportFault for a file that is not this, for slips in names of fields, and for queues given twice.
@@ -74,7 +74,7 @@ def _is_object(value: Value) -> bool:
 
 
 class _Reading:
-    """What has been read so far."""
+    """Queues and pools read so far."""
 
     def __init__(self, report: MigrationReport) -> None:
         self.report = report
@@ -120,7 +120,7 @@ class _Reading:
         fields.done()
 
     def _common(self, fields: Fields, inherited: Properties) -> Properties:
-        """Read what every queue may have beside quotas; return the properties that hold for it."""
+        """Read the fields of every queue beside quotas; return its effective properties."""
         for key in ("submitacl", "adminacl"):
             fields.lost(key, _WHO)
         fields.lost("limits", "Penstock has no quotas for single users: only for queues")
@@ -271,5 +271,5 @@ def _rule(properties: Properties) -> PreemptionRule:
 
 
 def _passed_on(properties: Properties) -> Properties:
-    """Return what children inherit: not priorities. That they inherit fences, too, changes nothing here."""
+    """Return the properties that children inherit: not priorities. That they inherit fences changes nothing here."""
     return {key: value for key, value in properties.items() if not key.startswith("priority.")}

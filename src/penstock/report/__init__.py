@@ -1,1 +1,1 @@
-"""Static pages: of a run, of a simulation, of an invoice. They show what the core says and decide nothing."""
+"""Static pages: of a run, of a simulation, of an invoice. They show the core's results and decide nothing."""

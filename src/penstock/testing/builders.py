@@ -1,4 +1,4 @@
-"""Builders of nodes, asks, jobs, configurations and cluster files: what a test does not name is as it often is."""
+"""Builders of nodes, asks, jobs, configurations and cluster files: fields not given have common values."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def queues(*names: str, **fields: Any) -> tuple[Queue, ...]:
 
 
 def config(**fields: Any) -> ClusterConfig:
-    """Return a configuration; everything that is not one of its fields is a setting."""
+    """Return a configuration; all other names are settings."""
     own = {k: fields.pop(k) for k in list(fields) if k in ClusterConfig.__struct_fields__}
     return ClusterConfig(settings=Settings(**fields), **own)
 

@@ -35,7 +35,7 @@ PATIENCE_MS = 30_000
 """Of the engine's time: how long a test waits for a report."""
 STEP_MS = 20
 MOMENT_MS = 1_000
-"""How long a test watches that something is never reported."""
+"""How long a test watches for a report that must not come."""
 
 ProgramName = Literal["ends", "fails", "runs", "ignores stop"]
 PROGRAMS: Mapping[ProgramName, tuple[str, ...]] = {
@@ -49,7 +49,7 @@ to stop, one that ignores the stop signal."""
 
 
 class Bench(Protocol):
-    """An engine with one node, started and telling `server`, and the way in which its time passes."""
+    """A started engine with one node that reports to `server`, and a way to let its time pass."""
 
     @property
     def engine(self) -> Engine: ...
@@ -59,7 +59,7 @@ class Bench(Protocol):
         ...
 
     def close(self) -> None:
-        """End the engine, and all that it has started."""
+        """End the engine, and all programs that it has started."""
         ...
 
 
@@ -71,7 +71,7 @@ class SuiteServer:
         self.hellos: list[tuple[NodeSpec, Incarnation]] = []
         self.reports: list[NodeReport] = []
         self.answer: Literal["take", "nothing", "hang up", "not accepted", "refuse"] = "take"
-        """To the next hello or report. After `hang up` and `not accepted`, and one answer of these, it is `take`."""
+        """Answer to the next hello or report. `hang up` and `not accepted` count for one answer, then it is `take`."""
 
     def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None:
         self.hellos.append((spec, incarnation))
@@ -95,7 +95,7 @@ class SuiteServer:
 
 
 class EngineConformance:
-    """Subclass it as `Test...` and say how your engine is started."""
+    """Subclass it as `Test...` and define how your engine starts."""
 
     server: SuiteServer
     on: Bench
@@ -105,7 +105,7 @@ class EngineConformance:
         raise NotImplementedError
 
     def command(self, program: ProgramName) -> tuple[str, ...]:
-        """Return the command of a program; change it where yours are none of a shell."""
+        """Return the command of a program; override it for an engine without a shell."""
         return PROGRAMS[program]
 
     def setup_method(self) -> None:
@@ -124,7 +124,7 @@ class EngineConformance:
     def teardown_method(self) -> None:
         self.on.close()
 
-    # How a test speaks.
+    # Helpers of the tests.
 
     def until(self, condition: Callable[[], T], what: str) -> T:
         """Return the first true value of `condition`, while time passes."""
@@ -191,7 +191,7 @@ class EngineConformance:
             self.on.pass_time(STEP_MS)
             assert not condition(), what
 
-    # Nodes, and what they say.
+    # Nodes and their reports.
 
     def test_a_node_introduces_itself_and_then_lists_what_runs_there(self) -> None:
         spec, incarnation = self.server.hellos[0]

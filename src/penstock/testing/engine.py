@@ -1,6 +1,6 @@
 """An engine without machines: real agents' decisions over simulated programs, in virtual time.
 
-Time stands still but in `advance`. What a program does follows from its command (`behaviour_of`), or from a
+Time moves in `advance` only. A program's behaviour follows from its command (`behaviour_of`), or from a
 function of your own. It passes `conformance`, as real engines do.
 """
 
@@ -34,7 +34,7 @@ BehaviourOf = Callable[[StartReplica], Behaviour]
 
 
 def behaviour_of(order: StartReplica) -> Behaviour:
-    """Return what a command does: it is not run, but read.
+    """Return the behaviour of a command, which is parsed, not run.
 
     `sleep 90` runs ninety seconds, `exit 3` and `false` fail after one, `Behaviour(...).command()` means itself, and
     every other command ends well after a second. Of a shell's text, as job files have it, the first command counts.
@@ -60,7 +60,7 @@ class FakeEngine:
 
     Args:
         nodes: they say hello at `start`.
-        behaviour: what the program of a replica does.
+        behaviour: returns the behaviour of a replica's program.
     """
 
     def __init__(self, *nodes: NodeSpec, behaviour: BehaviourOf = behaviour_of) -> None:
@@ -86,7 +86,7 @@ class FakeEngine:
         self.settle()
 
     def stop(self) -> None:
-        """Let no node say anything any more."""
+        """Stop all messages from nodes."""
         self.events = None
 
     def send(self, orders: Sequence[Addressed]) -> None:
@@ -100,7 +100,7 @@ class FakeEngine:
         return {name for name, node in self._nodes.items() if node.welcomed}
 
     def running(self) -> list[ReplicaKey]:
-        """Return the replicas whose programs run, or stand still, on any node."""
+        """Return the replicas whose programs run, or are frozen, on any node."""
         with self.lock:
             return sorted(key for node in self._nodes.values() for key in node.processes)
 
@@ -175,7 +175,7 @@ class FakeNode:
         self._up = True
         self._life, self._sessions, self._pids = 1, 0, 0
         self._turn_ms: int | None = None
-        """When it next looks at the time."""
+        """Time of the next turn of its agent."""
         self._state = self._new_agent()
 
     def _new_agent(self) -> agent.AgentState:
@@ -242,7 +242,7 @@ class FakeNode:
             self._tell()
 
     def _plan_turn(self) -> None:
-        """See to it that the agent looks at the time when something is due."""
+        """Plan the agent's next turn for when something is due."""
         due_ms, now_ms = self._state.due_ms(connected=self.session is not None), self.engine.agenda.now_ms
         if due_ms is None:
             return
@@ -252,7 +252,7 @@ class FakeNode:
             self.engine.agenda.after(due_ms - now_ms, partial(self._turn, due_ms))
 
     def _tell(self) -> None:
-        """Report what is due."""
+        """Send the reports that are due."""
         if self._state.must_say_hello and self.session is not None:
             self.disconnect()
         while self.welcomed and self.session is not None and self.engine.events is not None:
@@ -297,7 +297,7 @@ class FakeNode:
         self._plan_moment(process)
 
     def _plan_moment(self, process: SimulatedProcess) -> None:
-        """See to it that a program is looked at when it next saves, or ends."""
+        """Plan the program's next save or its end."""
         done, behaviour = steps_done(process, self.engine.agenda), process.behaviour
         following = behaviour.steps
         if behaviour.saves_every:
@@ -306,7 +306,7 @@ class FakeNode:
 
     def _moment(self, process: SimulatedProcess) -> None:
         if self.processes.get(process.key) is not process or process.suspended_ms:
-            return  # a program that stands still is looked at again when it goes on
+            return  # a frozen program gets its next moment when it is thawed
         done, behaviour = steps_done(process, self.engine.agenda), process.behaviour
         if done >= behaviour.steps:
             self._end(process.key, ExitInfo(behaviour.exit_code, done=behaviour.exit_code == 0))

@@ -38,7 +38,7 @@ class World:
 
     Args:
         policies: order policies of your own, which queues name as `ext:NAME`.
-        settings: what `builders.config` takes.
+        settings: arguments of `builders.config`.
     """
 
     def __init__(self, *nodes: NodeSpec, policies: Iterable[OrderPolicy] = (), **settings: Any) -> None:
@@ -46,7 +46,7 @@ class World:
         self.now = 1_000_000
         self.records: list[ev.Record] = []
         self.ended: dict[JobId, JobState] = {}
-        """How jobs ended that have left the state, and why in `reasons`."""
+        """Final states of jobs that have left the state; `reasons` has the reasons."""
         self.reasons: dict[JobId, str] = {}
         self.orders: list[Addressed] = []
         self.last_plan: Plan | None = None
@@ -58,7 +58,7 @@ class World:
             self.hello(spec)
 
     def commit(self, decide: Callable[[Transaction], T]) -> T:
-        """Return what `decide` comes to; what it emits is folded, and checked against all invariants."""
+        """Return the result of `decide`; its events are folded, and the state is checked against all invariants."""
         tx = Transaction(self.state, self.now)
         result = decide(tx)
         self.records += tx.records
@@ -85,7 +85,7 @@ class World:
             self.report(spec.name)
 
     def report(self, name: str, *seen: ReplicaSeen, inventory: bool | None = None, **fields: Any) -> list[Order]:
-        """Send a report and return what reconciliation answers; without `seen` it lists all that is there."""
+        """Send a report and return the orders of reconciliation; without `seen` it lists all replicas there."""
         self._sent += 1
         node_name = NodeName(name)
         known = self.state.nodes[node_name].incarnation
@@ -193,12 +193,12 @@ class World:
         return self.commit(lambda tx: orders.apply_plan(tx, proposed))
 
     def cycle(self) -> Plan:
-        """Plan once and commit it; return what was committed."""
+        """Plan once and commit it; return the committed plan."""
         self.last_plan = self.apply(self.plan())
         return self.last_plan
 
     def run(self, *job_ids: int) -> None:
-        """Plan once and report what was started as running."""
+        """Plan once and report the started jobs as running."""
         self.cycle()
         self.start(*job_ids)
 
@@ -214,7 +214,7 @@ def cluster(nodes: int = 2, devices: int = 4, **fields: Any) -> World:
     return World(*(node(f"n{i}", devices, **fields) for i in range(nodes)), **settings)
 
 
-# Many cycles: what was started runs, what was asked to stop leaves.
+# Many cycles: started jobs run, jobs that were asked to stop leave.
 
 
 def follow(w: World) -> None:
@@ -227,7 +227,7 @@ def follow(w: World) -> None:
 
 
 def cycles(w: World, count: int, pause_ms: int = 1_000) -> list[tuple[JobId, JobId, str]]:
-    """Run cycles, everything asked for done at once; return (victim, beneficiary, rule) of every preemption."""
+    """Run cycles, with all orders obeyed at once; return (victim, beneficiary, rule) of every preemption."""
     asked: list[tuple[JobId, JobId, str]] = []
     for _ in range(count):
         planned = w.cycle()
@@ -255,5 +255,5 @@ def use(w: World, *queue_names: str) -> int:
 
 
 def note(w: World, job_id: int, step: int = 1, **gauges: Any) -> None:
-    """Let the program of a job that runs tell how it does."""
+    """Report progress of a running job's program."""
     w.emit(ev.ProgressNoted(JobId(job_id), w.attempt(job_id).number, step, Gauges(**gauges)))

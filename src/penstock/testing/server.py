@@ -1,7 +1,7 @@
 """A whole server in this process: the real control loop, log and HTTP API on loopback; nodes and time are virtual.
 
-Jobs are not run but read (`engine.behaviour_of`), and end as `advance` lets time pass: an hour of a cluster takes a few
-seconds, and goes the same way each time. It has no certificates, agents and processes: for these start `penstock up`.
+Commands are parsed, not run (`engine.behaviour_of`), and end as `advance` lets time pass: an hour of a cluster takes
+a few seconds, and goes the same way each time. It has no certificates, agents and processes: `penstock up` has them.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ from penstock.testing.builders import GIB, cluster_file
 from penstock.testing.engine import BehaviourOf, FakeEngine, behaviour_of
 
 HOST = Resources(cpu_milli=64_000, memory_bytes=512 * GIB, storage_bytes=1024 * GIB)
-"""What a node has whose file does not say it."""
+"""Capacity of a node whose file does not set it."""
 ANSWER_S = 30.0
 """Real time in which the control loop answers, or has failed."""
 LOOK_S = 0.2
@@ -64,7 +64,7 @@ class InProcessServer:
     Args:
         cluster: a cluster file as plain data; by default two nodes n1, n2 with four simulated devices each.
         policies: order policies of your own, which its queues name as `ext:NAME`.
-        behaviour: what the program of a replica does.
+        behaviour: returns the behaviour of a replica's program.
     Raises: InvalidInput naming every problem of the cluster file.
     """
 
@@ -111,7 +111,7 @@ class InProcessServer:
         self._ending.close()
 
     def _open(self, root: Path) -> None:
-        """Begin the log and put the control loop together."""
+        """Begin the log and build the control loop."""
         controller = Controller(self._store, self.engine.clock, name="testing", check_invariants=True)
         controller.open(self._config)
         self._metrics = MemoryMetrics()
@@ -173,12 +173,12 @@ class InProcessServer:
         return [job.id for job in made]
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: what is due happens, one moment after the other, each planned and answered before the next."""
+        """Let time pass: due events happen one moment after the other, each planned and answered before the next."""
         self.engine.advance(round(seconds * 1000))
         self.settle()
 
     def settle(self) -> None:
-        """Return when everything that was asked is decided, planned and started. No time passes.
+        """Return when every request is decided, planned and started. No time passes.
 
         Raises: RuntimeError when the control loop has stopped.
         """

@@ -1,4 +1,4 @@
-"""Random worlds in which many things bind at once: quotas, reserves, reservations, topology, models, priorities.
+"""Random worlds in which many limits bind at once: quotas, reserves, reservations, topology, models, priorities.
 
 A seed means the same for ever: digests of plans are kept for some.
 """
@@ -32,7 +32,7 @@ def crowded(seed: int) -> World:
 
 
 def cluster_of(seed: int) -> World:
-    """Return a world of 1 to 4 nodes and a queue tree, in which nothing was submitted yet."""
+    """Return a world of 1 to 4 nodes and a queue tree, without any jobs yet."""
     return _world(random.Random(seed))
 
 

@@ -1,4 +1,4 @@
-"""Traces of clusters: what was submitted when, how long it ran, and on what; read from many sources into one shape."""
+"""Traces of clusters: jobs with submit times, run times and nodes; read from many sources into one shape."""
 
 from penstock.traces.detect import KINDS, load
 from penstock.traces.errors import TraceError

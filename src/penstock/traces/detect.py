@@ -1,4 +1,4 @@
-"""Which kind of trace a file is, and the one way in to all of them."""
+"""Detects the kind of a trace file, and loads any kind."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -11,7 +11,7 @@ from penstock.traces.loaders.text import lines_by_block
 from penstock.traces.model import Trace
 
 LINES_LOOKED_AT = 1_000_000
-"""A header stands behind at most so many lines of comments."""
+"""Largest number of comment lines before a header."""
 
 KINDS: dict[str, Callable[[Path], Trace]] = {
     "acme": acme.read,
@@ -38,7 +38,7 @@ _MARKS: tuple[tuple[str, frozenset[str]], ...] = (
     ("tiresias", frozenset({"job_id", "num_gpu", "submit_time", "model_name"})),
     ("csv", frozenset({"submit", "run"})),
 )
-"""Columns that tell a kind, in the order in which they are tried."""
+"""Columns that identify a kind, in the order in which they are tried."""
 
 _BESIDE: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"sn", "cpu_milli", "gpu"}), "this is a node list of openb: name the pod list beside it"),
@@ -53,8 +53,8 @@ def load(path: Path, kind: str | None = None) -> Trace:
     """Return the trace in a file, plain or gzip: same bytes, same trace.
 
     Args:
-        kind: one of `KINDS`; None finds it out from the first lines.
-    Raises: TraceError with file, line and column for whatever is wrong; nothing of the file is kept then.
+        kind: one of `KINDS`; None detects it from the first lines.
+    Raises: TraceError with file, line and column of the fault; nothing of the file is kept then.
     """
     if kind is None:
         kind = detect(path)

@@ -1,4 +1,4 @@
-"""Traces made from traces: other nodes, more or less load, and workloads drawn like one that was seen."""
+"""Traces made from traces: other nodes, more or less load, and workloads resampled from a real one."""
 
 import random
 from collections.abc import Collection, Sequence
@@ -15,16 +15,16 @@ DAY_MS = 86_400_000
 BLOCKS_MIN = 10
 """A trace of fewer days is drawn from in shorter blocks."""
 JITTER_MS = 300_000
-"""Copies of a job, where load is added, come this far from it at most."""
+"""Largest distance in time between a job and its copies, where load is added."""
 
 
 def with_nodes(trace: Trace, change: str) -> Trace:
     """Return the trace on other nodes.
 
     Args:
-        change: `90` for so many, `+4` or `-2` for more or fewer, `+4xH100` for more like the first with such devices.
-            Fewer means the last go; more means copies of those that are there, in turn.
-    Raises: InvalidInput when `change` says something else, or leaves no node.
+        change: `90` for a total, `+4` or `-2` for more or fewer, `+4xH100` for more like the first with such devices.
+            Fewer removes the last ones; more adds copies of the present ones, in turn.
+    Raises: InvalidInput for any other `change`, or when it leaves no node.
     """
     count, _, model = change.partition("x")
     signed = count.startswith(("+", "-"))
@@ -43,7 +43,7 @@ def with_nodes(trace: Trace, change: str) -> Trace:
 
 
 def _on_nodes(trace: Trace, nodes: tuple[NodeSpec, ...]) -> Trace:
-    """Return the trace on these nodes, without what happened to others."""
+    """Return the trace on these nodes, without events of other nodes."""
     names = {spec.name for spec in nodes}
     return replace(
         trace,
@@ -76,14 +76,14 @@ def _bad(change: str, what: str, hint: str = "") -> InvalidInput:
 
 
 def drawn_like(trace: Trace, seed: int, load: float = 1.0) -> Trace:
-    """Return a workload that could have been: blocks of a day drawn from those of the trace, with replacement.
+    """Return a resampled workload: blocks of a day drawn from those of the trace, with replacement.
 
-    Within a block everything stays as it was, so that hours of the day, bursts and sweeps, and who submits what
-    together, are kept. A trace of less than ten days is cut into ten blocks. Dependencies are dropped: a block may come
+    Within a block everything stays as it was, so that hours of the day, bursts and sweeps, and joint submits of a
+    user, are kept. A trace of less than ten days is cut into ten blocks. Dependencies are dropped: a block may come
     twice, or not at all.
 
     Args:
-        load: how many jobs, against the trace; a copy comes up to five minutes from its original.
+        load: number of jobs relative to the trace; a copy comes up to five minutes from its original.
     Source: block bootstrap, Künsch 1989.
     """
     if not trace.jobs:

@@ -1,17 +1,17 @@
-"""What is wrong with a trace file, said so that its owner finds the place."""
+"""Faults of a trace file, with the place where its owner finds them."""
 
 from penstock.core.model.errors import PenstockError
 
 
 class TraceError(PenstockError):
-    """A file that cannot be read as the trace it was taken for; nothing of it was kept."""
+    """A file that cannot be read as the expected trace; nothing of it was kept."""
 
     code = "bad_trace"
 
     def __init__(
         self, path: str, *, line: int = 0, column: str = "", found: str = "", expected: str, hint: str = ""
     ) -> None:
-        """Take the place (`line` counts from 1, `column` by name), what stands there, and what was expected."""
+        """Take the place (`line` counts from 1, `column` by name), the text found there, and the expected one."""
         where = path + (f", line {line}" if line else "") + (f", column {column}" if column else "")
         shown = found if len(found) <= 80 else f"{found[:77]}..."
         said = f" found {shown!r}," if found or column else ""

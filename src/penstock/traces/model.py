@@ -1,6 +1,6 @@
-"""What every trace becomes, whatever it was read from: nodes, rules and jobs with the work that is in them.
+"""The common form of traces from all sources: nodes, rules and jobs with their work.
 
-A loader maps its source to this and says in `notes` what it assumed and what it had to leave out. Nothing here knows
+A loader maps its source to this and lists in `notes` what it assumed and what it had to leave out. Nothing here knows
 how the work is scheduled: that is the simulator's.
 """
 
@@ -16,24 +16,24 @@ Ending = Literal["succeeded", "failed", "cancelled"]
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How much there is to do, and how fast it is done where."""
+    """Amount of work, and its speed by device model and size."""
 
     run_ms: int
     """How long one undisturbed attempt takes in the shape that was asked for, on a device of relative speed 1000."""
     ends: Ending = "succeeded"
     """How it ends by itself; `cancelled`: its owner ended it after `run_ms`."""
     fails_after_ms: tuple[int, ...] = ()
-    """Earlier attempts that failed by themselves, each after so long; for jobs that may be tried again."""
+    """Run times of earlier attempts that failed by themselves; for jobs that may be tried again."""
     speeds: tuple[tuple[str, int], ...] = ()
     """Relative speed (thousandths) by device model, for jobs that run on several; a model not named counts 1000."""
     scaling: tuple[tuple[int, int], ...] = ()
     """Of an elastic job: (replicas, speed in thousandths of one replica's), ascending; empty follows Amdahl's law."""
     saves: bool = False
-    """It can save: a stop with notice loses nothing, one without what it did since its last save."""
+    """It can save: a stop with notice loses no work, a stop without notice the work since the last save."""
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What really became of a job, where the source tells (unix ms); 0 where it never came to that."""
+    """Real start and end of a job, where the source has them (unix ms); 0 where it had none."""
 
     started_ms: int
     ended_ms: int
@@ -43,9 +43,9 @@ class TraceJob(msgspec.Struct, frozen=True):
     """One job of a trace."""
 
     name: str
-    """Its id in the source: what reports call it. `spec.name` is the name its owner gave it."""
+    """Its id in the source, used in reports. `spec.name` is the name its owner gave it."""
     submit_ms: int
-    """Unix ms; traces that tell only offsets begin at 0."""
+    """Unix ms; traces that have only offsets begin at 0."""
     spec: JobSpec
     user: UserName
     work: Work
@@ -59,11 +59,11 @@ class Outage(msgspec.Struct, frozen=True):
     from_ms: int
     until_ms: int
     known_ms: int = 0
-    """When the scheduler knew of it (unix ms); 0: as long after it as the replay says."""
+    """When the scheduler detected it (unix ms); 0: after the delay that the replay sets."""
 
 
 class CapacityChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that an operator did (unix ms): another configuration, or a node closed or opened for new work."""
+    """An operator's change (unix ms): another configuration, or a node closed or opened for new work."""
 
     at_ms: int
     config: ClusterConfig | None = None
@@ -72,17 +72,17 @@ class CapacityChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """A cluster and what was asked of it."""
+    """A cluster and its workload."""
 
     name: str
     jobs: tuple[TraceJob, ...]
     """In the order in which they were submitted; equal times keep the order of the source."""
     nodes: tuple[NodeSpec, ...]
-    """The cluster of the source, or what its documents say of it."""
+    """The cluster of the source, or of its documentation."""
     config: ClusterConfig = ClusterConfig()
-    """Queues, tenants and rules, as far as the source tells."""
+    """Queues, tenants and rules, as far as the source has them."""
     outages: tuple[Outage, ...] = ()
     changes: tuple[CapacityChange, ...] = ()
     """In order."""
     notes: tuple[str, ...] = ()
-    """What was assumed, left out or could not be mapped, each with a count: for people to read."""
+    """Assumptions, omissions and parts that could not be mapped, each with a count: for people to read."""

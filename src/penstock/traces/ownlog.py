@@ -1,7 +1,7 @@
-"""The cluster's own log as a trace: what was submitted, how much work was in it, and what the nodes did.
+"""The cluster's own log as a trace: submitted jobs, their work, and the events of nodes.
 
-How long a job would run undisturbed is told by its attempts: of one that can save all of them count, of another the
-last. What had not ended is as long as it has run so far, and said.
+A job's undisturbed run time is derived from its attempts: all of them if it can save, else the
+last. A job that had not ended counts as long as it has run so far, and is noted.
 """
 
 from bisect import bisect_left
@@ -23,15 +23,15 @@ TIMES_KEPT = 100_000
 
 
 class LogTrace(msgspec.Struct, frozen=True):
-    """A log as a trace, and how quickly things were done (ms)."""
+    """A log as a trace, and the delays of the cluster (ms)."""
 
     trace: Trace
     decide_ms: int
-    """From the last record that a plan knew until its decisions were in the log."""
+    """From the last record that a plan had seen until its decisions were in the log."""
     start_ms: int
     """From allocation until all replicas ran."""
     leave_ms: int
-    """From the order to save and leave until the last replica was gone."""
+    """From the stop request until the last replica was gone."""
     jobs: dict[JobId, JobHistory]
     """By the jobs' numbers in the log."""
 
@@ -55,12 +55,12 @@ class _Reading:
         """Since when nodes are away (unix ms)."""
         self.first_ms = self.last_ms = 0
         self._times: dict[int, int] = {}
-        """Of the latest records, by number: what plans were made on lies shortly before them."""
+        """Times of the latest records, by number: plans are based on recent records."""
         self._decides: list[int] = []
         self._ready: set[NodeName] = set()
         self._ready_ms: dict[NodeName, int] = {}
         self._known: dict[NodeName, int] = {}
-        """When it was known that nodes were away that are (unix ms)."""
+        """When the loss of absent nodes was detected (unix ms)."""
 
     def take(self, record: ev.Record) -> None:
         event, now_ms = record.event, record.time_ms
@@ -89,7 +89,7 @@ class _Reading:
                 if name not in self.specs:
                     self.gone[name] = self.first_ms
                 elif name in self._ready:
-                    self.gone[name] = now_ms  # it came back under another life: what ran there is gone
+                    self.gone[name] = now_ms  # it came back as another incarnation: its processes are gone
                 self.specs[name] = event.spec
                 self._ready.discard(name)
             case ev.NodeReady():
@@ -143,7 +143,7 @@ class _Reading:
 
 
 def _middle(lasted_ms: Sequence[int]) -> int:
-    """Return the median: what time alone called for, and who was on a node that was dying, took for ever."""
+    """Return the median: cycles triggered by time alone, and stops on dying nodes, are outliers."""
     return median_low(lasted_ms) if lasted_ms else 0
 
 

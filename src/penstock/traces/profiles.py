@@ -18,7 +18,7 @@ NODE_DEVICES = 4
 REPLICAS_TRIED = (*range(1, 17), 24, 32, 48, 64)
 """Sizes whose consolidated placement was measured."""
 LOCAL_MAX = {"yolov3": 8}
-"""Largest batch of one device where it is not the largest that was measured, as the published simulator has it."""
+"""Largest batch of one device where it is not the largest measured one, as in the published simulator."""
 FILES_MAX = 64
 AMOUNT_MAX = 1e30
 

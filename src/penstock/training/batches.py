@@ -3,7 +3,7 @@
 An elastic job changes its size while it trains. Learning rate, noise of the gradient and data order belong to the
 batch of all ranks together, so that stays as it is: fewer ranks take more rows each, in several rounds where they do
 not fit at once (gradient accumulation). The loss then does not depend on the number of ranks beyond rounding.
-What is lost by growing the batch with the ranks instead: Goyal et al., 2017; McCandlish et al., 2018.
+Costs of growing the batch with the ranks instead: Goyal et al., 2017; McCandlish et al., 2018.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GlobalBatch:
     """How many rows all ranks work on in one step, and how many fit one rank at once.
 
     Args:
-        size: rows of one step (>= 1), whatever the number of ranks.
+        size: rows of one step (>= 1), at any number of ranks.
         rows_max: most rows of one round (>= 1); None: all that fall to the rank.
         seed: of the order of the rows; each epoch has its own.
     Raises: BadArgument.
@@ -67,7 +67,7 @@ class GlobalBatch:
         return order[position * self.size : (position + 1) * self.size]
 
     def rounds(self, step: int, dataset: int, *, rank: int, world_size: int) -> Sequence[Round]:
-        """Return what `rank` has to do in `step`: one round or more.
+        """Return the work of `rank` in `step`: one round or more.
 
         Raises: BadArgument if there are more ranks than rows.
         """

@@ -1,10 +1,10 @@
 """Checkpoints of states that are sharded over all ranks (FSDP2, DTensor), which resume at another world size.
 
 The format is PyTorch's own, `torch.distributed.checkpoint`: each rank writes the shards that it holds, and reads what
-it needs of those of others. Around it comes what makes it a checkpoint of ours: a work folder that appears under its
-name when every rank is done, checksums that are compared before anything is loaded, one verdict on all ranks.
+it needs of those of others. Penstock adds a work folder that appears under its final
+name when every rank is done, checksums that are compared before anything is loaded, and one verdict on all ranks.
 
-All ranks talk in a group of their own (gloo), from whichever thread saves: never mixed with those of training.
+The ranks communicate in a group of their own (gloo), from the thread that saves: never mixed with training's groups.
 Imported only by programs that use it; needs PyTorch 2.6.
 """
 
@@ -50,7 +50,7 @@ _log = logging.getLogger("penstock.training")
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """The share of one rank: what PyTorch writes, the values beside tensors, and those that are this rank's own."""
+    """The share of one rank: the tensors that PyTorch writes, the other values, and this rank's own values."""
 
     shared: State
     tree: list[Ready]
@@ -60,7 +60,7 @@ class _Staged:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What one rank wrote, and what all values beside tensors hash to there, by entry of the state."""
+    """The files of one rank, and hashes of all its values beside tensors, by entry of the state."""
 
     blobs: list[Blob]
     digests: dict[str, str]
@@ -84,9 +84,9 @@ class Sharded:
 
     `get_state_dict` names the optimizer's tensors after the parameters, and makes them where there are none yet: so
     `into=` has a place for every tensor of the checkpoint. Tensors are loaded into those of `into=`; all other values
-    come back as they were saved, types included. What is no DTensor must be alike on all ranks: that of rank 0 is
+    come back as they were saved, types included. Values other than DTensors must be alike on all ranks: rank 0's are
     kept. `torch.distributed.checkpoint.load` reads the folder of a checkpoint without this library.
-    Its `.metadata` is a pickle: resume only from folders that nobody else may write to.
+    Its `.metadata` is a pickle: resume only from folders that no other user may write to.
 
     Args:
         own: names of entries of the state that each rank has its own of, without DTensors: generators, the position
@@ -142,7 +142,7 @@ class Sharded:
     def write(self, directory: Checkpoints, step: int, staged: Any) -> Manifest:
         """Write this rank's share; return on every rank when the checkpoint is published.
 
-        Raises: on every rank, what one of them met: FencedAttempt; PartsMissing, naming ranks and reasons.
+        Raises: on every rank, the error of any rank: FencedAttempt; PartsMissing, naming ranks and reasons.
         """
         shared, ranks = on_disk(directory, "Sharded()"), self._join(directory)
         with ranks.lost(f"saving step {step}", PartsMissing):
@@ -266,7 +266,7 @@ class Sharded:
 
 
 class _SummingFiles(FileSystem):  # type: ignore[misc]
-    """Sums up what PyTorch writes while it does; without that every file would have to be read again."""
+    """Computes checksums while PyTorch writes; else every file would have to be read again."""
 
     def __init__(self) -> None:
         self.written: dict[str, durable.Written] = {}
@@ -318,7 +318,7 @@ def _manifest(directory: CheckpointDirectory, step: int) -> Manifest:
 
 
 def _planner() -> Any:
-    """Of what several ranks hold alike, the lowest writes it: so that nobody has to ask whose it was."""
+    """Of values that several ranks hold, the lowest rank writes: so the owner needs no communication."""
     return dcp.DefaultSavePlanner(dedup_save_to_lowest_rank=True)
 
 
@@ -380,7 +380,7 @@ def _is_of_dcp(name: str) -> bool:
 
 
 def _digests(tree: Sequence[Ready]) -> dict[str, str]:
-    """Return what each entry of a state hashes to, its tensors left out."""
+    """Return the hash of each entry of a state, without its tensors."""
     raw = next(piece for piece in tree if piece.name == TREE_NAME)
     entries = json.loads(b"".join(raw.windows))
     return {name: durable.checksum([json.dumps(node).encode("ascii")]) for name, node in entries.items()}

@@ -1,4 +1,4 @@
-"""What the node agent tells a replica through its environment, parsed once and checked.
+"""The environment variables that the node agent sets for a replica, parsed once and checked.
 
 Outside Penstock the variables are absent: the process is then rank 0 of 1, without attempt and report file.
 """
@@ -26,7 +26,7 @@ class Environment:
         attempt: number of this start of the job (>= 0), or None outside Penstock.
         checkpoint_dir: exists, and is shared by all attempts and ranks of the job; None: none was given.
         checkpoint_url: the same at a URL, which then counts; None: none was given.
-        report_file: JSON lines of this replica go here; None: nobody listens.
+        report_file: JSON lines of this replica go here; None: no agent reads reports.
         checkpoint_interval_s: most seconds between two automatic checkpoints (> 0).
         grace_s: seconds between SIGTERM and SIGKILL (>= 0).
         checkpoint_signal: "save now and carry on", if the agent uses one.

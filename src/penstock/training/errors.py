@@ -14,7 +14,7 @@ class TrainingError(Exception):
     code: ClassVar[str] = "training_error"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Ranks tell each other what went wrong, whatever arguments the constructor of an error takes."""
+        """Errors are pickled between ranks, independent of the arguments of their constructors."""
         return self._copy, (self.args, dict(self.__dict__))
 
     @classmethod
@@ -80,7 +80,7 @@ class FencedAttempt(TrainingError):
 
 
 class StateMoved(TrainingError):
-    """Training went on while its state was being saved from beside it; nothing was published."""
+    """Training went on while another thread saved its state; nothing was published."""
 
     code = "state_moved"
 
@@ -90,7 +90,7 @@ class StateMoved(TrainingError):
 
 
 class DirectoryBusy(TrainingError):
-    """Another process held the lock of the checkpoint directory for longer than anyone should."""
+    """Another process held the lock of the checkpoint directory for longer than any should."""
 
     code = "directory_busy"
 

@@ -1,4 +1,4 @@
-"""A session within the training loop of another library, which saves by itself: what its callbacks have in common.
+"""A session within the training loop of another library, which saves by itself: the common part of its callbacks.
 
 Used by `huggingface` and `lightning`; right for any library that calls back between steps and writes files.
 """
@@ -17,7 +17,7 @@ from penstock.training.storage.directory import on_disk
 
 
 class ForeignLoop:
-    """Asks at each border what is wanted, and publishes the files that the library wrote.
+    """Decides at each border whether to save or stop, and publishes the files that the library wrote.
 
     Args:
         agree: how several ranks decide; default: `penstock.training.torch.Agreement`, in a process group.
@@ -33,7 +33,7 @@ class ForeignLoop:
     def begin(self, step: int, stop: int | None) -> None:
         """Say that training begins at `step`, of `stop` steps if that is known; signals are the session's from here.
 
-        Raises: ResumeNotCalled; BadArgument where the library did not resume from what was found.
+        Raises: ResumeNotCalled; BadArgument where the library did not resume from the checkpoint found.
         """
         run = self.run
         if run.resumed and run.step != step:
@@ -48,7 +48,7 @@ class ForeignLoop:
             self._agree = _agreement()
 
     def border(self, step: int) -> BorderAction:
-        """Return what is wanted now that `step` steps are completed: the same on all ranks."""
+        """Return the action due now that `step` steps are completed: the same on all ranks."""
         self.run.step = step
         return self.run.due(agree=self._agree)
 
@@ -59,7 +59,7 @@ class ForeignLoop:
         self.run.adopt(folder, action, linked=linked)
 
     def save(self, write: Callable[[Path], object], action: BorderAction) -> None:
-        """Publish what `write`, called on every rank, puts into the folder that it is given."""
+        """Publish the files that `write`, called on every rank, puts into the given folder."""
         if self.run.checkpoints is None:
             return
         checkpoints = on_disk(self.run.checkpoints, "a callback")

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer within a session: stops and saves when it is told to, resumes from what is whole.
+"""Hugging Face's Trainer within a session: stops and saves on request, resumes from valid checkpoints.
 
     from penstock.training.huggingface import PenstockCallback
 
@@ -24,9 +24,9 @@ from penstock.training.session import Session
 
 
 class PenstockCallback(TrainerCallback):  # type: ignore[misc]
-    """Obeys wishes to save and to stop after the step under way, and publishes whatever Trainer saves.
+    """Obeys requests to save and to stop after the step under way, and publishes all that Trainer saves.
 
-    Trainer's own strategy goes on saving to its `output_dir`; each of those is published as well, as a copy that is
+    Trainer's own strategy goes on saving to its `output_dir`; each of its saves is published as well, as a copy that is
     verified before it is used. `save_strategy="no"` leaves the saving to the interval and the scheduler. After a stop
     the program leaves with status 143 when `train` is through. With several ranks all of them need the callback.
     Trainer's losses are means since it last logged: set `logging_steps` to what should be seen.

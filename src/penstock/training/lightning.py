@@ -1,4 +1,4 @@
-"""Lightning's Trainer within a session: stops and saves when it is told to, resumes from what is whole.
+"""Lightning's Trainer within a session: stops and saves on request, resumes from valid checkpoints.
 
     from penstock.training.lightning import PenstockCallback
 
@@ -30,8 +30,8 @@ CHECKPOINT_NAME = "lightning.ckpt"
 class PenstockCallback(Callback):  # type: ignore[misc]
     """Saves through Trainer, and obeys a stop, after the optimizer's step under way; then status 143.
 
-    Lightning resumes within an epoch where the data loader has `state_dict` and `load_state_dict`; others begin the
-    epoch's data over (it warns of that). The global generators are saved and restored as well, for a single rank.
+    Lightning resumes within an epoch where the data loader has `state_dict` and `load_state_dict`; other loaders begin
+    the epoch's data over (it warns of that). The global generators are saved and restored as well, for a single rank.
     SIGTERM is handled by the session: Lightning's own handler would end the program without a checkpoint.
     With several ranks all of them need the callback.
 
@@ -94,7 +94,7 @@ def _loss(outputs: Any) -> float | None:
 
 
 def _rows(batch: Any) -> int | None:
-    """Return the length of the first thing in the batch that has one."""
+    """Return the length of the first value in the batch that has one."""
     while isinstance(batch, list | tuple | Mapping) and len(batch):
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch) if hasattr(batch, "__len__") and getattr(batch, "ndim", True) else None

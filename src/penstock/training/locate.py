@@ -1,4 +1,4 @@
-"""Which checkpoints a program has: at a URL, in the folder of the job, in one of its own, or none."""
+"""Finds the checkpoints of a program: at a URL, in the folder of the job, in a folder of its own, or none."""
 
 from __future__ import annotations
 

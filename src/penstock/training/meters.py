@@ -1,4 +1,4 @@
-"""Where the time of a step goes: waiting for data, waiting for other ranks. Shares, between two reports."""
+"""Waiting times of steps, for data and for other ranks, as shares of the time between two reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Meters:
             self._waited_s[what] = self._waited_s.get(what, 0.0) + self._clock_s() - begun_s
 
     def data(self, source: Iterable[Item]) -> Iterator[Item]:
-        """Yield what `source` yields; the time that it takes counts as waiting for data."""
+        """Yield the items of `source`; the time that it takes counts as waiting for data."""
         items = iter(source)
         while True:
             with self.waiting("data_wait"):

@@ -1,4 +1,4 @@
-"""Saves and restores random number generators, so that a resumed run draws what the first would have drawn.
+"""Saves and restores random number generators, so that a resumed run continues the sequence of the first.
 
 The global generators of `random`, NumPy and PyTorch (CPU and CUDA) are covered, each only if its library
 is loaded; generators of your own are given by name.

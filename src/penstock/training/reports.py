@@ -1,4 +1,4 @@
-"""Tells the node agent how training goes: JSON lines appended to the report file of this replica.
+"""Reports training progress to the node agent: JSON lines appended to the report file of this replica.
 
 Reports are news, not state: if they cannot be written, training goes on and a log line says so once.
 """
@@ -47,7 +47,7 @@ class Reporter:
         self._rate = _Rate(clock_s)
         self._lock = threading.RLock()
         self.total: int | None = None
-        """Steps of the whole training, if known: lets others tell how long it still takes."""
+        """Steps of the whole training, if known: for estimates of the remaining time."""
 
     def progress(self, step: int, *, loss: float | None, samples: int | None, metrics: Mapping[str, float]) -> None:
         """Report progress, at most five times a second; the newest one held back goes out with the next line.

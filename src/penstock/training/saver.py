@@ -16,7 +16,7 @@ from penstock.training.storage.manifest import Manifest
 
 Capture = Callable[[], Mapping[str, Any]]
 TROUBLE = (OSError, PartsMissing, DirectoryBusy)
-"""What a disk or another rank can do to a save; training goes on, and tries again."""
+"""Failures of a save that a disk or another rank causes; training goes on, and tries again."""
 
 _log = logging.getLogger("penstock.training")
 
@@ -74,7 +74,7 @@ class Saver:
     def save(self, step: int, capture: Capture, why: str) -> Manifest:
         """Return when the state is on disk. A step that was saved by this process already is not saved again.
 
-        Raises: FencedAttempt, UnsavableValue, and what is in TROUBLE.
+        Raises: FencedAttempt, UnsavableValue, and the errors in TROUBLE.
         """
         self.wait()
         if self._saved is not None and self._saved.step == step:
@@ -86,7 +86,7 @@ class Saver:
         )
 
     def publish(self, why: str, write: Callable[[], Manifest]) -> Manifest:
-        """Return what `write` published, and report it. Raises: what `write` raises."""
+        """Return the manifest that `write` published, and report it. Raises: the errors of `write`."""
         begun_s = time.monotonic()
         manifest = write()
         took_s = time.monotonic() - begun_s
@@ -94,7 +94,7 @@ class Saver:
         return manifest
 
     def save_behind(self, step: int, capture: Capture, why: str) -> None:
-        """Return when the state is copied; what goes wrong after that is logged and reported.
+        """Return when the state is copied; later failures are logged and reported.
 
         Raises: FencedAttempt (also that of an earlier save), UnsavableValue; TROUBLE if it had to save at once.
         """
@@ -105,7 +105,7 @@ class Saver:
         begun_s = time.monotonic()
         try:
             staged = self.layout.stage(self.directory, capture())
-        except (MemoryError, OSError) as error:  # mmap says the one or the other
+        except (MemoryError, OSError) as error:  # mmap raises either
             self._no_copies(error)
             self.save(step, capture, why)
             return
@@ -117,7 +117,7 @@ class Saver:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when nothing is being written any more. Raises: FencedAttempt and its like, from that save."""
+        """Return when no write is under way any more. Raises: FencedAttempt and its like, from that save."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -130,7 +130,7 @@ class Saver:
             manifest = self.layout.write(self.directory, step, staged)
         except (*TROUBLE, MemoryError) as error:
             self.failed(step, why, error)
-        except Exception as error:  # noqa: BLE001 - told to the training thread, at its next save or at the end
+        except Exception as error:  # noqa: BLE001 - raised in the training thread, at its next save or at the end
             self._failure = error
         else:
             self._done(manifest, why, held_s=held_s, took_s=time.monotonic() - begun_s)

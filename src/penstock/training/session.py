@@ -1,4 +1,4 @@
-"""The session: what a training script holds while it runs under Penstock, or without it.
+"""The session: a training script's handle while it runs under Penstock, or without it.
 
 One idea carries it: everything happens at the border between two steps. There the state is whole, so there it
 is saved, there a stop is obeyed, and a step number always means *steps completed by this state*.
@@ -266,7 +266,7 @@ class Session:
         return self._steps(stop, capture, agree, final)
 
     def begin(self, stop: int | None = None) -> None:
-        """Look whether training may start here: for a loop of your own, before its first step; `steps` calls it.
+        """Check whether training may start here: for a loop of your own, before its first step; `steps` calls it.
 
         Args:
             stop: steps of the whole training, where that is known.
@@ -293,7 +293,7 @@ class Session:
             self._finally(capture)
 
     def border(self, capture: Capture | None = None, *, agree: Agrees | None = None) -> None:
-        """Do what is due between two steps. `steps` calls it; a loop of your own sets `step` and calls it.
+        """Save or stop if due between two steps. `steps` calls it; a loop of your own sets `step` and calls it.
 
         Raises: Preempted, FencedAttempt.
         """
@@ -313,7 +313,7 @@ class Session:
             self.leave(agree=agree)
 
     def due(self, *, agree: Agrees | None = None) -> BorderAction:
-        """Return the action due at this border, and take it as answered: for a loop that saves on its own (`adopt`)."""
+        """Return the action due at this border, and take it as answered: for a loop with its own saving (`adopt`)."""
         action = self._due_action()
         if agree is not None:
             with self._meters.waiting("communication"):
@@ -345,7 +345,7 @@ class Session:
         samples: int | None = None,
         **metrics: float,
     ) -> None:
-        """Tell how training goes. Cheap: call it at every step, at most five lines a second are written.
+        """Report progress. Cheap: call it at every step, at most five lines a second are written.
 
         Args:
             step: steps completed, counting this one; default: the right number inside `steps`.
@@ -362,7 +362,7 @@ class Session:
         self._reporter.progress(self._completed(step), loss=loss, samples=samples, metrics=known)
 
     def data(self, source: Iterable[Item]) -> Iterator[Item]:
-        """Yield what `source` yields (a data loader, say), and report which share of the time that takes."""
+        """Yield the items of `source` (a data loader, say), and report the share of the time that this takes."""
         return self._meters.data(source)
 
     def waiting(self, what: Waiting) -> AbstractContextManager[None]:
@@ -445,6 +445,6 @@ class Session:
             saver.failed(self.step, why, error)
 
     def _finally(self, capture: Capture) -> None:
-        """Save after the last step. Raises: what a save raises."""
+        """Save after the last step. Raises: the errors of a save."""
         if self._saver is not None and self._saver.takes_part:
             self._saver.save(self.step, capture, "final")

@@ -1,4 +1,4 @@
-"""Turns the agent's signals into wishes that training looks at between two steps.
+"""Turns the agent's signals into requests that training checks between two steps.
 
 A handler only sets a flag: saving inside a signal handler could meet a half-updated state.
 """
@@ -17,7 +17,7 @@ from penstock.training.errors import STOPPED_BY_SIGTERM, NotMainThread
 
 
 class Wishes:
-    """What was asked for from outside: to stop (after saving), to save (and carry on)."""
+    """Requests from outside: to stop (after saving), to save (and carry on)."""
 
     def __init__(self) -> None:
         self.stop = False
@@ -28,9 +28,9 @@ class Wishes:
         self._ends: tuple[int, int] | None = None
 
     def open_pipe(self) -> tuple[int, int] | None:
-        """Return the ends (read, write) of a pipe to which each signal is a byte, whatever the main thread does.
+        """Return the ends (read, write) of a pipe that gets a byte for each signal, even while the main thread is busy.
 
-        None where the program listens that way itself (asyncio does). Call it after `install`; the caller closes the
+        None where the program uses such a pipe itself (asyncio does). Call it after `install`; the caller closes the
         end to read from.
         """
         read_end, write_end = os.pipe()
@@ -42,7 +42,7 @@ class Wishes:
             os.close(write_end)
             return None
         self._ends = read_end, write_end
-        # A forked data loader's worker that is told to end must not look as if we were.
+        # A stop signal to a forked data loader's worker must not look like one to this process.
         os.register_at_fork(after_in_child=self._deaf)
         return self._ends
 
@@ -64,7 +64,7 @@ class Wishes:
                 self._before[signal_number] = signal.signal(signal_number, self._received)
 
     def retake(self) -> None:
-        """Put the handlers of `install` over those that a library has put over them since."""
+        """Reinstall the handlers of `install` where a library has replaced them since."""
         for signal_number in self._before:
             signal.signal(signal_number, self._received)
 
@@ -81,8 +81,8 @@ class Wishes:
 
     def _received(self, signal_number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:
-            # A forked helper (a data loader's worker) inherited this handler. It has nobody to look at the
-            # flag, and must still die when it is told to: otherwise the parent waits for it for ever.
+            # A forked helper (a data loader's worker) inherited this handler. It has no loop that checks the
+            # flag, and must still die on the signal: otherwise the parent waits for it for ever.
             signal.signal(signal_number, signal.SIG_DFL)
             os.kill(os.getpid(), signal_number)
         elif signal_number == self._stop_signal:
@@ -92,7 +92,7 @@ class Wishes:
 
 
 def leave_at_once() -> NoReturn:
-    """End this process without asking anybody else in it; the state is on disk."""
+    """End this process at once, without `finally` or `atexit`; the state is on disk."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -28,7 +28,7 @@ def capture(**objects: Any) -> dict[str, Any]:
 def restore(state: Mapping[str, Any], **objects: Any) -> None:
     """Load into each object what `capture` saved under its name.
 
-    Raises: BadArgument if the state lacks a name; whatever `load_state_dict` raises if shapes differ.
+    Raises: BadArgument if the state lacks a name; the errors of `load_state_dict` if shapes differ.
     """
     for name, thing in objects.items():
         if name not in state:
@@ -68,7 +68,7 @@ class RankConsensus:
         return BorderAction(strongest)
 
     def barrier(self) -> None:
-        """Return when every rank has come here: nobody leaves while rank 0 is still saving."""
+        """Return when every rank has come here: no rank leaves while rank 0 is still saving."""
         distributed.all_reduce(torch.zeros(1, device=_device()))
 
 
@@ -145,7 +145,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def unsavable(tensor: torch.Tensor) -> str:
-    """Return what kind of tensor it is when no single rank can save it, else ''."""
+    """Return the kind of a tensor that no single rank can save, else ''."""
     sharding = sys.modules.get("torch.distributed.tensor")  # a second and a half to import, so not by us
     if sharding is not None and isinstance(tensor, sharding.DTensor):
         return (
@@ -161,7 +161,7 @@ def named_tensor(tensor: torch.Tensor, name: str) -> NamedTensor | None:
     """Return the tensor as an entry of a safetensors file; None for a kind that the format lacks."""
     word = _DTYPES.get(tensor.dtype)
     plain = tensor.layout is torch.strided and not tensor.is_quantized and tensor.device.type != "meta"
-    # A tensor with conjugate or negative bit, or of a subclass with its own memory, has other bytes than it shows.
+    # A tensor with conjugate or negative bit, or of a subclass with its own memory, has other bytes than its values.
     plain = plain and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and not tensor.is_neg()
     return NamedTensor(name, word, tuple(tensor.shape), TensorContent(tensor)) if word and plain else None
 
@@ -178,12 +178,12 @@ def build_tensor(dtype: str, shape: list[int], raw: Window) -> torch.Tensor:
 
 
 def tensor_bytes(value: torch.Tensor) -> bytes:
-    """Return what `torch.save` makes of a tensor that safetensors cannot hold: sparse, quantized, complex."""
+    """Return the `torch.save` bytes of a tensor that safetensors cannot hold: sparse, quantized, complex."""
     buffer = io.BytesIO()
     torch.save(value.detach(), buffer)
     return buffer.getvalue()
 
 
 def read_value(file: BinaryIO) -> Any:
-    """Return what `torch.save` wrote, on the CPU. Runs no code from the file."""
+    """Return the value that `torch.save` wrote, on the CPU. Runs no code from the file."""
     return torch.load(file, map_location="cpu", weights_only=True)

@@ -29,7 +29,7 @@ from penstock.migrate.toconfig import to_config
 
 
 class SlurmFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Which files there are; any may be left out, but not all."""
+    """Slurm's files; any may be left out, but not all."""
 
     slurm: Path | None = None
     """slurm.conf; the files it includes are read, too."""
@@ -38,15 +38,15 @@ class SlurmFiles(msgspec.Struct, frozen=True, kw_only=True):
     topology: Path | None = None
     """topology.conf."""
     dump: Path | None = None
-    """What `sacctmgr dump CLUSTER file=...` wrote."""
+    """File of `sacctmgr dump CLUSTER file=...`."""
     qos: Path | None = None
-    """What `sacctmgr -P show qos` printed."""
+    """Output of `sacctmgr -P show qos`."""
     associations: Path | None = None
-    """What `sacctmgr -P show assoc tree` printed; taken for accounts where there is no dump."""
+    """Output of `sacctmgr -P show assoc tree`; used for accounts where there is no dump."""
 
 
 def read(files: SlurmFiles) -> Imported:
-    """Return what Slurm's files mean in Penstock, and what became of each of their keys.
+    """Return Penstock's equivalent of Slurm's files, and the outcome of each of their keys.
 
     Raises: ImportFault for a file that is malformed or above a limit, and when no file is named.
     """

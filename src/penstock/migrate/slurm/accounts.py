@@ -1,6 +1,6 @@
-"""Slurm's accounts to tenants and queues, and what becomes of users and qualities of service.
+"""Slurm's accounts to tenants and queues, and the outcome of users and qualities of service.
 
-Each account is a queue in the tree, and a tenant of its own; users are people who submit there.
+Each account is a queue in the tree, and a tenant of its own; its users may submit there.
 Source: https://slurm.schedmd.com/accounting.html, https://slurm.schedmd.com/resource_limits.html
 """
 
@@ -177,7 +177,7 @@ def _old_limits(found: Association) -> str:
 
 
 def read_qos(path: Path, scheduling: Scheduling, report: MigrationReport) -> None:
-    """Report qualities of service: what of them a job says itself, and what Penstock has not.
+    """Report qualities of service: the parts that a job sets itself, and the parts that Penstock lacks.
 
     Raises: ImportFault for a table that is none, and for a priority that is no number.
     """
@@ -219,7 +219,7 @@ def _qos_why(key: str) -> str:
 def partition_queues(
     names: Iterable[tuple[str, SourcePlace]], scheduling: Scheduling, report: MigrationReport
 ) -> list[SourceQueue]:
-    """Return a queue for each partition: what there is to queue in where no accounts are given."""
+    """Return a queue for each partition: used where no accounts are given."""
     found = []
     for name, place in names:
         how = f"queue '{name}': no accounts were given"

@@ -1,6 +1,6 @@
 """The file that `sacctmgr dump` writes, as associations: accounts in a tree, and users in accounts.
 
-Lines are `Cluster - 'name':Key=Value:...`, then `Parent - 'account'` before what is below it, `Account - ...` and
+Lines are `Cluster - 'name':Key=Value:...`, then `Parent - 'account'` before its children, `Account - ...` and
 `User - ...`. Values may be quoted; a backquote in quotes was a quote. Resource names may hold colons
 (`GrpTRES=cpu=100,gres/gpu:a100=8`), unquoted: written so by Slurm 22.05.
 Source: https://slurm.schedmd.com/sacctmgr.html#SECTION_FLAT-FILE-DUMP-AND-LOAD

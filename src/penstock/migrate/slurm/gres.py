@@ -1,4 +1,4 @@
-"""The devices of nodes: what gres.conf lists of GPUs, else what `Gres=` of slurm.conf counts.
+"""The devices of nodes: the GPUs that gres.conf lists, else the counts in `Gres=` of slurm.conf.
 
 Source: https://slurm.schedmd.com/gres.conf.html and https://slurm.schedmd.com/gres.html
 """
@@ -19,7 +19,7 @@ from penstock.migrate.slurm.migtypes import is_instance, whole_devices
 from penstock.migrate.slurm.nodes import Draft
 
 DEVICES_TOTAL_MAX = 200_000
-"""Devices that differ from each other in one import; nodes that are alike share theirs."""
+"""Distinct devices in one import; nodes that are alike share theirs."""
 GPU = "gpu"
 _DETECTED_BY = {"nvml": "nvidia", "nvidia": "nvidia", "rsmi": "amd", "oneapi": "intel", "nrt": "aws"}
 _CARD = re.compile(r"/dev/nvidia([0-9]{1,4})")
@@ -186,7 +186,7 @@ def _device(index: int, piece: GresPart, number: int, total: int) -> Device:
 
 
 def _spread(sockets: tuple[int, int] | None, count: int) -> tuple[int, ...]:
-    """Return the socket of each device: evenly over those that a range such as `S:0-1` names."""
+    """Return the socket of each device: evenly over the sockets of a range such as `S:0-1`."""
     if sockets is None or sockets[1] < sockets[0] or count > DEVICES_PER_NODE_MAX:
         return ()
     first, last = sockets

@@ -1,4 +1,4 @@
-"""The keys of Slurm's files: how they are spelt, and for those that mean nothing to Penstock the reason.
+"""The keys of Slurm's files: their spelling, and for keys without a meaning in Penstock the reason.
 
 Source: https://slurm.schedmd.com/slurm.conf.html (22.05 to 25.05), gres.conf.html, topology.conf.html.
 """

@@ -35,7 +35,7 @@ class SlurmField(NamedTuple):
 
 
 class SlurmLine(NamedTuple):
-    """A logical line: its first pair says what it is about."""
+    """A logical line: its first pair is its subject."""
 
     place: SourcePlace
     fields: tuple[SlurmField, ...]
@@ -50,8 +50,8 @@ class SlurmLine(NamedTuple):
 
 
 Keys = Mapping[str, Mapping[str, str]]
-"""By the first key of a line (lower case) the keys that may stand in it: lower case to their own spelling. Under the
-empty text those that stand by themselves, as many in a line as fit."""
+"""By the first key of a line (lower case) the keys allowed in it: lower case to their own spelling. Under the
+empty text the standalone keys, any number of them in a line."""
 
 
 class _Reading:
@@ -107,7 +107,7 @@ def _file(path: Path, reading: _Reading, depth: int, included: SourcePlace | Non
 
 
 def _logical(text: str, file: str, reading: _Reading) -> Iterator[tuple[SourcePlace, str]]:
-    """Yield lines that say something: joined, without comments, at the place where they begin."""
+    """Yield non-empty lines: joined, without comments, at the place where they begin."""
     waiting, first = "", 0
     for number, raw in enumerate(text.split("\n"), 1):
         reading.lines += 1
@@ -130,7 +130,7 @@ def _logical(text: str, file: str, reading: _Reading) -> Iterator[tuple[SourcePl
 
 
 def _lines_of(text: str, place: SourcePlace, keys: Keys) -> Iterator[SlurmLine]:
-    """Yield a line about one thing as it is, and keys that stand by themselves each as a line."""
+    """Yield a line with a subject as it is, and each standalone key as a line."""
     fields = _pairs(text, place)
     own = keys.get(fields[0].key.lower())
     if own is not None:

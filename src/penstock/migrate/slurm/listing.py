@@ -1,4 +1,4 @@
-"""What `sacctmgr -P show qos` and `show assoc` print: rows with `|` between columns, and a heading.
+"""The output of `sacctmgr -P show qos` and `show assoc`: rows with `|` between columns, and a heading.
 
 Source: https://slurm.schedmd.com/sacctmgr.html#SECTION_LIST/SHOW-ASSOCIATION-FORMAT-OPTIONS
 """
@@ -55,7 +55,7 @@ def read_table(path: Path, first: str, *, rows_max: int) -> list[tuple[SourcePla
 def read_associations(path: Path) -> list[Association]:
     """Return the associations that `sacctmgr -P show assoc` lists.
 
-    Which account is above which is taken from a column `ParentName`, or from the indentation of `show assoc tree`;
+    Parents of accounts come from a column `ParentName`, or from the indentation of `show assoc tree`;
     without both all accounts hang on the root.
     """
     rows = read_table(path, "Account", rows_max=ASSOCIATIONS_MAX)

@@ -47,7 +47,7 @@ def whole_devices(pieces: Sequence[tuple[str, int, tuple[str, ...]]]) -> tuple[D
 
 
 def _model(named: str, profiles: set[str]) -> tuple[str, int]:
-    """Return the model and its memory (GiB): the first that can be cut so, one that is named before others."""
+    """Return the model and its memory (GiB): the first that has these profiles, named models first."""
     fitting = [g for g in GEOMETRIES if all(g.profile(profile) for profile in profiles)]
     for geometry in fitting:
         if named and geometry.name.split()[0].lower() in named.lower():

@@ -21,7 +21,7 @@ CPUS_MAX = 100_000
 MEBIBYTES_MAX = 2**33
 _GRES = re.compile(r"([A-Za-z0-9_-]+)((?::[A-Za-z0-9_.+-]+)*)(?:\(([^()]*)\))?")
 _WORD = re.compile(r"[^,()]+(?:\([^()]*\))?|[()]")
-"""What commas outside of brackets divide; a bracket that is left over is a word of its own, and no resource."""
+"""A word between commas outside of brackets; an unpaired bracket is a word of its own, and no resource."""
 _SOCKETS = re.compile(r"S:([0-9]{1,4})(?:-([0-9]{1,4}))?")
 _COUNT_WORD = re.compile(r"[0-9]+[KMGTPkmgtp]?")
 _GONE = ("FUTURE",)
@@ -130,7 +130,7 @@ def _whole(values: Values, key: str, default: int, most: int, place: SourcePlace
 
 
 def _capacity(values: Values, place: SourcePlace) -> tuple[Resources, int]:
-    """Return what jobs may use of a node, and cores per socket. What Slurm keeps for itself is taken off."""
+    """Return the capacity of a node for jobs, less Slurm's own share, and cores per socket."""
     boards = _whole(values, "Boards", 1, 1_000, place)
     sockets = _whole(values, "SocketsPerBoard", 0, 1_000, place) * boards or _whole(values, "Sockets", 1, 1_000, place)
     cores = _whole(values, "CoresPerSocket", 1, 10_000, place)

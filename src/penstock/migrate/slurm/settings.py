@@ -1,4 +1,4 @@
-"""What slurm.conf says of scheduling as a whole: priority, backfill, preemption, placement.
+"""The scheduling settings of slurm.conf as a whole: priority, backfill, preemption, placement.
 
 Source: https://slurm.schedmd.com/slurm.conf.html, https://slurm.schedmd.com/priority_multifactor.html,
 https://slurm.schedmd.com/sched_config.html, https://slurm.schedmd.com/preempt.html
@@ -18,7 +18,7 @@ from penstock.migrate.slurm.lines import SlurmLine
 
 WEIGHT_MAX = 2**32
 PRIORITY_MAX = 10_000
-"""The highest priority that a job of Penstock may say."""
+"""The highest priority of a job in Penstock."""
 DAY_MS = 86_400_000
 DEFAULT_HALF_LIFE_MS = 7 * DAY_MS
 DEFAULT_AGE_MS = 7 * DAY_MS
@@ -34,11 +34,11 @@ class SlurmSetting(msgspec.Struct, frozen=True):
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
-    """What of it Penstock can do."""
+    """The settings that Penstock supports."""
 
     settings: Settings
     tree_policy: QueuePolicy
-    """In which order queues go that have others beside them."""
+    """Order of sibling queues."""
     leaf_policy: QueuePolicy
     preemption: PreemptionRule
     placement: PlacementPolicy
@@ -48,7 +48,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_scheduling(lines: Iterable[SlurmLine], report: MigrationReport) -> Scheduling:
-    """Return what the keys that stand by themselves mean; each gets an entry.
+    """Return the meaning of the standalone keys; each gets an entry.
 
     Raises: ImportFault for a value that is no number or time where one is needed.
     """
@@ -125,7 +125,7 @@ class _Reader:
         return self.number(f"PriorityWeight{factor}", 0)
 
     def multifactor(self) -> bool:
-        """Return whether priorities have factors. Where nothing is said Slurm's versions differ: weights decide."""
+        """Return whether priorities have factors. Without the key Slurm's versions differ: weights decide."""
         kind = self._value("PriorityType")
         if not kind:
             return any(self.weight(factor) for factor in _WEIGHTS)
@@ -196,7 +196,7 @@ class _Reader:
         }
 
     def _anywhere(self) -> SourcePlace:
-        """Return a place in the file for what the file leaves out: line 0."""
+        """Return the place of keys that the file leaves out: line 0."""
         first = next(iter(self._given.values()), None)
         return SourcePlace(first.place.file if first else "slurm.conf")
 
@@ -258,7 +258,7 @@ class _Reader:
         return found
 
     def rest(self) -> None:
-        """Report every key that has not been said anything of."""
+        """Report every key that has no entry yet."""
         for key in self._given:
             self._lost(key, _REST.get(key, "Slurm's own setting"))
 

@@ -1,4 +1,4 @@
-"""topology.conf: which switch a node hangs on, and what is above it.
+"""topology.conf: the switch of a node, and the levels above it.
 
 Source: https://slurm.schedmd.com/topology.conf.html
 """

@@ -15,7 +15,7 @@ _GPU = "gres/gpu"
 
 
 class Tres(NamedTuple):
-    """The maxima in a list, and the words of it that Penstock has no quota for."""
+    """The maxima in a list, and its words without a quota in Penstock."""
 
     limits: tuple[Amount, ...]
     rest: tuple[str, ...]
@@ -23,7 +23,7 @@ class Tres(NamedTuple):
 
 
 def read_tres(place: SourcePlace, key: str, text: str) -> Tres:
-    """Return what a list of resources limits. `=-1` and `=` mean no limit.
+    """Return the maxima of a list of resources. `=-1` and `=` mean no limit.
 
     Raises: ImportFault for a word that is no `resource=amount`, or an amount that is none.
     """

@@ -3,8 +3,8 @@
 page, paper = render_html(invoice, "en"), render_pdf(invoice, "zh")
 table = render_csv(invoice)
 
-JSON is `msgspec.json.encode(invoice)`. What a page and a PDF need (`pip install 'penstock[invoices]'`) is imported when
-one is asked for. The same invoice gives the same bytes on the same machine, so documents can be compared.
+JSON is `msgspec.json.encode(invoice)`. Libraries of pages and PDFs (`pip install 'penstock[invoices]'`) are imported
+on first use. The same invoice gives the same bytes on the same machine, so documents can be compared.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What can go wrong with a document."""
+"""Errors of invoice documents."""
 
 from penstock.core.model.errors import PenstockError
 

@@ -1,6 +1,6 @@
 """The font of paper: Noto Sans CJK, cut down to the characters of one document.
 
-Cut down here, not by the library that prints, because that keeps a megabyte of outlines nobody uses, and because the
+Cut down here, not by the library that prints, because that keeps a megabyte of unused outlines, and because the
 whole font has one outline for 用 and for the radical ⽤: a program that reads the PDF would find the radical.
 """
 

@@ -42,7 +42,7 @@ class Formats:
         return f"{sign}{self._symbol}{self.plain(abs(amount))}"
 
     def price(self, micro: int) -> str:
-        """Return a price of so many millionths of the currency, exact; at least with the currency's digits."""
+        """Return a price given in millionths of the currency, exact; at least with the currency's digits."""
         return self._number(micro, 6, min(self._invoice.digits, 6))
 
     def hours(self, resource: Resource, quantity_ms: int) -> str:

@@ -13,11 +13,11 @@ from penstock.report.invoice.sums import by_queue, by_resource, by_user, steps
 from penstock.report.invoice.words import TAGS, WORDS, Language
 
 FEW_LINES = 12
-"""So many line items need no page of their own."""
+"""Up to this number, line items need no page of their own."""
 _NEVER_SHOWN = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
-"""Controls, marks that turn the direction of what stands beside them, halves of characters: a name could lie."""
+"""Controls, marks that turn the direction of the text beside them, halves of characters: a name could mislead."""
 _JOINERS = "\n\u200c\u200d"
-"""Allowed all the same: line breaks of notes, and what writing systems and emoji need."""
+"""Allowed all the same: line breaks of notes, and joiners of writing systems and emoji."""
 
 
 def page(invoice: Invoice, language: Language, notice: str = "") -> str:
@@ -74,7 +74,7 @@ def _facts(invoice: Invoice, formats: Formats, words: dict[str, str]) -> list[tu
 
 
 def _footer(invoice: Invoice, words: dict[str, str]) -> dict[str, Markup]:
-    """Return what stands below each page, as values of the CSS property `content`."""
+    """Return the footers of each page, as values of the CSS property `content`."""
     left = f"{words[invoice.kind]} {invoice.number}"
     before, rest = words["page"].split("{page}")
     between, after = rest.split("{pages}")
@@ -93,7 +93,7 @@ def _quoted(text: str) -> Markup:
 
 @lru_cache(maxsize=4096)
 def _clean(text: str) -> str:
-    """Return a text without characters that are not seen but change what is."""
+    """Return a text without invisible characters that change the visible ones."""
     if text.isascii() and text.isprintable():
         return text
     return "".join("\ufffd" if unicodedata.category(c) in _NEVER_SHOWN and c not in _JOINERS else c for c in text)

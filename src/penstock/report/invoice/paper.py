@@ -1,6 +1,6 @@
 """The page on paper: printed by PlutoPrint in a process of its own.
 
-It is a library in C++: whatever a name would do to it, the server that asked goes on. There it takes a tenth of what
+It is a library in C++: if a name crashes it, the server goes on. It takes a tenth of the time that
 WeasyPrint needs for tables of thousands of rows.
 """
 
@@ -18,7 +18,7 @@ from penstock.report.invoice.words import MADE_IN_ENGLISH, WORDS, Language
 PRINTER = tuple(starts.python("penstock.report.invoice.printer"))
 PRINT_MAX_S = 120
 FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts", "~/.fonts", "~/Library/Fonts")
-"""Where fonts are looked for; what is found otherwise (by fontconfig) stands in for what is not there."""
+"""Folders searched for fonts; fontconfig supplies the missing ones."""
 _SAID_MAX = 400
 _log = logging.getLogger("penstock.report.invoice")
 
@@ -39,7 +39,7 @@ def paper(invoice: Invoice, language: Language) -> bytes:
 
 
 def _printed(html: str, invoice: Invoice) -> tuple[bytes, set[str]]:
-    """Return the PDF of a page, and which characters have no font: `?` stands for them."""
+    """Return the PDF of a page, and the characters without a font, shown as `?`."""
     issued = format_time(invoice.issued_ms - invoice.issued_ms % 1000)
     order = {"html": html, "author": invoice.issuer.name, "issued": issued, "fonts": FOLDERS}
     try:

@@ -1,7 +1,7 @@
 """python -P -m penstock.report.invoice.printer: a page on stdin, a PDF on stdout; alone in a process, see `paper`.
 
 In: JSON with `html`, `author`, `issued` (ISO 8601), `fonts` (folders). Out: a JSON text of the characters that no font
-has, a newline, and the PDF. Nothing is fetched, whatever the page asks for.
+has, a newline, and the PDF. The page cannot fetch anything.
 """
 
 import gc
@@ -16,7 +16,7 @@ from penstock.report.invoice.fonts import FAMILY, faces
 _CELL = 24
 _ROW = 32
 _NOT_A_CHARACTER = "\u0378"
-"""Not assigned: what is drawn for it is drawn for every character that no font has."""
+"""Not assigned: its glyph is drawn for every character that no font has."""
 
 
 class _NothingFetched(plutoprint.ResourceFetcher):
@@ -25,7 +25,7 @@ class _NothingFetched(plutoprint.ResourceFetcher):
 
 
 def main() -> None:
-    gc.disable()  # a short life; a third of the time went there
+    gc.disable()  # a short life; collections took a third of the time
     order = json.load(sys.stdin.buffer)
     html = order["html"]
     font = faces(order["fonts"], set(html))
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def without_font(characters: set[str], font: str) -> set[str]:
-    """Return which characters no font of this machine has: each is drawn, and looks like one that does not exist."""
+    """Return the characters that no font of this machine has: their glyph is that of an unassigned character."""
     asked = [_NOT_A_CHARACTER, *sorted(c for c in characters | set("Aa1") if c >= "\xa0" or c in "Aa1")]
     cells = "".join(f"<i>&#{ord(c)};</i>" for c in asked)
     style = (

@@ -10,7 +10,7 @@ from penstock.core.model.prices import HOUR_MS
 from penstock.core.model.quantities import format_time, money
 
 LINE_COLUMNS = ("queue", "user", "job", "name", "resource", "model", "unit_hours", "per_hour", "rate", "amount")
-"""What `exact_cells` returns; `rate` is tier x factor."""
+"""The columns of `exact_cells`; `rate` is tier x factor."""
 MORE_COLUMNS = ("kind", "quantity_ms", "tier", "factor", "full", "currency")
 """Of an invoice's table, after the columns of the line."""
 INVOICE_COLUMNS = ("invoice", "invoice_kind", "tenant", "from", "until")

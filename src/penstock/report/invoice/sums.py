@@ -1,4 +1,4 @@
-"""What an invoice's lines come to: by queue and user, by resource, and the way from list prices to the net amount."""
+"""Sums of an invoice's lines: by queue and user, by resource, and the steps from list prices to the net amount."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -7,13 +7,13 @@ from penstock.core.model.invoices import Invoice, InvoiceLine
 from penstock.core.model.prices import Resource
 
 USERS_MAX = 8
-"""So many users are in the summary, the dearest; the others are summed up in one row."""
+"""Users in the summary, those with the largest amounts; the others are summed up in one row."""
 _UNCHANGED = 1000 * 1000
 _ORDER: tuple[Resource, ...] = ("device", "cpu", "memory")
 
 
 class Group(NamedTuple):
-    """What one user had in one queue."""
+    """Lines of one user in one queue."""
 
     user: str
     lines: tuple[InvoiceLine, ...]
@@ -27,7 +27,7 @@ class QueueGroup(NamedTuple):
 
 
 class TaxShare(NamedTuple):
-    """What some lines come to together."""
+    """Sum of a group of lines."""
 
     resource: Resource
     model: str
@@ -39,16 +39,16 @@ class TaxShare(NamedTuple):
 
 
 class SumSteps(NamedTuple):
-    """The way to the net amount: list - saved + surcharges + rounding + refunds."""
+    """The steps to the net amount: list - saved + surcharges + rounding + refunds."""
 
     list: int
-    """What was used at list prices."""
+    """Usage at list prices."""
     saved: int
     """By lines whose tier and factor lower the price."""
     surcharges: int
     """By lines whose tier and factor raise it."""
     rounding: int
-    """What the distribution of the rounded sum gave to lines at list price, or took from them."""
+    """Difference from distributing the rounded sum over lines at list price."""
     refunds: int
     """For time that failed nodes took; negative."""
 
@@ -66,20 +66,20 @@ def by_queue(lines: Iterable[InvoiceLine]) -> tuple[QueueGroup, ...]:
 
 
 def by_resource(lines: Iterable[InvoiceLine]) -> tuple[TaxShare, ...]:
-    """Return what each resource and model comes to: devices first, then the dearest first."""
+    """Return the sum of each resource and model: devices first, then by amount, largest first."""
     shares = _shares(lines, lambda line: (line.resource, line.model, ""))
     return tuple(sorted(shares, key=lambda s: (_ORDER.index(s.resource), -s.amount, s.model)))
 
 
 def by_user(lines: Iterable[InvoiceLine]) -> tuple[tuple[TaxShare, ...], tuple[int, int]]:
-    """Return what each user comes to, the dearest first, and of those beyond USERS_MAX: how many, and their sum."""
+    """Return the sum of each user, largest first, and of those beyond USERS_MAX their number and sum."""
     shares = sorted(_shares(lines, lambda line: ("device", "", line.user)), key=lambda s: (-s.amount, s.user))
     shown = len(shares) if len(shares) <= USERS_MAX + 1 else USERS_MAX
     return tuple(shares[:shown]), (len(shares) - shown, sum(share.amount for share in shares[shown:]))
 
 
 def steps(invoice: Invoice) -> SumSteps:
-    """Return the way from list prices to the net amount."""
+    """Return the steps from list prices to the net amount."""
     used = [line for line in invoice.lines if line.kind == "use"]
     gaps = [(line.tier_milli * line.factor_milli, line.full - line.amount) for line in used]
     return SumSteps(

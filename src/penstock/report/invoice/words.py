@@ -5,7 +5,7 @@ from typing import Literal, get_args
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 LOCALES: dict[Language, str] = {"en": "en_GB", "zh": "zh_Hans_CN"}
-"""Whose numbers and dates are meant: days before months, `US$`; Simplified Chinese."""
+"""Locales for numbers and dates: days before months, `US$`; Simplified Chinese."""
 TAGS: dict[Language, str] = {"en": "en", "zh": "zh-Hans"}
 
 MADE_IN_ENGLISH = "This machine has no font for the language that was asked for: made in English."

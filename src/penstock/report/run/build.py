@@ -1,4 +1,4 @@
-"""Puts the report together: facts, holds and reasons become rows and totals. Pure; the log is the only input."""
+"""Builds the report: facts, holds and reasons become rows and totals. Pure; the log is the only input."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ def build(records: Sequence[Record], until_ms: int) -> RunReport:
     """Return the report on a log as it stood at `until_ms` (unix).
 
     Args:
-        records: the whole log from its first record on; what is later than `until_ms` is left out.
+        records: the whole log from its first record on; records later than `until_ms` are left out.
     Raises: BrokenInvariant when the records do not follow each other from the first on.
     """
     seen = [r for r in records if r.time_ms <= until_ms]
@@ -129,7 +129,7 @@ def _bars(held: Iterable[UsageInterval], facts: Facts, until_ms: int) -> tuple[B
     bars = []
     for one in held:
         attempt, end_ms = attempts[one.job_id, one.attempt], one.end_ms or until_ms
-        # A suspended attempt holds its place in parts: each shows what it was asked at its own end.
+        # A suspended attempt holds its place in parts: each shows the stop request at its own end.
         asked = ((at_ms, stop) for at_ms, stop in attempt.stops if one.start_ms <= at_ms <= end_ms)
         stop_ms, stop = next(asked, (None, None))
         bars.append(
@@ -171,7 +171,7 @@ def _totals(jobs: Sequence[JobRow], breaks: Sequence[Interruption], capacity: di
 
 
 def wait_stats(waits_ms: Iterable[int]) -> WaitStats:
-    """Return mean (rounded down), percentiles by nearest rank, and maximum; zeros for nobody."""
+    """Return mean (rounded down), percentiles by nearest rank, and maximum; zeros without any."""
     ordered = sorted(waits_ms)
     if not ordered:
         return WaitStats()

@@ -1,4 +1,4 @@
-"""How much there was and how much of it was held, as totals and over time."""
+"""Available and held capacity, as totals and over time."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Draws what was held against what was there, and how many waited, over the timeline's own axis."""
+"""Draws held against available capacity, and the number of waiting jobs, over the timeline's own axis."""
 
 from collections.abc import Callable, Sequence
 from math import ceil

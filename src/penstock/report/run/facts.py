@@ -1,6 +1,6 @@
-"""First pass over the log: what happened to each job, attempt and node, from the events alone.
+"""First pass over the log: the history of each job, attempt and node, from the events alone.
 
-It does not use `State`, so that what it says of waiting times can be held against the second pass (`waits`).
+It does not use `State`, so that its waiting times can be checked against the second pass (`waits`).
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ class Facts(msgspec.Struct):
 
 
 def gather(records: Iterable[ev.Record]) -> Facts:
-    """Return what the log says of every job and node in it."""
+    """Return the facts of every job and node in the log."""
     history = History()
     facts = Facts(history.jobs)
     for record in records:

@@ -94,7 +94,7 @@ def _bar(placed: Placed, job: JobRow, css: str, scale: TimeScale, jobs: dict[Job
 
 
 def _label(job: JobRow, width: float) -> str:
-    """Return what fits: the name, the beginning of it, or the index in the array."""
+    """Return the label that fits: the name, the beginning of it, or the index in the array."""
     shown = svg.fitted(label(job), width)
     index = f"[{job.array_index}]"
     if job.array_id is not None and not shown.endswith(index):
@@ -138,9 +138,9 @@ def _mark(placed: Placed, scale: TimeScale) -> str:
 
 
 def _handovers(report: RunReport, layout: TimelineLayout) -> list[tuple[Placed, Placed]]:
-    """Return for each preemption a bar of the victim and the nearest one on its node of who then started there.
+    """Return for each preemption a bar of the victim and the nearest bar of the beneficiary on the same node.
 
-    Room on other nodes is left to the table: arrows across the page hide more than they tell.
+    Room on other nodes is left to the table: arrows across the page hide more than they show.
     """
     placed: dict[tuple[JobId, AttemptNumber], list[Placed]] = {}
     of_job: dict[JobId, list[Placed]] = {}

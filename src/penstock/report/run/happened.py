@@ -1,4 +1,4 @@
-"""The run in a few sentences: what a stranger should know before looking at any chart."""
+"""The run in a few sentences: the facts a newcomer needs before looking at any chart."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Sentence(NamedTuple):
 def happened(report: RunReport) -> list[str]:
     """Return up to `SENTENCES_MAX` sentences as safe HTML, by time.
 
-    Where there are more, losses and failures come before preemptions, and the last sentence counts what is left out.
+    Where there are more, losses and failures come before preemptions, and the last sentence counts the omitted ones.
     """
     told = _Teller(report).sentences()
     left = len(told) - SENTENCES_MAX + 1
@@ -85,7 +85,7 @@ class _Teller:
 
 
 def _resumption(items: Sequence[Interruption]) -> str:
-    """Say how it went on, of one job with its steps, of several in sum."""
+    """Return how the jobs resumed: of one job with its steps, of several in sum."""
     back = [i for i in items if i.restarted_after_ms is not None]
     if not back:
         return "Not started again."

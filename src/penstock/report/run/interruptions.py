@@ -1,4 +1,4 @@
-"""Attempts that had to leave early, and how their jobs and those who took their room went on."""
+"""Attempts that had to stop early, and how their jobs and the beneficiaries went on."""
 
 from penstock.core.model.ids import JobId
 from penstock.core.state.history import AttemptHistory, JobHistory

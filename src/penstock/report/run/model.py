@@ -1,4 +1,4 @@
-"""What a report says, as values: no HTML, no geometry. Times are unix milliseconds, durations milliseconds."""
+"""The contents of a report, as values: no HTML, no geometry. Times are unix milliseconds, durations milliseconds."""
 
 from typing import Literal
 
@@ -59,7 +59,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class WaitPart(msgspec.Struct, frozen=True):
-    """How long a job waited for one cause, and the refusals and jobs that stood behind it for the longest."""
+    """How long a job waited for one cause, and the refusals and jobs that caused most of it."""
 
     cause: WaitCause
     duration_ms: int
@@ -108,9 +108,9 @@ class Usage(msgspec.Struct):
 
 
 class Interruption(msgspec.Struct, frozen=True):
-    """An attempt that had to leave before its work was done, and how the job went on. None: has not happened.
+    """An attempt that had to stop before its work was done, and how the job went on. None: has not happened.
 
-    `lost_steps` is what the program itself reported when it resumed.
+    `lost_steps` is the number that the program reported when it resumed.
     """
 
     kind: InterruptionKind
@@ -173,14 +173,14 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """At how many points in time somebody could have been told why it waits, and for how many that was derived."""
+    """Number of moments at which some job waited, and of those for which the reasons were derived."""
 
     points: int = 0
     planned: int = 0
 
 
 class RunReport(msgspec.Struct, frozen=True):
-    """Everything the page and `summary.json` say about the time from `start_ms` to `until_ms`."""
+    """The contents of the page and `summary.json` for the time from `start_ms` to `until_ms`."""
 
     start_ms: int
     until_ms: int

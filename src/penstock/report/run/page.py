@@ -20,7 +20,7 @@ STATES = ("succeeded", "running", "starting", "suspended", "stopping", "waiting"
 def render(report: RunReport) -> str:
     """Return the report as one HTML page that needs no network and runs no script but its own.
 
-    The same report gives the same bytes. Size is bounded whatever the log's: what is cut is counted on the page.
+    The same report gives the same bytes. Size is bounded for any log: omissions are counted on the page.
     """
     layout = lay_out(report)
     story = "".join(f"<li>{line}</li>" for line in happened(report))

@@ -65,7 +65,7 @@ def waiting(report: RunReport) -> str:
 
 
 def _wait_entries(jobs: Sequence[JobRow]) -> list[tuple[Cell, tuple[WaitPart, ...]]]:
-    """Return what to draw one bar for: each job, and for each array the mean over its members."""
+    """Return the entries with a bar: each job, and for each array the mean over its members."""
     entries, arrays = [], dict[JobId, list[JobRow]]()
     for job in jobs:
         if job.array_id is not None:
@@ -111,7 +111,7 @@ def _why(part: WaitPart, names: dict[JobId, str]) -> str:
 
 
 def interruptions(report: RunReport) -> str:
-    """Return the table of attempts that had to leave, and how their jobs went on."""
+    """Return the table of attempts that had to stop early, and how their jobs went on."""
     if not report.interruptions:
         return '<p class="note">No attempt was interrupted.</p>'
     jobs = {job.id: job for job in report.jobs}

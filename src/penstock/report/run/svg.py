@@ -10,7 +10,7 @@ RIGHT = 20.0
 _TICK_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400)
 TICKS_MAX = 14
 CHAR_WIDTH = 6.3
-"""Of a common character at 11 px, rounded up, so that a label that is said to fit does."""
+"""Of a common character at 11 px, rounded up, so that labels of `fitted` do fit."""
 
 
 class TimeScale(msgspec.Struct, frozen=True):
@@ -75,6 +75,6 @@ def axis(scale: TimeScale, top: float, bottom: float) -> str:
 
 
 def frame(height: float, title: str, body: str) -> str:
-    """Return a whole `<svg>` that scales with the page, with a title for those who cannot see it."""
+    """Return a whole `<svg>` that scales with the page, with a title for screen readers."""
     box = f"0 0 {num(WIDTH)} {num(height)}"
     return f'<svg viewBox="{box}" role="img" aria-label="{esc(title, 400)}">{body}</svg>'

@@ -1,4 +1,4 @@
-"""Words and numbers for people. Everything that came from outside passes `esc` on its way into the page."""
+"""Words and numbers for people. All text from outside passes `esc` on its way into the page."""
 
 from datetime import UTC, datetime
 from html import escape
@@ -24,7 +24,7 @@ def esc(text: object, most: int = 200) -> str:
 
 
 def label(job: JobRow) -> str:
-    """Return what the page calls a job, unescaped: its name with the array index, or its number."""
+    """Return the label of a job, unescaped: its name with the array index, or its number."""
     name = job.name or f"job {job.id}"
     name = name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
     return f"{name}[{job.array_index}]" if job.array_id is not None else name

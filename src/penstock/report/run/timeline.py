@@ -1,4 +1,4 @@
-"""Where each bar of the timeline goes: lanes, rows and what is left out. Geometry only; `gantt` draws it."""
+"""Layout of the timeline's bars: lanes, rows and omissions. Geometry only; `gantt` draws it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ from penstock.report.run.model import Bar, NodeRow, RunReport
 LANES_MAX = 128
 """Lanes drawn; nodes beyond them are left out and counted."""
 CPU_LANES_MAX = 6
-"""Lanes of a node for replicas without devices; what does not fit into them is left out and counted."""
+"""Lanes of a node for replicas without devices; bars that do not fit are left out and counted."""
 BARS_MAX = 1_200
 """Rectangles drawn; the shortest ones beyond them are left out and counted."""
 NODE_GAP = 10.0
@@ -88,7 +88,7 @@ def _nodes_shown(nodes: Sequence[NodeRow], cpu_lanes: dict[NodeName, int]) -> li
 
 
 def _pack(bars: Iterable[Bar]) -> list[list[Bar]]:
-    """Part bars (by start) into lanes without overlaps, each into the first that is free; drop what fits nowhere."""
+    """Part bars (by start) into lanes without overlaps, each into the first free one; drop those that fit nowhere."""
     lanes: list[list[Bar]] = []
     for bar in bars:
         free = next((lane for lane in lanes if lane[-1].end_ms <= bar.start_ms), None)

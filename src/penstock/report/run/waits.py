@@ -1,8 +1,8 @@
-"""Second pass over the log: what each job waited for.
+"""Second pass over the log: the causes of each job's waiting.
 
 The log holds decisions, not reasons, because reasons follow from it: fold it up to a moment, let the same `plan`
 that decided then look at that state, and its verdicts are the reasons. They are taken to hold until the next
-moment at which something happened.
+moment with a record.
 """
 
 import heapq
@@ -25,7 +25,7 @@ from penstock.report.run.model import Sampling, WaitCause, WaitPart
 PLANS_MAX = 3_000
 """Plans made for one report. A log with more moments is sampled evenly, and the report says so."""
 PLAN_WORK_MAX = 2_000_000
-"""Sum over these plans of waiting classes times nodes, about what costs: the second bound on the same sampling."""
+"""Sum over these plans of waiting classes times nodes, a measure of cost: the second bound on the same sampling."""
 
 
 class WaitReason(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class _Tracker:
         self._timers: list[tuple[int, JobId]] = []
 
     def happened(self, time_ms: int, group: Iterable[ev.Record]) -> None:
-        """Fold the records of one moment and judge anew who waits for what."""
+        """Fold the records of one moment and update the reasons of waiting jobs."""
         touched: set[JobId] = set()
         for record in group:
             touched.update(self._touches(record.event))
@@ -78,7 +78,7 @@ class _Tracker:
         self._judge(time_ms, touched)
 
     def pass_timers(self, before_ms: int) -> None:
-        """Judge anew at moments before `before_ms` at which time alone changed something: no record tells of them."""
+        """Update reasons at moments before `before_ms` at which time alone changed some: they have no record."""
         while self._timers and self._timers[0][0] < before_ms:
             time_ms, job_id = heapq.heappop(self._timers)
             touched = {job_id}
@@ -88,7 +88,7 @@ class _Tracker:
                 self._judge(time_ms, touched)
 
     def close(self, until_ms: int) -> dict[JobId, tuple[WaitPart, ...]]:
-        """End every open wait at `until_ms` and return what was gathered."""
+        """End every open wait at `until_ms` and return the times by cause."""
         for job_id in list(self._open):
             self._settle(job_id, until_ms)
         self.sampling = Sampling(self._points, self._plans)
@@ -122,7 +122,7 @@ class _Tracker:
             self._update(time_ms, sorted(touched))
 
     def _replan(self, time_ms: int) -> bool:
-        """Make a plan when somebody could start and the allowance, which grows with the moments, permits it."""
+        """Make a plan when some job could start and the allowance, which grows with the moments, permits it."""
         classes = len(self._state.indexes.pending)
         if not classes:
             self._plan = None
@@ -174,7 +174,7 @@ class _Tracker:
         if verdict is None:
             return _NOT_SAMPLED
         if verdict.code in ("making_room", "backing_off"):
-            return _NEXT_CYCLE  # said of another job of the class: the plan did not come to this one
+            return _NEXT_CYCLE  # reason of another job of the class: the plan did not reach this one
         blockers = (verdict.blocker,) if verdict.blocker is not None else ()
         job = self._state.jobs.get(verdict.first)
         refused: tuple[tuple[str, int], ...] = ()

@@ -13,7 +13,7 @@ HEIGHT = 210.0
 TOP = 10.0
 POINTS_MAX = 400
 SERIES_MAX = 8
-"""Colours there are; more policies than that share them."""
+"""Number of colours; more policies than that share them."""
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 def distribution(values: Sequence[float], name: str) -> Series:
-    """Return which part of `values` (ascending) is at most x, for at most `POINTS_MAX` values of x."""
+    """Return the part of `values` (ascending) that is at most x, for at most `POINTS_MAX` values of x."""
     count = len(values)
     step = max(1, -(-count // POINTS_MAX))
     chosen = sorted({*range(0, count, step), count - 1}) if count else []
@@ -32,7 +32,7 @@ def distribution(values: Sequence[float], name: str) -> Series:
 
 
 class LogScale(msgspec.Struct, frozen=True):
-    """Maps values from `low` to `high` (both above 0) to x; what is below `low` stands at its left edge."""
+    """Maps values from `low` to `high` (both above 0) to x; values below `low` are at its left edge."""
 
     low: float
     high: float

@@ -1,4 +1,4 @@
-"""Which numbers of a comparison are shown, in the terminal and on the page, and how they are written."""
+"""The numbers of a comparison shown in the terminal and on the page, and their formats."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class Measure(NamedTuple):
         return interval([self.of(one.measures) - self.of(other.measures) for one, other in pairs])
 
     def signed(self, found: Interval) -> str:
-        """Return a difference in words: what is within its own confidence is said to be no difference."""
+        """Return a difference in words; one within its confidence interval counts as no difference."""
         sign = "−" if found.mean < 0 else "+"
         shown = f"{sign}{self.written(abs(found.mean))} ± {self.written(found.half)}"
         return shown if abs(found.mean) > found.half else f"({shown})"
@@ -60,14 +60,14 @@ MEASURES: tuple[Measure, ...] = (
 
 
 class CostRows(NamedTuple):
-    """What each variant costs: in all, and by tenant where there are several; amounts as people write them."""
+    """Costs of each variant: in all, and by tenant where there are several; amounts formatted for people."""
 
     currency: str
     cells: list[tuple[str, list[str]]]
 
 
 def cost_rows(by_name: dict[str, list[VariantResult]]) -> CostRows | None:
-    """Return what is shown of costs; None where no prices are declared."""
+    """Return the rows of costs; None where no prices are declared."""
     known = [costs for of_one in by_name.values() if (costs := of_one[0].costs) is not None]
     if len(known) < len(by_name) or not known:
         return None

@@ -1,4 +1,4 @@
-"""One HTML page on what policies make of a trace: its style and its charts inside, and nothing from elsewhere."""
+"""One HTML page that compares policies on a trace: its style and its charts inside, and nothing from elsewhere."""
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence

@@ -1,1 +1,1 @@
-"""What the simulator says of the live cluster: what a request would do, and when waiting jobs start."""
+"""Forecasts for the live cluster by simulation: the effect of a request, and the start times of waiting jobs."""

@@ -1,4 +1,4 @@
-"""What a request would lead to, without submitting it: decided on a copy of the state by what would decide for real."""
+"""The effect of a request without submitting it: decided on a copy of the state by the code that decides for real."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,7 +22,7 @@ from penstock.core.state.state import Image, State
 from penstock.sim.forecast.outlook import SAMPLES, Lengths, Outlook, outlook
 
 EXPLAINED_MAX = 16
-"""Entries of a request that are explained; of more, only when they start is told."""
+"""Entries of a request that are explained; further ones get only their start times."""
 
 
 def dry_run(
@@ -36,11 +36,11 @@ def dry_run(
     samples: int = SAMPLES,
     enough: Callable[[], bool] = lambda: False,
 ) -> answers.PlanAnswer | Refusal:
-    """Return what would become of the jobs of `request`, or why a submit would be refused.
+    """Return the planned outcome of the jobs of `request`, or why a submit would be refused.
 
     Args:
         image: the state as it is; it is not changed.
-        finished: how jobs ended on which the request depends.
+        finished: final states of the jobs on which the request depends.
         enough: see `outlook`.
     """
     state = State.from_image(image)
@@ -72,7 +72,7 @@ def _planned(
     *,
     explained: bool,
 ) -> answers.PlannedJob:
-    """Return what becomes of jobs that are alike: of the one that starts last."""
+    """Return the outcome of one entry's jobs: that of the job that starts last."""
     waiting = [job_id for job_id in ids if job_id in seen]
     last = max(waiting, key=lambda i: (-len(seen[i].starts_ms), seen[i].quantile_ms(0.5), i), default=ids[-1])
     job = state.jobs[last]
@@ -104,7 +104,7 @@ def _planned(
 
 
 def _price(state: State, job: Job, places: Sequence[ReplicaPlace], start_ms: int) -> Quote | None:
-    """Return what a job costs where prices are declared: by the devices that it gets, or may get."""
+    """Return the quote for a job by the devices that it gets or may get; None without prices."""
     billing, spec = state.config.billing, job.spec
     if not billing.tariff.prices:
         return None

@@ -1,7 +1,7 @@
-"""When jobs of a state will start: the state is played on, many times, with run times drawn from what is known of them.
+"""Estimates when waiting jobs start: the state is simulated forward many times, drawing run times from what is known.
 
-Every decision on the way is the scheduler's own. What is drawn is how long jobs run; that nobody else submits anything
-is assumed, and said.
+Every decision on the way is the scheduler's own; only run times are drawn. That no further jobs are submitted is
+assumed, and said.
 """
 
 import math
@@ -24,23 +24,23 @@ from penstock.traces.model import Work
 
 SAMPLES = 50
 HORIZON_MS = 30 * 86_400_000
-"""Further ahead nothing is told."""
+"""Later starts are not forecast."""
 UNKNOWN_MS = 1 << 50
-"""A run that nobody knows the length of: for whoever waits for it, it never ends."""
+"""A run of unknown length: for jobs that wait for it, it never ends."""
 SURE_DEVIATIONS = 0.78
-"""What a job hardly exceeds is its 0.9 quantile: 1 / 0.78 standard deviations above the middle of a log-normal."""
+"""`predicted_most_ms` is the 0.9 quantile: 1 / 0.78 standard deviations above the median of a log-normal."""
 BELIEVED = 0.9
-"""A running program that tells when it ends is believed in so many samples. In the others it ends as if it had told
-nothing: it fails, stops early, or has something else to do after its last step."""
+"""Part of the samples that use the end reported by a running program. The others ignore the report: the program may
+fail, stop early, or have something else to do after its last step."""
 TOLD_SPREAD = 0.2
-"""Standard deviation of the logarithm of the rest of a run over what its program tells."""
+"""Standard deviation of the logarithm of real over reported remaining run time."""
 TOLD_LEAST_MS = 1_000
 MOMENTS_MAX = 200_000
-"""Moments that are played in all samples together; where there are more, there are fewer samples."""
+"""Moments that are simulated in all samples together; where there are more, there are fewer samples."""
 
 
 LengthOf = Callable[[Job, int], int]
-"""How long the present (or the next) attempt of a job runs in all (ms), given that it has run so long (ms)."""
+"""Total run time (ms) of the present (or the next) attempt of a job, given how long it has run (ms)."""
 Lengths = Callable[[random.Random], LengthOf]
 """Begins a sample: the lengths that are drawn in it may depend on each other."""
 
@@ -52,7 +52,7 @@ class Outlook(msgspec.Struct, frozen=True):
     starts_ms: tuple[int, ...]
 
     def quantile_ms(self, part: float) -> int:
-        """Return by when the job has started in this part of the samples; 0 where it has not in so many."""
+        """Return the time by which the job has started in this part of the samples; 0 where it starts in fewer."""
         at = max(0, -int(-part * self.samples // 1) - 1)
         return self.starts_ms[at] if at < len(self.starts_ms) else 0
 
@@ -69,10 +69,10 @@ def outlook(
     policies: Policies | None = None,
     enough: Callable[[], bool] = lambda: False,
 ) -> Mapping[JobId, Outlook]:
-    """Return the outlook of waiting jobs, if nobody submits anything else.
+    """Return the outlook of waiting jobs, if no further jobs are submitted.
 
     Args:
-        enough: asked all the time; whoever is in a hurry gets fewer samples, or none.
+        enough: polled at every moment; once true, no further sample is drawn: there may be none.
     """
     started: dict[JobId, list[int]] = {job_id: [] for job_id in wanted}
     played = moments = 0
@@ -98,9 +98,9 @@ def _play(
     policies: Policies | None,
     enough: Callable[[], bool],
 ) -> tuple[dict[JobId, int] | None, int]:
-    """Play one sample until all that are `left` have started; return when each did, and how many moments that took.
+    """Simulate one sample until all jobs in `left` have started; return their start times and the number of moments.
 
-    A sample that is broken off because it is `enough` tells nothing: who started first would count too much.
+    A sample that `enough` cuts short is discarded: jobs that start early would count too much.
     """
     state = State.from_image(image)
     engine = Simulation(state, Physics(), knows=None, policies=policies)
@@ -129,7 +129,7 @@ def _age_ms(job: Job, now_ms: int) -> int:
 
 
 def _told_ms(job: Job, age_ms: int, draw: random.Random) -> int | None:
-    """Draw the length of a run whose program tells when it ends, around that; None when it tells nothing, or lies."""
+    """Draw a run's length around the end that its program reports; None without a report, or where it is ignored."""
     end_ms = told_end_ms(job)
     if not end_ms or job.attempt is None or draw.random() >= BELIEVED:
         return None
@@ -140,7 +140,7 @@ def _told_ms(job: Job, age_ms: int, draw: random.Random) -> int | None:
 
 
 def declared_lengths(draw: random.Random) -> LengthOf:
-    """Draw lengths from what the scheduler was told of each job alone."""
+    """Draw each job's length from its own report, prediction, estimate or limit alone."""
 
     def length(job: Job, age_ms: int) -> int:
         told = _told_ms(job, age_ms, draw)
@@ -150,9 +150,9 @@ def declared_lengths(draw: random.Random) -> LengthOf:
 
 
 def _declared_ms(job: Job, age_ms: int, draw: random.Random) -> int:
-    """Draw from what is predicted, or estimated by the owner; of a limit jobs use any part.
+    """Draw from the prediction, else the owner's estimate, else uniformly up to the limit.
 
-    What is predicted lies between its expected length and what it hardly exceeds; an estimate is taken as it is.
+    Predictions are log-normal with their 0.9 quantile at `predicted_most_ms`; an estimate is taken as it is.
     Source for limits: Mu'alem and Feitelson 2001 find run times spread over all of them.
     """
     limit_ms = job.spec.time_limit_ms
@@ -170,7 +170,7 @@ def _declared_ms(job: Job, age_ms: int, draw: random.Random) -> int:
 
 
 def learned_lengths(predictor: RuntimePredictor) -> Lengths:
-    """Draw from how long jobs like it held their places, siblings together; where none did, from what was declared."""
+    """Draw from how long similar jobs held their places, siblings together; where none did, as `declared_lengths`."""
 
     def begin(draw: random.Random) -> LengthOf:
         urns = Urns(predictor, draw)

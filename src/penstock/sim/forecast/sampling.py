@@ -1,7 +1,7 @@
-"""Draws how long jobs hold their places, together: siblings turn out alike, and nobody's whole group is ever certain.
+"""Draws how long jobs hold their places, jointly: siblings turn out alike, and no group's outcome is ever certain.
 
-A job's groups, from its burst to everybody, form a chain. What it draws is a length seen in its narrowest group or, as
-often as `TRUST` says for how little that group has seen, one drawn the same way from the next wider one. What was drawn
+A job's groups, from its burst to all jobs, form a chain. It draws a length seen in its narrowest group or, the more
+often the fewer lengths that group has seen (`TRUST`), one drawn the same way from the next wider group. A length drawn
 in a sample counts as seen in that sample: if one of a burst turns out long, its siblings probably do, so the samples of
 a burst's total spread as bursts do and not as many independent jobs would.
 
@@ -27,20 +27,20 @@ TRUST: dict[Source, float] = {
     "shape": 8.0,
     "all": 1.0,
 }
-"""As many lengths a group must have seen to be trusted as much as the next wider one."""
+"""Number of lengths a group must have seen to be trusted as much as the next wider one."""
 LEAST_MS, TAIL = 60_000, 0.5
-"""Beyond all that was seen lengths follow a Pareto tail of this exponent."""
+"""Beyond all observed lengths, lengths follow a Pareto tail of this exponent."""
 LEAST_SHARE = 1e-9
 _NORMAL = NormalDist()
 DECLARED_SPREAD = 0.6
-"""Standard deviation of the logarithm of a length over what its owner declared."""
+"""Standard deviation of the logarithm of a length over its declared estimate."""
 
 
 Level = tuple[Source, GroupKey, Sequence[int]]
 
 
 class Urns:
-    """One sample of the lengths of all jobs. Ask for running jobs first, the oldest first: they bind the others."""
+    """One sample of the lengths of all jobs. Draw running jobs first, the oldest first: they condition the others."""
 
     def __init__(self, predictor: RuntimePredictor, draw: random.Random) -> None:
         self._predictor, self._draw = predictor, draw
@@ -72,19 +72,19 @@ class Urns:
         return max(age_ms + 1, min(found, features.limit_ms) if features.limit_ms else found)
 
     def count(self, job_id: JobId, features: JobFeatures, length_ms: int) -> None:
-        """Count a length that comes from elsewhere as one that was drawn here: siblings probably turn out like it."""
+        """Count a length from another source as drawn here: siblings probably turn out like it."""
         for _, key, _ in self._chain(job_id, features):
             insort(self._drawn.setdefault(key, []), length_ms)
 
     def _chain(self, job_id: JobId, features: JobFeatures) -> list[Level]:
-        """Return the groups that tell more than what was declared; all of them where nothing was."""
+        """Return the groups that are more informative than the estimate; all of them without an estimate."""
         chain = self._predictor.past(job_id, features)
         if features.estimate_ms:
             return [level for level in chain if level[0] in ("burst", "user_name", "user_shape")]
         return chain if chain[-1][2] else []
 
     def _longer(self, chain: Sequence[Level], age_ms: int, told_ms: int) -> list[float]:
-        """Return which part of each group is longer than `age_ms`, and of what is drawn anew."""
+        """Return the share of lengths above `age_ms` in each group, and last in new draws."""
         share = _longer_than_told(age_ms, told_ms) if told_ms else (LEAST_MS / max(LEAST_MS, age_ms)) ** TAIL
         shares = [share]
         for source, key, past in reversed(chain):
@@ -103,7 +103,7 @@ class Urns:
 
 
 def _longer_than_told(age_ms: int, told_ms: int) -> float:
-    """Return which part of jobs runs longer than `age_ms` whose owners said `told_ms`: a log-normal around that."""
+    """Return the share of jobs with the estimate `told_ms` that run longer than `age_ms`: a log-normal around it."""
     return 1.0 - _NORMAL.cdf(math.log(age_ms / told_ms) / DECLARED_SPREAD) if age_ms else 1.0
 
 

@@ -1,7 +1,7 @@
-"""A process that plays states on for a server, so that the server goes on answering meanwhile.
+"""A process that simulates states forward for a server, so that the server goes on answering meanwhile.
 
 It reads questions from its standard input and writes answers to its standard output, each as MessagePack behind its
-length (8 bytes, big-endian). It ends when its input does: whoever asked is gone then, however that came about.
+length (8 bytes, big-endian). It ends when its input does: the server is gone then, for any reason.
 """
 
 import os
@@ -31,7 +31,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 class WhenStart(msgspec.Struct, frozen=True, tag=True):
-    """When do these waiting jobs start, if nobody submits anything else?"""
+    """When do these waiting jobs start, if no further jobs are submitted?"""
 
     image: Image
     history: tuple[PastRun, ...]
@@ -51,11 +51,11 @@ class WhatIfSubmitted(msgspec.Struct, frozen=True, tag=True):
     budget_ms: int
     request: Submit
     outcomes: dict[JobId, JobState]
-    """How jobs ended that have left the state, where the request depends on them."""
+    """Final states of jobs that have left the state and that the request depends on."""
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """When jobs started in so many samples: early, likely, late (unix ms; 0 where not in so many)."""
+    """Start times by quantile of the samples: early, likely, late (unix ms; 0 where too few have a start)."""
 
     samples: int
     times: dict[JobId, Times]
@@ -116,7 +116,7 @@ def times_of(found: Outlook) -> Times:
 
 
 def _lengths(question: Question) -> Lengths:
-    """Return lengths learned from what is over and from what runs."""
+    """Return lengths learned from finished and from running jobs."""
     forecaster = Forecaster(State.from_image(question.image), question.history)
     return learned_lengths(forecaster.predictor)
 
@@ -146,13 +146,13 @@ def write_frame(target: BinaryIO, body: bytes) -> None:
 def main() -> None:
     os.nice(NICENESS)
     target = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a third party's policy prints is no answer
+    os.dup2(2, 1)  # prints of a third party's policy are no answers
     questions, answers = msgspec.msgpack.Decoder(Question), msgspec.msgpack.Encoder()
     while (body := read_frame(sys.stdin.buffer)) is not None:
         found: Answer
         try:
             found = answer(questions.decode(body))
-        except Exception as error:  # noqa: BLE001 - told to whoever asked; the next question may go well
+        except Exception as error:  # noqa: BLE001 - reported to the server; the next question may succeed
             found = ForecastFailed(f"{type(error).__name__}: {error}")
         write_frame(target, answers.encode(found))
 

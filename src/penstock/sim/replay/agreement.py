@@ -14,7 +14,7 @@ from penstock.traces.ownlog import LogTrace
 
 
 def as_recorded(told: LogTrace) -> Physics:
-    """Return how quickly things are done where a log was recorded."""
+    """Return the delays of the cluster on which the log was recorded."""
     return Physics(decide_ms=told.decide_ms, start_ms=told.start_ms, save_ms=told.leave_ms, stop_ms=told.leave_ms)
 
 
@@ -27,14 +27,14 @@ class ComparedStart(NamedTuple):
 
 
 class PlanAgreement(msgspec.Struct, frozen=True):
-    """What of the decisions came out the same; times in milliseconds."""
+    """How many decisions the replay reproduced; times in milliseconds."""
 
     decisions: int
     """Starts that really happened."""
     same: int
-    """Of these, that came out in the replay, too: the same attempt of the same job on the same nodes."""
+    """Of these, reproduced by the replay: the same attempt of the same job on the same nodes."""
     in_order: int
-    """How many agree from the first on, one after the other, before the first that differs."""
+    """Length of the common prefix: starts that agree before the first that differs."""
     start_off_ms: int
     """Median distance between the real and the replayed first start of a job."""
     makespan_off: float
@@ -58,7 +58,7 @@ class Decisions:
 
 
 def real_starts(jobs: Mapping[JobId, JobHistory]) -> list[ComparedStart]:
-    """Return what really was decided, in order; jobs are numbered as in the trace."""
+    """Return the starts of the log, in order; jobs are numbered as in the trace."""
     found = []
     for place, job in enumerate(jobs.values(), start=1):
         found += [(a.seq, ComparedStart(place, a.number, a.nodes)) for a in job.attempts]

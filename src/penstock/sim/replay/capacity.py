@@ -1,4 +1,4 @@
-"""How many nodes a goal for waiting takes, by search over replays."""
+"""The number of nodes that a waiting-time goal needs, by search over replays."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -13,11 +13,11 @@ from penstock.traces.edit import NODES_MAX
 Which = Literal["mean", "p50", "p90", "p99", "max"]
 WHICH: tuple[str, ...] = ("mean", "p50", "p90", "p99", "max")
 GROWTH_MAX = 64
-"""How many times the nodes of the trace are tried at most."""
+"""Largest multiple of the trace's nodes that is tried."""
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """Jobs shall wait at most so long: on average, or so many of them. No job may wait for ever."""
+    """An upper bound on the mean or a percentile of the waiting times. No job may wait for ever."""
 
     which: Which
     most_ms: int
@@ -38,7 +38,7 @@ class CapacityPoint(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What a search found. `nodes` is None when even the most that were tried do not meet the goal."""
+    """Result of a search. `nodes` is None when even the largest number that was tried misses the goal."""
 
     nodes: int | None
     points: tuple[CapacityPoint, ...]
@@ -62,14 +62,14 @@ def _bad(text: str, what: str, hint: str) -> InvalidInput:
 
 
 def capacity(present: int, goal: Goal, measured: Callable[[int], Measures]) -> Capacity:
-    """Return the smallest number of nodes that meets the goal, and all that was tried on the way.
+    """Return the smallest number of nodes that meets the goal, and all numbers tried on the way.
 
-    More nodes are taken to never make it worse: where that fails for single numbers, as it may when jobs come to lie
-    otherwise, the answer still is one that meets the goal, with the next lower one tried not meeting it.
+    Assumes that more nodes never make waiting worse. Where that fails for single numbers, as it may when jobs are
+    placed differently, the answer still meets the goal, and the next lower number that was tried does not.
 
     Args:
-        present: where to begin.
-        measured: replays the trace on so many nodes.
+        present: number of nodes to begin with.
+        measured: replays the trace on this number of nodes.
     """
     points: dict[int, CapacityPoint] = {}
 

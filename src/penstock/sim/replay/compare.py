@@ -26,7 +26,7 @@ OnShare = Callable[[float], None]
 
 
 class VariantResult(msgspec.Struct, frozen=True):
-    """One variant under one seed: what it comes to, and the distributions for pictures (ascending)."""
+    """One variant under one seed: its measures, and the distributions for charts (ascending)."""
 
     variant: str
     seed: int
@@ -37,7 +37,7 @@ class VariantResult(msgspec.Struct, frozen=True):
     completions_ms: list[int]
     ratios: list[float]
     costs: Costs | None = None
-    """Where prices are declared, and somebody asked."""
+    """Where prices are declared and the caller wants costs."""
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ def compare(
 ) -> list[VariantResult]:
     """Return the results in the order of the variants, each under seeds 0, 1, ...
 
-    Variants meet the same workloads: what differs between two of them under one seed is due to the policy alone.
+    Variants run the same workloads: under one seed, two of them differ by policy alone.
     """
     tasks = [(variant, seed) for variant in variants for seed in range(seeds)]
     share = on_share or (lambda _: None)
@@ -120,7 +120,7 @@ def _one(
 
 
 _shared: dict[str, Any] = {}
-"""What forked workers inherit: the trace is not sent to them."""
+"""Inherited by forked workers: the trace is not sent to them."""
 
 
 def _beside(

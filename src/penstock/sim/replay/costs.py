@@ -1,6 +1,6 @@
-"""What a replay would cost by the declared prices: its events folded into the books that real bills are made from.
+"""Costs of a replay at the declared prices: its events folded into the usage log that real bills are made from.
 
-Nothing is given back for what failed nodes took: a replay does not tell when programs saved.
+Work lost with failed nodes is not refunded: a replay does not record when programs saved.
 """
 
 from collections.abc import Collection, Iterable
@@ -28,18 +28,18 @@ class Costs(msgspec.Struct, frozen=True):
     by_tenant: dict[str, int]
 
     def of(self, tenant: str | None) -> str:
-        """Return what a tenant owes as people write it, or (None) what all do."""
+        """Return the formatted amount that a tenant owes, or (None) the sum of all."""
         return money(self.total if tenant is None else self.by_tenant.get(tenant, 0), self.digits)
 
 
 def declared_billing(trace: Trace) -> Billing:
-    """Return the prices that were declared last in the log that a trace is of."""
+    """Return the prices that were declared last in the trace's log."""
     declared = [change.config for change in trace.changes if change.config is not None]
     return (declared[-1] if declared else trace.config).billing
 
 
 class CostMeter:
-    """Folds the records of a replay, then says what it costs. Where nothing has a price it does nothing."""
+    """Folds the records of a replay, then sums its costs. Without prices it does nothing."""
 
     def __init__(self, billing: Billing) -> None:
         self._billing = replace(billing, refund_lost=False)
@@ -50,7 +50,7 @@ class CostMeter:
             self._books.take(records)
 
     def costs(self, jobs: Collection[JobId], ended_ms: int) -> Costs | None:
-        """Return what `jobs` cost, the minimum of each hold included; None where there are no prices.
+        """Return the costs of `jobs`, the minimum of each hold included; None where there are no prices.
 
         Use of other jobs counts for tiers. Months are billed one by one, as they would be invoiced.
 

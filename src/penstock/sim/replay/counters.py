@@ -1,4 +1,4 @@
-"""What a replay counts while it runs: use and waiting over time, as integrals and as samples for pictures."""
+"""Counters of a running replay: use and waiting over time, as integrals and as samples for charts."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from penstock.core.place.stranded import stranded_milli
 from penstock.core.state.state import State
 
 SAMPLES = 400
-"""About so many samples of a replay are kept."""
+"""Approximate number of samples of a replay."""
 
 
 class Sample(NamedTuple):
@@ -18,13 +18,13 @@ class Sample(NamedTuple):
     busy_device_ms: int
     """Held up to this moment."""
     total_device_ms: int
-    """There up to this moment."""
+    """Available up to this moment."""
     stranded_milli: int
     """Free devices that no typical request could use."""
 
 
 class Meter:
-    """Counters that the engine moves; `advance` is told of each moment before anything happens in it."""
+    """Counters that the engine moves; `advance` is called for each moment before anything happens in it."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -17,17 +17,17 @@ class Physics(msgspec.Struct, frozen=True):
     """Durations in milliseconds; with the defaults everything is instant and nothing breaks."""
 
     decide_ms: int = 0
-    """From what calls for a cycle until its decisions are committed."""
+    """From the trigger of a cycle until its decisions are committed."""
     start_ms: int = 0
     """From the allocation until every replica runs."""
     save_ms: int = 0
-    """What a program that can save needs to do so and leave, when it is asked; its grace bounds it."""
+    """Time that a program that can save takes to save and exit after a stop request; its grace bounds it."""
     stop_ms: int = 0
-    """What a program that cannot save needs to leave."""
+    """Time that a program that cannot save takes to exit."""
     restore_ms: int = 0
-    """At the start of each attempt but the first: loading what was saved, or starting over."""
+    """At the start of each attempt but the first: loading its checkpoint, or starting over."""
     noticed_ms: int = 0
-    """How long a node has been gone before the scheduler knows: its lease."""
+    """From the loss of a node until the scheduler detects it: its lease."""
     node_mtbf_ms: int = 0
     """Mean time between failures of one node, exponentially distributed; 0: nodes fail only when the trace says so."""
     node_repair_ms: int = 3_600_000

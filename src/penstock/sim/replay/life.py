@@ -1,4 +1,4 @@
-"""What becomes of jobs in a replay: their work, what is left of it, and what was lost."""
+"""Lives of jobs in a replay: their work, the work that is left, and the work that was lost."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from penstock.traces.model import TraceJob, Work
 
 
 class Life(msgspec.Struct, gc=False):
-    """One job, from its submit on (unix ms; 0 where it has not come to that)."""
+    """One job, from its submit on (unix ms; 0: not yet)."""
 
     job_id: JobId
     submitted_ms: int
@@ -22,7 +22,7 @@ class Life(msgspec.Struct, gc=False):
     """Work that is left, at the reference's speed."""
     name: str = ""
     started_ms: int = 0
-    """When it was given places for the first time."""
+    """Time of its first allocation."""
     ended_ms: int = 0
     state: JobState = "waiting"
     attempts: int = 0
@@ -35,7 +35,7 @@ class Life(msgspec.Struct, gc=False):
     wasted_device_ms: int = 0
     """Of that, work that had to be done again."""
     alone_ms: int = 0
-    """Active jobs beside it, integrated over its life: what its fair share is measured by."""
+    """Active jobs beside it, integrated over its life: the basis of its fair share."""
 
     @property
     def wait_ms(self) -> int:
@@ -58,9 +58,9 @@ class SimulatedRun(msgspec.Struct, gc=False):
     """When work began; 0 before."""
     speed_milli: int = FULL_SPEED_MILLI
     leaving: bool = False
-    """It was asked to leave: what it does from here on counts only if it is the last."""
+    """It was asked to stop: work from here on counts only if it completes the job."""
     halted: bool = False
-    """A node of it is gone: it will never end by itself."""
+    """One of its nodes is gone: it will never end by itself."""
     ends_ms: int = 0
     suspended_ms: int = 0
     """Since when it is frozen; 0 while it works."""

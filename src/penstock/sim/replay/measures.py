@@ -1,4 +1,4 @@
-"""What a replay comes to: waiting, completion, use and fairness, in all and by groups. Pure functions of `Ran`."""
+"""Measures of a replay: waiting, completion, use and fairness, overall and by groups. Pure functions of `Ran`."""
 
 from collections.abc import Callable, Sequence
 
@@ -38,7 +38,7 @@ class Summary(msgspec.Struct, frozen=True):
     """Jobs that never ended: nothing could let them start."""
     wait_ms: Spread
     completion_ms: Spread
-    """Of jobs that ended by themselves or were given places, from submit to end."""
+    """Of ended jobs that had started, from submit to end."""
     slowdown: float
     """Mean of completion over the time it would take alone at the size it asked for, bounded from below."""
     preemptions: int
@@ -48,7 +48,7 @@ class Summary(msgspec.Struct, frozen=True):
     wasted_device_hours: float
     """Of these, work that had to be done again."""
     fairness_worst: float
-    """Worst finish-time ratio: completion over what it would be with an equal share of the devices all the time."""
+    """Worst finish-time ratio: completion time over that with an equal share of the devices throughout."""
     unfair_share: float
     """Part of the jobs whose finish-time ratio is above 1."""
     cost: float
@@ -62,7 +62,7 @@ class Measures(msgspec.Struct, frozen=True):
     makespan_ms: int
     """From the first submit to the last end."""
     utilisation: float
-    """Held over available device time, from the first submit to the last one: what comes after only drains."""
+    """Held over available device time, from the first submit to the last: after that the cluster only drains."""
     utilisation_whole: float
     """The same until the last end."""
     by_tenant: dict[str, Summary]
@@ -72,7 +72,7 @@ class Measures(msgspec.Struct, frozen=True):
 
 
 def measure(ran: Ran) -> Measures:
-    """Return what a replay comes to."""
+    """Return the measures of a replay."""
     begun_ms = min((life.submitted_ms for life in ran.lives), default=ran.begun_ms)
     ended_ms = max((life.ended_ms for life in ran.lives), default=begun_ms)
     ratios = finish_ratios(ran)
@@ -108,7 +108,7 @@ def _grouped(lives: Sequence[Life], key: Callable[[Life], str]) -> dict[str, lis
 def finish_ratios(ran: Ran) -> list[float]:
     """Return for each job its completion time over that with an equal share of the cluster, 0 where it never ended.
 
-    With n jobs active beside it on average, a job's share is 1/n of the devices; one that asks for more than that
+    With n jobs active beside it on average, a job's share is 1/n of the devices; a job that asks for more
     would run longer in proportion. Source: finish-time fairness, Mahajan et al., Themis, NSDI 2020.
     """
     span_ms = ran.ended_ms - ran.begun_ms

@@ -20,15 +20,15 @@ from penstock.sim.replay.simulation import OPERATOR, Knows, OnPlan, OnRecords, S
 from penstock.traces.model import CapacityChange, Outage, Seen, Trace, TraceJob
 
 Progress = Callable[[int, int], None]
-"""Called with how many jobs are over, and of how many."""
+"""Called with the number of finished jobs, and of all jobs."""
 OnMoment = Callable[[Simulation, int], None]
 PROGRESS_EVERY = 256
 ORIGIN_MS = 946_684_800_000
-"""Where a trace begins that tells only offsets: 2000-01-01 UTC. In the core a time of 0 means that it has not come."""
+"""Origin of a trace that has only offsets: 2000-01-01 UTC. In the core a time of 0 means "not yet"."""
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """What came out of a replay."""
+    """Result of a replay."""
 
     trace: str
     config: ClusterConfig
@@ -56,13 +56,13 @@ def replay(
     on_records: OnRecords | None = None,
     on_moment: OnMoment | None = None,
 ) -> Ran:
-    """Return what becomes of the jobs of `trace` on its nodes.
+    """Return the result of running the jobs of `trace` on its nodes.
 
     Args:
         config: queues and rules instead of the trace's own.
         seed: of node failures, where `physics` has any.
         on_plan, on_records: see every cycle, and every event.
-        on_moment: sees the engine after everything has happened that does at one time.
+        on_moment: sees the engine after each moment is complete.
     """
     trace = from_origin(trace)
     begun_ms = _first_ms(trace)
@@ -98,7 +98,7 @@ def replay(
 
 
 def from_origin(trace: Trace) -> Trace:
-    """Return the trace with times that a calendar knows."""
+    """Return the trace in calendar times."""
     if _first_ms(trace) >= ORIGIN_MS:
         return trace
     return replace(
@@ -142,12 +142,12 @@ def _open(trace: Trace, state: State, config: ClusterConfig, begun_ms: int, on_r
 
 
 def _told(config: ClusterConfig) -> ClusterConfig:
-    """Return the configuration of a replay: which nodes are closed is told by the trace, and nobody checks them."""
+    """Return the configuration of a replay: the trace says which nodes are closed, and strikes close none."""
     return replace(config, settings=replace(config.settings, node_strikes_max=0))
 
 
 def _plan_ahead(engine: Simulation, trace: Trace, seed: int, begun_ms: int) -> None:
-    """Put on the agenda what comes from outside: outages, what operators do, and nodes that fail by chance."""
+    """Put external events on the agenda: outages, changes by operators, and random node failures."""
     for outage in trace.outages:
         engine.push(outage.from_ms, on.GONE, outage.node, outage.until_ms, outage.known_ms)
     for change in trace.changes:

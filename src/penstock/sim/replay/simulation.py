@@ -1,5 +1,5 @@
 """The loop of a replay. Time jumps from moment to moment; at each one everything that happens is folded, then one cycle
-is planned and committed, as the control loop does it. What follows is read from the records, as the dispatcher does.
+is planned and committed, as the control loop does it. Reactions are read from the records, as the dispatcher does.
 
 The same input gives the same events, digit by digit.
 """
@@ -31,7 +31,7 @@ from penstock.sim.replay.life import Life, SimulatedRun, born
 from penstock.traces.model import TraceJob, Work
 
 Knows = Literal["declared", "learned", "true"]
-"""What the scheduler knows of run times: what jobs declare, what jobs like them took, or (an oracle) the truth."""
+"""The scheduler's source of run times: declarations, run times of similar jobs, or (an oracle) the truth."""
 Entry = tuple[int, on.Happening, int, tuple[Any, ...]]
 OnPlan = Callable[[Snapshot, Plan, int], None]
 OnRecords = Callable[[Sequence[ev.Record]], None]
@@ -52,7 +52,7 @@ class ReplayStuck(PenstockError):
 class Simulation:
     """A state that is moved by the real core, and programs and nodes that behave as `Physics` says.
 
-    `knows` None: nothing new is said of run times; what the state has stands.
+    `knows` None: predicted run times stay as the state has them.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Simulation:
             ev.JobFinished: self._finished,
         }
 
-    # What is to come.
+    # Agenda.
 
     def push(self, at_ms: int, kind: on.Happening, *about: Any) -> None:
         """Put something on the agenda; entries of one moment come by kind, then in the order they were put there."""
@@ -101,7 +101,7 @@ class Simulation:
         heapq.heappush(self._agenda, (at_ms, kind, self._numbered, about))
 
     def wake(self, at_ms: int) -> None:
-        """Have a cycle planned at this time, whatever happens."""
+        """Have a cycle planned at this time in any case."""
         self.plan_clock.wanted, self._looks_at_ms = True, at_ms
         self.push(at_ms, on.TIME)
 
@@ -158,7 +158,7 @@ class Simulation:
             yield now_ms
 
     def _decided(self, now_ms: int) -> bool:
-        """Return whether a cycle's decisions are there by now; begin one if none is under way."""
+        """Return whether a cycle's decisions are ready by now; begin one if none is under way."""
         if not self.physics.decide_ms:
             return True
         if not self._decides_ms:
@@ -227,7 +227,7 @@ class Simulation:
             self.push(max(seen.ended_ms, tx.now_ms), on.CANCELLED, job_id)
 
     def _settle(self, tx: Transaction) -> None:
-        """Let programs and nodes react to what was decided, tell what is expected now, and note what calls for more."""
+        """Let programs and nodes react to decisions, emit predicted run times, and note triggers of the next cycle."""
         at, records = 0, tx.records
         while at < len(records):
             react = self._react.get(type(records[at].event))
@@ -303,7 +303,7 @@ class Simulation:
         self._begin(tx.state.jobs[job_id], self.lives[job_id], tx.now_ms, restored=number == 1)
 
     def _begin(self, job: Job, known: Life, now_ms: int, *, restored: bool) -> None:
-        """Work begins; put its end on the agenda, and the end of its time."""
+        """Begin the work; put its end and its time limit on the agenda."""
         run = self._runs[job.id]
         run.began_ms = now_ms if restored else now_ms + self.physics.restore_ms
         run.speed_milli = speed_milli(known.work, job, self.state.nodes)
@@ -353,7 +353,7 @@ class Simulation:
         return self.physics.save_ms if known.work.saves else self.physics.stop_ms
 
     def _keep(self, known: Life, run: SimulatedRun, now_ms: int, *, abrupt: bool) -> None:
-        """Count what an attempt did: what was saved is left no more, the rest has to be done again."""
+        """Count an attempt's work: saved work is done, unsaved work is wasted and has to be done again."""
         done_ms = min(run.done_ms(now_ms), known.left_ms)
         kept_ms = done_ms if known.work.saves else 0
         interval_ms = known.spec.checkpoint.interval_ms
@@ -383,7 +383,7 @@ class Simulation:
         self.push(tx.now_ms + tx.state.config.settings.suspended_max_ms, on.TIME)
 
     def _resumed(self, tx: Transaction, event: ev.AttemptResumed) -> None:
-        """Work goes on; its end, and the end of its time, are so much later."""
+        """Work goes on; its end and its time limit move by the time suspended."""
         run, job = self._runs[event.job_id], tx.state.jobs[event.job_id]
         idle_ms = tx.now_ms - run.suspended_ms
         run.began_ms, run.ends_ms, run.suspended_ms = run.began_ms + idle_ms, run.ends_ms + idle_ms, 0
@@ -410,10 +410,10 @@ class Simulation:
     # Nodes.
 
     def _node_gone(self, tx: Transaction, name: NodeName, back_ms: int, known_ms: int) -> None:
-        """The node is gone with all that ran there, until `back_ms` (0: for good); the scheduler learns of it later.
+        """The node is gone with its processes until `back_ms` (0: for good); the scheduler detects it later.
 
         Args:
-            known_ms: when it does; 0: as long after it as `Physics` says.
+            known_ms: time of detection; 0: after the delay in `Physics`.
         """
         if name in self._dark or tx.state.nodes[name].state == "lost":
             return

@@ -1,4 +1,4 @@
-"""What is compared: a configuration with other policies, named in short words such as `fifo+easy+best_fit`."""
+"""Variants to compare: a configuration with other policies, named in short words such as `fifo+easy+best_fit`."""
 
 from typing import get_args
 
@@ -24,7 +24,7 @@ _PLACEMENT: tuple[str, ...] = get_args(PlacementPolicy)
 _PREEMPTION = {"preempt": "lower_priority", "reclaim": "reclaim", "no_preempt": "never"}
 _KNOWS: tuple[str, ...] = get_args(Knows)
 WORDS = (*_QUEUE, *_BACKFILL, *_PLACEMENT, *_PREEMPTION, *_KNOWS, "defrag")
-"""`none` switches backfill off: whoever fits may start, and nothing is kept for whoever does not."""
+"""`none` switches backfill off: any job that fits may start, and the others get no reservation."""
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -36,10 +36,10 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 def variant(words: str, base: ClusterConfig, *, knows: Knows = "declared") -> Variant:
-    """Return `base` with what the words say, joined by `+`; the order of the words does not matter.
+    """Return `base` changed by the words, joined by `+`; the order of the words does not matter.
 
     Queue policies, backfill rules, placement policies and preemption rules replace those of every queue and pool;
-    `declared`, `learned` and `true` say what is known of run times; NAME=VALUE is a number of the settings.
+    `declared`, `learned` and `true` set the source of run times; NAME=VALUE is a number of the settings.
     Raises: InvalidInput for a word that is none of these.
     """
     config = base

@@ -1,7 +1,7 @@
-"""An auditor who shares nothing with the ledger: what the log says about money in the end, worked out once more.
+"""An auditor that shares no code with the ledger: recomputes the money of a run from the log alone.
 
 Bills are summed here hold by hold and span by span, from the events of the log alone, without sessions, sweeps or
-rounding on the way. Tiers are left out: no world holds so much as an hour.
+rounding on the way. Tiers are left out: no world holds even one hour.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ Attempt = tuple[JobId, AttemptNumber]
 
 
 class Span(msgspec.Struct):
-    """What a hold had for a while: how many of what (device model, `cpu` or `memory`), since when, until when."""
+    """Resources of a hold in one interval: amounts by kind (`device`, `cpu`, `memory`) and model, start and end."""
 
     amounts: dict[tuple[str, str], Fraction]
     start_ms: int
@@ -42,12 +42,12 @@ class AuditedHold(msgspec.Struct):
 
 
 class Reading:
-    """Reads a log for holds, and for what must not be in it."""
+    """Reads a log for holds and for violations."""
 
     def __init__(self, records: Iterable[ev.Record]) -> None:
         self.holds: list[AuditedHold] = []
         self.lost: dict[Attempt, tuple[int, int]] = {}
-        """Since when an attempt's work was lost with a node, and when that was known."""
+        """Since when an attempt's work was lost with a node, and when the loss was known."""
         self.wrong: list[str] = []
         self._specs: dict[JobId, JobSpec] = {}
         self._nodes: dict[NodeName, NodeSpec] = {}
@@ -130,10 +130,10 @@ class Biller:
     def __init__(self, reading: Reading, billing: Billing) -> None:
         self._reading, self._billing = reading, billing
         self._micro: dict[tuple[int, int, int], Fraction] = {}
-        """By hold, span and moment of a change: what a millisecond costs from then on (millionths)."""
+        """Price of a millisecond (millionths) by hold, span and moment of a change."""
 
     def total(self, tenant: TenantName, from_ms: int, until_ms: int) -> int:
-        """Return the bill of a tenant for [from_ms, until_ms), as it is to be known at `until_ms`."""
+        """Return the bill of a tenant for [from_ms, until_ms), as known at `until_ms`."""
         micro = Fraction(0)
         for hold in self._reading.holds:
             if hold.spec.tenant == tenant and hold.spans[0].start_ms < until_ms:
@@ -169,7 +169,7 @@ class Biller:
         return sum(((end - at) * self._rate(hold, span, at) for at, end in pairwise(cuts)), Fraction(0))
 
     def _rate(self, hold: AuditedHold, span: Span, at_ms: int) -> Fraction:
-        """Return what a millisecond of this costs, in millionths."""
+        """Return the price of a millisecond of this, in millionths."""
         key = id(hold), id(span), at_ms
         found = self._micro.get(key)
         if found is None:
@@ -203,7 +203,7 @@ def _price(prices: Iterable[Price], resource: str, model: str, at_ms: int) -> in
 
 
 def money_violations(world: Ground, money: Money) -> Iterator[str]:
-    """Yield what is wrong with the money of a world that has come to rest."""
+    """Yield violations in the money of a world that has come to rest."""
     reading = Reading(world.disk.records)
     yield from reading.wrong
     biller = Biller(reading, world.config.billing)
@@ -215,7 +215,7 @@ def money_violations(world: Ground, money: Money) -> Iterator[str]:
 
 
 def _postings(world: Ground, biller: Biller) -> Iterator[str]:
-    """Each posting brings what is posted of its month to the bill up to there; nothing that is due is missing."""
+    """Each posting brings the sum of its month to the bill up to there; no due posting is missing."""
     posted: Counter[tuple[TenantName, int]] = Counter()
     reached: Counter[tuple[TenantName, int]] = Counter()
     last_ms = UNIX_BEGIN_MS + (world.agenda.now_ms - QUIET_MS) // DAY_MS * DAY_MS
@@ -236,7 +236,7 @@ def _postings(world: Ground, biller: Biller) -> Iterator[str]:
 
 
 def _expiries(world: Ground, biller: Biller) -> Iterator[str]:
-    """A credit ends at its time, and not before all that was used until then is posted."""
+    """A credit expires at its time, after all usage until then is posted."""
     expires: dict[str, int] = {}
     posted: Counter[tuple[TenantName, int]] = Counter()
     for event in (record.event for record in world.disk.records):
@@ -245,7 +245,7 @@ def _expiries(world: Ground, biller: Biller) -> Iterator[str]:
         elif isinstance(event, ev.UsagePosted):
             posted[event.tenant, event.month_ms] += event.amount
         elif isinstance(event, ev.CreditExpired) and event.reference in expires:
-            at_ms = expires.pop(event.reference)  # what is given back to it later expires by another event
+            at_ms = expires.pop(event.reference)  # a later refund to it expires by another event
             month = event.tenant, DATES.month(at_ms - 1)
             if posted[month] != biller.total(*month, at_ms):
                 yield f"{event.reference} expired with {posted[month]} posted, not the bill up to {at_ms}"
@@ -281,7 +281,7 @@ def _invoices(world: Ground, biller: Biller) -> Iterator[str]:
 
 
 def _promises(world: Ground, money: Money) -> Iterator[str]:
-    """What was confirmed is in the log, and no reference came twice to a tenant."""
+    """Every confirmed entry is in the log, and no reference came twice to a tenant."""
     found: Counter[tuple[TenantName, str]] = Counter()
     amounts: set[tuple[str, int]] = set()
     for event in (record.event for record in world.disk.records):
@@ -297,7 +297,7 @@ def _promises(world: Ground, money: Money) -> Iterator[str]:
 
 
 def _balances(world: Ground) -> Iterator[str]:
-    """What a tenant has is what came in, less what expired, what it used and the tax on it, and what was given back."""
+    """A balance is credits and payments, less expired credits, usage with tax (after credit notes), and reversals."""
     expected: Counter[TenantName] = Counter()
     for record in world.disk.records:
         match record.event:

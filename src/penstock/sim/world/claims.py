@@ -1,4 +1,4 @@
-"""A simulated tenant whose programs claim that nodes fail, and what that may not do to others."""
+"""A simulated tenant whose programs claim that nodes fail, and the checks that protect other tenants."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ from penstock.sim.world.ground import Ground
 from penstock.sim.world.programs import Behaviour
 
 WORLDS_PART = 0.15
-"""In so many of all worlds one tenant's programs claim that nodes fail."""
+"""Part of all worlds in which one tenant's programs claim that nodes fail."""
 STRIKES_MAX = 2
 JOBS = 16
 CLAIM = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
@@ -24,7 +24,7 @@ FAILED_CHECKS_PART = 0.2
 
 
 class Claims:
-    """Who claims, and when; `rng` is for nothing else, so that a seed goes on meaning the same world otherwise."""
+    """The claiming tenant and its jobs; `rng` has no other use, so a seed otherwise keeps meaning the same world."""
 
     def __init__(self, world: Ground, rng: random.Random, faults_until_ms: int) -> None:
         self._world, self._rng, self._faults_until_ms = world, rng, faults_until_ms
@@ -45,18 +45,18 @@ class Claims:
             self._world.agenda.after(at_ms, lambda key=f"claim-{number}": clients.submit(key))  # type: ignore[misc]
 
     def note(self, job_id: JobId) -> str:
-        """Return what a failing program of the job has printed last."""
+        """Return the last line that a failing program of the job printed."""
         return CLAIM if self._world.specs[job_id].tenant == self.tenant else ""
 
     def check(self) -> NodeCheck:
-        """Return what a node's check of itself comes to: now and then it fails, as for no fault of any program."""
+        """Return the result of a node's self-check: it fails now and then, without any program's fault."""
         if self._world.agenda.now_ms > self._faults_until_ms or self._rng.random() > FAILED_CHECKS_PART:
             return NodeCheck(True)
         self._world.probe("check_failed")
         return NodeCheck(False, "disk: what was read is not what was written")
 
     def violations(self, records: Iterable[ev.Record]) -> Iterator[str]:
-        """Yield what claims of the one tenant did to others, and where it got work on a node that is shut to it."""
+        """Yield effects of the tenant's claims on others, and allocations to it on nodes that are shut to it."""
         own: Counter[NodeName] = Counter()
         closed: set[NodeName] = set()
         failed: set[NodeName] = set()

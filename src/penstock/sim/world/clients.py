@@ -1,4 +1,4 @@
-"""Simulated users: submit until answered, cancel, drain. What they were promised is kept to be held against the log."""
+"""Simulated users: submit until answered, cancel, drain. Their answers are kept, to be checked against the log."""
 
 import random
 from typing import Any
@@ -22,7 +22,7 @@ class Clients:
     """All users of one world. Each request is repeated under one idempotency key until it is answered."""
 
     def __init__(self, world: Ground, rng: random.Random, more: random.Random) -> None:
-        """`more` is for what came later, so that a seed goes on meaning the same world."""
+        """`more` draws features added later, so that a seed keeps meaning the same world."""
         self._world, self._rng, self._more = world, rng, more
         self._stages = stages_of(world.seed)
         self.accepted: dict[str, tuple[JobId, ...]] = {}
@@ -47,7 +47,7 @@ class Clients:
             self._world.agenda.after(self._rng.randint(1, over_ms), self._drain_one)
 
     def _plan(self, raw: list[dict[str, Any]], in_ms: int) -> None:
-        """Let a request come after this time."""
+        """Plan a request after this delay."""
         key = f"key-{len(self.asked)}"
         parsed, problems = parse_request(raw)
         assert not problems, problems
@@ -113,7 +113,7 @@ class Clients:
         return rng.choice(shapes)
 
     def submit(self, key: str) -> None:
-        """Ask for what `asked` has under the key, again and again until it is answered."""
+        """Send the request that `asked` has under the key, repeatedly until it is answered."""
         if key in self.accepted or key in self.refused:
             return
 

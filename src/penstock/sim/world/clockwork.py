@@ -1,4 +1,4 @@
-"""Simulated time: a queue of things to happen, and clocks that read it."""
+"""Simulated time: a queue of planned actions, and clocks that read it."""
 
 import heapq
 from collections.abc import Callable
@@ -7,7 +7,7 @@ UNIX_BEGIN_MS = 1_700_000_000_000
 
 
 class Agenda:
-    """What will happen when. Things at the same time happen in the order they were planned."""
+    """Planned actions by time. Actions at the same time run in the order they were planned."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -19,7 +19,7 @@ class Agenda:
         heapq.heappush(self._heap, (self.now_ms + max(0, delay_ms), self._count, action))
 
     def step(self) -> bool:
-        """Let the next thing happen; return False when nothing is left."""
+        """Run the next action; return False when none is left."""
         if not self._heap:
             return False
         self.now_ms, _, action = heapq.heappop(self._heap)

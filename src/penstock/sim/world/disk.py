@@ -13,13 +13,13 @@ from penstock.store.encoding import EventRow, Specs, digest_of, encode_image, ev
 
 
 class PowerCut(Exception):
-    """The machine of the server died during a commit; what was not durable is gone."""
+    """The server's machine died during a commit; records that were not durable are gone."""
 
 
 class SimDisk:
-    """An `EventStore` in memory. What `append` has returned from is durable; before that, a coin decides.
+    """An `EventStore` in memory. Records are durable once `append` has returned; before that, a coin decides.
 
-    Whoever loads it reads bytes as the real stores keep them.
+    Loading reads bytes as the real stores keep them.
     """
 
     def __init__(self, rng: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""The ground of a simulated world: time, disk, network, the truth on the machines, and what was found.
+"""The ground of a simulated world: time, disk, network, the truth on the machines, and violations.
 
 The parts of a world (server, nodes, users, faults) stand on it, and meet only here; `world.py` puts them together.
 """
@@ -58,7 +58,7 @@ class Machine(Protocol):
 
 
 class Ground(ABC):
-    """Shared by all parts of one world. What is drawn from `rng`, the world's own, is part of a seed's meaning."""
+    """Shared by all parts of one world. Draws from `rng`, the world's own, are part of a seed's meaning."""
 
     config: ClusterConfig
     server: Server | None = None
@@ -86,7 +86,7 @@ class Ground(ABC):
 
     @property
     def specs(self) -> dict[JobId, JobSpec]:
-        """What was submitted, by job, as the log has it."""
+        """Submitted specs by job, as the log has them."""
         return {r.event.job_id: r.event.spec for r in self.disk.records if isinstance(r.event, JobSubmitted)}
 
     def folded(self) -> State:
@@ -113,7 +113,7 @@ class Ground(ABC):
 
 
 class Truth:
-    """What really runs on the machines, whatever the server believes."""
+    """The processes that really run on the machines, independent of the server's view."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
@@ -125,7 +125,7 @@ class Truth:
         """CPUs in use on each node by replica (thousandths)."""
 
     def process_began(self, node: Machine, process: SimulatedProcess) -> None:
-        """Two attempts of one job at once, or one device for two, is what must never happen."""
+        """Two attempts of one job at once, or a device used beyond its capacity, must never happen."""
         key = process.key
         for (job_id, rank), attempts in self._running.items():
             if job_id == key.job_id and any(a != key.attempt for a in attempts):
@@ -147,7 +147,7 @@ class Truth:
             self.runs_on_cpus(node, process)
 
     def runs_on_cpus(self, node: Machine, process: SimulatedProcess) -> None:
-        """What runs, and was not asked to leave, never uses more CPUs than its node has."""
+        """Running processes that were not asked to stop never use more CPUs than their node has."""
         users = self._cpus.setdefault(node.name, {})
         users[process.key] = process.cpu_milli
         if sum(users.values()) > node.spec.capacity.cpu_milli:
@@ -167,7 +167,7 @@ class Truth:
         self.stands_still(node, process)
 
     def saved_before_leaving(self, process: SimulatedProcess, step: int) -> None:
-        """A program that was asked to stop and heeded it has lost nothing."""
+        """A program that heeded a stop request has lost no work."""
         key = process.key
         if self._ground.work.step(key.job_id) < step and key.attempt >= self._newest(key.job_id):
             self._ground.violation(f"replica {key} left at step {step} without its work")

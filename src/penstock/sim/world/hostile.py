@@ -1,7 +1,7 @@
-"""A simulated user who sends what hurts: huge requests, cyclic, repeated and racing ones, and all that a queue takes.
+"""A simulated user who attacks with huge, cyclic, repeated and racing requests, and with as many jobs as a queue takes.
 
-The limits of a request are small in such a world, so that small requests reach them. What may come of it is counted
-here from the log alone, and what a refusal costs from what the core tried.
+The limits of a request are small in such a world, so that small requests reach them. The effects are counted here
+from the log alone, and the cost of a refusal from the shapes that the core tried.
 """
 
 import random
@@ -39,20 +39,20 @@ BOUNDS = RequestBounds(
     shapes=12,
     replicas_tried=64,
 )
-"""What the honest users of a world ask for is below it."""
+"""Requests of honest users stay below it."""
 OVER_SIZE = {"too_many_jobs", "too_many_dependencies", "too_large"}
 OVER_SHARE = {"share_used_up", "queue_full"}
 USER, HONEST = UserName("h"), UserName("u")
 QUEUE = QueueName("shared")
 WAITING_MAX = 24
 HONEST_JOBS = 5
-"""In the shared queue, one by one: together a part of what is left when somebody else has the most that one may."""
+"""In the shared queue, one by one: together less than what is left when another user holds its maximum."""
 ATTACKS = (10, 14, 18)
 NEEDED = "pass-to-data"
 """The secret that jobs of the hostile user need."""
 WATCH_MS = 4_000
 KEYS_KEPT = 2
-"""Of the hostile user, when as many are kept as the honest ones have and so many more."""
+"""Idempotency keys that are kept beyond the number that the honest users have."""
 
 
 def is_hostile(seed: int) -> bool:
@@ -61,7 +61,7 @@ def is_hostile(seed: int) -> bool:
 
 
 class Hostile:
-    """Who asks for what, and when; `rng` is for nothing else, so that a seed goes on meaning the same otherwise."""
+    """The hostile user's requests and their times; `rng` has no other use, so a seed otherwise keeps its meaning."""
 
     def __init__(self, world: Ground, rng: random.Random) -> None:
         self._world, self._rng = world, rng
@@ -101,7 +101,7 @@ class Hostile:
             self._world.agenda.after(self._rng.randint(at_ms, at_ms + 20_000), self._honest_again)
 
     def _honest_again(self) -> None:
-        """Ask once more for what an honest user was given: the answer is the same jobs."""
+        """Repeat an accepted request of an honest user: the answer is the same jobs."""
         clients, server = self._clients, self._world.server
         if server is None or not clients.accepted:
             return
@@ -121,7 +121,7 @@ class Hostile:
         self._ask([self._entry("huge", array=self._rng.choice((BOUNDS.jobs + 1, 100, 2_000)), cpus=self._odd_cpus())])
 
     def _heavy(self) -> None:
-        """One job that is too large, or many that are together."""
+        """Send one job that is too large, or many that are too large together."""
         if self._rng.random() < 0.5:
             self._ask([self._entry("heavy", env={"A": "x" * BOUNDS.job_bytes})])
         else:
@@ -133,7 +133,7 @@ class Hostile:
         self._ask([self._entry(f"shape-{i}", cpus=self._odd_cpus()) for i in range(BOUNDS.shapes + extra)])
 
     def _named(self) -> None:
-        """Arrays that wait for arrays that wait for arrays: names are had by entries in turn, so each is many values.
+        """Arrays that wait for arrays that wait for arrays: entries share names in turn, so each name is many jobs.
 
         As it is written each entry has two dependencies.
         """
@@ -144,7 +144,7 @@ class Hostile:
         self._ask(entries)
 
     def _cyclic(self) -> None:
-        """A ring of jobs that wait for each other: the parser has to say so, and not much more."""
+        """A ring of jobs that wait for each other: the parser has to report it, with few problems."""
         count = self._rng.choice((1, 2, 20, 300))
         entries = [self._entry(f"r{i}", after_ok=[f"r{(i + 1) % count}"]) for i in range(count)]
         self._rng.shuffle(entries)
@@ -177,7 +177,7 @@ class Hostile:
         key = self._ask([self._entry("race", array=3)], then=twice)
 
     def _secret(self) -> None:
-        """Set a secret, ask for a job that needs it, and take it away at once and a moment later."""
+        """Set a secret, submit a job that needs it, and remove the secret at once and a moment later."""
         server = self._world.server
         if server is None:
             return
@@ -194,7 +194,7 @@ class Hostile:
             self._world.server.ask(RemoveSecret(TenantName(""), USER, NEEDED, USER), on_reply)
 
     def _crowd(self) -> None:
-        """Ask for all of a queue, and give it back after a while."""
+        """Fill a queue, and cancel the jobs after a while."""
 
         def later(job_ids: tuple[JobId, ...]) -> None:
             self._world.agenda.after(5_000, lambda: self._cancel_all(job_ids))
@@ -203,7 +203,7 @@ class Hostile:
             self._ask([self._entry("crowd", array=size, queue=QUEUE, cpus=4)], then=later)
 
     def _while_held(self) -> None:
-        """Ask for jobs of a tenant of which nothing starts, and cancel one of them: the others wait."""
+        """Submit jobs of a tenant that is held, and cancel one of them: the others wait."""
         server = self._world.server
         if server is not None and self.tenant in server.controller.state.money.holds():
             self._world.probe("asked_while_held")
@@ -217,7 +217,7 @@ class Hostile:
         return plain | {"retries": 0} | fields
 
     def _odd_cpus(self) -> float:
-        """Return CPUs that nobody asked for before: the core has to try whether they ever fit."""
+        """Return a random number of CPUs, a new shape: the core has to try whether it ever fits."""
         return self._rng.randint(1, 3_999) / 1000
 
     @staticmethod
@@ -271,10 +271,10 @@ class Hostile:
                 for job_id in left_behind(self._world.disk.records, key, digest):
                     self._world.violation(f"request {key} was refused ({sorted(codes)}), and its job {job_id} is there")
 
-    # What may come of it.
+    # Checks.
 
     def worked(self, group: Sequence[msg.Request], replies: Sequence[msg.Reply], tried: int) -> None:
-        """Hold the shapes that were tried for a group of requests against what their answers may cost."""
+        """Compare the shapes that were tried for a group of requests with the number that their answers allow."""
         allowed = 0
         for request, reply in zip(group, replies, strict=True):
             if isinstance(request, Submit):
@@ -285,13 +285,13 @@ class Hostile:
             self._world.violation(f"{tried} shapes were tried for requests that may cost {allowed}")
 
     def after_commit(self, state: State) -> None:
-        """Look for live jobs whose secret was taken away."""
+        """Look for live jobs whose secret was removed."""
         for job in state.jobs.naming_secret(NEEDED, user=USER):
             if state.secrets.of(job.spec.tenant, USER, NEEDED) is None:
                 self._world.violation(f"job {job.id} needs secret {NEEDED}, which was removed")
 
     def violations(self, records: Sequence[Record]) -> Iterator[str]:
-        """Yield what is in the log and may not be, and what honest users were refused."""
+        """Yield forbidden records of the log, and refused requests of honest users."""
         yield from oversize(records, BOUNDS)
         honest = sorted(self._clients.accepted)
         yield from (f"key {key} was pushed out by others'" for key in pushed_out(records, honest))
@@ -311,7 +311,7 @@ def left_behind(records: Iterable[Record], key: str, digest: str) -> list[JobId]
 
 
 def oversize(records: Iterable[Record], bounds: RequestBounds) -> Iterator[str]:
-    """Yield each request of the log that stands for more than one may; all have keys."""
+    """Yield each request of the log that is over a bound; all have keys."""
     groups: list[list[Record]] = []
     left = 0
     for record in records:
@@ -347,7 +347,7 @@ def _over(group: Sequence[Record], bounds: RequestBounds) -> Iterator[str]:
 
 
 def pushed_out(records: Iterable[Record], honest: Sequence[str]) -> list[str]:
-    """Return which honest keys would be forgotten if only a few more than theirs were kept."""
+    """Return the honest keys that would be forgotten if only `KEYS_KEPT` more than theirs were kept."""
     kept = Remembered()
     for record in records:
         if isinstance(record.event, JobSubmitted) and record.event.idempotency_key:

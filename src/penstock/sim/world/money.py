@@ -28,9 +28,9 @@ MONTH_MS = 4 * DAY_MS
 LOOK_EVERY_MS = 3_000
 SETTLED_AFTER_MS = 1_000
 QUIET_MS = 9_000
-"""After so long without faults everything that was due is posted."""
+"""After this long without faults every due posting is made."""
 RESCUE = 10**12
-"""What everybody is given in the end, so that all jobs can end."""
+"""Credit of each tenant in the end, so that all jobs can end."""
 BY = UserName("office")
 
 
@@ -83,7 +83,7 @@ class SimulatedBilling:
         self._world.agenda.after(LOOK_EVERY_MS, self._look)
 
     def _decide(self) -> None:
-        """Work out what is to be written; it is asked for a while later, when others may have written."""
+        """Compute the due entry; it is requested after a delay, when the account may have changed."""
         if not self._server.alive:
             return
         state, now_ms = self._server.controller.state, UNIX_BEGIN_MS + self._world.agenda.now_ms
@@ -97,16 +97,16 @@ class SimulatedBilling:
 
 
 class Money:
-    """What one world declares about money, and what its people do. All chance is from an rng of its own."""
+    """The billing configuration of one world, and its people's requests. All chance is from an rng of its own."""
 
     def __init__(self, world: Ground, rng: random.Random) -> None:
         self._world, self.rng = world, rng
         self.kept = b""
-        """The books as a server wrote them down last."""
+        """The books as a server saved them last."""
         self.asked: dict[str, MoneyRequest] = {}
         self.answers: dict[str, msg.Reply] = {}
         self._calm_since_ms = 0
-        """Since when one server has been there; in the end, since it was also left alone."""
+        """Start of the present server, or end of the faults if that is later."""
         self._unit = 1
 
     def declare(self, config: ClusterConfig) -> ClusterConfig:
@@ -170,13 +170,13 @@ class Money:
             agenda.after(rng.randint(over_ms // 3, over_ms), self._reverse_one)
 
     def rescue(self) -> None:
-        """Give everybody enough to go on for ever; from here on nothing is in the way of what is due."""
+        """Give every tenant enough credit for ever; from here on nothing delays a due posting."""
         self._calm_since_ms = self._world.agenda.now_ms
         for tenant in self._world.tenants:
             self._ask(f"rescue-{tenant}", AddCredit(TenantName(tenant), "rescue", RESCUE, "grant", BY))
 
     def settled(self) -> bool:
-        """Return whether all requests are answered, and all that was due had time to be written."""
+        """Return whether all requests are answered, and every due posting had time to be made."""
         answered = len(self.answers) == len(self.asked)
         return answered and self._world.agenda.now_ms - self._calm_since_ms >= QUIET_MS
 
@@ -202,7 +202,7 @@ class Money:
             self._ask(key, PayInvoice(number, key, max(1, left // self.rng.choice((1, 1, 2))), BY))
 
     def _correct_one(self) -> None:
-        """Ask for a credit note, once: another one would be another."""
+        """Request a credit note, once: a repeat would issue a second one."""
         number, server = self._invoice(), self._world.server
         if number is not None and server is not None:
             event = self._world.disk.records[server.controller.state.money.invoices[number].seq - 1].event

@@ -89,7 +89,7 @@ class SimNode:
         self._turn(self._agent_life)
 
     def crash_agent(self, back_after_ms: int) -> None:
-        """The worker dies at once; processes go on; the journal is what its entries were."""
+        """The worker dies at once; processes go on; the journal has its last entries."""
         if self.agent_state is None or self._frozen:
             return
         self._world.probe("agent_crashed_with_processes" if self.processes else "agent_crashed_idle")
@@ -134,7 +134,7 @@ class SimNode:
         self.agenda.after(for_ms, lambda: self._resume(machine_life, life))
 
     def _resume(self, machine_life: int, life: int) -> None:
-        """Go on. What the lease no longer covers is ended before it does anything (really: within a moment)."""
+        """Go on. Processes without a valid lease are killed before they do anything (really: within a moment)."""
         if machine_life != self._life or not self.up:
             return
         self._frozen = False
@@ -160,7 +160,7 @@ class SimNode:
             deliver()
 
     def _guard(self, life: int) -> None:
-        """The guardian's watch: it ends what the lease no longer covers when the worker cannot."""
+        """The guardian's watch: it kills processes without a valid lease when the worker cannot."""
         if life != self._life or not self.up:
             return
         self._guard_now()
@@ -346,7 +346,7 @@ class SimNode:
         process = self.processes.get(key)
         if process is None:
             return
-        process.stop_sent = True  # what is asked to leave is thawed to save: nobody gives it CPUs for that
+        process.stop_sent = True  # an attempt that is asked to stop is thawed to save: it gets no CPUs for that
         self._thaw(key)
         if process.behaviour.heeds_stop:
             self.agenda.after(self._rng.randint(1, 500), lambda: self._leave(process))
@@ -376,7 +376,7 @@ class SimNode:
             self._notice(life, key)
 
     def _notice(self, life: int, key: ReplicaKey) -> None:
-        """The worker sees an exit; while there is none, the guardian's book keeps it."""
+        """The worker sees an exit; while there is no worker, the guardian's book keeps it."""
         if life != self._life or self.agent_state is None or key not in self._ended_unseen:
             return
         if self.paused:

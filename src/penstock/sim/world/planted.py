@@ -30,7 +30,7 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Patch(NamedTuple):
-    """One function that is replaced: where it stands, its name, and what it becomes."""
+    """One function to replace: its owner, its name, and the wrapper that breaks it."""
 
     owner: Any
     name: str
@@ -67,7 +67,7 @@ def _expired_early(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _answered_early(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Answer a group of which nothing was done as if it had been committed."""
+    """Answer a group whose commit failed as if it had been committed."""
 
     def handle(server: Any, group: Any) -> Any:
         replies: list[Any] = []
@@ -135,7 +135,7 @@ def _without_running(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Bug(NamedTuple):
-    """What a planted bug does, and how it is done."""
+    """A planted bug: its description, and its patches."""
 
     text: str
     patches: tuple[Patch, ...]

@@ -1,4 +1,4 @@
-"""Simulated programs: what jobs do, told by their command, and the work they have saved."""
+"""Simulated programs: the behaviour of jobs, given by their command, and the work they have saved."""
 
 import random
 

@@ -65,7 +65,7 @@ class SimServer:
             self._agenda.after(TICK_MS, self._tick)
 
     def _turn(self) -> None:
-        """Decide and commit what was asked by now, then answer: the live service's loop in one step."""
+        """Decide and commit the pending requests, then answer: the live service's loop in one step."""
         self._turn_planned = False
         if not self.alive or self.paused:
             return

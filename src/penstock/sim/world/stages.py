@@ -1,4 +1,4 @@
-"""Arrays that wait for arrays, in some worlds: what comes of each dependency is held against the log."""
+"""Arrays that wait for arrays, in some worlds: the effect of each dependency is checked against the log."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ BY_DEPENDENCY = "dependency "
 
 
 def stages_of(seed: int) -> random.Random | None:
-    """Return what draws the arrays of a seed's world: of every fifth, and none that has found a bug before."""
+    """Return the generator of the arrays of a seed's world: of every fifth, and none that has found a bug before."""
     return random.Random(f"{seed} stages") if seed % 5 == 1 else None
 
 
@@ -45,7 +45,7 @@ def staged_request(rng: random.Random, tenants: list[str]) -> list[dict[str, Any
 
 
 def dependency_violations(records: Iterable[Record]) -> Iterator[str]:
-    """Yield each attempt that came too early, and each end that the dependencies of a job do not account for."""
+    """Yield each attempt that started too early, and each end that the job's dependencies do not explain."""
     specs: dict[JobId, JobSpec] = {}
     ended: dict[JobId, JobState] = {}
     for event in (record.event for record in records):
@@ -65,7 +65,7 @@ def dependency_violations(records: Iterable[Record]) -> Iterator[str]:
 
 
 def _dependencies(spec: JobSpec, ended: dict[JobId, JobState]) -> Iterator[tuple[int, JobState | None, bool]]:
-    """Yield each job that a job depends on, how it ended, and whether that is as it should."""
+    """Yield each job that a job depends on, its final state (None: live), and whether it can meet the dependency."""
     for one in spec.after:
         for job_id in one.jobs:
             state = ended.get(JobId(job_id))

@@ -1,4 +1,4 @@
-"""Programs of a simulated world that tell how they do: some wait for data all the time, and make room for others."""
+"""Simulated programs that report their progress: some wait for data all the time, and make room for others."""
 
 import random
 
@@ -11,13 +11,13 @@ from penstock.sim.world.ground import Machine
 from penstock.sim.world.programs import STEP_MS, SimulatedProcess, steps_done
 
 WORLDS_PART = 0.3
-"""In so many of all worlds programs tell of themselves."""
+"""Part of all worlds in which programs report gauges."""
 EVERY_MS = 1_500
 IDLE_AFTER_MS = 1_000
 
 
 class Telling:
-    """Whose programs tell what; by the world's seed and the job alone, so that nothing else hangs on it."""
+    """Which programs report which gauges; by the world's seed and the job alone, so that nothing else depends on it."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -31,7 +31,7 @@ class Telling:
         return replace(config, queues=queues)
 
     def begins(self, node: Machine, process: SimulatedProcess) -> None:
-        """Let a process that has begun tell of itself until it is gone."""
+        """Let a started process report gauges until it is gone."""
         chance = random.Random(f"{self._seed} tells {process.key.job_id}").random()
         if chance < 0.9:
             gauges = Gauges(step_ms=STEP_MS, data_wait_milli=1000 if chance < 0.8 else 200)
@@ -47,5 +47,5 @@ class Telling:
 
 
 def telling(seed: int) -> Telling | None:
-    """Return who tells what in the world of a seed; None: nobody does."""
+    """Return the reporting programs of a seed's world; None: none report."""
     return Telling(seed) if random.Random(f"{seed} telling").random() < WORLDS_PART else None

@@ -35,7 +35,7 @@ STEPS_MAX = 200_000
 
 
 class WorldOutcome(msgspec.Struct, frozen=True):
-    """What one seed came to. `violations` empty means that every promise held."""
+    """Result of one seed. `violations` empty means that every promise held."""
 
     seed: int
     violations: tuple[str, ...]
@@ -205,7 +205,7 @@ class World(Ground):
 def _config(tenants: list[str], rng: random.Random, more: random.Random, quotas: random.Random) -> ClusterConfig:
     """Return a tree in which every policy occurs: limits are loose enough that each job fits below them alone.
 
-    `more` and `quotas` are for what came later, so that a seed goes on meaning the same world.
+    `more` and `quotas` draw features added later, so that a seed keeps meaning the same world.
     """
     return ClusterConfig(
         pools=(

@@ -1,4 +1,4 @@
-"""Puts a trace together from the rows of a source: order, counts of what was left out, queues and tenants."""
+"""Builds a trace from the rows of a source: order, counts of rows left out, queues and tenants."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -29,7 +29,7 @@ TEXT_MAX = 256
 """Characters of a name of a job or user that are kept."""
 LABEL_MAX = 63
 COMMAND = ("true",)
-"""No trace tells programs."""
+"""Traces do not contain programs."""
 
 NO_START = "jobs left out: they never started"
 NO_END = "jobs left out: they had not ended when the source was written, so their run time is unknown"
@@ -48,14 +48,14 @@ ENDINGS: dict[str, Ending] = {
     "SUSPENDED": "cancelled",
     "REVOKED": "cancelled",
 }
-"""By the words of Slurm, which several sources use. What a fault, a limit or another job ended counts as failed."""
+"""By the words of Slurm, which several sources use. Jobs ended by a fault, a limit or another job count as failed."""
 
 
 Given = ParamSpec("Given")
 
 
 class Builder:
-    """Collects jobs. Equal specs, users and lengths of work are one object each, however many jobs have them."""
+    """Collects jobs. Equal specs, users and lengths of work are one object each, shared by all jobs that have them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -117,7 +117,7 @@ class Builder:
     def add(
         self, name: str, submit_ms: int, spec: JobSpec, work: Work, user: str = "", seen: Seen | None = None
     ) -> None:
-        """Add one job. A name that an earlier one has gets a number behind it."""
+        """Add one job. A name that an earlier job has gets a number behind it."""
         owner = self._users.get(user)
         if owner is None:
             owner = self._users[user] = UserName(printable(user))
@@ -165,7 +165,7 @@ class Builder:
     ) -> Trace:
         """Return the finished trace; `guaranteed` is by words of the source's queues.
 
-        Raises: TraceError when no job is left: nothing could be done with it.
+        Raises: TraceError when no job is left.
         """
         quotas = {self.queues.of(word): quota for word, quota in (guaranteed or {}).items()}
         if not self._jobs:
@@ -192,7 +192,7 @@ class Builder:
 
 
 def printable(text: str) -> str:
-    """Return a text of a source as one line of bounded length; what cannot be shown becomes `?`."""
+    """Return a text of a source as one line of bounded length; unprintable characters become `?`."""
     text = text[:TEXT_MAX]
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 

@@ -25,7 +25,7 @@ def read_rows(
 
     Args:
         columns: names of job, user, devices, CPUs, the source's own word, state, submit, start, end and duration.
-        request: makes the request of what was asked for; asked once for jobs that are alike.
+        request: makes a spec from the amounts asked for; called once for jobs that are alike.
     """
     job, user, gpu, cpu, word, state, submit, start, end, duration = table.columns(*columns)
     for row in table.rows():

@@ -1,4 +1,4 @@
-"""A cluster for sources that tell none: as large as what ran at once at the peak."""
+"""A cluster for sources without one: as large as the peak of concurrent use."""
 
 from collections.abc import Sequence
 
@@ -23,9 +23,9 @@ class _Group(msgspec.Struct):
 
 
 def nodes_at_peak(jobs: Sequence[TraceJob]) -> tuple[NodeSpec, ...]:
-    """Return equal nodes for each model of device, and nodes without, that hold all that ran at once at the peak.
+    """Return equal nodes for each model of device, and nodes without, that hold the peak of concurrent use.
 
-    Where the source does not tell when jobs started they count as started when they were submitted.
+    Jobs without a start time in the source count as started when they were submitted.
     """
     groups: dict[str, _Group] = {}
     for job in jobs:
@@ -73,9 +73,9 @@ def _nodes(group: _Group, prefix: str) -> tuple[NodeSpec, ...]:
 
 
 def _peaks(changes: list[tuple[int, int, int, int]]) -> tuple[int, int, int]:
-    """Return the most of each that was in use at once; what ends at a moment is free for what starts then."""
+    """Return the peak use of each resource; resources released at a moment are free for jobs that start then."""
     used, peak = [0, 0, 0], [0, 0, 0]
-    for change in sorted(changes):  # what ends comes first: its changes are negative
+    for change in sorted(changes):  # releases come first: their changes are negative
         for at in range(3):
             used[at] += change[at + 1]
             peak[at] = max(peak[at], used[at])

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from penstock.core.model.quantities import TIME_MAX_MS
 
 RUN_MAX_MS = 100 * 366 * 86_400_000
-"""A hundred years: what is longer is a mistake."""
+"""A hundred years: a longer run time is a mistake."""
 DIGITS_MAX = 18
-"""More digits than any amount of a trace has: what is longer is refused before it is turned into a number."""
+"""More digits than any amount of a trace has: a longer text is refused before it is parsed as a number."""
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (times without an offset count as UTC)
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)

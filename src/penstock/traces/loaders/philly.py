@@ -37,7 +37,7 @@ STATUS: dict[str, Ending] = {"Pass": "succeeded", "Killed": "cancelled", "Failed
 
 
 def read(path: Path) -> Trace:
-    """Return the jobs; each virtual cluster is a queue and a tenant, with its nodes as guarantee where they are told.
+    """Return the jobs; each virtual cluster is a queue and a tenant, with its nodes as guarantee where known.
 
     `philly_vc_nodes.csv` (vc, node num) or `cluster_machine_list` are taken from the same folder when they are there.
     Raises: TraceError.

@@ -1,6 +1,6 @@
-"""Penstock's own CSV: one job a line, for whoever brings a trace of their own. The columns are in docs/traces.md.
+"""Penstock's own CSV: one job a line, for users with a trace of their own. The columns are in docs/traces.md.
 
-Lines before the header that start with `#` tell the cluster; with them a written trace comes back as it was.
+Lines before the header that start with `#` describe the cluster; with them a written trace reads back unchanged.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Cells of the plain CSV: what a job asks for and what it does, read from text."""
+"""Cells of the plain CSV: the request and the work of a job, read from text."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -74,11 +74,11 @@ def _parts(cells: Cells) -> list[str]:
 
 
 def read_spec(place: CellPlace, cells: Cells, width: int, config: ClusterConfig | None) -> JobSpec:
-    """Return what a row asks for: the `spec` column as it is, else what the other columns say.
+    """Return the spec of a row: the `spec` column as it is, else one from the other columns.
 
     Args:
         width: devices of a node, which a job that names no `replicas` fills one after another.
-        config: what queues and tenants must be of; None takes any.
+        config: has the allowed queues and tenants; None allows any.
     Raises: TraceError.
     """
     if cells["spec"]:

@@ -1,4 +1,4 @@
-"""What the plain CSV says of the cluster, in comment lines before its header.
+"""The description of the cluster in a plain CSV, in comment lines before its header.
 
 For people: `# nodes=16 devices=8 model=V100 cpus=64 memory=512GiB`, once for each kind of node. For `write_csv`:
 `# name:`, `# config:`, `# node:`, `# outage:`, `# change:`, `# note:`, each followed by JSON; a long one goes on in
@@ -34,7 +34,7 @@ Anything = TypeVar("Anything")
 
 
 class Head(msgspec.Struct):
-    """What the comments told; without `config` the jobs' own words make queues and tenants."""
+    """Contents of the comments; without `config` the jobs' own words make queues and tenants."""
 
     name: str | None = None
     nodes: tuple[NodeSpec, ...] = ()
@@ -45,7 +45,7 @@ class Head(msgspec.Struct):
 
 
 def read_head(path: Path, comments: list[tuple[int, str]]) -> Head:
-    """Return what the comments say, each with its line. Raises: TraceError with the line of what cannot be read."""
+    """Return the contents of numbered comments. Raises: TraceError with the line of an unreadable one."""
     head = Head()
     nodes: list[NodeSpec] = []
     outages: list[Outage] = []

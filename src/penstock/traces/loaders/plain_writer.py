@@ -36,7 +36,7 @@ def write_csv(trace: Trace, path: Path) -> None:
 
 
 class _Place:
-    """Says of which job a cell is that cannot be written."""
+    """Names the job whose cell cannot be written."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.job = path, ""

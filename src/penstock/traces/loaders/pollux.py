@@ -22,7 +22,7 @@ COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 BATCH_MAX = 10**9
 APPLICATIONS_MAX = 64
 PINNED = frozenset({"ncf"})
-"""The published runs give this application one device and its largest batch, whatever the policy."""
+"""The published runs give this application one device and its largest batch, under any policy."""
 
 
 def read(path: Path) -> Trace:

@@ -62,7 +62,7 @@ class SacctRun(NamedTuple):
     parts: tuple[str, ...]
     """Numbers of its components; one empty text where the job has none."""
     keys: tuple[Key, ...]
-    """Of each the cells that say its shape."""
+    """Of each component, the cells that define its shape."""
     limit_ms: int
     priority: int
     user: str
@@ -73,7 +73,7 @@ class SacctRun(NamedTuple):
 def read(path: Path) -> Trace:
     """Return the jobs that started and ended: account is the tenant, partition the queue, quality of service a label.
 
-    Components of a heterogeneous job are groups of one gang. The cluster is what ran at once at the peak.
+    Components of a heterogeneous job are groups of one gang. The cluster is as large as the peak of concurrent use.
     Raises: TraceError.
     """
     builder = Builder(path)
@@ -123,7 +123,7 @@ class _Sheet:
     def runs(self) -> list[SacctRun]:
         """Return of each job the last run that can be used; its components are joined to the first of them."""
         found: list[SacctRun] = []
-        at_of: dict[tuple[str, str], int] = {}  # where those are that a later row may join or follow
+        at_of: dict[tuple[str, str], int] = {}  # places of runs that a later row may join or follow
         for row in self._table.rows():
             run = self._run(row)
             if run is None:
@@ -161,7 +161,7 @@ class _Sheet:
             self._builder.count(NO_LENGTH)
             return None
         limit_ms = self._limit(row)
-        if ends == "succeeded" and 0 < limit_ms < run_ms:  # Slurm looks at limits now and then, and may grant more
+        if ends == "succeeded" and 0 < limit_ms < run_ms:  # Slurm checks limits now and then, and may grant more
             self._builder.count(OVER_LIMIT)
             limit_ms = run_ms
         base, _, part = name.partition("+")
@@ -189,7 +189,7 @@ class _Sheet:
         return None
 
     def _state(self, row: Row) -> str:
-        """Return the word of the state, without who cancelled it."""
+        """Return the word of the state, without the user who cancelled it."""
         return self._cell(row, "State").split(" ")[0] or "COMPLETED"
 
     def _cell(self, row: Row, column: str) -> str:

@@ -17,7 +17,7 @@ DEVICES_MAX = REPLICAS_MAX
 """Devices of one job, so that it has not too many replicas on nodes of any width."""
 NAME_MAX = 63
 PLAIN_CPU_MILLI = 64_000
-"""CPUs of a node whose source tells none: jobs of such a source ask for none either."""
+"""CPUs of a node whose source has none: jobs of such a source ask for none either."""
 
 NOTHING = Resources()
 PLAIN_NODE = Resources(PLAIN_CPU_MILLI)
@@ -59,7 +59,7 @@ def gang(devices: int, width: int, host: Resources = NOTHING, models: tuple[str,
 
 
 def clipped(host: Resources, devices: int, width: int, node: Resources) -> Resources:
-    """Return `host` as far as the nodes that a gang of `devices` takes can give it: nothing may ask for more."""
+    """Return `host` limited to the capacity of the nodes that a gang of `devices` takes."""
     if devices <= width:
         return Resources(min(host.cpu_milli, node.cpu_milli), min(host.memory_bytes, node.memory_bytes))
     return Resources(
@@ -94,7 +94,7 @@ def equal_nodes(
 ) -> tuple[NodeSpec, ...]:
     """Return `count` nodes with `devices` devices each, named from `prefix` + 0000; they share one tuple of devices.
 
-    With `switch_nodes` every so many of them hang on a switch of their own.
+    With `switch_nodes`, each group of that many nodes has a switch of its own.
     """
     has = devices_of(model, devices)
     return tuple(
@@ -130,15 +130,15 @@ class NodeNames:
 
 
 class PlainNames:
-    """Names of queues, tenants and nodes from whatever words a source has; different words get different names."""
+    """Names of queues, tenants and nodes from a source's words; different words get different names."""
 
     def __init__(self, default: str, taken: Iterable[str] = ()) -> None:
-        """Take the name of those that have no word, and names that none may get."""
+        """Take the name for empty words, and names that are taken already."""
         self._of: dict[str, str] = {"": default, default: default}
         self._taken = {default, *taken}
         self._numbers: dict[str, int] = {}
         self.changed = 0
-        """How many words had to be written otherwise."""
+        """Number of words whose name differs from them."""
 
     def of(self, word: str) -> str:
         """Return the name for `word`, the same each time; the word itself where Penstock accepts it."""

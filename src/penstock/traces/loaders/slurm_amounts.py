@@ -22,7 +22,7 @@ Key = tuple[str, ...]
 
 
 class TresAmounts(NamedTuple):
-    """Trackable resources of a whole job; 0 and empty where they are not told."""
+    """Trackable resources of a whole job; 0 and empty where unknown."""
 
     cpus: int = 0
     memory_bytes: int = 0
@@ -39,7 +39,7 @@ def length_ms(text: str) -> int:
     parts = clock.split(":")
     if len(parts) > 3 or "-" in clock:
         raise ValueError(text)
-    if dash:  # behind days come hours first, however many parts there are
+    if dash:  # after days come hours first, with any number of parts
         parts += ["0"] * (3 - len(parts))
     *high, last = parts
     found = seconds_to_ms(last) + whole_number(days) * 86_400_000
@@ -72,7 +72,7 @@ def size_bytes(text: str) -> int:
 
 
 def tres(text: str) -> TresAmounts:
-    """Return what `cpu=4,mem=16G,node=1,gres/gpu=2,gres/gpu:a100=2` says. Raises: ValueError."""
+    """Return the amounts in `cpu=4,mem=16G,node=1,gres/gpu=2,gres/gpu:a100=2`. Raises: ValueError."""
     cpus = memory = nodes = gpus = of_models = 0
     model = ""
     for item in text.split(",") if text else ():
@@ -94,11 +94,11 @@ def tres(text: str) -> TresAmounts:
 
 
 def gres(text: str, nodes: int) -> tuple[int, str]:
-    """Return GPUs of a whole job on so many nodes, and their model, for what AllocGRES and ReqGRES say.
+    """Return GPUs of a whole job on `nodes` nodes, and their model, from AllocGRES or ReqGRES.
 
     `gpu:a100:8` is of the job, as is `PER_JOB:gpu:8`; `PER_NODE:gpu:2` is of each node. How many tasks and sockets
     there are is not known: `PER_TASK` and `PER_SOCKET` count once a node. Of several, divided by blanks, the largest
-    counts: they speak of the same devices. Raises: ValueError.
+    counts: they mean the same devices. Raises: ValueError.
     Source: `_fill_in_gres_fields` and `_build_tres_str` in Slurm's node_scheduler.c.
     """
     most, model = 0, ""

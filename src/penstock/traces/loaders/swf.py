@@ -31,7 +31,7 @@ HEADER_WORD_MAX = 2**40
 
 
 class SwfEntry(NamedTuple):
-    """What is used of a row; -1 is not known."""
+    """The fields of a row that are used; -1 is unknown."""
 
     number: int
     submit_ms: int
@@ -46,7 +46,7 @@ class SwfEntry(NamedTuple):
 
 
 def read(path: Path) -> Trace:
-    """Return the jobs on the cluster of the header; allocated processors, or requested ones where none are told.
+    """Return the jobs on the cluster of the header; allocated processors, or requested ones where these are unknown.
 
     Users, groups (tenants) and queues are numbers in this format and are named so. The requested time is the limit.
     Raises: TraceError.

@@ -1,6 +1,6 @@
 """Tables of text with a header line: rows in order, and cells read to numbers and times.
 
-A cell that is wrong is said with file, line, column, what stands there, and what was expected.
+A fault names file, line and column of the cell, its text, and the expected one.
 """
 
 import csv
@@ -30,7 +30,7 @@ class TextTable:
     def __init__(self, path: Path, *, separator: str = ",", comment: str = "") -> None:
         """Read up to the header. Lines before it that start with `comment` are kept in `comments`, with their number.
 
-        A line break within quotes is refused: line numbers stay true, and a lost quote swallows nothing.
+        A line break within quotes is refused: line numbers stay true, and a lost quote swallows no lines.
         Raises: TraceError when there is no header, or it names a column twice.
         """
         self.path, self.line = path, 0
@@ -201,7 +201,7 @@ def words_of(path: Path) -> set[str]:
 
 
 def stem(path: Path) -> str:
-    """Return the name of a file without what says its format."""
+    """Return the name of a file without the endings of its format."""
     name = path.name
     for suffix in (".gz", ".csv", ".json", ".swf", ".txt"):
         name = name.removesuffix(suffix)

@@ -1,6 +1,6 @@
-"""Lines of a file that nobody vouches for: plain or gzip, within bounds, and every fault said with its line.
+"""Lines of an untrusted file: plain or gzip, within bounds, and every fault with its line.
 
-Memory stays bounded whatever the file holds: it is read in blocks, and a line has a greatest length.
+Memory stays bounded for any file: it is read in blocks, and the length of a line is bounded.
 """
 
 import gzip

@@ -1,1 +1,1 @@
-"""One checkpoint of several ranks: what they agree on, hold and write together."""
+"""One checkpoint of several ranks: their agreement, their copies, and the parts they write."""

@@ -1,4 +1,4 @@
-"""What can be wanted at a border between two steps, and how several ranks come to want the same."""
+"""Actions that can be due at a border between two steps, and how several ranks agree on one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class BorderAction(enum.IntEnum):
-    """What should happen at a border; of several, the highest."""
+    """Action at a border; of several, the highest."""
 
     NOTHING = 0
     INTERVAL = 1
@@ -21,7 +21,7 @@ REASONS = {
     BorderAction.REQUEST: "request",
     BorderAction.STOP: "preemption",
 }
-"""What reports call a save that was wished for; without a wish, the library that trains decided on it."""
+"""Reasons of saves in reports; without an action, the training library decided on the save."""
 
 
 class Agrees(Protocol):

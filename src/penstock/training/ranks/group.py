@@ -1,7 +1,7 @@
-"""What ranks that save together tell each other: in a group of their own, so that any thread may wait in it.
+"""Communication of ranks that save together: in a group of their own, so that any thread may wait in it.
 
-Whatever goes wrong on one rank is raised on all of them: nobody waits for one that has given up, and all take the same
-way on from there.
+Any error on one rank is raised on all of them: no rank waits for one that has given up, and all continue in the same
+way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Ranks:
     Args:
         world_size: how many there should be.
         wait_s: how long they wait for each other, in seconds.
-    Raises: BadArgument where torch.distributed is not initialised for so many ranks.
+    Raises: BadArgument where torch.distributed is not initialised for this number of ranks.
     """
 
     def __init__(self, world_size: int, wait_s: float) -> None:
@@ -40,16 +40,16 @@ class Ranks:
     def everywhere(self, work: Callable[[], Result]) -> list[Result]:
         """Return what `work` returned on each rank, to all of them.
 
-        Raises: on all ranks, what was raised on one: a TrainingError as it was, others within PartsMissing.
+        Raises: on all ranks, the error of any rank: a TrainingError as it was, others within PartsMissing.
         """
         outcome: tuple[Result | None, TrainingError | str]
         try:
             outcome = work(), ""
         except RuntimeError:
-            raise  # gloo has lost the others: nobody is left to be told
+            raise  # gloo has lost the others: no rank is left to inform
         except TrainingError as error:
             outcome = None, error
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others must not wait for this rank
+        except Exception as error:  # noqa: BLE001 - after any error, the others must not wait for this rank
             outcome = None, f"{type(error).__name__}: {error}"
         outcomes: list[Any] = [None] * dist.get_world_size(self.group)
         dist.all_gather_object(outcomes, outcome, group=self.group)
@@ -74,7 +74,7 @@ class Ranks:
 
     @contextmanager
     def lost(self, doing: str, kind: type[TrainingError]) -> Iterator[None]:
-        """Turn what gloo raises when a rank is gone, or does not come, into an error of ours."""
+        """Turn gloo's error for a rank that is gone, or late, into a `TrainingError` of this kind."""
         try:
             yield
         except RuntimeError as error:

@@ -1,6 +1,6 @@
-"""Saves what the surviving ranks still hold when another rank fails, or when training is stuck and has to leave.
+"""Saves the state that surviving ranks still hold when another rank fails, or when training is stuck and has to stop.
 
-At each border between two steps a shadow of the state is taken: what is small is copied, what is large is referred to.
+At each border between two steps a shadow of the state is taken: small values are copied, large ones are referred to.
 A rank that waits in a collective for one that is gone has not begun to change its weights since: the shadow is still
 the state of that border, and can be saved from another thread while the main one is stuck in C. So no step is lost that
 every rank had completed.
@@ -38,17 +38,17 @@ COST_MAX_MILLI = 50
 """Shadows are given up where they take more than this share of training."""
 COST_WINDOW_S = 5.0
 TRIAL_BORDERS = 4
-"""At so many borders in a row samples are compared with what the counts of writes say: writes through `.data` leave no
+"""Number of borders in a row at which samples are compared with the counts of writes: writes through `.data` leave no
 trace; again after every `TRIAL_EVERY`."""
 TRIAL_EVERY = 64
 TRIALS_LEAST = 2
 """Borders that are compared before anything is saved."""
 DEVICE_WAIT_S = 10.0
-"""How long a device may take to tell whether it still holds the state: a collective that never ends keeps it busy."""
+"""How long a device may take to show whether it still holds the state: a collective that never ends keeps it busy."""
 DEVICE_LEAST_BYTES_S = 2**29
 """All of the state comes from it at this rate at least."""
 SHAPE_NAME = ".shape"
-"""Rank 0 writes here what its state is made of: another rank's is saved only if it is made of the same."""
+"""Rank 0 writes the shape of its state here: another rank's state is saved only if it has the same shape."""
 
 Result = TypeVar("Result")
 
@@ -56,7 +56,7 @@ _log = logging.getLogger("penstock.training")
 
 
 class Shadow:
-    """The state at one border: valid as long as what it refers to has not changed."""
+    """The state at one border: valid until a value that it refers to changes."""
 
     def __init__(self, step: int, state: Mapping[str, Any]) -> None:
         self.step = step
@@ -67,7 +67,7 @@ class Shadow:
         self._void = False
         self.read_limit_s = DEVICE_WAIT_S + sum(content.size_bytes for content in self._large) / DEVICE_LEAST_BYTES_S
         self.blind = None in self._stamps
-        """It holds large data that nothing tells changes of: NumPy arrays, tensors made in inference mode."""
+        """It holds large data whose changes are not counted: NumPy arrays, tensors made in inference mode."""
         names = sorted((piece.name, piece.size_bytes) for piece in self._pieces if piece.name != TREE_NAME)
         self.shape = durable.checksum([repr((sorted(state), names)).encode()])
         """Equal for states that are made of the same names, files and sizes."""
@@ -87,7 +87,7 @@ class Shadow:
         return [Ready(piece.name, tuple(piece.windows())) for piece in self._pieces]
 
     def samples(self) -> list[tuple[Hashable, bytes]]:
-        """Return stamp and sample of all that is referred to."""
+        """Return stamp and sample of each value that is referred to."""
         return list(zip(self._stamps, self._samples, strict=True))
 
 
@@ -102,7 +102,7 @@ def _kept(content: Content) -> Content:
 
 
 class Rescue:
-    """Takes shadows, and saves the last one in need. One for a session; `lock` is held by whoever saves.
+    """Takes shadows, and saves the last one in need. One for a session; `lock` is held by the thread that saves.
 
     Args:
         clock_s: monotonic seconds.
@@ -157,7 +157,7 @@ class Rescue:
     def save(self) -> bool:
         """Publish the state of the last border if it is still there; return whether it is published.
 
-        False also where another rank of this attempt is at it. Whoever calls holds `lock`.
+        False also where another rank of this attempt is saving. The caller holds `lock`.
         """
         shadow = self._shadow
         if not self._on or self._borders < TRIALS_LEAST or shadow is None or shadow.step == 0:
@@ -180,7 +180,7 @@ class Rescue:
         begun_s = self._clock_s()
         try:
             manifest = self._publish(shadow)
-        except Exception as error:  # noqa: BLE001 - whatever it is must not hide why the program fails
+        except Exception as error:  # noqa: BLE001 - no error may hide why the program fails
             self._failed(shadow, error)
             with contextlib.suppress(OSError):
                 durable.remove_folder(claim)
@@ -191,7 +191,7 @@ class Rescue:
         return True
 
     def _alike(self, shadow: Shadow) -> bool:
-        """Whether this rank's state is made of what rank 0's is, which alone is saved otherwise."""
+        """Whether this rank's state has the shape of rank 0's, the only one saved otherwise."""
         return (self._directory.folder / SHAPE_NAME).read_text(encoding="ascii") == shadow.shape
 
     def _publish(self, shadow: Shadow) -> Manifest:
@@ -241,10 +241,10 @@ def _before_optimizer_steps(call: Callable[[], None]) -> Any:
 
 
 def _in_time(read: Callable[[], Result], limit_s: float) -> Result:
-    """Return what `read` returns, or give up waiting for it.
+    """Return the result of `read`, or give up waiting for it.
 
     A copy from a device waits for all work that was queued there before it, and so for ever behind a collective whose
-    other ranks are gone; whoever waits with it could not end this process any more.
+    other ranks are gone; a thread that waited with it could not end this process any more.
     Raises: TimeoutError; what `read` raises.
     """
     done: Future[Result] = Future()
@@ -252,7 +252,7 @@ def _in_time(read: Callable[[], Result], limit_s: float) -> Result:
     def run() -> None:
         try:
             done.set_result(read())
-        except BaseException as error:  # noqa: BLE001 - raised to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             done.set_exception(error)
 
     threading.Thread(target=run, name="penstock-read", daemon=True).start()

@@ -19,7 +19,7 @@ from penstock.training.storage.contents import Content, FileContents, Fixed
 PAGE_BYTES = 4096
 _NEVER = object()
 SPARE_SHARE = 0.8
-"""A copy may take this much of the memory that is left: training itself still grows."""
+"""A copy may take this share of the memory that is left: training itself still grows."""
 
 
 class Stage:
@@ -98,7 +98,7 @@ class Beside:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when nothing is done any more."""
+        """Return when no work is running any more."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

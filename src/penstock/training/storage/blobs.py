@@ -17,8 +17,8 @@ from penstock.training.storage.contents import FileContents, Window
 from penstock.training.storage.manifest import Blob, ManifestProblem
 
 SHARED_BY = 2
-"""So many checkpoints share one copy of unchanged data: the next writes it anew, so that no single bad sector can
-take all that are kept."""
+"""Number of checkpoints that share one copy of unchanged data: the next writes it anew, so that no single bad sector
+can destroy all that are kept."""
 SHARE_MIN_BYTES = 4096
 COMPRESS_MIN_BYTES = 64 * 2**10
 SAMPLE_BYTES = 64 * 2**10
@@ -99,7 +99,7 @@ class Folder:
 
 @dataclass(slots=True)
 class Shelf:
-    """What the newest checkpoint holds, for the next one to share.
+    """Files of the newest checkpoint, for the next one to share.
 
     `stamps` are those of the live data when it was saved, by file name.
     """
@@ -118,7 +118,7 @@ class Shelf:
         return not self._held[1]
 
     def fill(self, folder: str, blobs: Iterable[Blob]) -> None:
-        """Take the place of what was there with the files of the checkpoint in `folder`."""
+        """Replace the contents with the files of the checkpoint in `folder`."""
         self._held = (folder, {blob.content or blob.checksum: blob for blob in blobs})
 
     def clear(self) -> None:
@@ -142,7 +142,7 @@ class Shelf:
 
 
 def ready(pieces: Iterable[FileContents]) -> list[Ready]:
-    """Return the pieces as they stand, uncopied: right only while nobody changes the state."""
+    """Return the pieces as they stand, uncopied: right only while the state does not change."""
     return [Ready(piece.name, tuple(piece.windows())) for piece in pieces]
 
 
@@ -208,7 +208,7 @@ def check_blob(source: BlobSource, blob: Blob) -> None:
 
 
 def read_blob(source: BlobSource, blob: Blob) -> Window:
-    """Return what a file holds, uncompressed, once it was compared. Raises: ManifestProblem, OSError."""
+    """Return the contents of a file, uncompressed, once its checksum matched. Raises: ManifestProblem, OSError."""
     memory = hostmemory.fresh(blob.size_bytes) if blob.size_bytes else bytearray()
     raw = memoryview(memory)
     with source.opened(blob) as file:
@@ -223,13 +223,13 @@ def read_blob(source: BlobSource, blob: Blob) -> Window:
 
 
 def _fill(memory: Window, file: Any) -> None:
-    """Read until the memory is full or the file ends: one call reads 2 GiB at most, whatever the file."""
+    """Read until the memory is full or the file ends: one call reads 2 GiB at most, from any file."""
     while len(memory) and (count := file.readinto(memory)):
         memory = memory[count:]
 
 
 def read_all(source: BlobSource, blobs: Iterable[Blob], *, wanted: str = "") -> Mapping[str, Window]:
-    """Compare all files, and return what those hold whose names begin with `wanted`, by the rest of their names.
+    """Check all files; return contents of those whose names begin with `wanted`, by the rest of the name.
 
     Raises: ManifestProblem, OSError.
     """

@@ -1,6 +1,6 @@
-"""What all places for checkpoints have in common: which is the newest valid one, which may go, how one is read.
+"""The common part of all places for checkpoints: which is the newest valid one, which may go, how one is read.
 
-Where the files lie, and what makes them appear all at once, is for `directory` (a folder) and `remote` (a URL).
+Where the files lie, and how they appear all at once, is for `directory` (a folder) and `remote` (a URL).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The newest valid checkpoint that another library wrote: what it wrote is in `folder`."""
+    """The newest valid checkpoint that another library wrote: its files are in `folder`."""
 
     manifest: Manifest
     folder: Path
@@ -63,7 +63,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Who this process is among all that use the directory: job id, rank of world size, attempt number."""
+    """Identity of this process among all users of the directory: job id, rank of world size, attempt number."""
 
     job: str | None = None
     attempt: int | None = None
@@ -85,7 +85,7 @@ class Checkpoints(ABC):
         keep: how many of the newest checkpoints to keep (>= 1).
         compress: where a sample of a file shrinks well, and the package zstandard is there.
         fence: keeps older attempts from publishing.
-        shelf: what the newest checkpoint holds that this process wrote or read.
+        shelf: files of the newest checkpoint that this process wrote or read.
     """
 
     def __init__(self, place: Place | None, fence: AttemptRecord, shelf: Shelf, *, keep: int, compress: bool) -> None:
@@ -194,7 +194,7 @@ class Checkpoints(ABC):
         return self.write_files(step, ready(encode_state(state)))
 
     def _prefix(self, manifest: Manifest) -> str:
-        """Return what the names of this rank's files begin with."""
+        """Return the prefix of the names of this rank's files."""
         if manifest.layout in ("dcp", "foreign"):
             raise BadArgument(
                 f"checkpoint of step {manifest.step} has layout {manifest.layout!r}, which is not a state of plain "

@@ -1,4 +1,4 @@
-"""What a state is made of once its shape is told apart: runs of bytes, wherever they live.
+"""The contents of a state apart from its shape: runs of bytes, in host or device memory.
 
 A content knows its size before it is read, can be copied elsewhere, and can be looked at without a copy where it
 lies contiguous in host memory. Saving needs nothing else, so it never builds a file in memory first.
@@ -35,7 +35,7 @@ class Content(Protocol):
         ...
 
     def stamp(self) -> Hashable | None:
-        """Return what is equal as long as nobody has visibly changed the bytes; None where nothing tells."""
+        """Return a value that stays equal until a visible change of the bytes; None where changes are invisible."""
         ...
 
     def sample(self) -> bytes:
@@ -45,7 +45,7 @@ class Content(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Bytes that nobody changes."""
+    """Bytes that never change."""
 
     data: bytes | Window
 

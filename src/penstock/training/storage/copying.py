@@ -1,4 +1,4 @@
-"""Copies what lies side by side in host memory in one go, as few and as long runs as there are.
+"""Copies contents that are adjacent in host memory together, in as few and as long runs as possible.
 
 The C library writes past the caches only from a certain length on, three quarters of a large cache: tensors one by one
 stay below it, and each line they are copied to is read first. 1 GB in tensors of 4 and 16 MiB took 1.9 times as long as
@@ -18,7 +18,7 @@ from penstock.training.storage.contents import Content, Window
 
 ALIGN_BYTES = 64
 JOIN_MIN_BYTES = 2**20
-"""Contents below this size are copied one by one: what lies between them and the next would add up."""
+"""Contents below this size are copied one by one: gaps between them would add up."""
 PART_BYTES = 2**27
 """Bytes that each thread gets at least where several copy a long run."""
 SMALL_BYTES = 2**20
@@ -26,12 +26,12 @@ SMALL_BYTES = 2**20
 
 
 def room_bytes(sizes: Sequence[int]) -> int:
-    """Return how much memory contents of these sizes need at most, wherever they lie."""
+    """Return how much memory contents of these sizes need at most, at any addresses."""
     return sum(_aligned(size) + (2 * mmap.PAGESIZE if size >= JOIN_MIN_BYTES else 0) for size in sizes)
 
 
 def copy(contents: Sequence[Content], memory: Window) -> list[Window]:
-    """Copy into `memory`, which has the `room_bytes` of their sizes; return where each of them lies there."""
+    """Copy into `memory`, which has the `room_bytes` of their sizes; return the window of each of them."""
     spans, alone = [], []
     for index, content in enumerate(contents):
         address = content.address() if content.size_bytes >= JOIN_MIN_BYTES else None
@@ -66,8 +66,8 @@ Span = tuple[int, int, int]
 def joined(spans: Sequence[Span]) -> list[tuple[int, int, list[Span]]]:
     """Return runs (first, end, the spans within), in order of addresses.
 
-    What lies between two spans of a run is within pages that one of them has bytes of: so it can be read as long as
-    they can, whoever it belongs to. It comes along, and nobody looks at it.
+    The gap between two spans of a run is within pages that one of them has bytes of: so it can be read as long as
+    they can, no matter what owns it. It is copied along, and never used.
     """
     runs: list[tuple[int, int, list[Span]]] = []
     for span in sorted(spans):
@@ -80,7 +80,7 @@ def joined(spans: Sequence[Span]) -> list[tuple[int, int, list[Span]]]:
 
 
 def _parts(address: int, target: Window) -> list[Callable[[], None]]:
-    """Return what copies a run, in equal parts."""
+    """Return calls that copy a run, in equal parts."""
     count = max(1, len(target) // PART_BYTES)
     borders = [len(target) * number // count for number in range(count + 1)]
     return [partial(_move, address + borders[n], target[borders[n] : borders[n + 1]]) for n in range(count)]

@@ -1,4 +1,4 @@
-"""A directory of checkpoints: writes them so that a crash leaves the old ones, reads only what is whole.
+"""A directory of checkpoints: writes them so that a crash leaves the old ones, reads only whole ones.
 
 Layout: `step-000000123/` (published, never changed again), `attempt` (the fence), `.lock`, and names with a
 leading dot for everything that is not yet or no longer a checkpoint. A checkpoint appears by one rename of a
@@ -84,8 +84,8 @@ class CheckpointDirectory(Checkpoints):
         They are copied, so `folder` may change afterwards. `read_files` gives them back. Else like `write`.
 
         Args:
-            linked: hard links instead of copies where that is possible: only for files that nobody writes into any
-                more; to delete them, or to put others in their places, is right.
+            linked: hard links instead of copies where that is possible: only for files that are never written to
+                again; they may be deleted or replaced.
         Raises: BadArgument where there is no file; FencedAttempt, DirectoryBusy, OSError.
         """
         names = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
@@ -147,7 +147,7 @@ class CheckpointDirectory(Checkpoints):
         return self.folder / f".writing-{folder_name(step)}-a{self.fence.attempt}-{name or secrets.token_hex(4)}"
 
     def discard(self, work: Path) -> None:
-        """Delete a work folder that is not published; what cannot be deleted, a newer attempt clears."""
+        """Delete a work folder that is not published; a newer attempt clears files that cannot be deleted."""
         _remove_quietly(work)
 
     def publish(
@@ -156,7 +156,7 @@ class CheckpointDirectory(Checkpoints):
         """Give the folder `work`, whose blobs are on disk, a manifest and its final name.
 
         Args:
-            unless: asked under the lock, last of all; True gives the folder up (`StateMoved`).
+            unless: called under the lock, last of all; True gives the folder up (`StateMoved`).
         Raises: FencedAttempt, DirectoryBusy, StateMoved, OSError.
         """
         manifest = self._new_manifest(step, layout, blobs)
@@ -203,7 +203,7 @@ class CheckpointDirectory(Checkpoints):
         return all((folder / blob.name).stat().st_size == blob.size_bytes for blob in blobs)
 
     def _let_go(self, newest: int) -> None:
-        """Delete what retention does not keep. Trouble here costs disk space, never a checkpoint."""
+        """Delete checkpoints beyond retention. Errors here cost disk space, never a checkpoint."""
         for step in self._surplus(newest):
             try:
                 with self.fence.held():

@@ -34,7 +34,7 @@ CHECKSUM = "xxh3"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Size (bytes) and checksum (`kind:hex`) of what went to disk."""
+    """Size (bytes) and checksum (`kind:hex`) of the bytes written."""
 
     size_bytes: int
     checksum: str
@@ -53,7 +53,7 @@ def checksum(windows: Iterable[memoryview | bytes], kind: str = CHECKSUM) -> str
 def write_file(path: Path, windows: Iterable[memoryview | bytes]) -> Written:
     """Create `path` (which must not exist) from `windows`, on disk when this returns.
 
-    The checksum is of what was meant, not of what a disk returns. The name itself is durable only after
+    The checksum is of the bytes given, not of those a disk returns. The name itself is durable only after
     `sync_folder` of the parent. Raises: OSError.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -66,7 +66,7 @@ def write_file(path: Path, windows: Iterable[memoryview | bytes]) -> Written:
 
 
 def pass_on(windows: Iterable[memoryview | bytes], write: Callable[[memoryview], object]) -> Written:
-    """Give `write` all bytes in order, in pieces of up to `CHUNK_BYTES`; return what that was."""
+    """Give `write` all bytes in order, in pieces of up to `CHUNK_BYTES`; return size and checksum."""
     digest = _SUPPORTED[CHECKSUM]()
     size_bytes = 0
     for window in windows:
@@ -89,10 +89,10 @@ def write_bytes(path: Path, data: bytes) -> Written:
 
 
 def take_over(source: Path, target: Path, *, linked: bool) -> Written:
-    """Make `target` hold what the file `source` holds, on disk when this returns.
+    """Give `target` the contents of the file `source`, on disk when this returns.
 
     Args:
-        linked: where that is possible, as a second name of the same file: then nobody may write into it any more.
+        linked: where that is possible, as a second name of the same file: then it must not be written to any more.
     Raises: OSError.
     """
     source = source.resolve()
@@ -126,7 +126,7 @@ class SummedFile(io.BufferedWriter):
         raise io.UnsupportedOperation("a file that is summed up can only be written from front to back")
 
     def close(self) -> None:
-        """Sync, then close; whoever has written does not always do the first, or flushes too late for it."""
+        """Sync, then close; the writing library does not always sync, or flushes too late for it."""
         try:
             if not self.closed:
                 self.flush()
@@ -200,5 +200,5 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder and all in it. Not atomic: first give it a name that nobody reads. Raises: OSError."""
+    """Delete a folder and all in it. Not atomic: first give it a name that is never read. Raises: OSError."""
     shutil.rmtree(path)

@@ -52,7 +52,7 @@ class AttemptRecord(ABC):
 
     @abstractmethod
     def _locked(self) -> AbstractContextManager[None]:
-        """Keep others from claiming meanwhile, where that can be done."""
+        """Keep other attempts from claiming meanwhile, where locks exist."""
 
     def claim(self) -> None:
         """Record this attempt. All ranks of one attempt may claim. Raises: FencedAttempt, DirectoryBusy."""

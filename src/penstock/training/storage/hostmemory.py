@@ -1,4 +1,4 @@
-"""Host memory: how much this process may still take, of the machine and within its control group, and getting it.
+"""Host memory: how much this process may still take, of the machine and within its control group, and allocation.
 
 Penstock enforces what a job asks for; beyond that the kernel kills it, so a copy of the state must fit within.
 """
@@ -17,7 +17,7 @@ _UNLIMITED = 2**60
 
 
 def spare_bytes(root: Path = Path("/")) -> int | None:
-    """Return the bytes that are left, the least of machine and control groups; None where nothing tells.
+    """Return the bytes that are left, the least of machine and control groups; None where unknown.
 
     Args:
         root: holds `proc` and `sys`.
@@ -28,7 +28,7 @@ def spare_bytes(root: Path = Path("/")) -> int | None:
 
 
 def fresh(size_bytes: int) -> mmap.mmap:
-    """Return zeroed memory (`size_bytes` > 0) that no page was touched of. Raises: MemoryError, OSError.
+    """Return zeroed memory (`size_bytes` > 0) with no page touched yet. Raises: MemoryError, OSError.
 
     Python's default is memory that a forked process shares: it would write into this one's. Huge pages were tried: a
     copy into them takes 0.87 times as long, but to get them 6 times where the page cache has filled the machine.

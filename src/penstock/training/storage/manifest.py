@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: which pieces belong to it, how long they are and what they hash to.
+"""The manifest of a checkpoint: its pieces, with their sizes and hashes.
 
 A manifest is one canonical JSON document that carries its own checksum. Reading re-encodes what was parsed
 and compares the bytes, so a flipped bit anywhere in the file is noticed, not only in the fields we look at.
@@ -43,7 +43,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a checkpoint is.
+    """The contents of a checkpoint.
 
     Args:
         step: training steps completed by the saved state.

@@ -1,9 +1,9 @@
 """Checkpoints at a URL: any file system that fsspec knows (`s3://`, `gs://`, `abfs://`, `memory://`, `file://`).
 
 Layout: `step-000000123/manifest.json`, `step-000000123/a2-6f1d09c3/` with the files that the manifest names, and
-`attempt`. There is no rename on an object store, so the manifest is what makes a checkpoint: it is put last, by one
+`attempt`. There is no rename on an object store, so the manifest makes the checkpoint: it is put last, by one
 request, when all files are there. Each save has a folder of its own: two attempts that are alive at the same time
-never write to one object, and what no manifest names belongs to nobody.
+never write to one object, and files that no manifest names are garbage.
 
 Needs fsspec and the package for the protocol, for instance s3fs.
 """
@@ -34,7 +34,7 @@ from penstock.training.storage.manifest import (
 )
 
 READ_BYTES = 16 * 2**20
-"""Asked for by one request: large enough that the way there and back does not count."""
+"""Size of one read request: large enough that the round trip does not count."""
 _WITHOUT_FOLDERS = frozenset(
     ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "r2", "tos", "memory")
 )
@@ -50,7 +50,7 @@ class RemoteDirectory(Checkpoints):
 
     There are no locks at a URL, so the fence is by the attempt record alone: an old attempt that looks at the record
     just before a newer one writes it can still publish. It looks again afterwards and then takes its checkpoint back,
-    but the newer attempt may have resumed from it meanwhile. What is published is whole in any case.
+    but the newer attempt may have resumed from it meanwhile. A published checkpoint is whole in any case.
     Unchanged files are copied within the store where it can do that; whether they are still good there rests on its
     own checksums until they are read.
 
@@ -121,7 +121,7 @@ class RemoteDirectory(Checkpoints):
             raise
 
     def _discard(self, step: int, own: str) -> None:
-        """Delete the files of a save that failed, unless a manifest names them: of that nobody may be sure yet."""
+        """Delete the files of a failed save, unless a manifest names them: its request may have succeeded."""
         try:
             if own.encode("ascii") not in (self._store.get_if_there(_manifest_of(step)) or b""):
                 self._store.remove_folder(f"{folder_name(step)}/{own}")
@@ -148,7 +148,7 @@ class RemoteDirectory(Checkpoints):
         return all(sizes.get(blob.name) == blob.size_bytes for blob in blobs)
 
     def _let_go(self, newest: int) -> None:
-        """Delete what retention does not keep, the manifest first: what is left of it then is nobody's."""
+        """Delete checkpoints beyond retention, the manifest first: files left after that are garbage."""
         try:
             for step in self._surplus(newest):
                 self.fence.check()
@@ -171,7 +171,7 @@ class RemoteDirectory(Checkpoints):
             _log.warning("what dead attempts left stays", extra={"files": len(leftovers), "error": str(error)})
 
     def _named_by_manifest(self, step: int, names: Iterable[str]) -> list[str]:
-        """Return what belongs to the checkpoint of `step`: all that is there, where its manifest cannot be read."""
+        """Return the files of the checkpoint of `step`: all in its folder where its manifest cannot be read."""
         folder = f"{folder_name(step)}/"
         try:
             return [f"{folder}{blob.name}" for blob in decode_manifest(self._raw_manifest(step)).blobs]
@@ -200,14 +200,14 @@ class _Store:
         self._folders = not _WITHOUT_FOLDERS.intersection(protocols)
 
     def path(self, name: str) -> str:
-        """Return what the file system calls the file `name`."""
+        """Return the path of the file `name` in the file system."""
         return f"{self._root}/{name}"
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return the sizes in bytes of all files in `folder` and below, by their names relative to it."""
         top = self.path(folder) if folder else self._root
         with _as_os_error():
-            self._fs.invalidate_cache()  # others change what is there
+            self._fs.invalidate_cache()  # other processes change the files
             try:
                 found = self._fs.find(top, detail=True)
             except FileNotFoundError:
@@ -255,7 +255,7 @@ class _Store:
         self.remove([f"{folder}{name}" for name in self.sizes(folder.rstrip("/"))])
 
     def remove(self, names: list[str]) -> None:
-        """Delete files; those that are gone already do not count."""
+        """Delete files; missing ones are no error."""
         with _as_os_error():
             for name in names:
                 try:
@@ -275,7 +275,7 @@ def _as_os_error() -> Iterator[None]:
 
 
 class _RemoteRecord(AttemptRecord):
-    """See `RemoteDirectory` for what this fence cannot do."""
+    """See `RemoteDirectory` for the gap of this fence."""
 
     def __init__(self, store: _Store, attempt: int | None, highest_known: Callable[[], int]) -> None:
         super().__init__(attempt, highest_known)

@@ -1,13 +1,13 @@
 """Turns a training state into files and back, without pickle.
 
 A state is a dict of plain values, nested at will: None, bool, int, float, str, bytes, list, tuple, dict,
-NumPy arrays and scalars, PyTorch tensors. The shape of it and what is small goes to `tree.json`; bytes and arrays
-go to files of their own, tensors to safetensors files: a big one has its own, so that one that did not change need
-not be written again; small ones share. What comes back equals what went in, types included; dict subclasses come
+NumPy arrays and scalars, PyTorch tensors. Its shape and small values go to `tree.json`; bytes and arrays
+go to files of their own, tensors to safetensors files: a big one has its own, so that an unchanged one need
+not be written again; small ones share. Decoded values equal the encoded ones, types included; dict subclasses come
 back as dicts, parameters as tensors.
 
 NumPy and PyTorch are looked up among the modules that are already loaded: a state cannot hold an array
-of a library that nobody imported.
+of a library that is not imported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OWN_FILE_MIN_BYTES = 2**20
 """A tensor of this size has a file of its own."""
 PACK_MAX_BYTES = 64 * 2**20
 DECIMAL_MAX_BITS = 2048
-"""Longer integers are written as hexadecimal text: Python refuses decimals of more digits than it was told, 640 at
+"""Longer integers are written as hexadecimal text: Python refuses decimals above a set number of digits, 640 at
 the least."""
 
 State = dict[str, Any]
@@ -86,7 +86,7 @@ class _Encoder:
         self._packs = 0
         self._names: set[str] = {"__metadata__"}
         self._tensors: dict[Any, Any] = {}
-        """By what a tensor is made of: weights that are tied are written once."""
+        """By a tensor's memory: weights that are tied are written once."""
 
     def finish(self) -> list[FileContents]:
         """Return all files but the tree."""
@@ -251,7 +251,7 @@ class _Decoder:
         return _load_array(raw, scalar=tag == "$scalar")
 
     def _tensor(self, file: str, name: str) -> Any:
-        """Return a tensor; the second that names the same bytes gets a copy of its own."""
+        """Return a tensor; the second use of the same bytes gets a copy of its own."""
         from penstock.training import torch as adapter
 
         if file not in self._tensors:
