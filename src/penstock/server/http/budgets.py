@@ -1,7 +1,7 @@
 """Upper bounds on what one request of each operation may cost the server.
 
-Held by `tests/server/test_costs.py`, which sends each operation the most expensive request within its limits, and one
-just beyond them. An operation without a budget fails there, and so does a budget without an operation.
+Held by `tests/server/test_costs.py`, which asks each operation for the most expensive that its limits allow, and for
+what is just beyond them. An operation without a budget fails there, and so does a budget without an operation.
 docs/api-budgets.md is made from this table.
 """
 
