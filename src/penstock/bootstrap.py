@@ -1,4 +1,4 @@
-"""What a server needs before there is one: its options, the machine's clocks, its nodes, its log."""
+"""Parts of a server made before it: its options, the machine's clocks, its nodes, its log."""
 
 import contextlib
 import logging
@@ -44,9 +44,9 @@ class ServeOptions(msgspec.Struct, frozen=True):
     cluster_file: Path | None = None
     limits_file: Path | None = None
     store_file: Path | None = None
-    """Says where the log lies (an address, or `sqlite`), and is taken away once it is read; None: where it was."""
+    """Holds the address of the log (or `sqlite`), and is removed once read; None: as before."""
     store_wait_s: float = 0.0
-    """How long a database that cannot be reached is waited for."""
+    """Time to wait for an unreachable database."""
     respawn_agents: bool = True
     check_invariants: bool = False
 
@@ -88,13 +88,13 @@ def simulated_of(nodes: Sequence[VirtualNode]) -> list[tuple[Device, ...]]:
 
 
 def measured(declared: ClusterFile | None, nodes: Sequence[NodeSpec]) -> list[str]:
-    """Return the names of the nodes whose storage is not declared, but what is free on the disk."""
+    """Return the names of the nodes whose storage is measured, not declared."""
     fixed = {node.name for node in declared.nodes if node.storage_bytes} if declared else set()
     return [spec.name for spec in nodes if spec.name not in fixed]
 
 
 def read_once(path: Path | None) -> str:
-    """Return what a file says, '' without one, and take it away: it may hold a password."""
+    """Return the text of a file, '' without one, and remove it: it may hold a password."""
     if path is None:
         return ""
     with contextlib.suppress(FileNotFoundError):

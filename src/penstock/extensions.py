@@ -40,9 +40,9 @@ class InstalledPolicies(Mapping[str, OrderPolicy]):
 
 
 def installed_policies() -> InstalledPolicies:
-    """Return what is installed now.
+    """Return the installed policies.
 
-    Raises: BadPolicy when two packages offer the same name: which of them would run must not be chance.
+    Raises: BadPolicy when two packages offer the same name: chance must not pick one.
     """
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):

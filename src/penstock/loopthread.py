@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for what must not wait for the requests of the API."""
+"""An event loop in a thread of its own, for work that must not wait for API requests."""
 
 import asyncio
 import threading

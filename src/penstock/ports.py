@@ -65,14 +65,14 @@ class EventStore(Protocol):
         """Make the records durable, all or none; returns after the sync.
 
         Raises: StaleEpoch when a newer term has begun; StoreFull when nothing was kept; StoreError when nothing was
-            kept, or when the connection was lost and nobody can say: `load` tells.
+            kept, or when the connection was lost and it is unknown: see `load`.
         """
         ...
 
     def load(self) -> tuple["Image | None", Iterator[Record]]:
         """Return the newest snapshot (or None) and the records after it, in order.
 
-        Whatever an `append` that failed may have left behind is decided before: it is in the log, or never will be.
+        The outcome of a failed `append` is decided before: its records are in the log, or never will be.
         """
         ...
 
@@ -85,7 +85,7 @@ class EventStore(Protocol):
         ...
 
     def outcomes(self, job_ids: Sequence[JobId]) -> Mapping[JobId, JobState]:
-        """Return how those of the jobs ended that have finished."""
+        """Return the end states of those jobs that have finished."""
         ...
 
     def finished_jobs(self, limit: int, before: JobId | None = None) -> list[FinishedJob]:
@@ -110,13 +110,13 @@ class EventReader(Protocol):
 
 
 class ProjectionStore(Protocol):
-    """Keeps what was worked out of the log, so that it need not be worked out from the first record again.
+    """Keeps projections of the log, so that they need not be folded from the first record again.
 
     Any thread, at any time. Losing one only costs time.
     """
 
     def save_projection(self, name: str, seq: int, body: bytes) -> None:
-        """Keep `body`, worked out of the records up to `seq`; one of a higher seq is never replaced.
+        """Keep `body`, folded from the records up to `seq`; one of a higher seq is never replaced.
 
         Raises: StoreError.
         """
@@ -133,7 +133,7 @@ class Seat(Protocol):
     def take(self) -> bool:
         """Return whether this server has the seat now: it was vacant, or its holder is silent.
 
-        Cheap enough to be called several times a second. Raises: StoreError when nobody can say.
+        Cheap enough to be called several times a second. Raises: StoreError if unknown.
         """
         ...
 
@@ -179,7 +179,7 @@ class NodeSession(Protocol):
         ...
 
     def taken(self, report_seq: int, orders: Sequence[Order], *, accepted: bool) -> None:
-        """Acknowledge a report; `orders` is what the node has to do. Not accepted: the node says hello again."""
+        """Acknowledge a report; `orders` go with it. Not accepted: the node says hello again."""
         ...
 
     def refuse(self, reason: str) -> None:
@@ -219,7 +219,7 @@ class Discovery(msgspec.Struct, frozen=True):
 
 
 class DeviceProvider(Protocol):
-    """One vendor's devices on this machine. A missing library or driver is no error: the note says what is missing."""
+    """One vendor's devices on this machine. A missing library or driver is no error: the note names it."""
 
     @property
     def vendor(self) -> str:

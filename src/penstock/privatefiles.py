@@ -1,8 +1,8 @@
-"""Whose files are trusted, and how files that only their owner may touch are made.
+"""Checks whether to trust files, and makes files that only their owner can use.
 
-Theory. What a file says is its owner's word, and the word of everybody who may write it, or who may put another one in
-its place: who may write a folder on the way to it, unless its sticky bit keeps them from moving what is not theirs. So
-a file is ours when all of these are root or the user of this process. The same rule as that of ssh for its own files.
+Theory. The content of a file is under control of its owner, of all users who may write it, and of all who may replace
+it: those who may write a folder on its path, unless the sticky bit keeps them from moving files of others. So a file
+is ours when all of these are root or the user of this process. The same rule as that of ssh for its own files.
 """
 
 import contextlib
@@ -76,14 +76,14 @@ def way_to(path: Path) -> Iterator[Passed]:
 
 
 def problem_of(path: Path) -> Problem | None:
-    """Return why what lies at `path` cannot be trusted, or None; None where we see nothing, too."""
+    """Return why the file at `path` cannot be trusted, or None; None where it is not seen, too."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         return next(filter(None, map(_problem, way_to(path))), None)
     return None
 
 
 def problem_inside(path: Path) -> Problem | None:
-    """Return why a file cannot be trusted whose folder was looked at before; the way is looked at for links only."""
+    """Return why a file in a checked folder cannot be trusted; the path is checked for links only."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         about = path.lstat()
         return problem_of(path) if stat.S_ISLNK(about.st_mode) else _problem(Passed(path, about, last=True))
@@ -122,7 +122,7 @@ def _problem(passed: Passed) -> Problem | None:
 
 
 def _trusted(*, last: bool) -> set[int]:
-    """Return whose word counts. On the way there, that of who owns `/`, too: nothing is safe from them.
+    """Return the trusted users (uid). On the path, the owner of `/` is one, too: nothing is safe from it.
 
     That is root, but in a user namespace that does not know the machine's root.
     """
@@ -130,9 +130,9 @@ def _trusted(*, last: bool) -> set[int]:
 
 
 def _only_by_trusted(path: Path, about: os.stat_result) -> bool:
-    """Return whether a folder can be written by its group only, and nobody else is in that: a user's own group.
+    """Return whether a folder can be written by its group only, whose members are trusted: a user's own group.
 
-    Where it has an access list, what looks like the group's right is the most that anybody named in the list has.
+    With an access list, the group bits of the mode are the most that any entry of the list grants.
     """
     if about.st_mode & stat.S_IWOTH or _has_access_list(path):
         return False
@@ -168,10 +168,10 @@ def _group(gid: int) -> str:
 
 
 def make_folder(folder: Path, mode: int = 0o700) -> None:
-    """Make a folder where there is none, and what is missing on the way to it; refuse one that is not ours.
+    """Make a folder where there is none, and its missing parents; refuse one that is not ours.
 
     Args:
-        mode: whatever the umask. Root's may be passed through on the way: programs of accounts work below it.
+        mode: despite the umask. Parents made by root may be passed through: programs of accounts work below.
     Raises: NotPrivate; OSError.
     """
     missing = []
@@ -222,7 +222,7 @@ def write_whole(path: Path, data: bytes | str, mode: int = 0o600, *, synced: boo
 
 
 def new_beside(path: Path, mode: int = 0o600) -> tuple[int, Path]:
-    """Open a new file beside `path`, to be renamed: nobody has made it before, or knows its name.
+    """Open a new file beside `path`, to be renamed: it is created here, under a random name.
 
     Raises: OSError.
     """
@@ -234,7 +234,7 @@ def new_beside(path: Path, mode: int = 0o600) -> tuple[int, Path]:
 
 
 def drop_left(path: Path) -> None:
-    """Remove what processes that were killed have left beside `path`; what may still be written stays."""
+    """Remove temporary files of killed processes beside `path`; recent ones may be in use and stay."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - left.lstat().st_mtime > LEFT_AFTER_S:
@@ -244,7 +244,7 @@ def drop_left(path: Path) -> None:
 def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
     """Open a file that stays, such as a log or a lock; it is made where it is missing.
 
-    Raises: NotPrivate when it is a link, no plain file, or somebody else's; OSError.
+    Raises: NotPrivate when it is a link, no plain file, or another user's; OSError.
     """
     try:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)

@@ -1,6 +1,6 @@
 """Starting programs: Penstock's own processes, and the tools they use.
 
-A command may be typed in a folder whose files are somebody else's: a cloned repository, a shared disk. No file of it
+A command may be typed in a folder of another user's files: a cloned repository, a shared disk. No file of it
 may run as the user of the server. So the words of each start have `-P` (Python does not look for modules in the
 working directory), and each process begins in `/`: a relative path in PYTHONPATH, PATH or LD_LIBRARY_PATH, or an
 empty one, cannot mean that folder. Never `-I`: the user's own packages and PYTHONPATH go on working.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 HOME = "/"
-"""Where every process of ours works. What is given as a path is made absolute before."""
+"""Working directory of all our processes. Given paths are made absolute before."""
 _SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 _PLACES = (
     *("TMPDIR", "TEMP", "TMP", "PENSTOCK_CA", "PENSTOCK_HOME", "PENSTOCK_TRACES", "SSL_CERT_FILE", "SSL_CERT_DIR"),
@@ -31,7 +31,7 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment that means the same in `/`: places are absolute, and what is searched is too.
+    """Return an environment that means the same in `/`: paths and search paths are absolute.
 
     Args:
         base: this process's own by default; of its working directory, too.
@@ -51,7 +51,7 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def absolute_only(path: str) -> list[str]:
-    """Return the folders of a search path that do not depend on where somebody is."""
+    """Return the folders of a search path that are absolute."""
     return [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
 
 
@@ -66,7 +66,7 @@ def begin(
     """Start a module of ours that outlives this process: in a session of its own, without input.
 
     Args:
-        output: what it writes goes there, errors too.
+        output: of the process, errors too.
         variables: its environment, by default this process's.
     Raises: OSError.
     """
@@ -89,7 +89,7 @@ def become(module: str, *arguments: str, variables: Mapping[str, str] | None = N
 
 
 def settle() -> None:
-    """Make this process one that leaves nothing open: it works in `/`, and what it makes only its owner can write."""
+    """Let this process work in `/`, and make files that only their owner can write."""
     os.chdir(HOME)
     os.umask(os.umask(0o077) | 0o022)
 

@@ -69,7 +69,7 @@ RETURN_WAIT_S = 600.0
 LOG_MAX_BYTES = 64 * 2**20
 """Of the server's own log: the newest part is kept."""
 END_WAIT_S = 2.0
-"""How long a server that ends waits for threads that work something out: a bill over years, a provider's answer."""
+"""How long an ending server waits for busy threads: a bill over years, a provider's answer."""
 SWITCH_S = 0.001
 """A thread that computes gives way to the loops after this long: each wait of theirs would cost five times as much."""
 FAULT_EXIT_CODE = 70
@@ -154,7 +154,7 @@ class _Running:
         self._name = name
 
     def _certificates(self) -> dict[NodeName, Path]:
-        """Return the folders of certificates: of nodes that are run here, and of those that were added by hand."""
+        """Return the certificate files of nodes: of those run here, and of those that were added by hand."""
         names = dict.fromkeys([*(spec.name for spec in self._nodes), *map(NodeName, known_nodes(self._data))])
         return {name: self._data.node_certificate(name) for name in names}
 
@@ -214,7 +214,7 @@ class _Running:
         await self._leave()
 
     async def _leave(self) -> None:
-        """Give up what threads are still at, after a moment: all that is to be kept is on disk by now."""
+        """Give up running work of threads, after a moment: all durable data is on disk by now."""
         self._aside.shutdown(wait=False, cancel_futures=True)
         deadline = time.monotonic() + END_WAIT_S
         while any(thread.name.startswith(ASIDE) for thread in threading.enumerate()):
@@ -242,7 +242,7 @@ class _Running:
         self._store.close()
 
     def _keep(self, keeper: Coroutine[Any, Any, None]) -> None:
-        """Let something go on beside the rest until the end."""
+        """Run a coroutine in the background until the end."""
         task = asyncio.create_task(keeper)
         task.add_done_callback(_say_why)
         self._keepers.append(task)
@@ -255,7 +255,7 @@ class _Running:
             self._on_fault(error)  # it would commit, and hear no agent
 
     async def _lead(self) -> None:
-        """Do what only the server does that leads: hear the agents, say where it is, keep what has to be kept."""
+        """Start the services of a leader: serve agents, announce the address, run periodic work."""
         refused = partial(self._backend.access.note, "node_refused")
         events = CheckedEvents(self._service, self._admission, self._censor.report, refused)
         agent_port = await asyncio.wrap_future(self._agents.run(self._engine.start("127.0.0.1", events)))
@@ -288,7 +288,7 @@ class _Running:
         self._backend.committed(())
 
     def _said(self) -> dict[str, object]:
-        """Return what clients on this machine have to know."""
+        """Return the connection data of local clients."""
         told = self._security.announced(self._port)
         return told | {"socket": self._unix[1].name} if self._unix else told
 
@@ -306,7 +306,7 @@ class _Running:
         write_whole(self._data.server_info, msgspec.json.encode(info))
 
     def _is_announced(self) -> bool:
-        """Return whether the folder names this server as the one that leads."""
+        """Return whether the folder names this server as the leader."""
         try:
             return bool(msgspec.json.decode(self._data.server_info.read_bytes())["pid"] == os.getpid())
         except (OSError, msgspec.DecodeError, KeyError):
@@ -318,7 +318,7 @@ class _Running:
             await asyncio.sleep(AGENT_CHECK_S)
 
     async def _keep_agents(self) -> None:
-        """Start the nodes' agents, and start them again when they die, where that is wished."""
+        """Start the nodes' agents; restart dead ones where the options say so."""
         first = True
         while first or self._options.respawn_agents:
             for spec in self._nodes:
@@ -354,13 +354,13 @@ class _Running:
             f"penstock: another server leads now ({error.message}): waiting as its standby", file=sys.stderr, flush=True
         )
         again = msgspec.json.decode(sys.argv[1]) | {"port": self._port, "store_wait_s": RETURN_WAIT_S}
-        for once in ("cluster_file", "limits_file", "store_file"):  # what they said is kept in the folder
+        for once in ("cluster_file", "limits_file", "store_file"):  # their contents are in the folder
             again.pop(once, None)
         starts.become("penstock.wire", msgspec.json.encode(again).decode())
 
 
 def _say_why(keeper: asyncio.Task[None]) -> None:
-    """Say so when something ended by a fault that was to go on."""
+    """Log the fault of a periodic service that ended."""
     if not keeper.cancelled() and (error := keeper.exception()) is not None:
         log.critical("what was to be kept is kept no more", exc_info=error)
 

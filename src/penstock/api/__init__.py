@@ -1,1 +1,1 @@
-"""What goes over HTTP: the answers of `/api/v1` as typed values, shared by server and client."""
+"""Types of the HTTP API: the answers of `/api/v1` as typed values, shared by server and client."""

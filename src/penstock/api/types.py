@@ -40,7 +40,7 @@ class EtaList(msgspec.Struct, frozen=True):
     """When waiting jobs start, if nobody submits what comes before them."""
 
     made_ms: int
-    """The state of this time was played on."""
+    """Time of the simulated state."""
     samples: int
     """Number of samples; 0 if not one finished in time."""
     untold: int
@@ -102,7 +102,7 @@ class DeviceView(msgspec.Struct, frozen=True):
     memory_bytes: int
     simulated: bool
     job: int | None
-    """Who holds it, where the caller may see that job."""
+    """The holder, where the caller may see that job."""
     held: bool = False
 
 
@@ -214,15 +214,15 @@ class CycleView(msgspec.Struct, frozen=True):
     """What the last cycle decided."""
 
     seq: int
-    """The log record up to which it looked."""
+    """The last log record of its snapshot."""
     strategy: str
-    """How hard it looked, and why."""
+    """Its search effort, and why."""
     starts: int
     preemptions: int
     waiting: dict[str, int]
-    """Request classes that wait, by the code of why."""
+    """Waiting request classes, by reason code."""
     reserved: list[int]
-    """Jobs that places are kept for until they can start."""
+    """Jobs with a reservation."""
     candidates: list[CandidatePlan]
     """The plans it chose from, if the cluster file names several placements."""
     problems: list[str]
@@ -257,7 +257,7 @@ class Me(msgspec.Struct, frozen=True):
     tenants: dict[str, str]
     """Roles in tenants."""
     level: str
-    """What the token may be used for: read, write, admin."""
+    """Level of the token: read, write, admin."""
     submits: list[str]
     """Tenants for which jobs may be submitted."""
 
@@ -279,7 +279,7 @@ class AccountView(msgspec.Struct, frozen=True):
     credit_limit: int
     at_zero: str
     left: int
-    """What may be used before credit and limit are used up."""
+    """Remaining credit and credit limit."""
     held: str
     """Why nothing of the tenant starts; empty: it may."""
     credits: list[Lot]
@@ -319,7 +319,7 @@ class Journal(msgspec.Struct, frozen=True):
 class ConfigView(msgspec.Struct, frozen=True):
     digest: str
     config: dict[str, Any]
-    """As a cluster file says it; what is as by default is left out."""
+    """As in a cluster file; defaults are left out."""
 
 
 class ConfigChange(msgspec.Struct, frozen=True):
@@ -333,9 +333,9 @@ class ConfigPlan(msgspec.Struct, frozen=True):
     """What a change comes to."""
 
     base: str
-    """Digest of what was declared before."""
+    """Digest of the configuration before."""
     digest: str
-    """Of what is declared with it."""
+    """Of the configuration after."""
     changes: list[ConfigChange]
     applied: bool
 
@@ -369,7 +369,7 @@ class SecretView(msgspec.Struct, frozen=True):
 
     name: str
     tenant: str
-    """Whose jobs share it; empty: it is a user's own."""
+    """Its jobs share it; empty: it is a user's own."""
     owner: str
     set_ms: int
     by: str
@@ -390,7 +390,7 @@ class Health(msgspec.Struct, frozen=True):
     status: str
     version: str
     role: str = "leader"
-    """`standby` for a server that reads on beside the one that leads."""
+    """`standby` for a server that follows the leader's log."""
 
 
 class DoneAnswer(msgspec.Struct, frozen=True):

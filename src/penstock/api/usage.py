@@ -1,4 +1,4 @@
-"""Answers about what was held, used and wasted."""
+"""Answers about usage and waste."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Requests over one kept-alive connection, and which server of a cluster they go to."""
+"""Requests over one kept-alive connection, to the right server of a cluster."""
 
 import contextlib
 import http.client
@@ -25,7 +25,7 @@ class HttpCaller:
     """Sends requests to one server, and to another when that refuses the connection, or says that another leads.
 
     Of a data folder it knows all servers that run on it, of an address those that were named with it. A token is sent
-    to these, and by TLS to who shows the right certificate; never in the clear to where a server says that another is.
+    to these, and by TLS to servers with the right certificate; never in the clear to an address that a server reports.
 
     Args:
         host, port: where the server listens.
@@ -33,7 +33,7 @@ class HttpCaller:
         security: speak TLS with these settings; None speaks plain HTTP, to a server on this machine that runs as the
             caller or as root.
         server_name: what the certificate has to be for, where that is not `host`.
-        insecure: speak plain HTTP, whatever server answers.
+        insecure: speak plain HTTP with any server.
     Raises: InvalidInput for plain HTTP with another machine.
     """
 
@@ -141,10 +141,10 @@ class HttpCaller:
                     yield endpoint_of(info, self._data)
 
     def _leading(self, url: str) -> list[Endpoint]:
-        """Return where a server says that the leader is, if a token may be sent there.
+        """Return the leader at the reported `url`, if a token may be sent there.
 
-        That is where a certificate proves who answers, by authorities that are trusted with this server, too. In the
-        clear it is only where the data folder or the user names that server as well.
+        That is the case where a certificate proves the server, by authorities that are trusted with this server, too.
+        In the clear it is only where the data folder or the user names that server as well.
         """
         try:
             parts = urlsplit(url)

@@ -19,20 +19,20 @@ from penstock.core.model.errors import InvalidInput
 
 
 class Endpoint(NamedTuple):
-    """Where a server answers, and how to be sure that it is the one: by one of `security`, `unix` and `prove`."""
+    """Where a server answers, and how it is verified: by one of `security`, `unix` and `prove`."""
 
     host: str
     port: int
     security: ssl.SSLContext | None = None
     server_name: str = ""
     unix: Path | None = None
-    """The socket of a server on this machine, in its data folder: it is asked there, and not at host and port."""
+    """The socket of a server on this machine, in its data folder: used instead of host and port."""
     prove: Callable[[socket.socket], None] | None = None
     """Called with a connection in the clear before anything is sent on it; raises when another answers."""
 
     @property
     def place(self) -> tuple[str, int, Path | None]:
-        """What tells one server from another."""
+        """The identity of a server."""
         return self.host, self.port, self.unix
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Endpoint(NamedTuple):
 
 
 class Link(http.client.HTTPConnection):
-    """A connection on which nothing is sent before the server has proved to be the one that is meant."""
+    """A connection on which nothing is sent before the server is verified."""
 
     def __init__(self, to: Endpoint, timeout_s: float) -> None:
         super().__init__(to.host, to.port, timeout=timeout_s)
@@ -91,9 +91,9 @@ def in_the_clear(host: str, port: int, *, insecure: bool) -> Endpoint:
 
 
 def running_on(data: Path) -> list[dict[str, Any]]:
-    """Return what the servers on a data folder say of themselves, the one that leads first.
+    """Return the announcements of the servers on a data folder, the leader's first.
 
-    Raises: NotTrusted when others may write to the folder, or have written what its leader is to have said.
+    Raises: NotTrusted when others may write to the folder, or have written the leader's announcement.
     """
     try:
         owner = proof.owner_of(data)
@@ -118,7 +118,7 @@ def _said(path: Path, owner: int) -> dict[str, Any] | None:
 
 
 def endpoint_of(info: Mapping[str, Any], data: Path) -> Endpoint:
-    """Return where the server on the folder `data` is that says this of itself.
+    """Return the endpoint that a server on the folder `data` announces.
 
     A server that listens on no Unix socket (of a former version, or on a file system that knows none) has to show a
     certificate, or is proved by its process.
@@ -137,7 +137,7 @@ def endpoint_of(info: Mapping[str, Any], data: Path) -> Endpoint:
 
 
 def trusted_by(info: Mapping[str, Any]) -> Path | None:
-    """Return the file of the authorities to trust with a server that says this of itself; None where it has none."""
+    """Return the file of the authorities to trust with a server of this announcement; None where it has none."""
     found = os.environ.get("PENSTOCK_CA") or (info.get("ca") if info.get("tls") else None)
     return Path(found) if found else None
 

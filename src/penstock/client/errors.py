@@ -1,4 +1,4 @@
-"""Why no server was asked, or what it refused."""
+"""Client errors: no server, or its refusal."""
 
 from penstock.api.types import ProblemDetails
 from penstock.core.model.errors import PenstockError
@@ -9,13 +9,13 @@ class ServerNotRunning(PenstockError):
 
 
 class NotTrusted(PenstockError):
-    """Who answers does not show to be the server: nobody who is trusted has signed its certificate, or otherwise."""
+    """The peer is not verified as the server: no trusted authority has signed its certificate, or otherwise."""
 
     code = "not_trusted"
 
 
 class NotProved(NotTrusted):
-    """What answers in the clear is not known to be the server's own process; nothing was sent to it."""
+    """A peer in the clear is not proved to be the server's own process; nothing was sent to it."""
 
 
 class ApiProblem(PenstockError):

@@ -75,7 +75,7 @@ class Client(HttpCaller):
         return self._call("POST", "/jobs", api.SubmitAnswer, body=request, headers={"Idempotency-Key": key})
 
     def plan(self, request: Any) -> PlanAnswer:
-        """Return what a submit of `request` would lead to; nothing is submitted."""
+        """Return the forecast for a submit of `request`; nothing is submitted."""
         return self._call("POST", "/plan", PlanAnswer, body=request)
 
     def etas(self, max_age_ms: int | None = None) -> api.EtaList:
@@ -84,7 +84,7 @@ class Client(HttpCaller):
         return self._call("GET", "/eta", api.EtaList, query=query)
 
     def eta_calibration(self) -> Score:
-        """Return how right the estimates were that have come true."""
+        """Return the accuracy of past estimates of starts."""
         return self._call("GET", "/eta/calibration", Score)
 
     def jobs(self, **query: Any) -> api.JobList:
@@ -126,7 +126,7 @@ class Client(HttpCaller):
     def drain(
         self, node: str, *, on: bool = True, evict: bool = False, reason: str = "", evict_after_ms: int = 0
     ) -> None:
-        """Close a node, or open it; with `evict` what runs there is asked to move, or after so long."""
+        """Close a node, or open it; with `evict` its jobs are asked to move, or after `evict_after_ms`."""
         query: dict[str, Any] = {"on": str(on).lower(), "evict": str(evict).lower(), "reason": reason}
         query["evict_after"] = evict_after_ms
         self._call("POST", f"/nodes/{quote(node, safe='')}/drain", api.DoneAnswer, query=query)
@@ -147,7 +147,7 @@ class Client(HttpCaller):
         return self._call("GET", "/defrag", api.DefragList)
 
     def usage(self, by: str = "tenant", **query: Any) -> UsageList:
-        """Return what was held and used; `since` and `until` are times with their offset."""
+        """Return allocated and used time; `since` and `until` are times with their offset."""
         return self._call("GET", "/usage", UsageList, query={"by": by, **query})
 
     def usage_table(self, kind: str, by: str = "tenant", **query: Any) -> bytes:
@@ -155,7 +155,7 @@ class Client(HttpCaller):
         return self._request("GET", "/usage", query={"by": by, "format": kind, **query})
 
     def waste(self, by: str = "tenant", **query: Any) -> WasteList:
-        """Return what was held and not used, and what it cost; by default since the present month began."""
+        """Return allocated but unused time, and its cost; by default since the present month began."""
         return self._call("GET", "/waste", WasteList, query={"by": by, **query})
 
     def waste_table(self, kind: str, by: str = "tenant", **query: Any) -> bytes:
@@ -205,7 +205,7 @@ class Client(HttpCaller):
         body = {"reason": reason, "amount": amount}
         return self._call("POST", f"/invoices/{quote(number, safe='')}/corrections", api.MoneyAnswer, body=body)
 
-    # What is declared.
+    # Configuration.
 
     def pools(self) -> list[PoolStats]:
         """Return what each pool has, and how much of it is given out."""
@@ -257,7 +257,7 @@ class Client(HttpCaller):
             found = self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
             if found or self._looked <= after:
                 return found
-            after = self._looked  # those of others, so far
+            after = self._looked  # past those of others
 
     def all_events(self) -> Iterator[Record]:
         """Yield the whole log."""
@@ -274,7 +274,7 @@ class Client(HttpCaller):
 
 
 def _token_in(data: Path) -> str:
-    """Return the token in a data folder; in that of somebody else it has to be theirs, and no link to one of ours.
+    """Return the token in a data folder; in another user's folder it has to be that user's, and no link to ours.
 
     Raises: OSError; NotTrusted.
     """

@@ -1,7 +1,7 @@
-"""Proofs that who answers is the server that is meant: asked for on a connection, before anything is sent on it.
+"""Proofs that the peer is the intended server: asked for on a connection, before anything is sent on it.
 
-A server that was killed leaves its address behind, and whoever takes that address next would be sent a token. What
-cannot be left behind is a live process: the kernel says whose a socket is, and which process holds the server's lock.
+A killed server leaves its address behind, and the next process at that address would be sent a token. A live process
+cannot be left behind: the kernel knows the owner of a socket, and the process that holds the server's lock.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ Address = IPv4Address | IPv6Address
 
 
 def owner_of(folder: Path) -> int:
-    """Return whose a data folder is.
+    """Return the owner of a data folder (uid).
 
-    Raises: NotTrusted when others may write to it: what it says of its server would be anybody's word.
+    Raises: NotTrusted when others may write to it: they could announce a server of their own.
     """
     known = os.stat(folder)
     if known.st_mode & OTHERS_MAY_WRITE:
@@ -42,7 +42,7 @@ def owner_of(folder: Path) -> int:
 
 
 def read_own(path: Path, owner: int) -> bytes:
-    """Return what a file of a data folder says. Raises: OSError; NotTrusted when somebody else wrote it."""
+    """Return a data folder's file. Raises: OSError; NotTrusted if others may have written it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         known = os.fstat(descriptor)
@@ -57,7 +57,7 @@ def read_own(path: Path, owner: int) -> bytes:
 def opened(path: Path, timeout_s: float | None) -> socket.socket:
     """Return a connection to the server that listens on a Unix socket in its data folder.
 
-    Raises: ServerNotRunning when nobody listens there; NotProved when it is not a process of the folder's owner, or of
+    Raises: ServerNotRunning when no server listens; NotProved when it is not a process of the folder's owner, or of
     root; OSError.
     """
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -100,7 +100,7 @@ def of_process(link: socket.socket, folder: Path, pid: int) -> None:
     """Prove that a TCP connection leads to the server on a data folder, which says to be process `pid`.
 
     Raises: ServerNotRunning when that process is no server of the folder (any more); NotProved when another listens at
-    the address, or nobody can tell.
+    the address, or it is unknown.
     """
     where = _shown(link)
     if pid <= 0 or not holds_lock(pid, folder / LOCK):
@@ -118,13 +118,13 @@ def of_process(link: socket.socket, folder: Path, pid: int) -> None:
 
 
 def _user_of(pid: int) -> int:
-    """Return as whom a process runs: its folder in /proc may be root's all the same."""
+    """Return the user of a process: its folder in /proc may still be root's."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
     return int(next(line for line in lines if line.startswith("Uid:")).split()[2])
 
 
 def _leads_to(link: socket.socket, pid: int, pause_s: float) -> bool:
-    """Return whether all that is at the other end of a connection is a process's own, after a pause.
+    """Return whether a process owns all sockets at the other end of a connection, after a pause.
 
     A process that accepts a connection at this very moment has it a little later than the kernel's table.
     """
@@ -136,7 +136,7 @@ def _leads_to(link: socket.socket, pid: int, pause_s: float) -> bool:
 def of_own_user(link: socket.socket) -> None:
     """Prove that a TCP connection on this machine leads to a process of the caller's, or of root.
 
-    Raises: NotProved when it is somebody else's, or nobody can tell whose.
+    Raises: NotProved when its owner is another user, or unknown.
     """
     ends, allowed = _ends(link), (os.geteuid(), 0)
     strangers = [end.uid for end in ends if end.uid not in allowed]
@@ -178,9 +178,9 @@ class _End(NamedTuple):
 
 
 def _ends(link: socket.socket) -> list[_End]:
-    """Return the sockets at the other end of a connection on this machine: who listens there, and who has accepted it.
+    """Return the sockets at the other end of a connection on this machine: the listening and the accepted one.
 
-    Both are looked at: a stranger could close the one once it has the other.
+    Both are checked: a stranger could close the one once it has the other.
     """
     (host, port), (own_host, own_port) = _at(link.getpeername()), _at(link.getsockname())
     listening: dict[int, list[_End]] = {}

@@ -1,1 +1,1 @@
-"""What accelerators a machine has: one module a vendor, each a `ports.DeviceProvider`; `installed` joins them."""
+"""Accelerators of a machine: one module a vendor, each a `ports.DeviceProvider`; `installed` joins them."""

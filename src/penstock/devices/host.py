@@ -1,4 +1,4 @@
-"""What this machine has beside accelerators: CPUs, memory, scratch space."""
+"""This machine's resources beside accelerators: CPUs, memory, scratch space."""
 
 import os
 import shutil

@@ -1,8 +1,8 @@
 """NVIDIA devices: listed by NVML, shown to programs by variables, closed to other programs by their files.
 
-Variables (`CUDA_VISIBLE_DEVICES`) keep only programs that wish it from the devices of others; control groups keep the
-rest from the files of devices that they were not given. What all devices share (`/dev/nvidiactl`, `/dev/nvidia-uvm`)
-stays open, and so do the partitions (MIG) of a device that was given.
+Variables (`CUDA_VISIBLE_DEVICES`) keep only cooperating programs from the devices of others; control groups deny the
+rest the files of devices that they were not given. Files shared by all devices (`/dev/nvidiactl`, `/dev/nvidia-uvm`)
+stay open, and so do the partitions (MIG) of a device that was given.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Nvidia:
         return Discovery(devices, f"{len(devices)} device(s)")
 
     def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
-        """Return the files of the other devices; none where the files of those that were given are not known.
+        """Return the files of the other devices; none where the files of the given ones are unknown.
 
         A program is never denied its own devices.
         """

@@ -1,1 +1,1 @@
-"""Certificates: the authority of one data folder, and what it has signed. Knows nothing of jobs, sockets or HTTP."""
+"""Certificates: the authority of one data folder, and those signed by it. Knows nothing of jobs, sockets or HTTP."""

@@ -2,7 +2,7 @@
 
 Theory. An authority is a key with its own certificate, and a chain of former ones. When it is rotated, the former
 key signs one last certificate, the *bridge*, which says that the new key may sign for it; then it is thrown away.
-So whoever trusts only the former certificate still accepts what the new key signs, by way of the bridge, until the
+So a client with only the former certificate still accepts what the new key signs, by way of the bridge, until the
 bridge ends; and a stolen former key is worth nothing once its certificate has been dropped.
 
 Everything is ECDSA on P-256 with SHA-256: every TLS library that is in use can check it.
@@ -43,7 +43,7 @@ class CertificateError(PenstockError):
 
 
 class Former(msgspec.Struct, frozen=True):
-    """An authority that was replaced: its certificate, and the last thing it has signed."""
+    """A replaced authority: its certificate, and the last one that it has signed."""
 
     certificate: x509.Certificate
     bridge: x509.Certificate
@@ -58,7 +58,7 @@ class Authority(msgspec.Struct, frozen=True):
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """A certificate with its key, and what has to be sent along so that everybody can check it."""
+    """A certificate with its key, and its chain, sent along so that every client can check it."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
@@ -78,7 +78,7 @@ class IssuedCertificate(msgspec.Struct, frozen=True):
 
 
 def new_authority(now: dt.datetime) -> Authority:
-    """Return an authority that nobody knows yet."""
+    """Return a new authority, not yet trusted."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     name = _name(f"Penstock authority {serial:040x}"[:_COMMON_NAME_MAX])
@@ -88,7 +88,7 @@ def new_authority(now: dt.datetime) -> Authority:
 def rotated(authority: Authority, now: dt.datetime) -> Authority:
     """Return a new authority; the present one is trusted for `OVERLAP` more, and its key is in it no longer.
 
-    One that has ended is simply gone: nobody trusts it any more.
+    One that has ended is dropped: no client trusts it any more.
     """
     fresh = new_authority(now)
     if now >= authority.certificate.not_valid_after_utc:
@@ -191,7 +191,7 @@ def decoded_signed(text: bytes) -> Signed:
 
 
 def given_chain(text: bytes) -> IssuedCertificate:
-    """Return the certificates in a text, whatever else is in it.
+    """Return the certificates in a text, skipping all else.
 
     Raises: CertificateError when there is none, or it says no name under which it can be checked.
     """

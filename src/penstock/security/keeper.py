@@ -1,6 +1,6 @@
 """The certificate files of one data folder: made when they are missing, renewed in time, replaced whole.
 
-`authority.pem` is the one truth; everything else is signed anew whenever it does not fit it. Server and command line
+`authority.pem` is the source of truth; all else is signed again where it does not fit. Server and command line
 may do this at the same time: a lock makes them take turns.
 """
 
@@ -50,10 +50,10 @@ class CertificateKeeper:
         """The public part of a certificate from outside, where the API has one."""
 
     def ensure(self, names: Sequence[str], nodes: Mapping[NodeName, Path], now: dt.datetime) -> bool:
-        """Make, renew or replace whatever is missing, near its end, or not as it should be; return whether any was.
+        """Make, renew or replace certificates that are missing, near their end, or wrong; return whether any was.
 
         Args:
-            names: what the server is reached under: names and addresses.
+            names: of the server: host names and addresses.
             nodes: where the certificate of each node belongs.
         Raises: CertificateError when the authority's file cannot be read; OSError.
         """
@@ -75,7 +75,7 @@ class CertificateKeeper:
             self._sign_nodes(self._present(), {node: path}, now)
 
     def rotate(self, now: dt.datetime) -> None:
-        """Replace the authority: the former one stays trusted for a while. What it has signed is signed anew."""
+        """Replace the authority: the former one stays trusted for a while. Its certificates are signed anew."""
         with self._turn():
             self._replace(ca.rotated(self._present(), now), now)
 
@@ -88,7 +88,7 @@ class CertificateKeeper:
             return len(known.former)
 
     def shown(self, nodes: Mapping[NodeName, Path]) -> list[Shown]:
-        """Return what there is: for whom, until when, in which file. Raises: CertificateError."""
+        """Return all certificates: subject, validity, file. Raises: CertificateError."""
         with self._turn():
             known = self._present()
             file = str(self.authority_file)
@@ -139,7 +139,7 @@ class CertificateKeeper:
             raise CertificateError(f"{self.authority_file}: {error.message}", hint=hint) from error
 
     def _write(self, authority: ca.Authority) -> None:
-        """Keep the authority; who trusts it has to hear of it before anything is signed by it."""
+        """Keep the authority; clients have to trust it before it signs anything."""
         write_whole(self.authority_file, ca.encoded(authority), 0o600)
         self._publish(authority)
 
@@ -170,7 +170,7 @@ class CertificateKeeper:
         if server is None or _outdated(server, authority, now):
             write_whole(self.server_file, ca.sign_server(authority, names, now).pem(), 0o600)
             changed = True
-        elif not set(names) <= set(known):  # what it had is kept: it may be another server's that shares the folder
+        elif not set(names) <= set(known):  # known names stay: they may be of another server that shares the folder
             both = list(dict.fromkeys([*names, *known]))
             if set(both[: ca.NAMES_MAX - 1]) - set(known):
                 write_whole(self.server_file, ca.sign_server(authority, both, now).pem(), 0o600)
@@ -190,7 +190,7 @@ class CertificateKeeper:
 
 
 def _read_signed(path: Path) -> ca.Signed | None:
-    """Return what a file holds, or None when it is missing or spoilt: it can always be signed anew."""
+    """Return a file's certificate, or None when it is missing or spoilt: it can be signed anew."""
     with contextlib.suppress(FileNotFoundError, CertificateError):
         return ca.decoded_signed(path.read_bytes())
     return None

@@ -8,11 +8,11 @@ from typing import Any
 class Live:
     """TLS settings that may change at any time: new connections get the newest.
 
-    A listener keeps the context that it was made with. So that one hands each connection over to the present one, as
-    it may for a name that the client asks for: that also drops an authority, which no context can forget.
+    A listener keeps the context that it was made with. So that context hands each connection over to the present one,
+    by the callback for server names (SNI): that also drops an authority, which no context can forget.
 
     Args:
-        build: makes the settings from the files as they are.
+        build: makes the settings from the present files.
     Raises: OSError (ssl.SSLError) when the files are bad.
     """
 

@@ -1,4 +1,4 @@
-"""Secrets on their way: opened when an order goes to its node, blotted out of what comes back."""
+"""Secrets in transit: opened when an order goes to its node, blotted out of reports."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -15,7 +15,7 @@ from penstock.core.state.state import State
 BLOT = "*"
 _BLOT = BLOT.encode()
 SHORTEST = 4
-"""What is shorter stays: it would be found everywhere, and says little."""
+"""Shorter values stay: they would match everywhere, and reveal little."""
 
 
 class Opener(Protocol):
@@ -36,7 +36,7 @@ def unsealed(order: Order, opener: Opener) -> Order:
 
 
 class Redactor:
-    """Blots the values of secrets out of texts. Those of a job are opened when one of its texts comes by."""
+    """Blots the values of secrets out of texts. Those of a job are opened when it sends a text."""
 
     def __init__(self, state: Callable[[], State], opener: Opener) -> None:
         self._state, self._opener = state, opener
@@ -52,12 +52,12 @@ class Redactor:
         )
 
     def values_of(self, job_id: JobId) -> tuple[str, ...]:
-        """Return the values that a live job is given, as they are now."""
+        """Return the present values of a live job's secrets."""
         job = self._state().jobs.get(job_id)
         return self.values(job.spec.tenant, job.user, job.spec.secrets) if job and job.spec.secrets else ()
 
     def values(self, tenant: TenantName, user: UserName, named: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-        """Return the values behind some names, and each line of them; what cannot be opened is left out."""
+        """Return the values behind some names, and each line of them; unreadable ones are left out."""
         found: set[str] = set()
         known = self._state().secrets
         for _, name in named:
@@ -95,10 +95,10 @@ def blotted(text: str, values: Iterable[str]) -> str:
 
 
 def blotted_piece(before: bytes, piece: bytes, after: bytes, values: Iterable[str]) -> bytes:
-    """Return a piece of an output without the values that lie in it, wholly or in part; it stays as long as it is.
+    """Return a piece of an output without the values that lie in it, wholly or in part; its length stays.
 
     Args:
-        before: what precedes it, as far as the longest value may reach; `after`: what follows, as far as it is there.
+        before: bytes before it, as far as the longest value may reach; `after`: bytes after it, as far as they exist.
     """
     data = before + piece + after
     for value in values:

@@ -1,7 +1,7 @@
 """Seals secrets for the log, and opens them again: AES-256-GCM, with keys in a file beside the log and never in it.
 
-What is sealed along with a value (`Secret.context`) says whose it is, so that nobody who can write to the log can give
-one tenant's value to another. Nonces are random, 96 bits: good for 2^32 values of one key (NIST SP 800-38D).
+The context sealed along with a value (`Secret.context`) names its owner, so that a writer of the log cannot give one
+tenant's value to another. Nonces are random, 96 bits: good for 2^32 values of one key (NIST SP 800-38D).
 """
 
 import base64
@@ -39,7 +39,7 @@ class Key(msgspec.Struct, frozen=True):
 class Vault:
     """The keys in one file, the newest first. Any thread; several servers may share the file.
 
-    The file is made when something is first sealed. It may be a link to where only this machine keeps it.
+    The file is made when something is first sealed. It may be a link to a place local to this machine.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class Vault:
         return replace(secret, key_id=key.id, sealed=base64.b64encode(sealed).decode("ascii"))
 
     def open(self, secret: Secret) -> str:
-        """Return the value. Raises: VaultError when its key is not there, or it is not what was sealed."""
+        """Return the value. Raises: VaultError when its key is missing, or it was changed."""
         key = self._key(secret.key_id)
         if key is None:
             raise VaultError(f"the key of {secret.text} is not in {self._path.name}", hint="set it again")
@@ -73,7 +73,7 @@ class Vault:
             self._keys = self._written((_new_key(), *self._read()))
 
     def keep(self, used: Collection[str]) -> int:
-        """Throw away the keys that nothing is sealed with any more, but not the newest; return how many these were."""
+        """Drop the keys that seal no secret any more, but not the newest; return how many."""
         with self._turn():
             known = self._read()
             kept = tuple(key for place, key in enumerate(known) if place == 0 or key.id in used)

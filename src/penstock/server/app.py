@@ -1,6 +1,6 @@
-"""The application of `/api/v1`: who calls, what errors look like, and all routes.
+"""The application of `/api/v1`: authentication, errors, and all routes.
 
-Each route checks what the caller may do, translates, asks the control loop, translates back.
+Each route checks the caller's rights, translates, asks the control loop, translates back.
 """
 
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What the routes need of the rest of the server, in one object."""
+"""The services of the server that routes use, in one object."""
 
 import asyncio
 import logging
@@ -31,10 +31,10 @@ from penstock.server.views.reads import Reads
 log = logging.getLogger(__name__)
 
 LOOKED_MS = 2_000
-"""Time that an answer may take which was begun while the server followed."""
+"""Longest time of an answer begun while the server was a standby."""
 DOCUMENT_MS = 600_000
 BODIES_MAX_BYTES = 256 * 2**20
-"""Of all bodies that are being received or read; nobody may have more of it than is left for others."""
+"""Of all bodies being received or read; a caller may have at most as much as it leaves free."""
 
 
 class Backend:
@@ -76,7 +76,7 @@ class Backend:
 
     @property
     def may_lag(self) -> bool:
-        """Whether what this server does not find may be there: it follows, or did when it began to look."""
+        """Whether something not found here may exist: this is a standby, or was within `LOOKED_MS`."""
         controller = self.service.controller
         since_ms = self.clock.monotonic_ms() - controller.took_over_ms
         return not controller.leads or (controller.took_over_ms > 0 and since_ms < LOOKED_MS)

@@ -1,6 +1,6 @@
-"""From the body of a request to what the control loop is asked: rights, jobs, tenants, dependencies, size.
+"""Turns the body of a request into a `Submit` for the control loop: rights, jobs, tenants, dependencies, size.
 
-The right to submit at all is asked before the body is read, whose size is bounded; the rest is for a thread.
+The right to submit is checked before the body, of bounded size, is read; the rest is for a thread.
 """
 
 import hashlib
@@ -30,9 +30,9 @@ READ_BESIDE_BYTES = 262_144
 
 
 async def submit_of(backend: Backend, request: Request, who: Scope, idempotency_key: str = "") -> Submit:
-    """Return what a request asks for, checked as far as that goes without deciding.
+    """Return the `Submit` of a request, with all checks that need no decision done.
 
-    Raises: ApiError with all that is wrong; nothing of a body is read whose sender may not submit.
+    Raises: ApiError with all problems; the body of a caller who may not submit is not read.
     """
     allow(who.submits_anywhere, "submit jobs")
     with await large_body_of(request, backend.bodies) as body:
@@ -57,7 +57,7 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> 
     account = account_for(who, config)
     made = Submit(entries, who.user, key, digest, account, who.delegated, who.role == "admin", log_bytes)
     if repeated:
-        return made  # nobody has looked at its names: it may be another request, or be forgotten by now
+        return made  # names unchecked: the key may be of another request, or expired by now
     problems = asked_problems(backend.state, made)
     if problems:
         raise invalid(problems)
@@ -65,12 +65,12 @@ def _submit(backend: Backend, body: bytes, who: Scope, idempotency_key: str) -> 
 
 
 def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) -> None:
-    """Raise ApiError when jobs are to wait for jobs that the caller does not see, whether or not there are any.
+    """Raise ApiError when jobs depend on jobs that the caller does not see, whether or not these exist.
 
-    Looks into the log: for a thread.
+    Reads the log: for a thread.
     """
     if scope.sees_all:
-        return  # whoever decides says which are not there
+        return  # the control loop reports missing jobs
     known: dict[JobId, bool] = {}
     problems = Problems()
     try:
@@ -91,9 +91,9 @@ def check_dependencies(entries: Sequence[NewJob], scope: Scope, reads: Reads) ->
 def account_for(scope: Scope, config: ClusterConfig) -> str:
     """Return the account as which the caller's jobs run; '' for that of the server.
 
-    Only root can choose. Whoever runs the server may run jobs like it; for all others somebody has to say who they are.
+    Only root can switch accounts. The server's own user runs jobs as the server; all others need a declared account.
 
-    Raises: ApiError when nobody has.
+    Raises: ApiError when none is.
     """
     if scope.local or not may_switch():
         return ""
@@ -113,8 +113,8 @@ def account_for(scope: Scope, config: ClusterConfig) -> str:
 def adopted(entries: Sequence[NewJob], scope: Scope, config: ClusterConfig) -> tuple[NewJob, ...]:
     """Return the jobs, those that name no tenant for the only one for which the caller may submit.
 
-    Raises: ApiError when the caller may not submit for one of their tenants. One that does not exist is told apart by
-        those alone who see every tenant.
+    Raises: ApiError when the caller may not submit for one of their tenants. Only callers who see every tenant learn
+        that it does not exist.
     """
     mine = [tenant.name for tenant in config.tenants if scope.submits(tenant.name)]
     found = []

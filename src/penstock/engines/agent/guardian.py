@@ -54,7 +54,7 @@ def main() -> None:
     path = starts.whole(sys.argv[1])
     sys.argv[1] = str(path)
     follows = _LOCK_VARIABLE in os.environ
-    if not follows:  # else its jobs run: they need a guardian, and it was looked at when they began
+    if not follows:  # else its jobs run and need a guardian; the file was checked when they began
         _believe(check, path)
     config = msgspec.json.decode(path.read_bytes(), type=AgentConfig)
     starts.settle()
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _believe(checked: Callable[[T], None], what: T) -> None:
-    """Leave when what was given is not ours."""
+    """Exit when `what` is not private."""
     try:
         checked(what)
     except NotPrivate as error:
@@ -94,7 +94,7 @@ def _lock(folder: Path) -> int:
 
 
 def _incarnation(folder: Path) -> Incarnation:
-    """Return the node's present life: it lasts as long as the machine runs, over restarts of the agent."""
+    """Return the node's incarnation: it lasts until the machine reboots, over restarts of the agent."""
     path = folder / "incarnation"
     boot = procfs.boot_id()
     with contextlib.suppress(OSError, ValueError):
@@ -160,7 +160,7 @@ class Guardian:
             os._exit(code)
 
     def _reap(self) -> bool:
-        """Note and reap what has ended; return whether the worker was among it."""
+        """Note and reap ended children; return whether the worker was one."""
         worker_ended = False
         while True:
             try:
@@ -188,7 +188,7 @@ class Guardian:
             kill_inside(box)
 
     def _end_all(self) -> None:
-        """End what is left of the replicas: a worker that leaves has ended them, but it may have died before."""
+        """Kill the remaining replicas: a worker that leaves has ended them, but it may have died before."""
         containment = choose(self._config.box_parent)
         left = [box for _, box in self._boxes(containment)]
         deadline = time.monotonic() + END_WAIT_S
@@ -201,7 +201,7 @@ class Guardian:
         containment.close()
 
     def _unfinished(self) -> list[JournalReplica]:
-        """Return the replicas that may have processes: their leader, or only what it left behind."""
+        """Return the replicas that may have processes: their leader, or only its descendants."""
         return [known for known in replay(self._folder / "journal").values() if known.exit is None]
 
     def _boxes(self, containment: Containment) -> list[tuple[JournalReplica, Box]]:

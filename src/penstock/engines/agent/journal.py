@@ -1,4 +1,4 @@
-"""The agent's journal: what it did to which process, so that a new worker can take over after a kill -9.
+"""The agent's journal: its actions on each process, so that a new worker can take over after a kill -9.
 
 Appended without sync: it has to survive the worker, not the machine (a reboot ends all processes anyway). Each line
 is written with one call before the thing it announces may have an effect.
@@ -37,7 +37,7 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JournalReplica(msgspec.Struct):
-    """What the journal says of a replica, all lines together."""
+    """State of a replica by all its journal lines."""
 
     key: ReplicaKey
     what: What
@@ -87,7 +87,7 @@ class Journal:
 
 
 def replay(path: Path) -> dict[ReplicaKey, JournalReplica]:
-    """Return what the journal at `path` says of each replica that is not forgotten."""
+    """Return the state of each replica in the journal that is not forgotten."""
     known: dict[ReplicaKey, JournalReplica] = {}
     try:
         data = path.read_bytes()
@@ -120,7 +120,7 @@ def _merge(entry: JournalReplica, line: JournalLine) -> None:
 
 
 class ExitBook:
-    """What the guardian tells the workers: exits of processes it inherited, and which ones it ended itself."""
+    """Notes of the guardian for workers: exits of processes it inherited, and replicas it ended itself."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -146,7 +146,7 @@ class ExitBook:
             os.close(descriptor)
 
     def keep(self, wanted: Set[tuple[int, int]]) -> None:
-        """Drop what is not about these (pid, start ticks). Only for while nobody else writes: between two workers.
+        """Keep only lines about these (pid, start ticks). Only between two workers: no other process writes then.
 
         Every new worker reads the whole book, and is late by that much. A disk that is full leaves it as it is.
         """

@@ -11,10 +11,10 @@ from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import Epoch, Incarnation
 
 PROTOCOL_VERSION = 4
-"""To be raised with every field that an agent must not pass over: one that knew no accounts would run all as root."""
+"""Raised with every field that an agent must not ignore: one unaware of accounts would run all jobs as root."""
 FRAME_MAX_BYTES = 64 * 2**20
 HELLO_MAX_BYTES = 2**20
-"""Of a frame before the agent has said who it is."""
+"""Of a frame before the agent's hello."""
 _HEADER = struct.Struct(">I")
 
 
@@ -27,7 +27,7 @@ class AgentHello(msgspec.Struct, frozen=True, tag=True):
 
 
 class AgentReport(msgspec.Struct, frozen=True, tag=True):
-    """A report within one session; one of a former session is not listened to."""
+    """A report within one session; one of a former session is ignored."""
 
     epoch: Epoch
     session: int

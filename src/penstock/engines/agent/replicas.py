@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 OnGone = Callable[[ReplicaKey, ExitInfo], None]
 FREEZE_MAX_MS = 2_000
-"""What is not frozen by then goes on: it waits in the kernel for something that may take long."""
+"""A replica not frozen by then is thawed: a process waits in the kernel, perhaps for long."""
 ORPHAN_WAIT_MS = 2_000
 """How long a new worker waits for the guardian's note about a process that ended between two workers."""
 
@@ -40,7 +40,7 @@ class Running(msgspec.Struct):
     ticks: int
     checkpoint: CheckpointSpec
     ours: bool
-    """Whether this worker is its parent; else the guardian tells of its exit."""
+    """Whether this worker is its parent; else the guardian notes its exit."""
     missing_since_ms: int | None = None
     exit: ExitInfo | None = None
     stopping: bool = False
@@ -66,7 +66,7 @@ class Replicas:
         self._by_pid: dict[int, ReplicaKey] = {}
         self._killing: set[ReplicaKey] = set()
         self._leaving: set[ReplicaKey] = set()
-        """Their leader fell to the stop signal; what it had started may still save, until it is killed."""
+        """Their leader died of the stop signal; its descendants may still save, until killed."""
 
         self._freezing: dict[ReplicaKey, int] = {}
         """Since when (monotonic ms)."""
@@ -113,7 +113,7 @@ class Replicas:
         self._by_pid[running.pid] = running.key
 
     def adopt(self, known: JournalReplica) -> int | None:
-        """Take over what a former worker had started; return its process number if it may still run."""
+        """Take over a replica of a former worker; return its process number if it may still run."""
         leader = Process(known.pid, known.ticks) if known.pid else None
         box = self._containment.box(self._box_name(known.key), known.limits, leader)
         if not known.pid:
@@ -143,7 +143,7 @@ class Replicas:
         """Begin to freeze a replica; return why it cannot be, or ''. `newly_frozen` tells when it is."""
         running = self.running.get(key)
         if running is None or running.exit is not None or key in self._killing:
-            return ""  # its end is about to be told
+            return ""  # its end is being reported
         if key in self._freezing:
             return ""
         if not running.box.freeze():
@@ -181,7 +181,7 @@ class Replicas:
     def ask_to_save(self, key: ReplicaKey) -> None:
         """Send the program's save-and-carry-on signal, if it declared one, to the program alone.
 
-        Often that is not the leader but what a shell started; to processes that do not catch it the signal is deadly.
+        Often that is not the leader but a child of a shell; the signal kills processes that do not catch it.
         """
         running = self.running.get(key)
         if running is None or not running.checkpoint.request_signal or running.exit is not None:
@@ -223,7 +223,7 @@ class Replicas:
             os.waitpid(pid, 0)
 
     def poll(self, now_ms: int) -> None:
-        """Look after what sends no signal: adopted processes, and boxes that are being emptied."""
+        """Check adopted processes, and boxes that are being emptied: they send no signal."""
         adopted = [r for r in self.running.values() if not r.ours and r.pid and r.exit is None]
         if adopted:
             self._exits.refresh()
@@ -254,7 +254,7 @@ class Replicas:
                 self.kill(running.key)
 
     def _leader_ended(self, running: Running, code: int | None, number: int | None) -> None:
-        """Note the program's exit; what it left behind is killed before the replica counts as gone."""
+        """Note the program's exit; its descendants are killed before the replica counts as gone."""
         info = ExitInfo(code=code, signal=number)
         if code == NEVER_RAN_CODE and self._data.never_ran(running.key).exists():
             info = ExitInfo(problem="its agent died before it had started")
@@ -277,7 +277,7 @@ class Replicas:
             self._killing.add(running.key)
 
     def _ask_others(self, running: Running) -> None:
-        """Send the stop signal to what is left of a replica and was not in the group that got it."""
+        """Send the stop signal to processes of a replica outside the group that got it."""
         for pid in running.box.pids():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getpgid(pid) != running.pid:
@@ -288,7 +288,7 @@ class Replicas:
         return (running.pid, running.ticks) in self._exits.ended_by_lease
 
     def _finish(self, key: ReplicaKey, info: ExitInfo) -> None:
-        """Say that nothing is left of the replica. Its box goes first: once the journal has the exit, no heir looks."""
+        """Report the replica gone. Its box goes first: no later worker looks once the journal has the exit."""
         running = self.running.pop(key, None)
         self._killing.discard(key)
         self._leaving.discard(key)
@@ -299,14 +299,14 @@ class Replicas:
         self._on_gone(key, info)
 
     def forget(self, key: ReplicaKey) -> None:
-        """Drop what was kept for a replica whose exit is in the server's log."""
+        """Drop the files of a replica whose exit is in the server's log."""
         self._journal.write(JournalLine(key, "forgotten"))
         for path in (self._data.report(key), self._data.never_ran(key)):
             path.unlink(missing_ok=True)
 
 
 def catchers(leader: int, pids: Sequence[int], number: int) -> list[int]:
-    """Return those of `pids` that catch a signal, from the leader down; what they have started themselves is left out.
+    """Return those of `pids` that catch a signal, from the leader down, without their descendants.
 
     A data loader's worker inherits the handler of the program, and would end.
     """

@@ -20,9 +20,9 @@ OUT_MAX_BYTES = 64 * 2**20
 CONNECTIONS_MAX = 10_000
 """Connections of agents, and of strangers; more are closed at once, and come back."""
 HANDSHAKE_S = 10.0
-"""Who has not shown a certificate by then is dropped."""
+"""A peer without a certificate by then is dropped."""
 HELLO_S = 10.0
-"""Who has not said hello by then is dropped."""
+"""A peer without a hello by then is dropped."""
 GOODBYE_S = 2.0
 """Time that an orderly close waits for the other side."""
 
@@ -35,7 +35,7 @@ class AgentConnection:
     ) -> None:
         self.number, self.certified, self._unseal = number, certified, unseal
         self.node = NodeName("")
-        """Who it is, once it has said so; its certificate agrees."""
+        """Empty before its hello; its certificate agrees."""
         self._writer = writer
         self._seq = 0
         self._epoch = Epoch(0)
@@ -117,7 +117,7 @@ class AgentLinks:
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop(self) -> None:
-        """Hear nobody any more. Any thread."""
+        """Stop serving agents. Any thread."""
         self._soon(self._stop_here)
 
     def hang_up(self) -> None:

@@ -1,9 +1,9 @@
-"""What a node's agent decides, without processes, sockets or clocks.
+"""Decisions of a node's agent, without processes, sockets or clocks.
 
 Theory. For each replica the agent keeps one entry: starting, running, stopping or exited. An entry is made by the
 first order about its key and is forgotten only when the server has acknowledged the exit. Orders are taken only from
 the newest epoch and session, in ascending order of number; so an order that is late, doubled or out of turn cannot
-start anything twice, and one that is lost is derived again by the server from the next full report.
+start anything twice, and the server derives a lost one again from the next full report.
 
 The lease: every report carries a number, and an acknowledged one lets processes live until a fixed time after it
 was *sent*. The server counts from when it was received, and longer; so the processes here have ended before the
@@ -77,7 +77,7 @@ class Thaw(msgspec.Struct, frozen=True):
 
 
 class KillAll(msgspec.Struct, frozen=True):
-    """Kill whatever is left of the replica; answer with `on_gone` once nothing is."""
+    """Kill all processes of the replica; answer with `on_gone` once none is left."""
 
     key: ReplicaKey
 
@@ -115,7 +115,7 @@ class ReplicaEntry(msgspec.Struct):
     kill_sent: bool = False
     problem: str = ""
     suspension: int = 0
-    """The last one that was asked for."""
+    """Number of the last one ordered."""
     refused: str = ""
     """Why it could not be frozen, until that was reported."""
     exit: ExitInfo | None = None
@@ -310,11 +310,11 @@ class AgentState:
         del self._progress[:-PROGRESS_KEPT_MAX]
 
     def on_checked(self, check: NodeCheck) -> None:
-        """Tell what the check came to, once: the server asks again if it does not hear."""
+        """Report the result of the check once: the server asks again if it is lost."""
         self._check = check
 
     def on_inspected(self, seen: ReplicaInspected) -> None:
-        """Tell what was seen of a replica, once: the server asks again if it does not hear."""
+        """Report the inspection of a replica once: the server asks again if it is lost."""
         self._inspected.append(seen)
 
     # From time.

@@ -10,7 +10,7 @@ _READ_BYTES = 1 << 16
 
 
 def server_context(trusted: Path, own: Path) -> ssl.SSLContext:
-    """Return the settings of the server's end: who has no certificate of a trusted authority is not let in.
+    """Return the settings of the server's end: a client needs a certificate of a trusted authority.
 
     Raises: OSError (ssl.SSLError) when a file is missing or bad.
     """
@@ -58,7 +58,7 @@ class Channel:
         self._go_on()
 
     def receive(self, data: bytes) -> bytes:
-        """Take what came over the wire and return what the server says with it. Raises: ssl.SSLError."""
+        """Take bytes from the wire and return the decrypted bytes. Raises: ssl.SSLError."""
         self._in.write(data)
         self._go_on()
         found = bytearray()
@@ -74,7 +74,7 @@ class Channel:
         return bytes(found)
 
     def to_wire(self) -> bytes:
-        """Return what has to go over the wire."""
+        """Return the bytes to be sent."""
         return self._out.read()
 
     def _go_on(self) -> None:

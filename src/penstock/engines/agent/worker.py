@@ -1,4 +1,4 @@
-"""The agent's worker: brain, processes and the connection to the server, in one loop of one thread.
+"""The agent's worker: state, processes and the connection to the server, in one loop of one thread.
 
 It may be killed at any moment: its state is in the journal or can be sent again.
 """
@@ -41,7 +41,7 @@ POLL_MS = 5
 IDLE_MS = 200
 PROGRESS_EVERY_MS = 500
 OUTPUT_MAX_BYTES = 64 * 2**20
-"""What is kept of one replica's output: the newest part."""
+"""Kept of one replica's output: the newest part."""
 OWN_LOG_MAX_BYTES = 16 * 2**20
 SHUTDOWN_GRACE_MS = 3_000
 GOODBYE_S = 1.0
@@ -53,7 +53,7 @@ def boot_ms() -> int:
 
 
 class AgentConfig(msgspec.Struct, frozen=True):
-    """What an agent is started with."""
+    """Configuration of an agent."""
 
     data: str
     spec: NodeSpec
@@ -81,7 +81,7 @@ class LeaseCell:
 
 
 def server_is_gone(data: DataFolder) -> bool:
-    """Return whether surely no server lives: nobody holds the server's lock, and the log is in this folder."""
+    """Return whether surely no server lives: the server's lock is free, and the log is in this folder."""
     if data.store_address.exists():
         return False  # a server elsewhere may have taken over
     try:
@@ -142,7 +142,7 @@ class Worker:
         self._inspector = Inspector()
         self._connect_at_ms = 0
         self._server_stamp, self._server_address = (0, 0), ("", 0)
-        """Of the announcement that was followed last, and where it led."""
+        """Of the last announcement used, and its address."""
         self._progress_at_ms = 0
         self._ending = False
         self._last_ms = now_ms
@@ -185,7 +185,7 @@ class Worker:
         self._disconnect()
 
     def _say_goodbye(self) -> None:
-        """Tell that nothing lives here any more, so that the server need not wait for the lease's end."""
+        """Report that no process is left here, so that the server need not wait for the lease's end."""
         self._state.leaving = True
         self._state.report_all()
         report = self._state.next_report(boot_ms())
@@ -214,7 +214,7 @@ class Worker:
         return max(0, due_ms - now_ms) / 1000
 
     def _turn(self) -> None:
-        """Do what time and the last messages call for, then tell the server."""
+        """Do what is due by time and messages, then report to the server."""
         now_ms = boot_ms()
         if self._socket is not None and self._another_leads():
             self._disconnect()
@@ -293,7 +293,7 @@ class Worker:
                     self._inspector.look(action.key, self._replicas.processes(action.key), native=action.native)
 
     def _gone(self, key: ReplicaKey, info: ExitInfo) -> None:
-        """No process of the replica is left: read its last words, then tell."""
+        """No process is left: read its last reports, then report its exit."""
         report = self._reports.pop(key, None)
         if report is not None:
             for seen in report.rest():
@@ -311,7 +311,7 @@ class Worker:
     # The connection.
 
     def _another_leads(self) -> bool:
-        """Return whether another server has announced itself since: the one that is connected may be standing still."""
+        """Return whether another server has announced itself since: the connected one may be suspended."""
         try:
             known = self._data.server_info.stat()
             if (known.st_ino, known.st_mtime_ns) == self._server_stamp:
@@ -403,7 +403,7 @@ class Worker:
             said = self._channel.receive(data)
         except ssl.SSLError as error:
             self._not_secure(error, boot_ms())
-            self._flush()  # the server is told why
+            self._flush()  # sends the TLS alert
             self._disconnect()
             return
         self._flush()

@@ -1,4 +1,4 @@
-"""What the server knows of nodes before their agents say anything, and what it registers of what these say."""
+"""Admission of nodes: an agent's claims are cut to the server's own record of its node."""
 
 import contextlib
 import logging
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class Admission:
-    """Cuts what agents say of their nodes to what is known of these.
+    """Cuts agents' claims to the server's record of their nodes.
 
-    A node that the server runs is known as it was declared. Any other has a certificate because somebody who may write
-    in the data folder added it: it is known as its agent was started there (`agent.json`). Of one without even that
-    nothing is known but its name; what it says is bounded.
+    The record of a node that the server runs is its declaration. Any other has a certificate because a user who may
+    write in the data folder added it: its record is the agent's configuration there (`agent.json`). Of a node without
+    one only the name is known; its claims are bounded.
 
     Args:
-        nodes: those that the server runs.
-        measured: those whose storage was not declared: what is free on the disk changes, its size is the bound.
+        nodes: the server's own.
+        measured: nodes without declared storage: free disk space changes, the size of the disk is the bound.
     """
 
     def __init__(self, data: DataFolder, nodes: Sequence[NodeSpec], measured: Collection[str] = ()) -> None:
@@ -37,7 +37,7 @@ class Admission:
         self.on_more: Callable[[NodeName, str], None] = lambda node, text: None
         """Called with a node that claims more than was declared, and the fields; each time that these change."""
         self._told: dict[NodeName, tuple[str, ...]] = {}
-        """What was said last of nodes that claim more than they have."""
+        """Fields last logged of nodes that claim too much."""
 
     def refusal(self, said: NodeSpec, incarnation: Incarnation) -> str:
         """Return why an agent is not taken in at all, or ''."""
@@ -45,7 +45,7 @@ class Admission:
         return f"what the agent says of its node cannot be: {wrong}" if wrong else ""
 
     def registered(self, said: NodeSpec) -> NodeSpec:
-        """Return what is registered of a node; that it said more than is known is logged, once."""
+        """Return the spec to register for a node; a claim beyond its record is logged once."""
         known = self._known(said.name)
         if known is None:
             return said
@@ -72,7 +72,7 @@ class CheckedEvents:
     """Checks what agents send before the control loop gets it: a node is registered as it is known, or rejected.
 
     Args:
-        then: gets what was checked.
+        then: gets checked events.
         censored: returns a report without the values of secrets.
         on_refused: called with a node that is rejected, and the reason.
     """

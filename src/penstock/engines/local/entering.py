@@ -1,6 +1,6 @@
-"""Getting into a running job: its first process is proven first, and what it says is read only as its own account.
+"""Entering a running job: its first process is verified, and its environment is read only as its own account.
 
-A job can write what it likes into its environment, working directory and name. So root believes the agent's journal,
+A job can write anything into its environment, working directory and name. So root trusts the agent's journal,
 which the job cannot write: process number, start time, account. A folder of /proc stays that of one process, also
 when another one gets its number: it is opened once, and everything is read through it.
 """
@@ -26,13 +26,13 @@ _START_TICKS = 19
 
 
 class NotEntered(PenstockError):
-    """A replica has no process here, or what has its number is not proven to be it."""
+    """A replica has no process here, or its number is of an unverified process."""
 
     code = "not_entered"
 
 
 class JournalledReplica(msgspec.Struct, frozen=True):
-    """What the agent has noted of a replica, and who it is."""
+    """The agent's notes of a replica, and the agent's user."""
 
     known: JournalReplica
     box: str
@@ -57,7 +57,7 @@ class ProcessHandle(msgspec.Struct, frozen=True):
             return file.read(ENVIRONMENT_MAX_BYTES)
 
     def environment(self) -> dict[bytes, bytes]:
-        """Return what it was started with, to be read as its account. Raises: OSError."""
+        """Return its initial environment, to be read as its account. Raises: OSError."""
         return pairs(self.read("environ"))
 
     def change_to_its_folder(self) -> None:
@@ -79,10 +79,10 @@ class ProcessHandle(msgspec.Struct, frozen=True):
 
 
 def prove(data: DataFolder, key: ReplicaKey, *, pid: int, account: str) -> ProcessHandle:
-    """Return the first process of a replica on this machine, once it is sure that it is that.
+    """Return the first process of a replica on this machine, once verified.
 
     Args:
-        pid: as the server's log has it: believed alone only where no journal can be read, by who is not root.
+        pid: as the server's log has it: trusted alone only where no journal can be read, by non-root callers.
         account: as the log has it, for journals of versions that noted none.
     Raises: NotEntered.
     """
@@ -153,7 +153,7 @@ def _held(pid: int, account: str, box: str) -> ProcessHandle:
 
 
 def _users(held: ProcessHandle) -> set[int]:
-    """Return who a process is: really, in effect, saved, and for files."""
+    """Return the user ids of a process: real, effective, saved, file."""
     for line in held.read("status").decode().splitlines():
         if line.startswith("Uid:"):
             return set(map(int, line.split()[1:]))

@@ -1,4 +1,4 @@
-"""What the nodes of this machine have: declared virtual nodes, or the machine itself."""
+"""Specs of the nodes of this machine: declared virtual nodes, or the machine itself."""
 
 import platform
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def specs(
     """Return what each node offers, with rendezvous ports that no two of them share.
 
     Args:
-        host: what the machine has; a node's quantity that is 0 stands for all of it.
+        host: of the machine; a quantity of 0 of a node stands for all of it.
         real: the machine's own devices: they belong to the first node.
         fake: simulated devices of each node.
     """

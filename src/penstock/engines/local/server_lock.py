@@ -1,4 +1,4 @@
-"""How servers on one data folder know of each other: locks that go with their process, and what they say of themselves.
+"""Locks and announcements of the servers on one data folder; a lock ends with its process.
 
 A server whose log is in the folder is alone there. Of servers whose log is in a database one leads, and others wait.
 """
@@ -45,7 +45,7 @@ def hold_server_lock(data: DataFolder, *, shared: bool = False) -> int:
 
 @contextlib.contextmanager
 def alone(data: DataFolder) -> Iterator[None]:
-    """Let one server after the other make what the folder needs."""
+    """Let one server at a time create the folder's files."""
     descriptor = open_own(data.setup_lock, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -56,7 +56,7 @@ def alone(data: DataFolder) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(data: DataFolder, info: Mapping[str, object]) -> Iterator[Callable[[], None]]:
-    """Say where this server waits for its turn, until what is yielded is called, or the block ends."""
+    """Announce this standby until the yielded function is called, or the block ends."""
     path = data.standby_info(os.getpid())
     descriptor = _write_locked(path, msgspec.json.encode({**info, "pid": os.getpid()}))
     try:
@@ -76,7 +76,7 @@ def _write_locked(path: Path, data: bytes) -> int:
 
 
 def waiting_servers(data: DataFolder) -> list[int]:
-    """Return the processes of servers that wait on this folder; what a killed one has left is taken away."""
+    """Return the processes of standbys on this folder; files of killed ones are removed."""
     found = []
     for path in data.root.glob("standby-*.json"):
         with contextlib.suppress(OSError, ValueError), path.open("rb") as file:

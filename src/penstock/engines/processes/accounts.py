@@ -30,7 +30,7 @@ class UserAccount(msgspec.Struct, frozen=True):
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the environment says of it."""
+        """Its environment variables."""
         return {"USER": self.name, "LOGNAME": self.name, "HOME": self.home, "SHELL": self.shell}
 
     @property
@@ -40,7 +40,7 @@ class UserAccount(msgspec.Struct, frozen=True):
 
     @property
     def login_shell(self) -> str:
-        """Its shell; one that lets nobody in is for logins, and who comes in here has not logged in."""
+        """Its shell; /bin/sh where logins are refused, for entering a job is no login."""
         return self.shell if os.path.basename(self.shell) not in ("", "nologin", "false") else "/bin/sh"
 
 
@@ -50,7 +50,7 @@ def may_switch() -> bool:
 
 
 def one_for_all(config: ClusterConfig, *, root: bool) -> str:
-    """Return what to know where tenants share one account of the machine, or ''."""
+    """Return a warning where tenants share one account of the machine, or ''."""
     declared = {tenant.name for tenant in config.tenants} - {DEFAULT_TENANT}
     if root or not (declared or config.users):
         return ""
@@ -117,7 +117,7 @@ def hand_over(data: DataFolder, key: ReplicaKey, account: UserAccount) -> None:
 
 
 def private(folder: Path, mode: int = 0o700) -> Path:
-    """Return a folder that is there, and that others may not look into."""
+    """Return a folder, created where missing, that is closed to others."""
     folder.mkdir(mode=mode, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o777 & ~mode:
         folder.chmod(mode)

@@ -1,4 +1,4 @@
-"""What a box of processes is, whatever holds them together."""
+"""The interface of process boxes of all kinds."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ class Box(Protocol):
 
     @property
     def mark(self) -> str:
-        """Return what the first process has as `PENSTOCK_REPLICA` in its environment."""
+        """Return the `PENSTOCK_REPLICA` of the first process's environment."""
         ...
 
     @property
@@ -32,11 +32,11 @@ class Box(Protocol):
         ...
 
     def empty(self) -> bool:
-        """Return whether it is certain that nobody is left, now that `pids` found nobody."""
+        """Return whether certainly no process is left, now that `pids` found none."""
         ...
 
     def freeze(self) -> bool:
-        """Begin to take all processor time from what is inside; return False where that cannot be done."""
+        """Begin to take all processor time from the processes; return False where that cannot be done."""
         ...
 
     def frozen(self) -> bool:
@@ -44,11 +44,11 @@ class Box(Protocol):
         ...
 
     def thaw(self) -> None:
-        """Let what is inside go on; nothing happens where it was not frozen."""
+        """Let the processes go on; no effect where they were not frozen."""
         ...
 
     def note(self) -> str:
-        """Return what the box saw that explains a death, or ''."""
+        """Return the box's explanation of a death, or ''."""
         ...
 
     def remove(self) -> None:
@@ -63,12 +63,12 @@ class Containment(Protocol):
         """Return a new box with limits, or the present one of that name after a restart of the agent.
 
         Args:
-            closed: device files that stay closed to what is inside, as `c MAJOR:MINOR`; only by version 1.
+            closed: device files that stay closed to the processes, as `c MAJOR:MINOR`; only by version 1.
         """
         ...
 
     def close(self) -> None:
-        """Drop what holds the boxes, if they are all gone."""
+        """Drop the parent of the boxes, if all are gone."""
         ...
 
 
@@ -79,5 +79,5 @@ def kill_inside(box: Box) -> bool:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     if pids:
-        box.thaw()  # what is frozen does not die (control groups of version 1)
+        box.thaw()  # frozen processes do not die (control groups of version 1)
     return not pids and box.empty()

@@ -1,4 +1,4 @@
-"""Boxes: what holds all processes of one replica together, so that none of them can be left behind.
+"""Boxes: containers of all processes of one replica, so that none of them can be left behind.
 
 Control groups where they can be written (version 2, or freezer, cpu, memory and devices of version 1); else
 sessions and an environment mark, which a process that clears both can escape: the agent says which it uses.
@@ -109,7 +109,7 @@ def _version_2(parent: str) -> CgroupV2 | None:
     return None
 
 
-# Version 1: one tree a controller; the freezer's is the one that counts members.
+# Version 1: one tree a controller; the freezer's counts members.
 
 
 class _BoxV1:
@@ -207,7 +207,7 @@ def _version_1(parent: str) -> CgroupV1 | None:
 
 
 def _pids(folder: Path) -> list[int]:
-    """Return who is in a group, or in groups that its own processes made below it.
+    """Return the processes in a group, and in groups that they made below it.
 
     Raises: OSError when a group that is there cannot be read: it must not be taken for an empty one.
     """
@@ -229,7 +229,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a control file; one that this kernel lacks is passed over, the limit is then not enforced."""
+    """Write a control file; if this kernel lacks it, the limit is not enforced."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         path.write_text(text, encoding="ascii")
 

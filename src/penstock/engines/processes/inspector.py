@@ -1,7 +1,7 @@
 """Looks at programs that make no step: process states, use of the CPU, and Python stacks by py-spy.
 
 In a thread of its own, for a look takes a second, and some more where native stacks are asked for. A program is never
-paused for it (`--nonblocking`), and one that is suspended can be read all the same.
+paused for it (`--nonblocking`), and a suspended one can be read, too.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Inspector:
-    """Takes orders to look, and keeps what was seen until `seen` fetches it."""
+    """Takes inspection orders, and keeps results until `seen` fetches them."""
 
     def __init__(self) -> None:
         self._orders: queue.SimpleQueue[tuple[ReplicaKey, list[int], bool]] = queue.SimpleQueue()
@@ -60,13 +60,13 @@ class Inspector:
         self._checks.submit(self._check, command, folder)
 
     def seen(self) -> Iterator[ReplicaInspected | NodeCheck]:
-        """Yield what was seen since the last call."""
+        """Yield results since the last call."""
         with contextlib.suppress(queue.Empty):
             while True:
                 yield self._seen.get_nowait()
 
     def _run(self) -> None:
-        """Look at everything that is asked for at once, so that the second between two looks passes once."""
+        """Work on all waiting orders together, so that the second between two looks passes once."""
         while True:
             orders = [self._orders.get()]
             with contextlib.suppress(queue.Empty):

@@ -1,4 +1,4 @@
-"""Reads what replicas wrote. All virtual nodes share the data folder, so the server reads the files itself."""
+"""Reads outputs of replicas. All virtual nodes share the data folder, so the server reads the files itself."""
 
 import ctypes
 import logging
@@ -39,7 +39,7 @@ class LocalOutputs:
         """Return (where, up to `limit` bytes) from `offset` on, or None when there is no such output.
 
         Where the beginning was given up to keep the output within its bound, reading goes on behind the gap; or from
-        the beginning of what was written since, on a file system without gaps.
+        the beginning of the newer output, on a file system without gaps.
         """
         try:
             descriptor = os.open(self._data.output(ReplicaKey(job_id, attempt, rank)), READING)
@@ -80,7 +80,7 @@ def bound_output(path: Path, most_bytes: int) -> bool:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.fallocate(descriptor, mode, ctypes.c_int64(0), ctypes.c_int64(length)):
             log.warning("all of an output was given up: the file system cannot punch holes: %s", path)
-            os.ftruncate(descriptor, 0)  # who writes there appends
+            os.ftruncate(descriptor, 0)  # writers append
     finally:
         os.close(descriptor)
     return True

@@ -1,4 +1,4 @@
-"""Where things lie in the data folder. Jobs' folders are shared by all virtual nodes of the machine."""
+"""Paths of the data folder. Jobs' folders are shared by all virtual nodes of the machine."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class DataFolder:
         return self.root / "server.json"
 
     def standby_info(self, pid: int) -> Path:
-        """Address of a server that waits beside the one that leads; it holds the file's lock (flock) while it lives."""
+        """Address of a standby server; it holds the file's lock (flock) while it lives."""
         return self.root / f"standby-{pid}.json"
 
     @property
@@ -38,7 +38,7 @@ class DataFolder:
 
     @property
     def setup_lock(self) -> Path:
-        """Held (flock) while a server that starts makes what is not there yet."""
+        """Held (flock) while a starting server creates missing files."""
         return self.root / "setup.lock"
 
     @property
@@ -61,7 +61,7 @@ class DataFolder:
 
     @property
     def secret_keys(self) -> Path:
-        """What secrets in the log are sealed with. May be a link to another place."""
+        """The keys that seal secrets in the log. May be a link to another place."""
         return self.root / "secrets.key"
 
     def node(self, name: str) -> Path:
@@ -77,7 +77,7 @@ class DataFolder:
         return self.job(job_id) / "checkpoints"
 
     def work(self, job_id: JobId) -> Path:
-        """Where a job of another account works that names no directory."""
+        """Directory of a job of another account that names none."""
         return self.job(job_id) / "work"
 
     def output(self, key: ReplicaKey) -> Path:

@@ -1,4 +1,4 @@
-"""What /proc tells about processes: start times (to tell a process from a later one with its number), and kin.
+"""Processes as /proc shows them: start times (to tell a process from a later one with its number), and kin.
 
 A process whose first thread has ended looks like a zombie there, has no environment, and may go on for ever in its
 other threads: only when they have ended too is it over.
@@ -66,7 +66,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def has_open(pid: int, path: Path) -> bool:
-    """Return whether a process has a file open: who holds a lock has, whatever a file says about who that is."""
+    """Return whether a process has a file open: the holder of a lock has, even if a pid file names another."""
     try:
         wanted = path.stat()
         for name in os.listdir(f"/proc/{pid}/fd"):
@@ -81,7 +81,7 @@ def has_open(pid: int, path: Path) -> bool:
 def signal_holder(pid: int, path: Path, number: signal.Signals) -> bool:
     """Send a signal to a process if it has a file open; return whether it was sent.
 
-    The number of a process that has ended may be another one's by now: that one is not touched.
+    The number of an ended process may have been reused: the other process is not touched.
     """
     try:
         process = os.pidfd_open(pid)
@@ -152,7 +152,7 @@ def all_pids() -> list[int]:
 
 
 def living() -> Iterator[Living]:
-    """Yield every process that runs. Who was born while this looked is looked at too; see `LISTINGS_MAX`."""
+    """Yield every running process, with those born during the scan; see `LISTINGS_MAX`."""
     seen: set[int] = set()
     for _ in range(LISTINGS_MAX):
         fresh = [pid for pid in all_pids() if pid not in seen]

@@ -1,4 +1,4 @@
-"""What programs write into their report files, read as it comes."""
+"""Reads the report files of programs as they grow."""
 
 import contextlib
 import math
@@ -16,7 +16,7 @@ from penstock.core.model.progress import Gauges
 
 READ_MAX_BYTES = 1 << 20
 TURN_MAX_BYTES = 1 << 20
-"""In one go: whoever writes faster, or has made the file huge, must not keep the agent from everything else."""
+"""In one go: a program that writes faster, or a huge file, must not keep the agent from all other work."""
 LINE_MAX_BYTES = 65_536
 WHY_MAX_CHARS = 200
 """Of what a program says about a checkpoint: an agent keeps many of them until the server has heard."""
@@ -27,7 +27,7 @@ BAD_LOSSES_LEAST = 3
 """Values in a row that are not finite before it is reported: with mixed precision a single one is usual."""
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""The file is the program's: one that waits for a lease on it (fcntl) or for a writer would wait for the program."""
+"""The file is the program's: a blocking open would wait for its lease (fcntl), or for a writer."""
 
 
 class _ReportLine(msgspec.Struct):
@@ -81,7 +81,7 @@ class ReportFile:
         return found
 
     def rest(self) -> list[ProgressSeen]:
-        """Return what `read` does once nobody writes any more; of much more than it reads in one go, the end."""
+        """Return the rest as `read` does, after the last write; of more than it reads in one go, the end."""
         with contextlib.suppress(OSError):
             self._offset = max(self._offset, os.stat(self._path).st_size - TURN_MAX_BYTES)
         return self.read()
@@ -172,7 +172,7 @@ def _gauges(report: _ReportLine) -> Gauges:
 
 
 def _whole(value: float | None, scale: int = 1) -> int:
-    """Return a program's number as an integer; what is none, or absurd, counts as not said."""
+    """Return a program's number as an integer; 0 where it is missing or absurd."""
     if value is None or not math.isfinite(value) or not 0 <= value * scale <= NUMBER_MAX:
         return 0
     return round(value * scale)

@@ -1,8 +1,8 @@
 """The gate of a replica that runs as another account: started by root as `python -I -S run_as.py ARGUMENTS`.
 
 It enters its control groups, waits for the word of the agent like the shell in `spawn.py`, turns into the account and
-then into the program. Until then it has nothing of the job's environment: a loader that is told by a variable what to
-load would do that as root. The environment waits in descriptor 4. Nothing of Penstock is imported here.
+then into the program. Until then it has nothing of the job's environment: the dynamic loader would obey its variables
+as root. The environment waits in descriptor 4. Nothing of Penstock is imported here.
 
 Arguments: account, its group's and its own number, working directory, checkpoint directory, the file that says that it
 never ran, how many control files follow, these, the command.
@@ -55,7 +55,7 @@ def main(words: list[str]) -> None:
 
 
 def switch(name: str, *, gid: int, uid: int) -> None:
-    """Let this process of root be an account, with nothing of root left: no right, key, limit, mask or priority.
+    """Turn this root process into an account, with nothing of root left: no right, key, limit, mask or priority.
 
     Raises: OSError; the process has to end then.
     """
@@ -72,7 +72,7 @@ def switch(name: str, *, gid: int, uid: int) -> None:
 def execute(command: list[str], environment: dict[bytes, bytes]) -> None:
     """Replace the process by a command, looked up in the PATH of `environment`; report a failure. Does not return."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        with contextlib.suppress(OSError, ValueError):  # what is ignored stays so for the program: Python ignores some
+        with contextlib.suppress(OSError, ValueError):  # else the program ignores it, too: Python ignores some
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     try:
@@ -103,7 +103,7 @@ def _leave_priority() -> None:
 
 
 def _bound() -> None:
-    """Have limits of a program, not of root. Core dumps have secrets in them: a program may ask for one again."""
+    """Set limits of a program, not of root. Core dumps have secrets in them: a program may ask for one again."""
     hard = _at_most(resource.getrlimit(resource.RLIMIT_NOFILE)[1], FILES_HARD)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_at_most(hard, FILES_SOFT), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -116,7 +116,7 @@ def _at_most(limit: int, most: int) -> int:
 
 
 def _leave_capabilities() -> None:
-    """Have no capability, whatever root's were, and get none from a program that would give some (setuid, sudo)."""
+    """Drop all capabilities of root, and get none from a program that would give some (setuid, sudo)."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
     none = (ctypes.c_uint32 * 6)()

@@ -43,7 +43,7 @@ class _SessionBox:
         self._leader, self._since_s = leader, time.monotonic()
 
     def pids(self) -> list[int]:
-        """Return who carries the mark, or is in the leader's session.
+        """Return processes with the mark, or in the leader's session.
 
         Called again and again, until it is certain that they are gone: see `empty`.
         """
@@ -75,13 +75,13 @@ class _SessionBox:
         return self._quiet >= QUIET_LOOKS
 
     def _session(self) -> int | None:
-        """Return the leader's session, unless its number is another process's by now: then nobody was left in it."""
+        """Return the leader's session, unless its number was reused: then no process was left in it."""
         if self._leader is None or procfs.start_ticks(self._leader.pid) not in (None, self._leader.ticks):
             return None
         return self._leader.pid
 
     def freeze(self) -> bool:
-        """Processes that are stopped by a signal know it, and so do their parents: that is not suspending."""
+        """Processes and their parents notice a stop by a signal: that is not suspending."""
         return False
 
     def frozen(self) -> bool:

@@ -37,7 +37,7 @@ exec "$@"
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SHELL", "TMPDIR", "LD_LIBRARY_PATH")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _DEFAULTED = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-"""A signal that who started the server ignores stays ignored in all that is started; Python itself ignores some."""
+"""A signal ignored by the server's parent stays ignored in all children; Python itself ignores some."""
 _SHELL = starts.tool("sh") or "/bin/sh"
 
 
@@ -133,7 +133,7 @@ def _account_gate(
 
 
 def _in_memory(environment: Mapping[str, str]) -> int:
-    """Return a descriptor from which an environment can be read, by nobody but who has it."""
+    """Return a descriptor of an environment, which only its holders can read."""
     memory = os.memfd_create("environment")
     data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
     with os.fdopen(memory, "wb", closefd=False) as file:
@@ -185,7 +185,7 @@ def replica_environment(
 
 
 def port_is_free(address: str, port: int) -> bool:
-    """Return whether nobody outside Penstock listens on a rendezvous port of this node."""
+    """Return whether a rendezvous port of this node has no listener outside Penstock."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

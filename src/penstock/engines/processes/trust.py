@@ -1,6 +1,6 @@
-"""Whether a data folder is ours: nothing that lies in it is believed before it was looked at.
+"""Checks that a data folder is private: none of its files is trusted unchecked.
 
-It says which programs are started, who is an administrator, and which process is the server.
+They say which programs are started, who is an administrator, and which process is the server.
 """
 
 import logging
@@ -18,7 +18,7 @@ FILES = ("token", "tokens.json", "secrets.key", "secrets.key.lock", "store.url",
 LIVE = ("server.json", "server.lock", "setup.lock", "server.log")
 PATTERNS = ("standby-*.json", "store.given-*")
 FOLDERS = ("log", "log/snapshots", "certificates", "nodes", "nodes/*")
-"""Everything in them is ours. What is in `jobs` is not: the programs of jobs write there."""
+"""Everything in them is ours, unlike `jobs`: the programs of jobs write there."""
 
 
 def check_data(data: DataFolder) -> None:
@@ -42,7 +42,7 @@ def _believed(root: Path) -> Iterator[Path]:
 
 
 def _found(folder: Path, pattern: str) -> list[Path]:
-    """Return what is there; nothing where we may not look, for nobody can believe what they cannot read."""
+    """Return matching paths; none where listing is denied: we cannot use files that we cannot read."""
     try:
         return sorted(folder.glob(pattern))
     except OSError:
@@ -50,7 +50,7 @@ def _found(folder: Path, pattern: str) -> list[Path]:
 
 
 def close_secrets(data: DataFolder) -> None:
-    """Let nobody else read tokens and keys from now on; say so where they could."""
+    """Close tokens and keys to other users; warn where these could read them."""
     own = (data.user_token, data.root / "tokens.json", data.secret_keys, data.store_address)
     nodes = _found(data.root, "nodes/*/certificate.pem")
     for path in (*own, data.certificates / "server.pem", *nodes):

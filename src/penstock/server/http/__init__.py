@@ -1,1 +1,1 @@
-"""HTTP: the application, connections, who calls, whose turn it is, what is answered."""
+"""HTTP: connections, authentication, rate limits, fair turns, answers."""

@@ -1,7 +1,7 @@
-"""Who was turned away, and which keys were replaced: gathered, so that no flood of attempts becomes a flood of records.
+"""Refused callers and replaced keys, summed up so that no flood of attempts becomes a flood of records.
 
-What is gathered is bounded: so many subjects of each kind, short texts, and one record a minute and kind. Nothing
-secret comes in: no token, no part of one.
+Memory is bounded: `SUBJECTS_MAX` subjects of each kind, short texts, one record a minute and kind. Secrets stay
+out: no token, no part of one.
 """
 
 from collections.abc import Iterable
@@ -47,14 +47,14 @@ class AccessLog:
         """When a record of a kind was last given out (monotonic)."""
 
     def came(self, request: Request, scope: Scope | None, token: str, state: State) -> None:
-        """Take note of who calls; of a caller without a valid token, that somebody from there had none."""
+        """Note the user of a request; without a valid token, count a failed login from its address."""
         request.scope[USER] = scope.user if scope is not None else ""
         if scope is None:
             why = refused_title(token, state, self._clock.unix_ms()) if token else "no token was sent"
             self.note("login_failed", network_of(request.client.host if request.client else ""), why)
 
     def answered(self, request: Request, error: ApiError) -> None:
-        """Take note of an act that the caller may not do. What they may not read is no act."""
+        """Count a change that the caller may not make. Refused reads are not counted."""
         if error.details.code == "forbidden" and request.method not in READING:
             route: Any = request.scope.get("route")
             path = getattr(route, "path", "")
@@ -80,7 +80,7 @@ class AccessLog:
         kept[key] = _Seen(times, min(known.first_ms, seen.first_ms), max(known.last_ms, seen.last_ms))
 
     def due(self, *, all_kinds: bool = False) -> tuple[AccessNoted, ...]:
-        """Return the records that are due, and forget what they tell; `all_kinds`: whatever was gathered."""
+        """Return the records that are due, and forget them; `all_kinds`: those not yet due, too."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             ripe = [kind for kind in sorted(self._kept) if all_kinds or self._is_ripe(kind, now_ms)]

@@ -56,7 +56,7 @@ class LocalTokens:
 
 
 def scope_for(token: str, local: LocalTokens, state: State, now_ms: int) -> Scope | None:
-    """Return what a token may be used for, or None when it is none, was revoked or has expired, or its user is gone."""
+    """Return the scope of a token; None if it is unknown, revoked or expired, or its user removed or disabled."""
     owner = local.user_of(token)
     if owner is not None:
         return local_scope(owner)
@@ -92,7 +92,7 @@ def new_secret() -> str:
 
 
 def digest_of(token: str) -> str:
-    """Return what is kept of a token. It is long and random, so a plain hash gives nothing away."""
+    """Return the hash kept of a token. Tokens are long and random, so a plain hash is enough."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -20,13 +20,13 @@ class CostBudget(msgspec.Struct, frozen=True):
     loop_ms: int
     """The longest piece of work on the loop that answers requests."""
     control_ms: int
-    """The longest time for which the thread that commits hears nobody else."""
+    """The longest time for which the commit thread serves no other request."""
     pause_ms: int = 250
     """The longest time for which one call keeps every other thread from running Python."""
 
 
 NOTHING = CostBudget(cpu_ms=100, memory_mib=16, log_kib=1, loop_ms=20, control_ms=20, pause_ms=50)
-"""What is refused at a bound, or because the caller may not: nothing was read or worked out for it."""
+"""Requests refused at a bound, or for lack of rights: nothing was read or computed for them."""
 LIGHT = CostBudget(cpu_ms=150, memory_mib=16, log_kib=0, loop_ms=20, control_ms=20, pause_ms=60)
 """Reads of one thing, or of a short list."""
 PAGE = CostBudget(cpu_ms=400, memory_mib=48, log_kib=0, loop_ms=30, control_ms=20, pause_ms=80)
@@ -34,11 +34,11 @@ PAGE = CostBudget(cpu_ms=400, memory_mib=48, log_kib=0, loop_ms=30, control_ms=2
 LOG = CostBudget(cpu_ms=1_500, memory_mib=128, log_kib=0, loop_ms=150, control_ms=20)
 """Pages of the log: up to 32 MiB."""
 SUM = CostBudget(cpu_ms=6_000, memory_mib=160, log_kib=0, loop_ms=20, control_ms=20, pause_ms=400)
-"""What is worked out of the whole log."""
+"""Folds of the whole log."""
 DOCUMENT = CostBudget(cpu_ms=9_000, memory_mib=400, log_kib=0, loop_ms=20, control_ms=20)
 """An invoice of thousands of lines as a PDF."""
 FORESIGHT = CostBudget(cpu_ms=15_000, memory_mib=400, log_kib=256, loop_ms=80, control_ms=100, pause_ms=400)
-"""The state is played on, for five seconds at most, by a process of its own."""
+"""Simulation from the present state, five seconds at most, in a process of its own."""
 SUBMIT = CostBudget(cpu_ms=15_000, memory_mib=600, log_kib=80 * 1024, loop_ms=600, control_ms=8_000, pause_ms=600)
 """100,000 jobs, or 64 MiB of them."""
 CHANGE = CostBudget(cpu_ms=200, memory_mib=16, log_kib=64, loop_ms=20, control_ms=50, pause_ms=60)
@@ -102,7 +102,7 @@ BUDGETS: dict[str, CostBudget] = {
 }
 
 REFUSED_CONTROL_MS = 100
-"""What is refused does not keep the thread that commits any longer, and writes nothing into the log."""
+"""A refused request does not occupy the commit thread any longer, and writes nothing to the log."""
 REFUSED_ANSWER_KIB = 256
 """Nor is its answer any larger."""
 AGENTS_MS = 50

@@ -1,4 +1,4 @@
-"""The first thing that a request meets: who calls, and whose turn it is."""
+"""The first stage of a request: authentication, then its turn."""
 
 import asyncio
 from functools import partial
@@ -78,13 +78,13 @@ def bearer_of(given: str) -> str:
 
 
 def scope_of_token(backend: Backend, token: str) -> Scope | None:
-    """Return what a token may be used for at this moment; None when it is none, or not any more."""
+    """Return the present scope of a token; None when it is unknown, or no longer valid."""
     if not token or len(token) > TOKEN_MAX:
         return None
     return scope_for(token, backend.tokens, backend.state, backend.clock.unix_ms())
 
 
 def scope_at_door(scope: Any) -> Scope | None:
-    """Return what the door found that a request may do."""
+    """Return the scope found at the door."""
     found: Scope | None = scope[_SCOPE]
     return found

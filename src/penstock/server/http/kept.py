@@ -12,7 +12,7 @@ from penstock.server.http.responses import ApiError
 from penstock.server.http.turns import calling
 
 SHARE_CODES = ("too_many_requests", "overloaded")
-"""Refusals for what else the caller asks."""
+"""Refusals by the caller's limits."""
 KEPT_MS = 200
 COST_TIMES = 4
 """An answer is kept this many times as long as it took, if that is longer."""
@@ -57,7 +57,7 @@ class KeptAnswers:
                 break
             except ApiError as error:
                 if mine or error.details.code not in SHARE_CODES:
-                    raise  # else it is the share of whoever asked first that is used up
+                    raise  # else the share of the first caller is used up: try again
         return Response(known.body, media_type=known.media_type)
 
     async def _made(self, work_out: Callable[[], Awaitable[Response]]) -> _Answer:

@@ -1,7 +1,7 @@
-"""How much one caller may ask for: rates of requests, streams open at once, jobs and bytes of one submit.
+"""Limits of one caller: rates of requests, streams open at once, jobs and bytes of one submit.
 
-Rates are token buckets. A bucket that has filled up again is as good as none, and is forgotten; so the memory is
-bounded, and nobody gets a fresh bucket by making others be forgotten: where all are in use, newcomers share one.
+Rates are token buckets. A full bucket equals a new one, and is forgotten; so the memory is bounded, and no caller
+gets a fresh bucket by crowding out others: where all are in use, newcomers share one.
 """
 
 import ipaddress
@@ -28,7 +28,7 @@ from penstock.server.http.responses import ApiError, problem
 _SHARED = ""
 DAY_S = 86_400
 PAID_AT_BYTES = 65_536
-"""What a tenant's requests add to the log is counted in pieces of this size."""
+"""Bytes that a tenant adds to the log are charged in pieces of this size."""
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=10**9)]
@@ -50,7 +50,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Followers of the log."""
     streams: Count = 512
     live_jobs: Count = 1_000_000
-    """Waiting and running, of everybody; a tenant may have no more than is left for others."""
+    """Waiting and running, of all tenants; one may have at most as many as it leaves free."""
     live_bytes: Count = 512 * 2**20
     """Of the requests of live jobs, those of an array counted once; shared in the same way."""
     log_bytes_per_s: Count = 2 * 2**20
@@ -60,7 +60,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_bytes_per_day: Count = 8 * 2**30
     """Of one tenant."""
     jobs_per_request: Count = 2_000
-    """Where several tenants share the server: while a request is committed, everybody else's wait."""
+    """Where several tenants share the server: while a request is committed, all others wait."""
     jobs_per_s: Count = 5_000
     """Of one tenant, where there are several, in the long run."""
     jobs_burst: Count = 20_000
@@ -71,7 +71,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answer_s: Rate = ANSWER_S
 
     def bounds(self) -> ListenerBounds:
-        """Return what concerns connections."""
+        """Return the limits on connections."""
         return ListenerBounds(self.connections, self.headers_s, self.body_s, self.answer_s)
 
 
@@ -103,7 +103,7 @@ def refilled(bucket: TokenBucket, rate: float, burst: float, now_ms: int) -> Tok
 def take(bucket: TokenBucket, rate: float, burst: float, now_ms: int, amount: float = 1) -> tuple[TokenBucket, int]:
     """Return the bucket after `amount` tokens were taken, and 0; or unchanged, and the wait for them in ms."""
     full = refilled(bucket, rate, burst, now_ms)
-    needed = min(amount, burst)  # what is larger than the bucket passes when it is full, and leaves a debt
+    needed = min(amount, burst)  # more than the burst passes when the bucket is full, and leaves a debt
     if full.tokens >= needed:
         return TokenBucket(full.tokens - amount, full.at_ms), 0
     return full, max(1, int((needed - full.tokens) / rate * 1000) + 1)
@@ -155,8 +155,8 @@ class RateGate:
     def check(self, user: str | None, address: str) -> None:
         """Count a request of `user`, or one from `address` whose token is not valid.
 
-        A valid token is never refused for what others try from the same address: tokens cannot be guessed, and
-        nobody shall be able to lock others out.
+        A valid token is never refused for failed logins from the same address: tokens cannot be guessed, and no
+        caller may lock others out.
 
         Raises: ApiError when the rate is over its limit.
         """
@@ -171,9 +171,9 @@ class RateGate:
             raise too_many(f"more than {what}", wait_ms)
 
     def admit(self, jobs: Sequence[NewJob], live: LiveJobs) -> int:
-        """Check what a submit stands for, and return how many bytes it adds to the log. Any thread.
+        """Check the size of a submit, and return how many bytes it adds to the log. Any thread.
 
-        Raises: ApiError when it is too much at once.
+        Raises: ApiError when it is too large.
         """
         size = size_of(jobs)
         weight = weight_of(jobs) if (over := over_size(size)) is None else None
@@ -211,7 +211,7 @@ class RateGate:
                 raise ApiError("overloaded", text, hint="come back when some have ended, or send less")
 
     def jobs(self, tenant: str, count: int) -> None:
-        """Count the jobs that one of several tenants submits. Raises: ApiError when they are more than it may."""
+        """Count the jobs that one of several tenants submits. Raises: ApiError above its rate."""
         wait_ms = self._jobs.take(tenant, self._clock.monotonic_ms(), count)
         if wait_ms:
             limits = self.limits
@@ -219,7 +219,7 @@ class RateGate:
             raise too_many(text, wait_ms)
 
     def log(self, tenant: str, log_bytes: int) -> None:
-        """Count what a request of a tenant adds to the log. Raises: ApiError when that is more than it may."""
+        """Count the bytes that a tenant's request adds to the log. Raises: ApiError above its rate."""
         owed = self._unpaid[tenant] + log_bytes
         if owed < PAID_AT_BYTES:
             self._unpaid[tenant] = owed
@@ -233,7 +233,7 @@ class RateGate:
 
 
 class Streams:
-    """Counts who follows the log."""
+    """Counts open streams."""
 
     def __init__(self, per_user: int, most: int) -> None:
         self._per_user, self._room = per_user, SharedAmount(most)
@@ -285,7 +285,7 @@ def too_many(what: str, wait_ms: int) -> ApiError:
 
 
 def network_of(address: str) -> str:
-    """Return what counts as one caller: an IPv4 address, or a /64 of IPv6, of which one caller has all."""
+    """Return the network of one caller: an IPv4 address, or a /64 of IPv6, of which one caller has all."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,8 +1,8 @@
 """The HTTP listener: uvicorn with bounds on what a connection may hold, and for how long.
 
-uvicorn bounds neither headers nor the time in which a request has to come. Here a connection has a deadline for each
-thing it owes: its headers, its body at a least rate, the reading of its answer. One sweep a second looks at all of
-them, so that a request costs no timer.
+uvicorn bounds neither headers nor the time in which a request has to come. Here a client has a deadline for its
+headers, for its body (at a least rate), and for reading its answer. One sweep a second checks all connections, so
+that a request costs no timer.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ HEADERS_S = 10.0
 """From the connection, or from the first byte of a later request, until its headers are complete."""
 BODY_S = 20.0
 BODY_LEAST_BYTES_S = 4 * 2**10
-"""A body has `BODY_S`, and a second more for each such number of bytes that have come."""
+"""A body has `BODY_S`, and a second more per this many bytes received."""
 ANSWER_S = 60.0
 """A client that reads nothing of its answer for this long is disconnected."""
 IDLE_S = 75
@@ -40,7 +40,7 @@ SWEEP_S = 1.0
 CONNECTIONS_MAX = 4_096
 """Fewer where the process may open fewer files."""
 PER_ADDRESS_SHARE = 4
-"""One address may have this part of the connections; this machine itself all of them."""
+"""One address may have one in this many connections; this machine itself all of them."""
 OWNER = "unix"
 """Instead of the address of a client of the data folder's socket, which only the folder's owner and root can use."""
 OWNER_CONNECTIONS = 64
@@ -66,7 +66,7 @@ class ListenerBounds(msgspec.Struct, frozen=True):
 
 
 class Doors:
-    """Counts the connections of one listener, and who has them."""
+    """Counts the connections of one listener, by address."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -99,7 +99,7 @@ def connections_allowed(wished: int) -> int:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection. `due` is when what it owes has to be there; None while it owes nothing."""
+    """One connection. `due`: deadline of headers or body; None while none is owed."""
 
     bounds: ListenerBounds
     doors: Doors
@@ -184,7 +184,7 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def look(self, now: float) -> None:
-        """Drop the connection when what it owes is overdue."""
+        """Drop the connection when its client is late."""
         if self._unread_since is not None:
             unread = self.transport.get_write_buffer_size()
             if unread < self._unread:
@@ -195,7 +195,7 @@ class Connection(HttpToolsProtocol):
             if self.flow.read_paused:
                 self.due = now + self.bounds.body_s  # it is the server that does not read
             elif self._head_bytes == 0:
-                self.transport.close()  # it never said anything: nobody waits for an answer
+                self.transport.close()  # no byte ever came: no client waits for an answer
             else:
                 self._refuse(408)
 
@@ -238,7 +238,7 @@ class Listener(uvicorn.Server):
                 lifespan="off",
                 http=kind,
                 ws="none",
-                proxy_headers=False,  # anybody could say to come from anywhere
+                proxy_headers=False,  # any client could claim any address
                 server_header=False,
                 timeout_graceful_shutdown=2,
                 timeout_keep_alive=IDLE_S,

@@ -1,4 +1,4 @@
-"""What routes do with what they are sent and with what comes back: bodies, refusals, and who may do this at all."""
+"""Helpers of routes: read bodies, turn refusals into answers, check rights."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from penstock.server.http.turns import calling
 
 T = TypeVar("T")
 FREE_BYTES = 65_536
-"""Of each body, which count against nobody."""
+"""Of each body, outside of any share."""
 WAIT = "send them one after the other"
 BODY_MAX_BYTES = 16 * 2**20
 VALUES_MAX = 4_000_000

@@ -34,7 +34,7 @@ class Transport(msgspec.Struct, frozen=True):
     port: int = 0
     tls: bool = False
     insecure: bool = False
-    """Plain HTTP is wished for although others can reach it."""
+    """Plain HTTP, although others can reach it."""
     certificate: Path | None = None
     """A certificate (with its chain) given from outside; else the server's own authority signs one."""
     key: Path | None = None
@@ -79,7 +79,7 @@ def checked(transport: Transport) -> Transport:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether nobody outside this machine reaches the address, or any that the name stands for."""
+    """Return whether only this machine reaches the address, or all addresses of the name."""
     return all(ipaddress.ip_address(address).is_loopback for address in _addresses(host))
 
 
@@ -141,7 +141,7 @@ def listen_in(folder: Path) -> tuple[socket.socket, Path] | None:
     try:
         _remove_stale(folder, held)
         listener.bind(short)
-        os.chmod(short, 0o600)  # nobody connects before it listens
+        os.chmod(short, 0o600)  # no connections before it listens
         if stat.S_IMODE(os.stat(short).st_mode) != 0o600:
             raise OSError(errno.EPERM, "anybody could connect")
         listener.listen(BACKLOG)

@@ -1,4 +1,4 @@
-"""Whose request is served next: at the door, and in each pool of threads, callers take turns.
+"""Fair turns of callers: at the door, and in each pool of threads.
 
 The caller is known from the door on (`calling`), so that no route has to name it and none can forget to.
 """
@@ -27,19 +27,19 @@ CLUSTER = "\0cluster"
 """Tenant of users with a role in the cluster."""
 RETRY_S = 1
 LATELY_S = 2.0
-"""A tenant that has called within this time is not to feel what the others ask for."""
+"""A tenant that called within this time must not be slowed by requests of others."""
 
 calling: ContextVar[Submitter] = ContextVar("calling", default=SERVER)
 """Whose request is being served; outside of requests it is the server itself."""
 
 
 def caller_of(scope: Scope) -> Submitter:
-    """Return as whom a token counts. A user of several tenants counts as one of the first."""
+    """Return the submitter of a token; a user of several tenants counts for the first."""
     return Submitter(CLUSTER if scope.role else min(scope.tenants, default=""), scope.user)
 
 
 def overloaded(error: TooManyWaiting) -> ApiError:
-    """Return the answer to a caller whose turn cannot be waited for."""
+    """Return the answer to a caller when too many requests wait."""
     if error.own:
         headers = {"Retry-After": str(RETRY_S)}
         return ApiError("too_many_requests", f"too many requests: {error.message}", hint=error.hint, headers=headers)
@@ -138,7 +138,7 @@ class Turn:
 
 
 class Crowd:
-    """Which tenants have called lately: the last two are enough to tell whether one is alone."""
+    """Which tenants have called lately: the last two are enough to know whether one is alone."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -227,8 +227,8 @@ class WorkerPool:
             try:
                 work = self._queue.take(full | self._lane.full())
             except IndexError:
-                return  # what is left is for others
-            if not work.answered.done():  # else whoever asked has gone
+                return  # left for other tenants
+            if not work.answered.done():  # else the caller has gone
                 self._busy += 1
                 self.begun[work.tenant] += 1
                 done = loop.run_in_executor(self._executor, work.function)

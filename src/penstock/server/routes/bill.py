@@ -1,4 +1,4 @@
-"""What tenants owe: worked out from the log, whenever it is asked."""
+"""The route of bills: computed from the log at each request."""
 
 from typing import Annotated, Any
 
@@ -35,7 +35,7 @@ def bill_routes(app: FastAPI, backend: Backend, service: BillingService, caller:
 
         def compute() -> Response:
             names = [name for name in service.tenants() if who.sees(name)] if priced else []
-            if tenant is not None and priced and tenant not in names:  # one that is gone has its bills still
+            if tenant is not None and priced and tenant not in names:  # a removed tenant still has bills
                 raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
             wanted = names if tenant is None else [name for name in names if name == tenant]
             bills = service.bills(wanted, from_ms, until_ms) if until_ms > from_ms else []

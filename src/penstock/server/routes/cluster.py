@@ -1,4 +1,4 @@
-"""Routes about the cluster as a whole: nodes, queues, cycles, alerts, and what is ahead."""
+"""Routes about the cluster as a whole: nodes, queues, cycles, alerts, and forecasts."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""Routes about what is declared: shown, planned, applied. A change is one event in the log, or nothing."""
+"""Routes about the configuration: show, plan, apply. A change is one event in the log, or nothing."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ class NewConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remove: list[str] = []
     """Entries such as `user.ann`."""
     base: str = ""
-    """Digest of the configuration that this is a change of; another one that holds by now is a conflict."""
+    """Digest of the configuration to be changed; a conflict if another is in force by now."""
     dry_run: bool = False
 
 
@@ -65,9 +65,9 @@ def declaring_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
 
 def _planned(backend: Backend, wanted: NewConfig) -> tuple[ClusterConfig, str, list[api.ConfigChange]]:
-    """Return what would be declared, the digest of what is now, and the changes.
+    """Return the new configuration, the digest of the present one, and the changes.
 
-    Raises: ApiError with all that is wrong.
+    Raises: ApiError with all problems.
     """
     before = backend.state.config
     base = digest(before)
@@ -88,7 +88,7 @@ def _planned(backend: Backend, wanted: NewConfig) -> tuple[ClusterConfig, str, l
 
 
 def account_problems(before: ClusterConfig, after: ClusterConfig) -> list[Problem]:
-    """Return which accounts that are named anew the machine does not have, where jobs would run as them."""
+    """Return a problem for each newly named account that the machine lacks, where jobs would run as it."""
     if not may_switch():
         return []
     known = {user.name: user.account for user in before.users}

@@ -23,7 +23,7 @@ LOOKS_MAX = 10
 """Parts of the log that one request looks through: a tenant's few events may lie among many others."""
 LOOKED = "X-Penstock-Looked"
 GATHER_S = 0.02
-"""A follower that has caught up reads on after this long: what comes meanwhile comes together."""
+"""A follower that has caught up reads on after this long: events of that time come together."""
 _encode = msgspec.json.Encoder().encode
 AfterQuery = Annotated[int, Query(ge=0, le=2**53, description="only events with a higher number")]
 
@@ -66,7 +66,7 @@ def event_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
 
 async def _follow(backend: Backend, token: str, after: int) -> AsyncIterator[bytes]:
-    """Yield what the owner of a token may see, for as long as it is good: a stream may outlive it by far."""
+    """Yield events that a token's owner may see, while the token is valid: a stream may outlive it."""
 
     def compute(scope: Scope, after: int) -> tuple[bytes, int]:
         records, looked = backend.reads.records(scope, after, STREAM_BATCH, STREAM_BATCH_BYTES)

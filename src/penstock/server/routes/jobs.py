@@ -1,4 +1,4 @@
-"""Routes about jobs: submit, list, show, explain, cancel, what they wrote."""
+"""Routes about jobs: submit, list, show, explain, cancel, outputs."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -44,7 +44,7 @@ def job_routes(app: FastAPI, backend: Backend, estimates: EstimateService, calle
 
 
 class _JobViews:
-    """Jobs as the API shows them, live ones with what the control loop knows beyond the log."""
+    """Jobs as the API shows them, live ones with facts of the control loop beyond the log."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

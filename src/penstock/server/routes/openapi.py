@@ -24,7 +24,7 @@ _SUPPLIES = {
     ("/api/v1/invoices", "get", "200"): ("number", "$response.body#/invoices/0/number"),
     ("/api/v1/tokens", "post", "201"): ("token_id", "$response.body#/id"),
 }
-"""Where the values come from that paths need."""
+"""Source of the values that paths need."""
 _TEXT = {"type": "string"}
 BEARER = "HTTPBearer"
 _answers: list[Any] = [ProblemDetails]
@@ -117,7 +117,7 @@ def document_route(app: FastAPI) -> None:
 
 
 def _link(paths: dict[str, dict[str, Any]]) -> None:
-    """Say of operations whose answers name something where it is used."""
+    """Link answers that name something to the operations that use it."""
     for (path, method, status), (name, where) in _SUPPLIES.items():
         users = [op for at, ops in paths.items() if f"{{{name}}}" in at for op in ops.values()]
         links = {op["operationId"]: {"operationId": op["operationId"], "parameters": {name: where}} for op in users}

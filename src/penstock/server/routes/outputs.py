@@ -1,4 +1,4 @@
-"""What replicas wrote, without the values of secrets that they were given."""
+"""Outputs of replicas, without the values of their secrets."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ JOBS_KEPT = 10_000
 
 
 class Outputs(Protocol):
-    """Reads what replicas wrote."""
+    """Reads outputs of replicas."""
 
     def listed(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, int]]:
         """Return (attempt, rank, bytes) of each output of the job, in order."""
@@ -49,7 +49,7 @@ class CensoredOutputs:
         return where, blotted_piece(before, piece, after, values)
 
     def _exactly(self, job_id: JobId, attempt: AttemptNumber, rank: Rank, offset: int, limit: int) -> bytes:
-        """Return what lies at `offset`, nothing where there is a gap."""
+        """Return the bytes at `offset`, none where there is a gap."""
         found = self._outputs.read(job_id, attempt, rank, offset, limit) if limit else None
         return found[1] if found is not None and found[0] == offset else b""
 

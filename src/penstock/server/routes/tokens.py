@@ -99,9 +99,9 @@ def _expires_ms(days: int | None, maker: Scope, now_ms: int) -> int:
 
 
 def _manages(scope: Scope, user: UserName, backend: Backend) -> bool:
-    """Return whether the caller may manage somebody's tokens: an administrator all, others their own and members'.
+    """Return whether the caller may manage a user's tokens: an administrator all, others their own and members'.
 
-    Whoever manages tenants manages those users alone that have no role anywhere else.
+    A manager of tenants manages only users without a role anywhere else.
     """
     if scope.administers:
         return True
@@ -116,9 +116,9 @@ def _manages(scope: Scope, user: UserName, backend: Backend) -> bool:
 
 
 def _tenants_of(scope: Scope, user: UserName, backend: Backend) -> list[TenantName]:
-    """Return to which tenants a token is limited where nobody said so.
+    """Return the default tenants of a token; empty: no limit.
 
-    One that somebody has for another user speaks for no more than they manage now, whatever the user becomes later.
+    A token made for another user is limited to the tenants that its maker manages now, even if the user gets more.
     """
     if scope.administers or user == scope.user:
         return []

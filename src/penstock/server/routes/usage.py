@@ -1,4 +1,4 @@
-"""What was held and used, by whom: recomputed from the log, as JSON, CSV or Parquet."""
+"""Routes of usage: recomputed from the log, as JSON, CSV or Parquet."""
 
 import csv
 import io
@@ -53,7 +53,7 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
 
 def _summed(rows: list[UsageRow], wanted: tuple[Dimension, ...]) -> list[UsageRow]:
-    """Return rows without the tenant where nobody asked for it."""
+    """Return rows without the tenant unless it was asked for."""
     if "tenant" in wanted:
         return rows
     found: dict[tuple[object, ...], UsageRow] = {}
@@ -99,7 +99,7 @@ def time_of(field: str, text: str) -> int:
 
 
 def _lines(rows: list[UsageRow]) -> list[tuple[object, ...]]:
-    """Return a line for each row and model; what is not about devices is on the first."""
+    """Return a line for each row and model; the row's first has the non-device figures."""
     hours = 1000 * HOUR_MS
     found: list[tuple[object, ...]] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""What was held and not used, in device time and money: recomputed from the log, as JSON, CSV or Parquet."""
+"""Allocated but unused device time, and its cost: recomputed from the log, as JSON, CSV or Parquet."""
 
 from collections.abc import Iterable
 from decimal import Decimal
@@ -72,7 +72,7 @@ def _rows(backend: Backend, sees: Any, by: tuple[Dimension, ...], from_ms: int, 
 
 
 def _forget(books: UsageLog, activity: Activity, dates: ZoneDates, from_ms: int, minimum_ms: int) -> None:
-    """Drop what counts for nothing from `from_ms` on, so that a long log does not fill the memory."""
+    """Drop usage that cannot count from `from_ms` on, so that a long log does not fill the memory."""
     kept: set[Any] = set()
     for name in books.tenants():
         books.drop(TenantName(name), dates.month(books.reach_ms(name, from_ms)), minimum_ms)
@@ -81,7 +81,7 @@ def _forget(books: UsageLog, activity: Activity, dates: ZoneDates, from_ms: int,
 
 
 def _summed(rows: Iterable[WasteRow], by: tuple[Dimension, ...]) -> list[WasteRow]:
-    """Return rows of several tenants without the tenant where nobody asked for it, in the order of `by`."""
+    """Return rows summed over tenants unless the tenant was asked for, in the order of `by`."""
     found: dict[tuple[object, ...], WasteRow] = {}
     for row in rows:
         had = found.setdefault(tuple(getattr(row, name) for name in by), row)

@@ -1,4 +1,4 @@
-"""Has what the server gathers about access written to the log, while it leads and when it ends."""
+"""Has the access records of the server written to the log, while it leads and when it ends."""
 
 import contextlib
 
@@ -22,7 +22,7 @@ class AccessKeeper:
         await repeat(self.look, "who was turned away", LOOK_EVERY_S)
 
     def say_last(self) -> None:
-        """Ask for whatever was gathered to be written: the server ends, and answers before what it was asked."""
+        """Ask for all access records to be written: an ending server answers pending requests first."""
         service = self._backend.service
         last = self._backend.access.due(all_kinds=True) if service.controller.leads else ()
         if last:

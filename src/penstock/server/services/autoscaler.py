@@ -1,8 +1,8 @@
 """Asks for nodes when jobs wait for capacity that is not there: by a command or over HTTP.
 
 The provider gets one JSON document (`penstock.core.status.scaleout.request_of`) on standard input, or as the body of a
-POST. What it does is its business; nodes that come say hello like any other. It is asked again only after a pause, for
-machines take minutes to come.
+POST. How it gets nodes is up to it; they register like any other. It is asked again only after a pause, for machines
+take minutes to come.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Autoscaler:
 
 
 async def ask(settings: Settings, request: dict[str, Any]) -> tuple[bool, str]:
-    """Tell the provider what is missing; return whether it took that, and what it said."""
+    """Ask the provider for capacity; return whether it accepted, and its answer."""
     body = json.dumps(request).encode()
     if settings.scale_command:
         return await asyncio.to_thread(_run, settings.scale_command, body)
@@ -76,7 +76,7 @@ async def ask(settings: Settings, request: dict[str, Any]) -> tuple[bool, str]:
 
 def _run(command: str, body: bytes) -> tuple[bool, str]:
     process = subprocess.Popen(  # noqa: S603 - the operator's own command
-        # The server ignores the exits of its children (its agents outlive it): so the shell says what it was.
+        # The server ignores the exits of its children (its agents outlive it): so the shell prints its status.
         ["/bin/sh", "-c", '/bin/sh -c "$1"; printf "\\n%s" "$?"', "penstock-scale", command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,7 +1,7 @@
-"""Keeps the books: folds the log as it grows, posts what is due, and says who spends too much.
+"""Keeps the books: folds the log as it grows, posts due charges, and warns of overspent budgets.
 
-What is decided is pure (`core/ledger/posting.py`); here is only when it is asked. Worked out in a thread, and written
-by the control loop if the account is still as it was; else it is worked out again.
+The decisions are pure (`core/ledger/posting.py`); here is only their timing. Computed in a thread, and written by the
+control loop if the account is unchanged; else computed again.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ NAME = "books"
 
 
 class AccountStanding(msgspec.Struct, frozen=True):
-    """What is known of a tenant's money at a moment; amounts in the currency's smallest unit."""
+    """A tenant's account at a moment; amounts in the currency's smallest unit."""
 
     account: Account
     accrued: int
     """Used since the last posting."""
     left: int
-    """What it may use before its credit and credit limit are used up; only a policy for zero makes it matter."""
+    """Remaining credit and credit limit; matters only with a policy for zero."""
     day_cost: int
     month_spent: int
     budgets: list[BudgetView]
@@ -70,7 +70,7 @@ class BillingService:
         await repeat(self.look, "the books", LOOK_EVERY_S, LOOK_SHARE)
 
     async def look(self) -> None:
-        """Post what is due by now, and say what is to be said."""
+        """Post due charges, holds and budget warnings."""
         if not treasury.is_kept(self._backend.state.money, self._backend.state.config):
             return
         for request in await asyncio.to_thread(self._due):
@@ -96,7 +96,7 @@ class BillingService:
         return found
 
     def _folded(self) -> UsageLog:
-        """Return the books up to what is durable."""
+        """Return the books as of the durable log."""
         with self._lock:
             books = self._books or self._read()
             while records := self._backend.log.records(books.log.seq, BATCH):
@@ -157,7 +157,7 @@ class BillingService:
         return [found[name] for name in names]
 
     def _invoiced(self, name: TenantName, from_ms: int, until_ms: int) -> Bill | None:
-        """Return what the invoice for a time says; None: there is none."""
+        """Return the bill of a period's invoice, or None."""
         for head in self._backend.state.money.invoices.copy().values():
             if not head.corrects and (head.tenant, head.from_ms, head.until_ms) == (name, from_ms, until_ms):
                 for record in self._backend.log.records(head.seq - 1, 1):
@@ -169,8 +169,8 @@ class BillingService:
     def _past_bills(
         self, views: dict[TenantName, treasury.TenantStanding], from_ms: int, until_ms: int
     ) -> dict[TenantName, Bill]:
-        """Return bills of a time that is on no invoice and whose sessions were dropped: by the log once more, and then
-        from what was kept of that."""
+        """Return bills of a period without an invoice whose usage intervals were dropped: folded from the log
+        once, then kept."""
         with self._past_lock:
             kept = {name: self._past.get((name, from_ms, until_ms)) for name in views}
             found = {name: one[1] for name, one in kept.items() if one and one[0] == views[name].billing}
@@ -186,7 +186,7 @@ class BillingService:
             return found
 
     def standing(self, name: TenantName) -> AccountStanding:
-        """Return how a tenant's money stands now."""
+        """Return a tenant's present standing."""
         view = self._view(name)
         spending = view.spending()
         budgets = [view_of(view.account, spending, budget) for budget in view.tenant.budgets]

@@ -27,7 +27,7 @@ class CertificateService:
 
     Args:
         folder: where the authority and the server's certificate are kept.
-        nodes: tells where each node's certificate belongs; asked again and again, for nodes may come.
+        nodes: returns the path of each node's certificate; called at each check, for nodes may come.
         agents: makes the settings for connections of agents from the files as they are.
     Raises: CertificateError when the authority's file is spoilt; InvalidInput when a given certificate cannot be
         used, NotPrivate when others could have changed it.
@@ -47,13 +47,13 @@ class CertificateService:
         self.agents = Live(agents)
         self.api = Live(self._api_context) if transport.secure else None
         self.on_change: Callable[[], None] = lambda: None
-        """Called on the event loop when other authorities are trusted than before: sessions have to begin anew."""
+        """Called on the event loop when the trusted authorities change: agents have to reconnect."""
         self.on_replaced: Callable[[str], None] = lambda what: None
         """Called with what was replaced: `authority` or `certificate`."""
         self._seen = self._stamps()
 
     def announced(self, port: int) -> dict[str, object]:
-        """Return what a client on this machine has to know: where, whether by TLS, whom to trust, by which name."""
+        """Return the connection data of a client on this machine: address, TLS, trusted authority, server name."""
         host = local_host(self._transport.host)
         found: dict[str, object] = {"host": host, "port": port, "tls": self.api is not None}
         if self.api is not None and self._transport.certificate is not None:
@@ -68,7 +68,7 @@ class CertificateService:
             await asyncio.sleep(CHECK_S)
             try:
                 await self.look()
-            except (PenstockError, OSError) as error:  # as it was, until somebody mends it
+            except (PenstockError, OSError) as error:  # the present ones stay in use
                 log.error("certificates not renewed: %s", error)
 
     async def look(self) -> None:

@@ -1,4 +1,4 @@
-"""The process beside the server that plays states on: started when it is first needed, and again after it died."""
+"""The simulation process beside the server: started when it is first needed, and again after it died."""
 
 import contextlib
 import subprocess
@@ -51,7 +51,7 @@ class EstimateProcess:
         return reply
 
     def _exchange(self, body: bytes, patience_s: float) -> Answer:
-        """Send a question and return what comes back. Raises: EOFError when nothing does in time."""
+        """Send a question and return its answer. Raises: EOFError when none comes in time."""
         if self._closed:
             raise EOFError
         if self._process is None:
@@ -92,10 +92,10 @@ class EstimateProcess:
                     stream.close()
 
     def close(self) -> None:
-        """End the process, whatever it is at."""
+        """End the process, busy or not."""
         self._closed = True
         process = self._process
         if process is not None:
-            process.kill()  # whoever waits for its answer finds that it died
+            process.kill()  # the caller waiting for its answer sees it die
         with self._turn:
             self._end()

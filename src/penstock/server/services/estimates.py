@@ -1,8 +1,7 @@
-"""What is ahead of waiting jobs and of requests: worked out beside the server, on copies of the state.
+"""Start estimates of waiting jobs and of requests, from simulations beside the server on copies of the state.
 
-Now and then, and whenever somebody asks, the state is played on; what that says of each waiting job's start is
-corrected by how right such estimates have been, and told. Some of it is noted in the log, so that it can be held
-against what comes true.
+The state is simulated at intervals and on request; the start of each waiting job is corrected by the accuracy of
+former estimates. Some estimates are noted in the log, to be compared with the outcome.
 """
 
 import asyncio
@@ -43,7 +42,7 @@ HISTORY_KEPT_MS = 60_000
 WANTED_MAX = 2_000
 """Waiting jobs of one answer: the first submitted."""
 NOTED_EVERY_MS = 600_000
-"""What is said of a job is noted in the log once, and again after this long, and half the time that it had waited."""
+"""A job's estimate is logged once, and again after the longer of this and half the time it had waited."""
 JOBS_MAX = 20_000
 """A state of more live jobs cannot be played in time: it is not even handed over."""
 PLANNED_MAX = 10_000
@@ -54,11 +53,11 @@ BATCH = 10_000
 MISSES_MAX = 6
 IDLE_S = 1.0
 KNOWN_MS = 600_000
-"""What was said longer ago is not repeated."""
+"""Older estimates are not shown."""
 
 
 class EstimateService:
-    """One question at a time goes to the process that plays states on."""
+    """Sends one question at a time to the simulation process."""
 
     def __init__(self, backend: Backend, seer: EstimateProcess | None = None) -> None:
         self._backend, self._seer = backend, seer or EstimateProcess()
@@ -68,14 +67,14 @@ class EstimateService:
         self._calibration = Calibration()
         self._seen_seq = -1
         self._noted: dict[JobId, int] = {}
-        """When what was said of a waiting job was last noted (unix ms)."""
+        """When the estimate of a waiting job was last logged (unix ms)."""
         self._last = api.EtaList(0, 0, 0, [])
         self._last_seq = -1
         self._misses = 0
-        """Looks in a row that were not done in time: each doubles the time until the next."""
+        """Failed or late estimates in a row: each doubles the time until the next."""
 
     async def keep(self) -> None:
-        """Look ahead now and then, as long as jobs wait; ends when it is cancelled."""
+        """Estimate at intervals while jobs wait, until cancelled."""
         backend = self._backend
         while True:
             every_ms = backend.state.config.settings.estimate_starts_every_ms
@@ -95,7 +94,7 @@ class EstimateService:
         self._seer.close()
 
     async def plan(self, request: Submit) -> answers.PlanAnswer | Refusal:
-        """Return what `request` would lead to, or why it would be refused.
+        """Return the outcome of `request`, or why it would be refused.
 
         Raises: ApiError when too many ask, or for too many jobs.
         """
@@ -111,7 +110,7 @@ class EstimateService:
             return await asyncio.to_thread(self._plan, image, request)
 
     async def look(self, max_age_ms: int) -> api.EtaList:
-        """Return when waiting jobs start, as of at most so long ago; jobs that have just come are never left out.
+        """Return start estimates at most `max_age_ms` old; jobs that have just come are never left out.
 
         Raises: ApiError when too many ask.
         """
@@ -130,7 +129,7 @@ class EstimateService:
         return any(job.id not in listed for job in waiting)
 
     def known(self, job_id: JobId) -> tuple[int, int] | None:
-        """Return from when to when (unix ms) a job starts, as of the last look; None where that did not tell it."""
+        """Return from when to when (unix ms) a job starts, as of the last look; None where it had no estimate."""
         if self._backend.clock.unix_ms() - self._last.made_ms > KNOWN_MS:
             return None
         found = next((job for job in self._last.jobs if job.id == job_id), None)
@@ -138,7 +137,7 @@ class EstimateService:
 
     async def score(self) -> Score:
         """Return how right the latest estimates were."""
-        async with self._turn.mine():  # what came true is taken in by one at a time
+        async with self._turn.mine():  # one caller at a time feeds the calibration
             await asyncio.to_thread(self._catch_up)
             return self._calibration.score()
 
@@ -171,7 +170,7 @@ class EstimateService:
     # In a thread.
 
     def _estimates(self, image: Image, wanted: tuple[JobId, ...], now_ms: int) -> tuple[int, list[StartEstimate]]:
-        """Return how many samples were played, and what is to be said of each job."""
+        """Return the number of samples, and the estimate of each job."""
         if not wanted:
             return 0, []
         self._catch_up()
@@ -198,7 +197,7 @@ class EstimateService:
         return self._history
 
     def _catch_up(self) -> None:
-        """Take in what has come true since the last look."""
+        """Learn from the outcomes since the last look."""
         reader = self._backend.log
         if self._seen_seq < 0:
             self._seen_seq = max(0, self._backend.durable_seq - LOOKED_BACK_RECORDS)
@@ -212,7 +211,7 @@ class EstimateService:
 
 
 def noted_again_ms(noted_ms: int, submitted_ms: int) -> int:
-    """Return when what is said of a job is noted again: a handful of times, however long it waits."""
+    """Return when a job's estimate is logged again: a few times, however long it waits."""
     return noted_ms + max(NOTED_EVERY_MS, (noted_ms - submitted_ms) // 2)
 
 

@@ -1,4 +1,4 @@
-"""What the server looks after again and again, whatever goes wrong in between."""
+"""Periodic work of the server, which goes on after failures."""
 
 import asyncio
 import logging

@@ -27,7 +27,7 @@ class QuotaAlertService:
         await repeat(self.look, "the quotas", LOOK_EVERY_S, LOOK_SHARE)
 
     async def look(self) -> None:
-        """Have everything written that is to be said now."""
+        """Have all alerts written that are due."""
         state, now_ms = self._backend.state, self._backend.clock.unix_ms()
         if not is_limited(state.config):
             return

@@ -1,1 +1,1 @@
-"""What the API shows of the state and the log, to a caller with certain rights."""
+"""Views of the state and the log, by the rights of the caller."""

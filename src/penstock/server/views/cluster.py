@@ -18,7 +18,7 @@ TOKEN_ALERTS_MAX = 20
 
 
 def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) -> api.NodeView:
-    """Return the view of a node; of jobs that the caller does not see only that they hold something."""
+    """Return the view of a node; devices of jobs that the caller does not see are shown as held."""
     node = state.nodes[name]
     load = state.indexes.loads.get(name)
     lists = {index: tuple(holders) for index, holders in list(load.devices.items())} if load else {}
@@ -81,9 +81,9 @@ def cluster_view(state: State, server: str, series: Sequence[Series] = ()) -> ap
 
 
 def token_alerts(state: State, scope: Scope, now_ms: int) -> list[Alert]:
-    """Return that others made tokens which speak for the caller, the newest first."""
+    """Return alerts of tokens that other users made for the caller, newest first."""
     if scope.delegated:
-        return []  # it is for the user to know, not for who has such a token
+        return []  # for the user, not for holders of such tokens
     tokens = [one for one in state.tokens.of_user(scope.user) if one.by != one.user and made_by_another(one, state)]
     live = (one for one in tokens if not 0 < one.expires_ms <= now_ms)
     return [
@@ -100,6 +100,6 @@ def token_alerts(state: State, scope: Scope, now_ms: int) -> list[Alert]:
 
 
 def alert_for(alert: Alert, scope: Scope) -> Alert:
-    """Return an alert without the names of reservations to whom does not see all tenants."""
+    """Return an alert, without names of reservations unless the caller sees all tenants."""
     named = alert.code == "nodes_reserved" and not scope.sees_all
     return replace(alert, resolve="ask for less") if named else alert

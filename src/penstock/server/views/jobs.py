@@ -67,7 +67,7 @@ def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int 
 
 
 def _ends_ms(job: Job) -> int:
-    """Return when the job is expected to end, 0 where nobody said more than that it is limited."""
+    """Return when the job is expected to end, 0 where only its time limit is known."""
     tells = told_end_ms(job) or job.predicted_ms or job.spec.estimated_duration_ms
     return expected_end_ms(job) if tells else 0
 

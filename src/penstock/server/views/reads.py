@@ -1,4 +1,4 @@
-"""Reads of what belongs to tenants. Each takes the caller's scope first: what is not theirs is not there.
+"""Reads of tenants' data. Each takes the caller's scope first: data out of scope is not found.
 
 Routes have no other way to jobs, records and finished rows, so a new one cannot forget to ask.
 """
@@ -26,11 +26,11 @@ from penstock.ports import EventReader, FinishedJob
 
 BATCH = 1_000
 BATCHES_MAX = 10
-"""Batches of finished jobs that are looked through for those of the caller before a page is given as it is."""
+"""Batches of finished jobs searched for those of the caller before a short page is returned."""
 READ_MAX = 200
 """Records that are read at once."""
 LOOKED_MAX = 20_000
-"""Records that are looked through at once for those of the caller."""
+"""Records searched by one call for those of the caller."""
 PAGE_MAX_BYTES = 8 * 2**20
 """A page of records ends where it is larger."""
 TENANTS_KEPT = 100_000
@@ -38,7 +38,7 @@ _OF_ALL = (ev.LeaderElected, ev.NodeRegistered, ev.NodeReady, ev.NodeLost, ev.No
            ev.NodeChecked)  # fmt: skip
 """What happens to the machines that all share."""
 _OF_NOBODY = (ev.ConfigChanged, ev.RunTimesPredicted, ev.StartsEstimated, ev.CapacityRequested)
-"""What is about many tenants at once."""
+"""Events about many tenants at once."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -90,7 +90,7 @@ class Reads:
         """
         tenants = scope.sight if tenant is None else {TenantName(tenant)} if scope.sees(tenant) else set()
         wanted = tuple(states)
-        page = self._state.jobs.page(after, limit, tenants, wanted)  # first: what leaves it is among those that end
+        page = self._state.jobs.page(after, limit, tenants, wanted)  # first: jobs that leave it are in `ending`
         ending = {
             job.id: job
             for job, _ in list(self._service.controller.ending)
@@ -130,8 +130,8 @@ class Reads:
     def records(self, scope: Scope, after: int, limit: int, most_bytes: int = 0) -> tuple[list[ev.Record], int]:
         """Return up to `limit` records with seq > `after`, in order, and up to where was looked.
 
-        Where nothing was looked at, nothing is left. Fewer come where they are rare or large: the log of a tenant who
-        submits the largest jobs that there may be must not fill the memory.
+        Where nothing was searched, the log has no more. A page is shorter where records are rare or large: the log of a
+        tenant with the largest jobs must not fill the memory.
         """
         found: list[ev.Record] = []
         size, most = 0, after + LOOKED_MAX
@@ -174,7 +174,7 @@ class Reads:
         return record if scope.sees(self._tenant_of(event.job_id)) else None
 
     def _without_jobs(self, scope: Scope, record: ev.Record) -> ev.Record:
-        """Return what happened to a machine without what a job of others printed there."""
+        """Return an event of a machine without the output of other tenants' jobs."""
         event = record.event
         if isinstance(event, ev.NodeStruck) and event.job_id is not None:
             seen = scope.sees(self._tenant_of(event.job_id))
@@ -186,7 +186,7 @@ class Reads:
         return record
 
     def _tenant_of(self, job_id: JobId) -> str:
-        """Return the tenant of any job that the log has named: "" (which nobody sees) where that is not known."""
+        """Return the tenant of any job that the log has named; "" (in no scope of a tenant) if unknown."""
         known = self._tenants.get(job_id)
         if known is None:
             job = self._state.jobs.get(job_id) or self._ending(job_id)
@@ -219,7 +219,7 @@ def sees_secret(scope: Scope, of: "ev.SecretRemoved | ev.SecretSet | Secret") ->
 
 
 def _unsealed(record: ev.Record) -> ev.Record:
-    """Return that a secret was set, without what it was sealed to."""
+    """Return the record of a set secret without the sealed value."""
     if not isinstance(record.event, ev.SecretSet):
         return record
     hidden = replace(record.event.secret, sealed="", key_id="")

@@ -56,7 +56,7 @@ def queue_views(state: State, now_ms: int, scope: Scope) -> list[api.QueueView]:
 
 
 def explanation_for(found: Explanation, scope: Scope) -> Explanation:
-    """Return an explanation without the names of reservations to whom does not see all tenants."""
+    """Return an explanation, without names of reservations unless the caller sees all tenants."""
     if scope.sees_all:
         return found
     constraints = (replace(c, where="") if c.where.startswith(RESERVATION) else c for c in found.constraints)
@@ -65,7 +65,7 @@ def explanation_for(found: Explanation, scope: Scope) -> Explanation:
 
 
 def plan_for(found: PlanAnswer, scope: Scope, reads: Reads) -> PlanAnswer:
-    """Return what a request would lead to, without the names of what the caller may not see."""
+    """Return the plan of a request, without the names of jobs that the caller may not see."""
     if scope.sees_all:
         return found
 
