@@ -23,7 +23,7 @@ class SubmitAnswer(msgspec.Struct, frozen=True):
 
 
 class EtaView(msgspec.Struct, frozen=True):
-    """When one waiting job starts: 1, 5 and 9 of 10 starts should come before these times; 0 where nobody can tell."""
+    """When one waiting job starts: 1, 5 and 9 of 10 starts should come before these times; 0: unknown."""
 
     id: int
     name: str
@@ -37,7 +37,7 @@ class EtaView(msgspec.Struct, frozen=True):
 
 
 class EtaList(msgspec.Struct, frozen=True):
-    """When waiting jobs start, if nobody submits what comes before them."""
+    """When waiting jobs start, if no jobs are submitted that come before them."""
 
     made_ms: int
     """Time of the simulated state."""

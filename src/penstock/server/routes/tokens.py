@@ -68,7 +68,7 @@ def token_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
 
     @app.get("/api/v1/tokens", **returns(api.TokenList))
     async def list_tokens(who: caller) -> Response:
-        """List the tokens that the caller may revoke; their secrets are known to nobody."""
+        """List the tokens that the caller may revoke, without their secrets."""
 
         def compute() -> Response:
             known, users = backend.state.tokens, [user.name for user in backend.state.config.users]
