@@ -19,7 +19,7 @@ from penstock.core.model.jobs import (
 )
 
 SURVIVORS_GRACE_MIN_MS = 10_000
-"""A stuck program saves from a helper beside it, after up to 5 s in which it might have come to a border."""
+"""A stuck program saves from beside its main thread, which gets up to 5 s to come to a border first."""
 _STOP_OUTCOME: dict[StopReason, Outcome] = {
     "preempted": "preempted",
     "cancelled": "cancelled",
