@@ -1,4 +1,4 @@
-"""The calendar of bills: when months begin in a time zone. The core gets the moments alone."""
+"""The calendar of bills: when months begin in a time zone. The core gets only the moments."""
 
 import re
 from datetime import date, datetime, timedelta
@@ -14,9 +14,9 @@ DAY_S = 86_400
 
 
 def zone_problem(name: str) -> Problem | None:
-    """Return what is wrong with the name of a time zone, or None."""
+    """Return the problem of an unknown time zone, or None."""
     zones = available_timezones()
-    if name in zones and ("/" in name or name == "UTC"):  # the others mean another zone on another machine, or none
+    if name in zones and ("/" in name or name == "UTC"):  # other names differ between machines, or are missing
         return None
     text = f"billing.time_zone: there is no time zone '{name}'"
     return Problem("unknown_time_zone", "billing.time_zone", text, name, nearest(name, sorted(zones)))
@@ -28,7 +28,7 @@ def month_begins(zone: str, year: int, month: int) -> int:
 
 
 def months(zone: str, first_ms: int, until_ms: int) -> list[int]:
-    """Return when the months begin that meet [first_ms, until_ms], the one of `first_ms` included (unix ms)."""
+    """Return the begins of the months that overlap [first_ms, until_ms], that of `first_ms` included (unix ms)."""
     local = datetime.fromtimestamp(first_ms / 1000, ZoneInfo(zone))
     year, month = local.year, local.month
     found = [month_begins(zone, year, month)]
@@ -39,7 +39,7 @@ def months(zone: str, first_ms: int, until_ms: int) -> list[int]:
 
 
 def offsets(zone: str, first_ms: int, until_ms: int) -> tuple[tuple[int, int], ...]:
-    """Return from when on the local clock is how much ahead of UTC (unix ms, ms), for moments in [first_ms, until_ms].
+    """Return the offsets of the local clock from UTC by their begin (unix ms, ms), for moments in [first_ms, until_ms].
 
     Two changes within one day are taken for one; no zone has had any since 1970.
     """
@@ -65,7 +65,7 @@ def offsets(zone: str, first_ms: int, until_ms: int) -> tuple[tuple[int, int], .
 
 
 def days(zone: str, first_ms: int, until_ms: int) -> list[int]:
-    """Return when the days begin that meet [first_ms, until_ms], the one of `first_ms` included (unix ms)."""
+    """Return the begins of the days that overlap [first_ms, until_ms], that of `first_ms` included (unix ms)."""
     place = ZoneInfo(zone)
     day = datetime.fromtimestamp(first_ms / 1000, place).date()
     found: list[int] = []

@@ -1,4 +1,4 @@
-"""Reads what operators declare in files."""
+"""Reads cluster files, and applies changes in their words."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from penstock.extensions import installed_policies
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PATH_MAX = 512
 DEPTH_MAX = 64
-"""Lists and mappings in each other."""
+"""Depth of nested lists and mappings."""
 VALUE_MAX = 65_536
 """Characters of one value of a change."""
 ENTRIES = ("pools", "tenants", "users", "queues", "reservations")
@@ -26,7 +26,7 @@ SECTIONS = {"setting": "settings", **{name.removesuffix("s"): name for name in E
 
 
 def read_cluster_file(path: Path) -> ClusterFile:
-    """Return what the cluster file declares.
+    """Return the declarations of the cluster file.
 
     Raises: InvalidInput naming every problem.
     """
@@ -45,11 +45,11 @@ def read_cluster_file(path: Path) -> ClusterFile:
 
 
 def loaded(text: str, *, aliases: bool = True) -> Any:
-    """Return what a text says as YAML.
+    """Return the value of a YAML text.
 
     Args:
-        aliases: whether it may repeat parts of itself: a short text can stand for gigabytes so.
-    Raises: ValueError, also for dates that there are not, and for what is nested too deep.
+        aliases: whether aliases are allowed: with them a short text can stand for gigabytes.
+    Raises: ValueError, also for dates that do not exist, and for nesting beyond `DEPTH_MAX`.
     """
     try:
         depth = 0
@@ -68,7 +68,7 @@ def loaded(text: str, *, aliases: bool = True) -> Any:
 
 
 def _value(text: str) -> Any:
-    """Return what the text of one value says as YAML. Raises: ValueError."""
+    """Return the YAML value of one change. Raises: ValueError."""
     if len(text) > VALUE_MAX:
         raise ValueError(f"it has {len(text)} characters, at most {VALUE_MAX} are read")
     return loaded(text, aliases=False)
@@ -86,7 +86,7 @@ def cluster_config(raw: object) -> ClusterConfig:
 
 
 def _parsed(raw: object) -> tuple[ClusterFile, list[Problem]]:
-    """Check a cluster file with what only this machine knows: its policies and time zones."""
+    """Check a cluster file, also against this machine's policies and time zones."""
     parsed, problems = parse_cluster(raw, installed_policies())
     unknown = zone_problem(parsed.config.billing.time_zone)
     return parsed, [*problems, unknown] if unknown is not None else problems
@@ -95,15 +95,15 @@ def _parsed(raw: object) -> tuple[ClusterFile, list[Problem]]:
 def with_changes(
     config: ClusterConfig, changes: Sequence[str], *, add: Sequence[str] = (), remove: Sequence[str] = ()
 ) -> ClusterConfig:
-    """Return `config` with entries taken away and added, and then fields of the cluster file set.
+    """Return `config` with entries removed and added, and then fields of the cluster file set.
 
     Args:
         changes: PATH=VALUE in the words of a cluster file, such as `queue.research.max.devices=16`,
-            `pools.default.backfill=strict`, `settings.starvation_after=2h` or `root_policy=fifo`. An empty value takes
-            the field away.
-        add: new entries such as `user.ann`, which the changes may say more of.
+            `pools.default.backfill=strict`, `settings.starvation_after=2h` or `root_policy=fifo`. An empty value
+            removes the field.
+        add: new entries such as `user.ann`, whose fields the changes may set.
         remove: entries such as `queue.research`.
-    Raises: InvalidInput naming what is not there, what is there already, or what the cluster file would not allow.
+    Raises: InvalidInput naming a missing entry, an existing one, or a value that the cluster file does not allow.
     """
     if not (changes or add or remove):
         return config
@@ -137,7 +137,7 @@ def with_changes(
 
 
 def _entry(raw: dict[str, Any], path: str) -> tuple[list[dict[str, Any]], str, str]:
-    """Return the list that an entry such as `user.ann` belongs to, its name, and what it is."""
+    """Return the list that an entry such as `user.ann` belongs to, its name, and its kind."""
     kind, _, name = path.partition(".")
     section = SECTIONS.get(kind, kind)
     if section not in ENTRIES or not name:

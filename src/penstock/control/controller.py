@@ -1,8 +1,8 @@
-"""The controller: decides requests in groups, commits them, folds them, and says what orders follow.
+"""The controller: decides requests in groups, commits them, folds them, and derives the orders.
 
-One thread calls it. It holds no truth of its own: everything but the leases is a fold of the log, and after a
-failed commit the fold is made anew from the log, by the same code as at a start. Beside another that leads it only
-follows: it folds what that one commits.
+One thread calls it. It holds no truth of its own: everything but the leases is a fold of the log, and after a failed
+commit the fold is made anew from the log, by the same code as at a start. While another controller leads it only
+follows: it folds the leader's commits.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ LEADERSHIP_CHECK_SHARE = 4
 
 
 class Handled(msgspec.Struct, frozen=True):
-    """The outcome of one group: replies in the order of the requests, orders, and what was committed."""
+    """The outcome of one group: replies in the order of the requests, orders, and committed records."""
 
     replies: tuple[msg.Reply, ...]
     orders: tuple[Addressed, ...]
@@ -72,7 +72,7 @@ class Controller:
         self.reached: dict[JobId, int] = {}
         """Steps that running programs reported since their last event; volatile."""
         self.ending: Sequence[tuple[Job, ev.Record]] = ()
-        """Jobs that have left the state and whose end is not on disk yet: readers find them here."""
+        """Jobs that have left the state before their end is on disk: readers find them here."""
         self._forecaster: Forecaster | None = None
         self.leases = Leases()
         self._pulses = Pulses()
@@ -81,12 +81,12 @@ class Controller:
         self._confirmed_ms = 0
         self._snapshot_seq = 0
         self.behind = False
-        """A commit failed, and the log could not be read since: the state may hold what is not in the log."""
+        """A commit failed, and the log could not be read since: the state may hold uncommitted events."""
         self.took_over_ms = 0
-        """When it began to lead after it had followed (monotonic); 0: it did not."""
+        """When it took over from another leader (monotonic); 0: it did not."""
         self._durable_seq = 0
         self._found: list[ev.Record] = []
-        """Records of commits that had seemed to fail: in the log, and not yet delivered."""
+        """Records of commits that seemed to fail: in the log, and not yet delivered."""
 
     @property
     def last_plan(self) -> Plan | None:
@@ -99,11 +99,11 @@ class Controller:
 
     @property
     def durable_seq(self) -> int:
-        """Up to which record the log is known to be on disk."""
+        """The last record that is known to be on disk."""
         return self._durable_seq
 
     def follow(self) -> tuple[ev.Record, ...]:
-        """Fold what another controller has committed since the last call, and return it; the first call folds all.
+        """Fold and return the records that another controller has committed since the last call; the first folds all.
 
         Raises: StoreError when the log cannot be read.
         """
@@ -118,11 +118,11 @@ class Controller:
     def open(self, config: ClusterConfig | None = None) -> tuple[ev.Record, ...]:
         """Begin a term: fence older controllers, fold the log, grant every known node a fresh lease.
 
-        Returns: the records that this has added to the log.
-        Raises: StoreError when the log cannot be read or written; InvalidInput when `config` lacks what live jobs use.
+        Returns: the records added to the log.
+        Raises: StoreError when the log cannot be read or written; InvalidInput when `config` lacks names of live jobs.
         """
         epoch = self._store.acquire_epoch()
-        self.leases = Leases()  # those of a former try may be over by now
+        self.leases = Leases()  # leases of a former try may be over by now
         if self._durable_seq and not self.leads:
             while self.follow():
                 pass
@@ -148,7 +148,7 @@ class Controller:
         return tuple(tx.records)
 
     def _load(self) -> None:
-        """Fold the log; nothing is changed when it cannot be read."""
+        """Fold the log; nothing changes when it cannot be read."""
         image, tail = self._store.load()
         state = State.from_image(image) if image else State()
         snapshot_seq = state.seq
@@ -162,7 +162,7 @@ class Controller:
         self._begin(state)
 
     def _begin(self, state: State) -> None:
-        """Go on from a state that is what the log says."""
+        """Go on from a state that matches the log."""
         self.state, self._durable_seq, self.behind = state, state.seq, False
         self._forecaster = None
         self._pulses.learn(self.state, self._clock.monotonic_ms())
@@ -172,8 +172,8 @@ class Controller:
     def handle(self, group: Sequence[msg.Request]) -> Handled:
         """Decide and commit a group; the replies may be given once this returns.
 
-        When the commit fails, every reply is `Failed`; the state is what the log says, or `behind` is set, and the log
-        is read before anything else is decided. What had seemed to fail may be in the log all the same.
+        When the commit fails, every reply is `RequestFailed`; the state matches the log, or `behind` is set, and the
+        log is read before the next decision. A commit that seemed to fail may be in the log all the same.
 
         Raises: StaleEpoch when another controller has taken over; BrokenInvariant.
         """
@@ -212,7 +212,7 @@ class Controller:
         return Handled(tuple(replies), tuple(fresh), (*found, *tx.records))
 
     def _failed(self, group: Sequence[msg.Request], error: StoreError) -> Handled:
-        """Fold the log anew, if it can be read, and return the answers to a group of which nothing was done."""
+        """Fold the log anew, if it can be read, and return the answers to a group that failed as a whole."""
         self.behind = True
         self.plan_clock.begin()
         with contextlib.suppress(StoreError):
@@ -223,9 +223,9 @@ class Controller:
         return Handled((failed,) * len(group), (), tuple(found))
 
     def _forecast(self, tx: Transaction) -> None:
-        """Say how long jobs are expected to run, where the group or the time that has passed changed that.
+        """Emit the expected run times of jobs that the group or the passing of time has changed.
 
-        What was learned of a group that is not committed goes with the state: both are made anew from the log.
+        After a failed commit the forecaster is dropped with the state: both are made anew from the log.
         """
         if not self.state.config.settings.predict_run_times:
             self._forecaster = None
@@ -318,14 +318,14 @@ class Controller:
         return msg.Done()
 
     def _outcomes(self, request: requests.Submit) -> Mapping[JobId, JobState]:
-        """Look up how dependencies ended that have left the state."""
+        """Look up the outcomes of dependencies that have left the state."""
         if over_size(size_of(request.jobs), self.bounds) is not None:
             return {}  # it is refused for that
         wanted = requests.jobs_named(request) - self.state.jobs.keys()
         return self._store.outcomes(sorted(wanted)) if wanted else {}
 
     def _lease_ends_ms(self) -> int:
-        """Return when a lease ends that begins now (monotonic)."""
+        """Return the end of a lease that begins now (monotonic)."""
         return self._clock.monotonic_ms() + self.state.config.settings.lease_ttl_ms
 
     def _hello(self, tx: Transaction, request: msg.Hello) -> msg.Reply:
@@ -370,12 +370,12 @@ class Controller:
         self.plan_clock.time_passes(self._clock.unix_ms())
 
     def snapshot(self) -> Snapshot:
-        """Return what the next cycle plans on, and note that it has begun."""
+        """Return the snapshot of the next cycle, and note that the cycle has begun."""
         self.plan_clock.begin()
         return take_snapshot(self.state)
 
     def snapshot_due(self) -> bool:
-        """Return whether enough was logged since the last stored snapshot to be worth a new one."""
+        """Return whether the log has grown enough since the last stored snapshot for a new one."""
         return not self.behind and self.state.seq - self._snapshot_seq >= SNAPSHOT_EVERY_RECORDS
 
     def snapshot_taken(self) -> None:

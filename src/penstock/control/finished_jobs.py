@@ -1,4 +1,4 @@
-"""What stays queryable of a job that has left the state: worked out at its end, and again when a log is verified."""
+"""The stored row of a job that has left the state: computed at its end, and again when a log is verified."""
 
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.model.ids import QueueName, TenantName, UserName
@@ -37,7 +37,7 @@ def finished_row(job: Job, record: Record) -> FinishedJob:
 
 
 def past_run(job: FinishedJob) -> PastRun:
-    """Return what run times are learned from."""
+    """Return the input of run time prediction from a finished job."""
     features = JobFeatures(
         devices=job.devices,
         user=UserName(job.user),

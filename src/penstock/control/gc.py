@@ -1,4 +1,4 @@
-"""Keeps Python's garbage collector from stopping the control loop for what it cannot free."""
+"""Keeps Python's garbage collector from stopping the control loop to scan objects that it cannot free."""
 
 import gc
 
@@ -7,10 +7,10 @@ YOUNG_MAX = 20_000
 
 
 def settle() -> None:
-    """Leave what lives now out of every later collection, and collect young objects more seldom.
+    """Freeze all live objects out of later collections, and collect young objects more seldom.
 
-    The state is large, lives as long as the server, and has no cycles of references; each young collection would look
-    at every job of the lists that changed since the last one. Call it once the state is loaded.
+    The state is large, lives as long as the server, and has no cycles of references; each young collection would scan
+    every job of the lists that changed since the last one. Call it once the state is loaded.
     """
     gc.collect()
     gc.freeze()

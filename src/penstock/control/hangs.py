@@ -1,8 +1,8 @@
-"""What is done when a program makes no step: its ranks are inspected, and a hang that this shows is told.
+"""Detection of hangs: the ranks of a program that makes no step are inspected, and a hang is logged.
 
-A standstill lasts from a step that none follows in time to the next one; with that all that was found out is forgotten.
-In it the agents of all ranks are asked what their program does (an inspection), then those of a few for native stacks
-where that may decide who is to blame. What comes of it is a finding: no hang, and it is inspected again after twice as
+A standstill lasts from a step that none follows in time to the next one; with that its findings are forgotten. In it
+the agents of all ranks are asked what their program does (an inspection), then those of a few for native stacks where
+that may show which rank is to blame. The result is a finding: no hang, and the next inspection follows after twice as
 long; or a hang, which goes into the log, and is ended at once if it is certain, or when its limit is over and enough
 inspections in a row have found the same.
 """
@@ -21,12 +21,12 @@ from penstock.core.model.jobs import Attempt, Job
 from penstock.core.state.state import State
 
 ANSWERS_WAIT_MS, NATIVE_WAIT_MS = 5_000, 15_000
-"""Agents that have not answered by then are concluded without."""
+"""An inspection is concluded without the agents that have not answered by then."""
 AGAIN_LEAST_MS = 2_000
 AGAIN_FIRST_MS, AGAIN_MAX_MS = 10_000, 300_000
 """A standstill that is no hang is inspected again, after twice as long each time."""
 ALIKE_LEAST = 3
-"""A hang that may go on by itself is found so often, alike each time, before anything is started again."""
+"""A hang that may end by itself restarts the job only after this number of equal findings in a row."""
 
 
 class Inspection(msgspec.Struct):
@@ -37,20 +37,20 @@ class Inspection(msgspec.Struct):
     native: bool
     sights: dict[Rank, Sight]
     before: dict[Rank, Sight] = {}
-    """What the first inspection showed, where this one is a closer one."""
+    """Sights of the first inspection, where this is a closer one."""
 
     def over(self, now_ms: int) -> bool:
-        """Return whether all have answered, or have had the time to."""
+        """Return whether all ranks have answered, or their time is over."""
         wait_ms = NATIVE_WAIT_MS if self.native else ANSWERS_WAIT_MS
         return self.ranks <= self.sights.keys() or now_ms - self.asked_ms > wait_ms
 
 
 class Standstill(msgspec.Struct):
-    """What was found out since the last step of one attempt; times are monotonic ms."""
+    """Findings since the last step of one attempt; times are monotonic ms."""
 
     attempt: AttemptNumber
     moves: int
-    """Of the pulse: it is over when that counts on."""
+    """Steps counted by the pulse: the standstill is over when this changes."""
     inspection: Inspection | None = None
     again_ms: int = 0
     pause_ms: int = AGAIN_FIRST_MS
@@ -62,14 +62,14 @@ class Standstill(msgspec.Struct):
 
 
 class Inspections:
-    """Inspects programs that make no step, as their pulses tell."""
+    """Inspects programs that make no step, by their pulses."""
 
     def __init__(self, pulses: Pulses) -> None:
         self._pulses = pulses
         self._by_job: dict[JobId, Standstill] = {}
 
     def note(self, report: NodeReport) -> None:
-        """Take in what a node answers."""
+        """Take in a node's answers."""
         for one in report.inspected:
             standstill = self._by_job.get(one.key.job_id)
             if standstill is None or standstill.attempt != one.key.attempt or standstill.inspection is None:
@@ -97,7 +97,7 @@ class Inspections:
         return orders
 
     def conclude(self, tx: Transaction, now_ms: int) -> None:
-        """Emit hangs that inspections have shown, and let hung jobs start again where their owners want that."""
+        """Emit hangs that inspections have shown, and restart hung jobs where their spec asks for it."""
         for job_id, standstill in list(self._by_job.items()):
             job, pulse = tx.state.jobs.get(job_id), self._pulses.of(job_id)
             if job is None or job.attempt is None or pulse is None or not _lasts(standstill, pulse):
@@ -125,7 +125,7 @@ def _overdue(standstill: Standstill | None, pulse: Pulse, now_ms: int) -> bool:
 
 
 def _ask(job: Job, attempt: Attempt, standstill: Standstill, now_ms: int) -> list[Addressed]:
-    """Ask the agents of all ranks; or, with native stacks, only of the `closer` ones, keeping what others showed."""
+    """Ask the agents of all ranks; or, with native stacks, only of the `closer` ones, keeping the other sights."""
     closer, before = standstill.closer, standstill.inspection
     wanted = frozenset(closer) or frozenset(r.rank for r in attempt.replicas if r.state == "started")
     known = dict(before.sights) if closer and before is not None else {}
@@ -146,7 +146,7 @@ def _finding(inspection: Inspection, attempt: Attempt) -> Finding:
 
 
 def _conclude(tx: Transaction, job: Job, attempt: Attempt, pulse: Pulse, standstill: Standstill, now_ms: int) -> None:
-    """Say what the inspection shows; let a hung job start again where its owner wants that."""
+    """Apply the finding of an inspection; restart a hung job where its spec asks for it."""
     inspection = standstill.inspection
     assert inspection is not None
     finding = _finding(inspection, attempt)
@@ -174,7 +174,7 @@ def _same(before: Finding | None, after: Finding) -> bool:
 
 
 def _end(tx: Transaction, job: Job, attempt: Attempt, standstill: Standstill, left_ms: int, now_ms: int) -> None:
-    """End a hung attempt once it is sure enough; until then inspect it so often that it is sure by its limit."""
+    """End a hung attempt once the hang is certain enough; until then inspect often enough to know by its limit."""
     finding = standstill.found
     assert finding is not None
     if finding.certain or (left_ms <= 0 and standstill.alike >= ALIKE_LEAST):

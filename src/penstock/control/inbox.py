@@ -1,7 +1,7 @@
-"""What waits for the control loop: reports of agents first, then requests, callers in turn.
+"""The control loop's queue: reports of agents first, then requests, callers in turn.
 
-A lease depends on its reports, so they wait behind nothing but the group that is being committed; and a group holds
-no more work than a fraction of a lease.
+A lease depends on its reports, so they wait only for the group that is being committed; and the work of a group takes
+no more than a fraction of a lease.
 """
 
 import threading
@@ -22,7 +22,7 @@ REPORTS_MAX = 20_000
 """Reports that may wait; an agent whose report is refused says hello again."""
 SHARE = WaitingLimit(user=2_000, tenant=5_000, total=20_000)
 SERVER = Submitter("\0server", "")
-"""What the server asks of itself: plans, estimates, the books."""
+"""The server's own requests: plans, estimates, the books."""
 
 OnReply = Callable[[msg.Reply], None]
 Item = tuple[msg.Request, OnReply | None]
@@ -33,7 +33,7 @@ class InboxFull(PenstockError):
 
 
 class Inbox:
-    """Any thread puts, one collects."""
+    """Any thread puts, one thread collects."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -65,7 +65,7 @@ class Inbox:
             self._changed.notify()
 
     def collect(self, wait_s: float) -> tuple[list[Item], bool]:
-        """Return what is to be decided next, reports first, and whether it is the last; waits for the first of it."""
+        """Return the next group, reports first, and whether it is the last; waits for its first request."""
         with self._changed:
             if not self._reports and not self._requests and not self.ending:
                 self._changed.wait(wait_s)

@@ -1,4 +1,4 @@
-"""Leases of nodes: until when the server holds a node for alive without hearing from it. Volatile by design."""
+"""Leases of nodes: how long the server considers a silent node alive. Volatile by design."""
 
 from collections.abc import Iterator, Mapping
 
@@ -29,7 +29,7 @@ class Leases:
         self._of: dict[NodeName, Lease] = {}
 
     def reset(self, nodes: Mapping[NodeName, Node], deadline_ms: int) -> None:
-        """Keep the leases of nodes that are the same, and give the others time to say hello."""
+        """Keep the leases of unchanged incarnations, and give the other nodes time to say hello."""
         former, self._of = self._of, {}
         for name, node in nodes.items():
             if node.state != "lost":
@@ -49,7 +49,7 @@ class Leases:
         return lease if lease is not None and lease.incarnation == report.incarnation else None
 
     def expire(self, now_ms: int) -> Iterator[tuple[NodeName, Incarnation]]:
-        """End the leases that are over, and yield whose they were."""
+        """End the leases that are over, and yield their nodes."""
         for name, lease in list(self._of.items()):
             if self._has_expired(lease, now_ms):
                 del self._of[name]
@@ -71,7 +71,7 @@ class NodeChecks:
         self._asked: dict[NodeName, int] = {}
 
     def due(self, wanted: list[Addressed], now_ms: int) -> list[Addressed]:
-        """Return those of the orders whose node was not asked lately, and note that it is now."""
+        """Return the orders for nodes that were not asked lately, and note that they are now."""
         due = [one for one in wanted if now_ms - self._asked.get(one[0], -CHECK_WAIT_MS) >= CHECK_WAIT_MS]
         self._asked.update((name, now_ms) for name, _ in due)
         return due

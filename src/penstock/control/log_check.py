@@ -1,6 +1,6 @@
-"""A log held against itself: every record is there, folds, and gives what snapshot and finished jobs say.
+"""Verification of a log: every record is there, folds, and gives the stored snapshot and finished jobs.
 
-What a start takes on trust (the newest snapshot, the rows of finished jobs) is worked out anew from the first record.
+The parts that a start trusts (the newest snapshot, the rows of finished jobs) are recomputed from the first record.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ _decode_finished = msgspec.msgpack.Decoder(FinishedJob).decode
 
 
 class Row(Protocol):
-    """A record as it is kept."""
+    """A stored record."""
 
     @property
     def seq(self) -> int: ...
@@ -42,7 +42,7 @@ class Log(Protocol):
         ...
 
     def record(self, row: Any) -> Record:
-        """Return what a row says. Raises: msgspec.DecodeError."""
+        """Return the record of a row. Raises: msgspec.DecodeError."""
         ...
 
     def finished_among(self, ids: Sequence[int]) -> Any:
@@ -55,7 +55,7 @@ class Log(Protocol):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What was looked at, and the first thing that is wrong (empty when nothing is)."""
+    """Counts of the verified parts, and the first problem (empty: none)."""
 
     records: int
     finished: int
@@ -66,7 +66,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 class Damage(Exception):
-    """The first thing that is wrong."""
+    """The first problem of a log."""
 
 
 class Verifier:
@@ -81,7 +81,7 @@ class Verifier:
         self._from_snapshot: State | None = None
 
     def verify(self) -> CheckResult:
-        """Return what was found."""
+        """Return the result."""
         try:
             self._go_through()
             problem = ""
@@ -123,7 +123,7 @@ class Verifier:
             raise Damage(f"record {row.seq} does not follow from those before it: {error}") from error
 
     def _compare_ended(self) -> None:
-        """Hold finished jobs as the log tells them against those that are kept."""
+        """Compare finished jobs by the log with the stored rows."""
         kept = self._log.finished_among([job.id for job in self._ended])
         for job in self._ended:
             body = kept.get(job.id)
@@ -159,9 +159,9 @@ class Verifier:
 
 
 def _alike(image: Image) -> Image:
-    """Return the image without what is a cache and differs by the way it was made.
+    """Return the image without cached values, which differ by the way they were made.
 
-    That is the numbers of classes, and which of the dependencies that have ended are still in `unmet`.
+    These are the numbers of classes, and the ended dependencies that are still in `unmet`.
     """
     jobs = [replace(job, class_id=ClassId(0), unmet=_SOME if job.unmet else ()) for job in image.jobs]
     return replace(image, jobs=jobs)

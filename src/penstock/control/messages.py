@@ -1,4 +1,4 @@
-"""What the control loop is asked, and what it answers."""
+"""Requests to the control loop, and its replies."""
 
 import msgspec
 
@@ -24,7 +24,7 @@ class Cancel(msgspec.Struct, frozen=True):
 
 
 class AskCheckpoint(msgspec.Struct, frozen=True):
-    """Ask a running program to save and carry on. Nothing of it is logged but the checkpoint that follows."""
+    """Ask a running program to save and carry on. Only the checkpoint that follows is logged."""
 
     job_id: JobId
 
@@ -42,7 +42,7 @@ class Configure(msgspec.Struct, frozen=True):
     config: ClusterConfig
     by: UserName
     base: str = ""
-    """Digest of the configuration that it is a change of; empty: of any."""
+    """Digest of the configuration that it changes; empty: of any."""
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class TimePassed(msgspec.Struct, frozen=True):
-    """Look at limits and leases."""
+    """Check limits and leases."""
 
 
 class CommitPlan(msgspec.Struct, frozen=True):
@@ -61,18 +61,18 @@ class CommitPlan(msgspec.Struct, frozen=True):
 
 
 class TakeImage(msgspec.Struct, frozen=True):
-    """Give a copy of the whole state, as it is between two commits."""
+    """Return a copy of the whole state, as it is between two commits."""
 
 
 class NoteEstimates(msgspec.Struct, frozen=True):
-    """Keep in the log what was said of when waiting jobs start."""
+    """Log the start estimates of waiting jobs."""
 
     made_ms: int
     estimates: tuple[StartEstimate, ...]
 
 
 class NoteCapacity(msgspec.Struct, frozen=True):
-    """Keep in the log that the provider of nodes was asked, and what it said."""
+    """Log a request to the provider of nodes, and its answer."""
 
     missing: tuple[Missing, ...]
     accepted: bool
@@ -80,13 +80,13 @@ class NoteCapacity(msgspec.Struct, frozen=True):
 
 
 class NoteQuotas(msgspec.Struct, frozen=True):
-    """Keep in the log how much of some maxima is used."""
+    """Log alerts about the use of maxima."""
 
     events: tuple[QuotaNoted, ...]
 
 
 class NoteAccess(msgspec.Struct, frozen=True):
-    """Keep in the log who was turned away, and which keys were replaced."""
+    """Log refused callers and replaced keys."""
 
     events: tuple[AccessNoted, ...]
 
@@ -123,12 +123,12 @@ class Welcome(msgspec.Struct, frozen=True):
 
     epoch: Epoch
     lease_ms: int
-    """For this long after it sent an acknowledged report the node may let its processes live."""
+    """For this long after it sent an acknowledged report the node may keep its processes alive."""
     heartbeat_ms: int
 
 
 class ReportTaken(msgspec.Struct, frozen=True):
-    """The report is in the log: lease renewed, progress kept; `orders` is what the node has to do."""
+    """The report is in the log: lease renewed, progress kept; `orders` are for the node."""
 
     seq: int
     orders: tuple[Order, ...]

@@ -5,7 +5,7 @@ from threading import Lock
 import msgspec
 
 SERIES_MAX = 1_000
-"""Names with their labels; what would be one more is not kept."""
+"""Names with their labels; series beyond that are not kept."""
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -14,7 +14,7 @@ class Series(msgspec.Struct, frozen=True):
     name: str
     labels: dict[str, str]
     count: int
-    """Of a counter its value, else how many values were measured."""
+    """Of a counter its value, else the number of measurements."""
     sum: float = 0.0
     """Of measured values, like the two that follow; 0 for a counter."""
     most: float = 0.0

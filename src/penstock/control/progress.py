@@ -1,9 +1,9 @@
 """The pulse of running programs: their newest steps and gauges, and when those are noted in the log.
 
 Volatile, like the leases: a new controller learns it anew within a few steps. A pulse is of one attempt. Each report
-replaces what its rank said before; the gauges of the job are added up over its ranks when somebody asks, once for each
-report. They become an event when they have changed, when they give another end than was noted, or after a while. What
-is done when no step comes is in `inspection.py`.
+replaces the last one of its rank; the gauges of the job are added up over its ranks when a caller needs them, once for
+each report. They become an event when they have changed, when they give another end than was noted, or after a while.
+`hangs.py` handles programs that make no step.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,22 +30,22 @@ _COMPARED = tuple(name for name in Gauges.__struct_fields__ if name not in ("dat
 
 
 class Pulse(msgspec.Struct):
-    """What the programs of one running attempt last said; times are monotonic ms."""
+    """The last reports of the programs of one running attempt; times are monotonic ms."""
 
     attempt: AttemptNumber
     since_ms: int
     ranks: dict[Rank, Gauges] = {}
     step: int = 0
     moves: int = 0
-    """How often the step has changed: what is found out about a standstill holds until it does."""
+    """How often the step has changed: findings about a standstill hold until it does."""
     moved_ms: int | None = None
     """When the last sign of life came; None before the first step."""
     noted: Gauges | None = None
     noted_ms: int = 0
     hang_step: int | None = None
-    """The step after which a hang was found: nothing is noted until another comes."""
+    """The step after which a hang was found: nothing is noted until the next step."""
     known: Gauges | None = None
-    """The gauges of the whole job; None when they are to be added up anew."""
+    """The gauges of the whole job; None: to be added up anew."""
 
     def gauges(self) -> Gauges:
         """Return the gauges of the whole job."""
@@ -55,7 +55,7 @@ class Pulse(msgspec.Struct):
 
 
 class Pulses:
-    """The pulse of each running attempt of which something is known."""
+    """The pulse of each running attempt that has reported."""
 
     def __init__(self) -> None:
         self._by_job: dict[JobId, Pulse] = {}
@@ -67,7 +67,7 @@ class Pulses:
         return self._by_job.get(job_id)
 
     def learn(self, state: State, now_ms: int) -> None:
-        """Take over what the log knows of programs that run: a new controller may meet one that hangs already."""
+        """Take over the logged progress of running programs: a new controller may meet a program that hangs already."""
         self._by_job.clear()
         for job in state.jobs.values():
             attempt, progress = job.attempt, job.progress
@@ -76,7 +76,7 @@ class Pulses:
                 self._by_job[job.id] = pulse
 
     def note(self, state: State, report: NodeReport, now_ms: int) -> None:
-        """Take in what a node says of its programs."""
+        """Take in a node's reports of its programs."""
         for seen in report.progress:
             pulse = self._current(state, seen.key, now_ms)
             if pulse is not None:
@@ -93,12 +93,12 @@ class Pulses:
         return pulse
 
     def forget(self, job_ids: Iterable[JobId]) -> None:
-        """Drop what is known of jobs that are gone."""
+        """Drop the pulses of jobs that are gone."""
         for job_id in job_ids:
             self._by_job.pop(job_id, None)
 
     def tell(self, tx: Transaction, now_ms: int) -> None:
-        """Emit how programs do, where that has become worth an event."""
+        """Emit the progress of programs where an event is due."""
         for job_id, pulse in list(self._by_job.items()):
             job = tx.state.jobs.get(job_id)
             attempt = job.attempt if job is not None else None

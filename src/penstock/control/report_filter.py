@@ -1,7 +1,7 @@
-"""What is heard of a node's report: only what it may say, and no more than may be said.
+"""Filters a node's report: only entries that the node may report, within bounds.
 
-A node speaks for the replicas that are placed on it. What it says of others is left out, whatever it is; so a node
-that somebody else has taken over can lie about its own jobs, but not about those of other nodes.
+A node may report only on the replicas that are placed on it. All its entries on other replicas are dropped; so a
+compromised node can lie about its own jobs, but not about those of other nodes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from penstock.core.model.ids import JobId, NodeName
 from penstock.core.state.state import State
 
 SAID_MAX_CHARS = 1_000
-"""Of one text that a node says: why a replica ended, what a check came to."""
+"""Of one text of a node: the cause of a replica's end, the result of a check."""
 NAME_MAX_CHARS = 200
 """Of a function or a file on a stack."""
 
@@ -23,7 +23,7 @@ Told = TypeVar("Told", ProgressSeen, ReplicaInspected)
 
 
 def heard(state: State, report: NodeReport) -> NodeReport:
-    """Return the report without what its node may not say, and with long texts cut."""
+    """Return the report without entries on foreign replicas, and with long texts cut."""
     check = report.check
     if check is not None and len(check.text) > SAID_MAX_CHARS:
         check = replace(check, text=check.text[:SAID_MAX_CHARS])
@@ -41,9 +41,9 @@ def _own(state: State, node: NodeName, told: Iterable[Told]) -> list[Told]:
 
 
 def _newest(told: Sequence[ProgressSeen]) -> list[ProgressSeen]:
-    """Return what was told without checkpoints that newer ones of the same job follow: each would be a record.
+    """Return the entries, of each job's checkpoints only the newest: each would be a record.
 
-    A program that tells of thousands a second fills no log, and keeps nobody waiting.
+    So a program that reports thousands a second neither fills the log nor delays other callers.
     """
     last: dict[JobId, int] = {}
     for at, seen in enumerate(told):

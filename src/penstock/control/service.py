@@ -45,7 +45,7 @@ class ControlService:
     """Runs a controller until `stop`. `ask` may be called from any thread; so may what an engine calls, `EngineEvents`.
 
     Args:
-        deliver: gives replies to requests; `deliver_reports`: those to agents, on a loop that nothing else delays.
+        deliver: gives replies to requests; `deliver_reports`: replies to agents, on a loop that nothing else delays.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class ControlService:
 
     @property
     def leader(self) -> str:
-        """Address of the server that leads, as far as is known; '' where there is only one, or this one does."""
+        """Address of the leader, as far as known; '' where there is only one server, or this one leads."""
         return "" if self._seat is None or self.controller.leads else self._seat.leader()
 
     @property
     def at_rest(self) -> bool:
-        """Whether no cycle is being planned, or due: what was asked until now changes nothing more. Any thread."""
+        """Whether no cycle is being planned, or due: earlier requests change nothing more. Any thread."""
         begun = self._cycles
         at_rest = not self._planning and not self.controller.plan_clock.due(self._clock.monotonic_ms())
-        return at_rest and begun == self._cycles  # else one began between the two looks
+        return at_rest and begun == self._cycles  # else a cycle began between the two checks
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Answer what has been asked, keep a snapshot, and end."""
+        """Answer all queued requests, save a snapshot, and end."""
         self._inbox.end()
         self._threads[0].join()
         self._to_plan.put(None)
@@ -158,7 +158,7 @@ class ControlService:
             group, ending = self._inbox.collect(wait_ms / 1000)
             if self._clock.monotonic_ms() >= next_tick_ms:
                 reports = sum(isinstance(request, msg.Hello | NodeReport) for request, _ in group)
-                group.insert(reports, (msg.TimePassed(), None))  # no lease is over by what the others cost
+                group.insert(reports, (msg.TimePassed(), None))  # before the requests: their cost ends no lease
                 next_tick_ms = self._clock.monotonic_ms() + TICK_MS
             if group:
                 self._run(group)
@@ -170,7 +170,7 @@ class ControlService:
                 self._save_snapshot()
 
     def _stand_by(self, standby: Standby) -> bool:
-        """Follow the leader; return True once this server leads, False when it is to end before."""
+        """Follow the leader; return True once this server leads, False when it is stopped before."""
         while True:
             group, ending = self._inbox.collect(max(1, standby.wait_ms()) / 1000)
             self._give(group, [standby.answer(request) for request, _ in group])
@@ -213,7 +213,7 @@ class ControlService:
                 deliver(pairs)
 
     def _wake_ms(self, next_tick_ms: int) -> int:
-        """Return until when the loop waits for requests: the next tick, or the end of the time in which jobs gather."""
+        """Return until when the loop waits for requests: the next tick, or the end of the time for gathering jobs."""
         clock = self.controller.plan_clock
         if not clock.wanted or self._planning:
             return next_tick_ms

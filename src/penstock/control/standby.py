@@ -1,4 +1,4 @@
-"""A server beside another that leads: it folds what that one commits, answers what only reads, and takes over."""
+"""A standby server: it folds the leader's commits, answers requests that only read, and takes over."""
 
 import logging
 
@@ -11,7 +11,7 @@ from penstock.ports import Clock, Seat
 log = logging.getLogger(__name__)
 
 LOOK_MS = 200
-"""How often the log is read on, and the seat is tried."""
+"""Interval of reading on in the log and of trying the seat."""
 
 
 class Standby:
@@ -27,7 +27,7 @@ class Standby:
         return max(0, self._next_ms - self._clock.monotonic_ms())
 
     def look(self) -> tuple[Record, ...]:
-        """Take over if nobody leads, else read on; return what is new in the log. Nothing happens before it is due."""
+        """Take over if no server leads, else read on; return new records. Does nothing before it is due."""
         if self.wait_ms():
             return ()
         self._next_ms = self._clock.monotonic_ms() + LOOK_MS
@@ -42,11 +42,11 @@ class Standby:
         return found
 
     def answer(self, request: msg.Request) -> msg.Reply:
-        """Return what is known here, or who is to be asked."""
+        """Return the answer of this standby, or the address of the leader to ask."""
         if isinstance(request, msg.TakeImage):
             return msg.ImageTaken(self._controller.state.image())
         if isinstance(request, msg.NoteEstimates):
-            return msg.Done(found=False)  # what was said is right; only the leader notes it
+            return msg.Done(found=False)  # the estimates hold; only the leader logs them
         return not_leading(self._seat.leader())
 
 

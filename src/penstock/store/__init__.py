@@ -1,1 +1,1 @@
-"""Stores of the event log. They keep bytes in order and durable; they know nothing of scheduling."""
+"""Stores of the event log. They keep bytes in order and durable, without knowledge of scheduling."""

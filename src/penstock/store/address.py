@@ -20,10 +20,10 @@ from penstock.store.copying import LogCopy, Restoring, sqlite_copy, sqlite_resto
 from penstock.store.sqlite import SqliteStore
 
 SQLITE = "sqlite"
-"""What is said instead of an address, for a log in the data folder."""
+"""The word given instead of an address, for a log in the data folder."""
 SCHEMES = ("postgresql://", "postgres://")
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "passfile")
-"""Of an address's parameters: those that name files or folders."""
+"""Parameters of an address that name files or folders."""
 SYSTEM_AUTHORITIES = "system"
 
 
@@ -44,7 +44,7 @@ class Address(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     @property
     def shown(self) -> str:
-        """The address for people, without what is secret."""
+        """The address for people, without secrets."""
         if not self.url:
             return str(self.folder)
         from penstock.store.pgconnect import shown
@@ -53,9 +53,9 @@ class Address(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 def address_of(folder: Path, given: str | None, remembered: Path) -> Address:
-    """Return where a log lies: as it was given, else as the file `remembered` says, else in `folder`.
+    """Return where a log lies: as given, else as in the file `remembered`, else in `folder`.
 
-    Raises: InvalidInput when what was given is no address, or what it needs is not installed.
+    Raises: InvalidInput when `given` is no address, or its driver is not installed.
     """
     text = anchored(given) if given else None
     if not text:
@@ -107,7 +107,7 @@ def open_store(address: Address) -> Store:
 
 
 def open_seat(address: Address, *, name: str, at: str) -> Seat | None:
-    """Return what decides which of several servers leads; None where there can be only one.
+    """Return the seat that decides which of several servers leads; None where there can be only one.
 
     Args:
         at: the address of this server, which standbys hand to clients.
@@ -121,7 +121,7 @@ def open_seat(address: Address, *, name: str, at: str) -> Seat | None:
 
 @contextlib.contextmanager
 def copy_of(address: Address) -> Iterator[LogCopy]:
-    """Open a log for reading as it is now; servers may be running on it. Raises: StoreError, InvalidInput."""
+    """Open a log for reading as of now; servers may be running on it. Raises: StoreError, InvalidInput."""
     if not address.url:
         with sqlite_copy(address.folder) as file:
             yield file
@@ -134,7 +134,7 @@ def copy_of(address: Address) -> Iterator[LogCopy]:
 
 @contextlib.contextmanager
 def restoring(address: Address) -> Iterator[Restoring]:
-    """Make a log where there is none; it is there when the block ends well. Raises: NotEmpty, StoreError."""
+    """Make a log where there is none; it appears when the block ends well. Raises: NotEmpty, StoreError."""
     if not address.url:
         with sqlite_restoring(address.folder) as file:
             yield file

@@ -1,7 +1,7 @@
 """A backup: one zip file with the log as rows, finished jobs, the newest snapshot, and a manifest with checksums.
 
-It says nothing of the store that it came from but its name, so it can be restored into any other. The file appears
-under its name once it is whole and synced.
+It does not depend on the kind of its store, so it can be restored into any other. The file appears under its name once
+it is whole and synced.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class ArchiveManifest(msgspec.Struct, frozen=True):
-    """What an archive holds; `members` by name."""
+    """The contents of an archive; `members` by name."""
 
     format: int
     program: str
@@ -90,7 +90,7 @@ def write_archive(path: Path, log: LogCopy, *, program: str, made_ms: int) -> Ar
                 manifest = _fill(archive, log, program, made_ms)
             file.flush()
             os.fsync(file.fileno())
-        os.link(temporary, path)  # unlike a rename it never replaces what somebody made meanwhile
+        os.link(temporary, path)  # unlike a rename it never replaces a file made meanwhile
         _sync(path.parent)
     except FileExistsError as error:
         raise NotEmpty(f"{path} exists already", hint="name another file") from error
@@ -135,7 +135,7 @@ def _write_rows(archive: zipfile.ZipFile, name: str, rows: Iterable[tuple[object
 
 
 def gapless(rows: Iterable[EventRow]) -> Iterator[EventRow]:
-    """Pass on records that follow one another from the first. Raises: StoreError at the first that does not."""
+    """Yield consecutive records from the first on. Raises: StoreError at a gap."""
     expected = 1
     for row in rows:
         if row.seq != expected:
@@ -167,7 +167,7 @@ def read_manifest(archive: zipfile.ZipFile) -> ArchiveManifest:
 
 
 def restore_archive(path: Path, target: Restoring) -> ArchiveManifest:
-    """Fill `target` from an archive, comparing every checksum and count; `target` is to be given up when this fails.
+    """Fill `target` from an archive, comparing every checksum and count; callers discard `target` when this fails.
 
     Raises: InvalidInput when the archive is damaged; StoreError.
     """

@@ -1,6 +1,6 @@
-"""A log read as it was at one moment, and a log made from such a reading: what backup, restore and verify need.
+"""Consistent copies of a log, and logs made from such copies: for backup, restore and verify.
 
-Both ends are the same for every store, so that a copy of one can go into another.
+Both interfaces are the same for every store, so that a copy of one can go into another.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ BATCH = 10_000
 
 
 class NotEmpty(InvalidInput):
-    """Something is there already, and is left as it was."""
+    """The target is not empty, and is left as it was."""
 
     code = "not_empty"
 
 
 class LogCopy(Protocol):
-    """A log as it was when this was opened, however it grows meanwhile."""
+    """A log as it was when this was opened; later records are not seen."""
 
     epoch: Epoch
 
@@ -41,7 +41,7 @@ class LogCopy(Protocol):
         ...
 
     def record(self, row: EventRow) -> Record:
-        """Return what a row of this log says. Raises: msgspec.DecodeError."""
+        """Return the record of a row of this log. Raises: msgspec.DecodeError."""
         ...
 
     def finished(self) -> Iterator[FinishedRow]:
@@ -49,7 +49,7 @@ class LogCopy(Protocol):
         ...
 
     def finished_among(self, ids: Sequence[int]) -> Mapping[int, bytes]:
-        """Return the bodies of those of the jobs that have finished."""
+        """Return the bodies of the finished ones among these jobs."""
         ...
 
     def finished_count(self) -> int: ...
@@ -60,7 +60,7 @@ class LogCopy(Protocol):
 
 
 class Restoring(Protocol):
-    """An empty log that is being filled: it is there once all of it is, and not at all before."""
+    """An empty log that is being filled: it appears as a whole, or not at all."""
 
     def add_events(self, rows: Iterable[EventRow]) -> None: ...
 
@@ -159,7 +159,7 @@ def sqlite_restoring(folder: Path) -> Iterator[SqliteRestoring]:
         raise NotEmpty(f"{folder} is not empty", hint="restore into another data folder, or move this one away")
     make_folder(folder.parent, passed_by_accounts())
     for left in folder.parent.glob(f"{folder.name}.restoring-*"):
-        if not Path(f"/proc/{left.suffix.rpartition('-')[2]}").exists():  # whoever made it was killed
+        if not Path(f"/proc/{left.suffix.rpartition('-')[2]}").exists():  # the process that made it was killed
             shutil.rmtree(left, ignore_errors=True)
     beside = folder.with_name(f"{folder.name}.restoring-{os.getpid()}")
     try:

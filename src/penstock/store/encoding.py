@@ -1,7 +1,7 @@
-"""How records, finished jobs and snapshots become the bytes that every store keeps alike.
+"""Encoding of records, finished jobs and snapshots: the same bytes in every store.
 
 A spec that several jobs of one group share, such as the members of an array, is kept with the first of them; the
-others name its record. Whoever reads gets it back, and the same object for all, as long as `Specs` remembers it.
+others name its record. Readers get it back, and the same object for all jobs, as long as `Specs` remembers it.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from penstock.ports import FinishedJob
 ROWS_FIRST = 100
 ROWS_MAX = 10_000
 ROWS_MAX_BYTES = 32 * 2**20
-"""Of a log that is read from end to end, what is in memory at once; a row may be larger."""
+"""Bytes in memory at once when a whole log is read; a single row may be larger."""
 SPECS_KEPT_MAX = 1_024
 SPECS_KEPT_MAX_BYTES = 16 * 2**20
 encode = msgspec.msgpack.Encoder().encode
@@ -32,7 +32,7 @@ _decode_image = msgspec.msgpack.Decoder(Image).decode
 
 
 class AlikeSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
-    """A `JobSubmitted` as it is kept whose spec is that of an earlier record."""
+    """A stored `JobSubmitted` whose spec is that of an earlier record."""
 
     job_id: JobId
     spec_seq: int
@@ -54,7 +54,7 @@ _decode_event = msgspec.msgpack.Decoder(AnyEvent | AlikeSubmitted).decode
 
 
 class EventRow(NamedTuple):
-    """One record as it is kept."""
+    """One stored record."""
 
     seq: int
     time_ms: int
@@ -63,7 +63,7 @@ class EventRow(NamedTuple):
 
 
 class FinishedRow(NamedTuple):
-    """One finished job as it is kept."""
+    """One stored finished job."""
 
     id: int
     state: JobState
@@ -71,7 +71,7 @@ class FinishedRow(NamedTuple):
 
 
 def rows_next(rows: Sequence[EventRow]) -> int:
-    """Return how many rows to read after these, if they go on as large as these are."""
+    """Return how many rows to read after these, if the next ones are as large."""
     size = sum(len(row.body) for row in rows)
     return max(1, min(ROWS_MAX, ROWS_MAX_BYTES * len(rows) // max(1, size)))
 
@@ -148,7 +148,7 @@ def encode_image(image: Image) -> bytes:
 
 
 def digest_of(body: bytes) -> bytes:
-    """Return 32 bytes that tell whether a body was damaged."""
+    """Return the SHA-256 of a body (32 bytes), which shows damage."""
     return hashlib.sha256(body).digest()
 
 

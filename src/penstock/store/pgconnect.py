@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL: how they are opened, what their errors mean, a few of them for readers.
+"""Connections to PostgreSQL: opening, errors, and a pool for readers.
 
-Every statement of the store is a transaction of its own: a server that stands still (SIGSTOP, a paused machine) can
-so never hold a lock that another server waits for.
+Every statement of the store is a transaction of its own: so a server that stands still (SIGSTOP, a paused machine)
+never holds a lock that another server waits for.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ DEFAULTS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-"""Where the URL says nothing else: a database host that has gone silent is noticed within seconds."""
+"""Unless the URL sets them: a silent database host is noticed within seconds."""
 STATEMENT_TIMEOUT_MS = 60_000
 LOCK_TIMEOUT_MS = 5_000
 _PREPARE = (
@@ -46,13 +46,13 @@ def is_postgres(url: str) -> bool:
 
 
 def _parts(url: str) -> dict[str, Any]:
-    with contextlib.suppress(psycopg.ProgrammingError):  # its text may hold the password: it goes nowhere
+    with contextlib.suppress(psycopg.ProgrammingError):  # its text may hold the password: it is dropped
         return dict(conninfo.conninfo_to_dict(url))
     raise InvalidInput("the address of the store cannot be read", hint="postgresql://USER@HOST:PORT/DATABASE")
 
 
 def shown(url: str) -> str:
-    """Return an address without what is secret, for messages and logs."""
+    """Return an address without secrets, for messages and logs."""
     parts = _parts(url)
     host, port = parts.get("host", ""), parts.get("port", "")
     return f"postgresql://{host}{port and ':'}{port}/{parts.get('dbname', '')}"
@@ -63,7 +63,7 @@ def connect(url: str, *, read_only: bool = False, statement_timeout_ms: int = ST
 
     Raises: StoreError when the database cannot be reached, or is too old; InvalidInput when the address is none.
     """
-    name = f"penstock {socket.gethostname()}:{os.getpid()}"  # so that a database's administrator sees who it is
+    name = f"penstock {socket.gethostname()}:{os.getpid()}"  # shown to the database's administrator
     text = conninfo.make_conninfo(**{"application_name": name, **DEFAULTS, **_parts(url)})
     try:
         made: Connection = psycopg.connect(text, autocommit=True)
@@ -82,7 +82,7 @@ def connect(url: str, *, read_only: bool = False, statement_timeout_ms: int = ST
 
 
 def translated(error: psycopg.Error) -> StoreError:
-    """Return what a statement's failure means to its caller."""
+    """Return the StoreError for a statement's failure."""
     if isinstance(error, errors.DiskFull):
         return StoreFull("the disk of the database is full", hint="free space; nothing was half done")
     if isinstance(error, errors.ReadOnlySqlTransaction):
@@ -95,7 +95,7 @@ def _line(error: psycopg.Error) -> str:
 
 
 class Readers:
-    """A few connections for reads by any thread, opened as they are needed; who comes when all are busy waits."""
+    """A few connections for reads by any thread, opened on demand; callers wait while all are busy."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -103,7 +103,7 @@ class Readers:
         self._free = threading.Semaphore(READERS_MAX)
 
     def fetch(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows. A connection that was lost meanwhile (a database that was restarted) is replaced.
+        """Return all rows. A connection that was lost (the database restarted) is replaced.
 
         Raises: StoreError.
         """

@@ -1,4 +1,4 @@
-"""A log in PostgreSQL read as it was at one moment, and one made there in one transaction."""
+"""A consistent copy of a log in PostgreSQL, and a log made there in one transaction."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _OCCUPIED = (
 
 
 class PostgresCopy:
-    """`LogCopy` of a database: one transaction that sees what was committed when it began."""
+    """`LogCopy` of a database: one transaction that sees the commits before its begin."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -119,7 +119,7 @@ def postgres_restoring(url: str) -> Iterator[PostgresRestoring]:
         try:
             if version_of(connection):
                 _refuse_log(connection, url)
-                prepare_schema(connection, url)  # an older one: it is brought up to date on another connection
+                prepare_schema(connection, url)  # an older schema: it is upgraded on another connection
             with connection.transaction():
                 prepare_schema(connection, url)
                 connection.execute("LOCK TABLE term, events, finished IN EXCLUSIVE MODE")

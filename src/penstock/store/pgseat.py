@@ -1,9 +1,9 @@
 """Which of several servers on one database leads.
 
-Who leads holds an advisory lock, on a connection of its own: a server that dies lets go of it at once. One that
-stands still (SIGSTOP, a paused machine) keeps its connection, so it also has to renew a row; whoever waits sees that
-the row has not changed for a while, by its own clock, and ends the silent one's session, which frees the lock.
-Taking the seat begins a new term: what the former leader still tries to commit is refused, whatever it believes.
+The leader holds an advisory lock, on a connection of its own: a server that dies lets go of it at once. A leader that
+stands still (SIGSTOP, a paused machine) keeps its connection, so it also has to renew a row; a standby sees that the
+row has not changed for a while, by its own clock, and ends the silent leader's session, which frees the lock. Taking
+the seat begins a new term: further commits of the former leader are refused.
 """
 
 import logging
@@ -25,7 +25,7 @@ LEASE_S = 2.5
 RENEW_S = 0.5
 RETRY_S = 0.1
 RETURN_S = 1.0
-"""After the database was away a standby waits this long: the leader comes back first, and nothing changes hands."""
+"""After the database was away a standby waits this long: the leader comes back first, and keeps the seat."""
 STATEMENT_TIMEOUT_MS = 2_000
 LOCK = 0x5045_4E54
 
@@ -45,7 +45,7 @@ _RENEW = (
 
 
 class PostgresSeat:
-    """`Seat` in a database. `name` tells servers apart; `address` is where this one is found."""
+    """`Seat` in a database. `name` is unique to a server; `address` is that of this one."""
 
     def __init__(self, url: str, *, name: str, address: str) -> None:
         self._url, self._name, self._address = url, name, address
@@ -113,7 +113,7 @@ class PostgresSeat:
         return self._held
 
     def _look(self) -> None:
-        """Note who leads, and when the row last changed."""
+        """Note the leader, and when its row last changed."""
         row = self._one("SELECT renewed, name, address, pid FROM leader")
         if row != self._seen or row is None:
             self._seen, self._seen_s = row, time.monotonic()
@@ -123,7 +123,7 @@ class PostgresSeat:
         return time.monotonic() - self._seen_s > LEASE_S
 
     def _end_holder(self) -> None:
-        """End the session that holds the lock; the server it belongs to finds that out when it goes on."""
+        """End the session that holds the lock; its server notices when it goes on."""
         for (pid,) in self._connected().execute(_HOLDER, (LOCK,)).fetchall():
             log.warning("the leader is silent: its session %s at the database is ended", pid)
             self._one("SELECT pg_terminate_backend(%s, 1000)", (pid,))

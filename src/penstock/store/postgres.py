@@ -1,7 +1,7 @@
 """The event log on PostgreSQL: one statement a group, which compares the term and inserts, durable when it returns.
 
-When the connection is lost during a commit nobody can say whether it happened. The next `load` makes sure of it
-before it reads: the old session is ended at the database, so that what it had not committed by then never will be.
+When the connection is lost during a commit its outcome is unknown. The next `load` settles it before it reads: the old
+session is ended at the database, so that a transaction open by then is never committed.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 SNAPSHOTS_KEPT = 2
 END_WAIT_MS = 5_000
-"""How long the database is given to end a session whose connection was lost."""
+"""Time for the database to end a session whose connection was lost."""
 SCHEMA_LOCK = 0x50454E53
-"""Held while the schema is made or changed: two servers may start at once."""
+"""Advisory lock held while the schema is made or changed: two servers may start at once."""
 
 _APPEND = """
 WITH fence AS MATERIALIZED (SELECT epoch FROM term WHERE epoch = %s FOR SHARE),
@@ -57,7 +57,7 @@ DELETE FROM snapshots WHERE seq < (SELECT min(seq) FROM (SELECT seq FROM snapsho
 _END_SESSION = "SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
 _WHO = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _STAMPED = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = 'alembic_version'"
-"""Not `to_regclass`: that may tell what was so before another made the tables, for a lock is no news to its cache."""
+"""Not `to_regclass`: its cache may predate tables that another server made, as taking a lock does not refresh it."""
 
 Session = tuple[int, datetime.datetime]
 
@@ -71,7 +71,7 @@ class PostgresStore:
         self._specs = encoding.Specs(self._body_of)
         self._writer: Connection | None = None
         self._session: Session | None = None
-        """The session at the database of `_writer`, or of the one that was lost."""
+        """The session at the database of `_writer`, or of the lost connection."""
         with contextlib.closing(connect(url)) as connection:
             prepare_schema(connection, url)
             _warn_of_losses(connection)
@@ -84,7 +84,7 @@ class PostgresStore:
     # What the control loop needs.
 
     def _write(self) -> Connection:
-        """Return the connection that writes, a new one where it was lost; the session of the old one has ended then.
+        """Return the writing connection, a new one after a loss; the session of the old one has ended then.
 
         Raises: StoreError.
         """
@@ -108,7 +108,7 @@ class PostgresStore:
         return made
 
     def _one(self, query: str, parameters: Sequence[object] = ()) -> tuple[Any, ...] | None:
-        """Run one statement, a transaction of its own, on the connection that writes; return its first row."""
+        """Run one statement, a transaction of its own, on the writing connection; return its first row."""
         connection = self._write()
         try:
             return connection.execute(query, parameters).fetchone()
@@ -175,7 +175,7 @@ class PostgresStore:
         rows = self._readers.fetch(query, (before if before is not None else 2**62, limit))
         return [encoding.decode_finished(row[0]) for row in rows]
 
-    # What was worked out of the log: on connections of their own, so that writing it never holds up the log.
+    # Projections of the log: on connections of their own, so that writing them never holds up the log.
 
     def save_projection(self, name: str, seq: int, body: bytes) -> None:
         self._keep((_SAVE_PROJECTION, (name, seq, body)))
@@ -218,7 +218,7 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
 
 
 def _warn_of_losses(connection: Connection) -> None:
-    """Say so where the database is set to answer before what it was told is safe from a power cut."""
+    """Warn where the database is set to answer before a commit is safe from a power cut."""
     for name in ("fsync", "full_page_writes"):
         row = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
         if row is not None and row[0] != "on":
@@ -245,7 +245,7 @@ def prepare_schema(connection: Connection, url: str) -> None:
             return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
-            version = version_of(connection)  # another may have been quicker
+            version = version_of(connection)  # another server may have been quicker
             if version == 0:
                 for statement in fresh_statements("postgresql"):
                     connection.execute(statement)

@@ -1,7 +1,7 @@
 """The event log on SQLite: write-ahead log, full sync at each commit, one transaction a group.
 
-`synchronous=FULL` matters: with NORMAL a kill loses nothing, but a power cut loses whatever was committed since the
-last checkpoint, though it had been answered.
+`synchronous=FULL` matters: with NORMAL a kill loses nothing, but a power cut loses all commits since the last
+checkpoint, though they had been answered.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ SNAPSHOTS_KEPT = 2
 BUSY_TIMEOUT_MS = 5_000
 DIGEST_BYTES = 32
 ROWS_AT_ONCE = (64, 8, 1)
-"""Rows in one statement. Each statement gives the interpreter away, and gets it back only in its turn."""
+"""Rows in one statement. Each statement releases the interpreter lock, and gets it back only in its turn."""
 _INTO = "INSERT INTO events"
 _VALUES = {count: "VALUES " + ",".join(["(?, ?, ?, ?)"] * count) for count in (*range(1, 9), 64)}
 _INSERT = {count: " ".join((_INTO, values)) for count, values in _VALUES.items()}
@@ -47,7 +47,7 @@ _INSERT_IN_TERM = {
     count: " ".join((_INTO, "SELECT * FROM (", values, ") WHERE (SELECT epoch FROM term) = ?"))
     for count, values in _VALUES.items()
 }
-"""One statement that does nothing when the term is over."""
+"""A statement that inserts nothing when the term is over."""
 
 
 class SqliteStore:
@@ -87,7 +87,7 @@ class SqliteStore:
             return
         writer.execute("BEGIN IMMEDIATE")
         try:
-            version = writer.execute("PRAGMA user_version").fetchone()[0]  # another may have been quicker
+            version = writer.execute("PRAGMA user_version").fetchone()[0]  # another server may have been quicker
             if version == 0:
                 for statement in fresh_statements("sqlite"):
                     writer.execute(statement)
@@ -99,7 +99,7 @@ class SqliteStore:
             self._upgrade(version)
 
     def _switch_to_wal(self) -> None:
-        """Do it where it is not so yet; SQLite itself does not wait for others here."""
+        """Switch to the write-ahead log unless it is on; SQLite itself does not wait for other connections here."""
         deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
         while True:
             try:
@@ -164,7 +164,7 @@ class SqliteStore:
             raise
 
     def _append_at_once(self, records: Sequence[Record], epoch: Epoch) -> bool:
-        """Append a few records and commit in one statement; return whether the term was the present one."""
+        """Append a few records and commit in one statement; return whether the term is the present one."""
         values = [value for row in event_rows(records) for value in row]
         return self._writer.execute(_INSERT_IN_TERM[len(records)], (*values, epoch)).rowcount == len(records)
 
@@ -235,7 +235,7 @@ class SqliteStore:
         rows = self._fetch(query, (before if before is not None else 2**62, limit))
         return [decode_finished(row[0]) for row in rows]
 
-    # What was worked out of the log: a connection of its own, for any thread may come.
+    # Projections of the log: a connection of their own, for any thread may call.
 
     def save_projection(self, name: str, seq: int, body: bytes) -> None:
         statement = (

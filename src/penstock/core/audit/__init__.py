@@ -1,4 +1,4 @@
-"""Every decision that the log tells, made again from the log and held against the rules that it names."""
+"""Every decision in the log, made again from the log and checked against the rules that it names."""
 
 from penstock.core.audit.rederive import audit
 from penstock.core.audit.types import Check, NodeScore, Ruling

@@ -1,4 +1,4 @@
-"""Why an attempt was asked to stop that no plan wanted away: what the log says happened before."""
+"""Causes of stops that no plan asked for, by the earlier records of the log."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
 
 
 def cause(record: ev.Record, state: State) -> Iterator[Check]:
-    """Yield what called for the stop, on the state just before it."""
+    """Yield the check of the stop's cause, on the state just before it."""
     event = record.event
     assert isinstance(event, ev.AttemptStopRequested)
     job = state.jobs[event.job_id]

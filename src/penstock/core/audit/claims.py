@@ -1,4 +1,4 @@
-"""Whether an attempt was lawfully asked to leave for another job: the rules of preemption, each with its numbers."""
+"""Whether a preemption was lawful: the rules of preemption, each with its numbers."""
 
 from collections.abc import Callable, Iterator
 
@@ -36,14 +36,14 @@ PlanAgain = Callable[[Snapshot, int], Plan]
 def claim_checks(
     event: ev.AttemptStopRequested, plan: Plan, snapshot: Snapshot, again: PlanAgain, *, same: bool
 ) -> Iterator[Check]:
-    """Yield the rules that a planned stop had to keep, on what its plan knew.
+    """Yield the rules that a planned stop had to keep, on the snapshot of its plan.
 
     Args:
-        plan: what the same inputs give.
-        again: plans another snapshot as that one was planned.
-        same: the very decision came out again. Rules about queues hang on the order within the plan, which is not
-            kept: where the decision is the same, the rule that it names was applied by the same code, and what is shown
-            of queues is what they held before the plan.
+        plan: the plan that the same inputs give.
+        again: plans a changed snapshot in the same way.
+        same: the very decision came out again. Rules about queues depend on the order within the plan, which is not
+            kept: where the decision is the same, the rule that it names was applied by the same code, and the use of
+            queues shown is that before the plan.
     """
     victim = snapshot.running.get(event.job_id)
     beneficiary = _job(event.beneficiary, snapshot)
@@ -150,7 +150,7 @@ class _Case:
         return own < other and allowed, text if allowed else f"queue {self.beneficiary.spec.queue} preempts no job"
 
     def guarantees(self) -> Iterator[Check]:
-        """Yield what queues that are the victim's alone hold and are guaranteed, before the plan."""
+        """Yield the use and guarantee, before the plan, of the victim's queues that are not the beneficiary's."""
         mine = set(map(id, self._part(self.beneficiary).path()))
         held = self._held(self.victim)
         for branch in self._part(self.victim).path():
@@ -167,7 +167,7 @@ class _Case:
                     yield Check("guarantee", self._same or branch.used[column] - held[column] >= amount, text)
 
     def reclaim(self) -> Iterator[Check]:
-        """Yield what the claimant's queue was promised, and what the victim's held, before the plan."""
+        """Yield the guarantee of the beneficiary's queue, and the use of the victim's queues, before the plan."""
         rights = self._rights()
         text = f"with it queue {self.beneficiary.spec.queue}, or one above it, stays within what it is guaranteed"
         yield Check("reclaim", self._same or rights.may_reclaim, text)
@@ -218,7 +218,7 @@ class _Case:
         return self.settings.elastic_shrink_idle and held > least and busy < RULES.in_below_milli, text
 
     def needed(self) -> Answer:
-        """Plan the same cycle with this job left alone: what becomes of the other one then."""
+        """Plan the same cycle with the victim exempt, and return the effect on the beneficiary."""
         kept = replace(self.victim, spec=replace(self.victim.spec, preemptible=False))
         alone = replace(
             self.snapshot,

@@ -1,4 +1,4 @@
-"""Why a node was closed for its failures, or shut to a tenant: what spoke against it, by the log."""
+"""Why a node was closed for its failures, or shut to a tenant: the strikes against it in the log."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -12,7 +12,7 @@ from penstock.core.state.state import State
 
 
 def closing(record: ev.Record, state: State, version: str) -> Iterator[Ruling]:
-    """Yield what is to be said of a node that was closed by itself, on the state just before it."""
+    """Yield the ruling on a node that was closed or shut automatically, on the state just before it."""
     event = record.event
     if isinstance(event, ev.NodeShut):
         text, check = f"node {event.node} shut to tenant {event.tenant}", _shut(event, record.time_ms, state)

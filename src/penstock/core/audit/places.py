@@ -1,4 +1,4 @@
-"""What a start had to keep: places that were free, maxima of queues; whom it passed, and how its node was scored."""
+"""Checks of a start: free places, maxima of queues, the older jobs that it passed, and the scores of its node."""
 
 from collections.abc import Iterator
 
@@ -20,10 +20,10 @@ _NOT_SCORED = ("first_fit", "first_fit_decreasing", "random")
 
 
 def place_checks(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot, state: State) -> Iterator[Check]:
-    """Yield what a start had to keep.
+    """Yield the rules that a start had to keep.
 
     Args:
-        plan: what the same inputs give, as far as it holds on `state`, the state at its commit.
+        plan: the plan that the same inputs give, as far as it holds on `state`, the state at its commit.
     """
     if any(start.job_id == event.job_id and start.places == event.places for start in plan.starts):
         nodes = ", ".join(dict.fromkeys(place.node for place in event.places))
@@ -59,7 +59,7 @@ def _maxima(event: ev.AttemptAllocated, plan: Plan, state: State) -> Iterator[Ch
 
 
 def _passed(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> Iterator[Check]:
-    """Say whom the start passed: jobs of its pool that had been submitted before it and went on waiting, and why."""
+    """Yield the older jobs of its pool that the start passed and that went on waiting, with the reasons."""
     started = {start.job_id for start in plan.starts}
     mine = next((j for _, _, jobs in snapshot.classes for j in jobs if j.id == event.job_id), None)
     if mine is None:
@@ -78,9 +78,9 @@ def _passed(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> Itera
 
 
 def scores_of(event: ev.AttemptAllocated, plan: Plan, snapshot: Snapshot) -> tuple[NodeScore, ...]:
-    """Return how the node of the first replica was scored, and the best of the others; empty where nobody scores.
+    """Return the scores of the first replica's node and of the best others; empty for strategies without scores.
 
-    What is kept for others is not looked at: a node with a better score that was not taken was kept.
+    Reservations and holds are left out: a better node that was not taken was kept for another job.
     """
     start = next((s for s in plan.starts if s.job_id == event.job_id), None)
     if start is None or not start.places or event.rule in _NOT_SCORED:

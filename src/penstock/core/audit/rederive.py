@@ -1,7 +1,7 @@
-"""Decides again what a log says was decided: the state is folded up to what each plan knew, and planned anew.
+"""Makes the decisions of a log again: the state is folded up to the basis of each plan, and planned anew.
 
-A plan depends on the log up to its `basis` and on the time it went by, both of which its decisions carry; what of it
-still held at its commit depends on the log up to there. So a log alone shows whether its decisions follow from it.
+A plan depends on the log up to its `basis` and on its time, both of which its decisions carry; the part that still
+held at its commit depends on the log up to there. So a log alone shows whether its decisions follow from it.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ Decision = ev.AttemptAllocated | ev.AttemptStopRequested | ev.AttemptResumed
 
 
 class RederivedPlan(msgspec.Struct, frozen=True):
-    """What one plan led to, as the log tells it."""
+    """The decisions of one plan in the log."""
 
     basis: int
     decided_ms: int
@@ -40,7 +40,7 @@ class RederivedPlan(msgspec.Struct, frozen=True):
 
 
 def planned_in(records: Sequence[ev.Record]) -> list[RederivedPlan]:
-    """Return the plans of a log that say what they were made on."""
+    """Return the plans of a log that name their basis."""
     told = [r for r in records if isinstance(r.event, Decision) and r.event.basis]
     return [RederivedPlan(*key, tuple(group)) for key, group in groupby(told, key=_made_on)]
 
@@ -57,13 +57,13 @@ def audit(
     policies: Policies | None = None,
     on_record: Callable[[int], None] | None = None,
 ) -> Iterator[Ruling]:
-    """Yield what an audit says of each start and each stop, in their order.
+    """Yield a ruling on each start and each stop, in their order.
 
     Args:
         records: the log from its first record on.
         job_id: only decisions about this job, and those by which others left for it; they come with digest and
-            scores. None: all decisions, and what closed nodes for their failures.
-        policies: those of third parties that the cluster uses.
+            scores. None: all decisions, and the closing of nodes for their failures.
+        policies: third-party policies of the cluster.
         on_record: called after each record with its place.
 
     Raises: InvalidInput for records that cannot follow from those before them.
@@ -82,7 +82,7 @@ class _Auditor:
         self._open: dict[int, tuple[Snapshot, Plan, str]] = {}
         """Plans made again that are not committed yet, by their basis."""
         self._ruled: dict[int, Ruling] = {}
-        """What is said of decisions that come next, by their records."""
+        """Rulings on decisions that come next, by their records."""
 
     def _wanted(self, event: ev.AnyEvent) -> bool:
         if not isinstance(event, Decision):
@@ -102,7 +102,7 @@ class _Auditor:
                 on_record(place)
 
     def _take(self, record: ev.Record) -> Iterator[Ruling]:
-        """Move on by one record; yield what is to be said of it."""
+        """Move on by one record; yield the rulings on it."""
         planned = self._by_first.get(record.seq)
         if planned is not None and planned.basis in self._open:
             self._compare(planned)
@@ -126,7 +126,7 @@ class _Auditor:
         self._open[due.basis] = (snapshot, self._chooser.plan(snapshot, due.decided_ms), digest)
 
     def _compare(self, planned: RederivedPlan) -> None:
-        """Hold what the log tells of one plan against what comes out now; the state is that of the commit."""
+        """Compare one plan's decisions in the log with those that come out now; the state is that of the commit."""
         snapshot, proposed, digest = self._open.pop(planned.basis)
         plan = verify(proposed, self._state)
         indexes = [
@@ -215,7 +215,7 @@ def _told_key(event: Decision) -> _Key:
 
 
 def _instead(event: Decision, plan: Plan, *, alone: bool) -> str:
-    """Say what becomes of the job in the plan that comes out now; `alone`: the same, and of others something else."""
+    """Return the job's fate in the plan that comes out now; `alone`: it is the same, and only other jobs differ."""
     if alone:
         return f"{len(plan.starts)} job(s) start and {len(plan.preemptions)} are asked to leave, which is another plan"
     if any(r.job_id == event.job_id for r in plan.resumes):

@@ -1,4 +1,4 @@
-"""What an audit finds, as values that are printed or written as JSON."""
+"""Findings of an audit, as values that are printed or written as JSON."""
 
 from typing import Literal
 
@@ -17,42 +17,42 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the strategy thought of a node; the lowest score goes first."""
+    """The strategy's score of a node; the lowest goes first."""
 
     node: NodeName
     score: int
     alike: int = 0
-    """Other nodes with the same score, for the same is free there."""
+    """Other nodes with the same free capacity, and so the same score."""
     chosen: bool = False
 
 
 class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an audit says of one decision."""
+    """The result of an audit of one decision."""
 
     seq: int
-    """Of the record that tells it."""
+    """Of the record of the decision."""
     time_ms: int
     kind: Literal["start", "resume", "stop", "close", "shut"]
-    """The last two are of nodes: closed for its failures, or shut to a tenant for what its jobs claim."""
+    """The last two are of nodes: closed for failures, or shut to a tenant for the claims of its jobs."""
     job_id: JobId
     """0 where it is about a node."""
     attempt: AttemptNumber
     text: str
     rule: str = ""
-    """By which strategy the nodes were chosen, or what gave the right to ask for the stop."""
+    """The strategy that chose the nodes, or the rule that gave the right to ask for the stop."""
     beneficiary: JobId | None = None
     """The job for which this one was asked to leave."""
     planned: bool = True
-    """Whether a plan decided it; what follows from an exit, a user's wish or a limit needs none."""
+    """Whether a plan decided it; a consequence of an exit, a user's request or a limit needs none."""
     basis: int = 0
-    """The last record that the plan knew; 0 where the log does not say so."""
+    """The last record that the plan knew; 0 where the log does not name it."""
     decided_ms: int = 0
     digest: str = ""
-    """SHA-256 of the state that the plan was made on: two logs with the same digest led to the same question."""
+    """SHA-256 of the state that the plan was made on: logs with the same digest had the same state there."""
     same: bool | None = None
-    """Whether the same inputs give the same decision today; None where it was not planned, or its basis is not told."""
+    """Whether the same inputs give the same decision today; None where it was not planned, or has no basis."""
     instead: str = ""
-    """What they give instead."""
+    """The decision that they give instead."""
     version: str = ""
     """Of the program that decided."""
     checks: tuple[Check, ...] = ()
@@ -61,5 +61,5 @@ class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def lawful(self) -> bool:
-        """Whether every rule was kept, and a planned decision comes out again; one that cannot be made again is not."""
+        """Whether every rule was kept, and a planned decision comes out again; False if it cannot be made again."""
         return (self.same is True or not self.planned) and all(check.holds for check in self.checks)

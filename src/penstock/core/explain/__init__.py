@@ -1,4 +1,4 @@
-"""Why a job waits: all that binds, with numbers, the smallest edits that were planned to help, when it may start."""
+"""Why a job waits: all binding constraints, with numbers, the smallest edits proven by a plan, when it may start."""
 
 from penstock.core.explain.why import Explainer, Question, explain, question_of
 from penstock.core.model.explanation import Constraint, Edit, Explanation, Stop

@@ -1,4 +1,4 @@
-"""Edits of the cluster: a higher maximum, an open node, one more node, a job that ends, less kept in reserve."""
+"""Edits of the cluster: a higher maximum, an open node, more nodes, the end of a job, a smaller reserve."""
 
 from collections.abc import Callable, Iterator
 
@@ -28,7 +28,7 @@ KINDS_TRIED_MAX = 2
 
 
 def quota(search: Search) -> Edits:
-    """Higher maxima: all that are in the way, each by what is missing."""
+    """Higher maxima: all that block the job, each by its shortage."""
     scene = search.scene
     found = blocks(scene)
     if not found or not all(is_maximum(scene, block) for block in found) or not scene.fits(scene.gang):
@@ -46,7 +46,7 @@ def quota(search: Search) -> Edits:
 
 
 def _raised(config: ClusterConfig, found: list[QuotaExceeded], less: int) -> ClusterConfig:
-    """Return the configuration in which each of these maxima is as high as needed, less so much."""
+    """Return the configuration in which each of these maxima is as high as needed, minus `less`."""
 
     def higher(quota: Quota, name: str) -> Quota:
         amounts = dict(quota)
@@ -103,7 +103,7 @@ def _has_room(search: Search, window: Reservation) -> bool:
 
 
 def open_node(search: Search) -> Edits:
-    """A node that is being drained, or that is shut to the tenant, opened again."""
+    """A node opened again that is being drained, or is shut to the tenant."""
     scene = search.scene
     need, most = scene.needs[0]
     nodes = scene.snapshot.nodes.values()
@@ -130,7 +130,7 @@ def _fits_with(search: Search, node: Node, free: NodeCapacity) -> bool:
 
 
 def ending(search: Search) -> Edits:
-    """A running job that ends: of those whose end would do, the one that is expected to end first."""
+    """The end of a running job: of the jobs whose end would suffice, the first expected to end."""
     planned = 0
     for job in _by_end(search) if search.trials.few() else ():
         if _fits_without(search, job):
@@ -171,7 +171,7 @@ def _fits_without(search: Search, job: Job) -> bool:
 
 
 def more_nodes(search: Search) -> Edits:
-    """The fewest more nodes of a kind that is there."""
+    """The smallest number of additional nodes of a kind that the pool has."""
     scene = search.scene
     if scene.quota_blocks or not search.trials.few():
         return
@@ -185,9 +185,9 @@ def more_nodes(search: Search) -> Edits:
 
 
 def _fewest(works: Callable[[int], bool], guess: int) -> int:
-    """Return the least number from 1 to the maximum that works, 0 when none was found; more always work too.
+    """Return the least number from 1 to the maximum that works, 0 when none was found; larger numbers work, too.
 
-    The guess is what would do if nobody else took any of it: mostly right, seldom too many.
+    The guess would suffice if no other job took any of it: mostly right, seldom too many.
     """
     high = guess
     while not works(high):
@@ -205,7 +205,7 @@ def _fewest(works: Callable[[int], bool], guess: int) -> int:
 
 
 def _kinds(search: Search) -> Iterator[tuple[int, Node, NodeShape]]:
-    """Yield each kind of open node that holds a replica when empty, and how many more of them would do at most."""
+    """Yield each kind of open node that holds a replica when empty, and how many more of them suffice at most."""
     scene = search.scene
     need, most = scene.needs[0]
     possible = scene.replicas_possible

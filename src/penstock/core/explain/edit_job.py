@@ -1,4 +1,4 @@
-"""Edits of how a job stands to others: priority, queue, preemptible, its length, an alternative as its request."""
+"""Edits of a job's standing among others: priority, queue, preemptible, length, an alternative as its request."""
 
 from bisect import bisect_left
 
@@ -14,7 +14,7 @@ from penstock.core.order.ranks import rounded_up_ms
 PRIORITY_MAX = 10_000
 QUEUES_TRIED_MAX = 8
 VICTIMS_WEIGHED_MAX = 256
-"""Running jobs of lower priority up to which a higher priority is tried: weighing them is what costs."""
+"""Running jobs of lower priority up to which a higher priority is tried: most of the cost is weighing them."""
 
 
 def alternatives(search: Search) -> Edits:
@@ -35,7 +35,7 @@ def preemptible(search: Search) -> Edits:
 
 
 def queue(search: Search) -> Edits:
-    """Another queue that has quota left, the next of kin first."""
+    """Another queue that has quota left, siblings first."""
     config, mine = search.scene.config, search.spec.queue
     parents = {q.name: q.parent for q in config.queues}
     inner = set(parents.values())
@@ -48,7 +48,7 @@ def queue(search: Search) -> Edits:
 
 
 def length(search: Search) -> Edits:
-    """A time limit with which it ends before room that is kept for others is needed."""
+    """A time limit with which the job ends before room reserved for others is needed."""
     scene = search.scene
     starts = [r.start_ms for r in scene.base.reserved if r.job_id != scene.job.id]
     starts += [w.start_ms for w in scene.config.reservations if w.tenant != scene.tenant]
@@ -65,13 +65,13 @@ def length(search: Search) -> Edits:
 
 
 def _rounded_within(gap_ms: int) -> int:
-    """Return the longest whole number of seconds that the scheduler takes for no longer than `gap_ms`."""
+    """Return the longest time in whole seconds that the scheduler rounds to at most `gap_ms` (ms)."""
     seconds = range(1, gap_ms // 1000 + 1)
     return 1000 * bisect_left(seconds, True, key=lambda s: rounded_up_ms(1000 * s) > gap_ms)
 
 
 def priority(search: Search) -> Edits:
-    """The lowest priority with which it would start, or others would be asked to leave for it."""
+    """The lowest priority with which the job would start, or victims would be asked to leave for it."""
     old = search.spec.priority
     thresholds = _thresholds(search)
     known: dict[int, TrialOutcome] = {old: TrialOutcome(False)}
@@ -101,7 +101,7 @@ def _with_priority(search: Search, value: int) -> JobSpec:
 
 
 def _thresholds(search: Search) -> list[int]:
-    """Return priorities from which on something changes: above a running job's, or before a waiting one, ascending."""
+    """Return the priorities at which the order changes: above a running job's, or before a waiting job, ascending."""
     scene, old = search.scene, search.spec.priority
     found: set[int] = set()
     rule = scene.tree.rules.get(scene.spec.queue)

@@ -1,4 +1,4 @@
-"""Edits of what a job asks for: replicas, devices and their filters, host resources, topology, labels."""
+"""Edits of a job's shape: replicas, devices and their filters, host resources, topology, labels."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +13,7 @@ from penstock.core.place import mig
 
 FIELDS = {"cpu_milli": "cpus", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
 SPREAD_MAX = 64
-"""Replicas of one node that amounts are worked out for."""
+"""Most replicas on one node for which amounts are computed."""
 _TOPOLOGY_WORDS = {"node": "same_node", "switch": "same_switch", "rack": "same_rack", "spread": "spread"}
 _WIDER: dict[TopologyScope, tuple[TopologyScope, ...]] = {
     "node": ("switch", "rack"), "switch": ("rack",), "rack": (), "spread": ()
@@ -130,7 +130,7 @@ def models(search: Search) -> Edits:
 
 
 def device_filters(search: Search) -> Edits:
-    """Less demanding devices: memory, capability, vendor, how they are joined."""
+    """Less demanding devices: memory, capability, vendor, links."""
     ask = search.devices
     if ask is None:
         return
@@ -217,7 +217,7 @@ def _parts(left: Iterable[int], most: int, asked: int) -> list[int]:
 
 
 def _within_quota(search: Search, field: str, asked: int) -> set[int]:
-    """Return the amounts that the quotas leave for each replica: with less of this resource none else is in the way."""
+    """Return the amounts that the quotas leave for each replica, if this resource alone is over quota."""
     others = getattr(search.gang.host_total, field) - search.gang.replicas * asked
     left = (block.limit - block.used - others for block in search.scene.quota_blocks)
     return {part for amount in left if 0 < (part := amount // search.gang.replicas) < asked}

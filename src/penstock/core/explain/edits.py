@@ -38,10 +38,10 @@ _CLUSTER: tuple[Callable[[Search], Edits], ...] = (
 
 
 def smallest_edits(scene: Scene, policies: Policies, awaited: frozenset[JobId]) -> tuple[tuple[Edit, ...], str]:
-    """Return edits that were planned and start the job (or ask others to leave for it), and what was not tried.
+    """Return edits with which a plan starts the job (or asks victims to leave for it), and a note on untried ones.
 
-    Those of the request come first. Each is the smallest of its kind: a smaller change of the same field was found not
-    to do. The end of a job that others depend on (`awaited`) is not proposed: they come too then.
+    Edits of the request come first. Each is the smallest of its kind: a smaller change of the same field was found not
+    to suffice. The end of a job that others depend on (`awaited`) is not proposed: its dependants would become ready.
     """
     trials = Trials(scene, policies)
     search = Search(scene, trials, awaited)

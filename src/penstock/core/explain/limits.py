@@ -1,4 +1,4 @@
-"""Constraints that numbers in the configuration set: quotas at every level, the pool's reserve, admission in turns."""
+"""Constraints by limits of the configuration: quotas at every level, the pool's reserve, admission in turns."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -26,7 +26,7 @@ UNITS = {
     "jobs": "jobs",
 }
 RUNNING_SEEN_MAX = 512
-"""Running jobs that are looked at one by one."""
+"""Running jobs that are checked one by one."""
 _DEVICES = 0
 
 
@@ -51,7 +51,7 @@ def limits(scene: Scene) -> Iterator[Constraint]:
 
 
 def blocks(scene: Scene) -> list[QuotaExceeded]:
-    """Return the maxima in the way, with the one that only the placement showed."""
+    """Return the maxima that block the job, and the one that only the placement showed."""
     found = scene.quota_blocks
     verdict = scene.base.verdicts.get(scene.job.class_id)
     late = verdict.quota if verdict is not None and verdict.code == "quota" else None
@@ -61,7 +61,7 @@ def blocks(scene: Scene) -> list[QuotaExceeded]:
 
 
 def quota_constraint(scene: Scene, block: QuotaExceeded) -> Constraint:
-    """Return a maximum in the way in words: a limit of the queue, or what siblings keep to themselves."""
+    """Return the constraint of a blocking maximum: a limit of the queue, or amounts that siblings do not lend."""
     used, limit, short = (format_resource(block.resource, n) for n in (block.used, block.limit, block.short))
     unit = UNITS.get(split_resource(block.resource)[1], "device_milli")
     name = resource_text(block.resource)
@@ -73,7 +73,7 @@ def quota_constraint(scene: Scene, block: QuotaExceeded) -> Constraint:
 
 
 def _by_whom(scene: Scene, block: QuotaExceeded) -> str:
-    """Return which running jobs use what is short, those with the most first; nothing where none does."""
+    """Return which running jobs use the short resource, largest use first; '' where none does."""
     tree, running = scene.tree, scene.snapshot.running
     holder, column = tree.named(block.queue), tree.resources.index(block.resource)
     found: list[tuple[int, JobId]] = []
@@ -93,7 +93,7 @@ def is_maximum(scene: Scene, block: QuotaExceeded) -> bool:
 
 
 def _virtualization(scene: Scene) -> Iterator[Constraint]:
-    """Yield that the pool gives out no such parts of devices as the job asks for."""
+    """Yield a constraint if the pool does not give out the parts of devices that the job asks for."""
     strategy = scene.config.virtualization.get(scene.gang.pool, "any")
     asks = (scene.gang.each.devices, *(group.each.devices for group in scene.gang.others))
     if any(ask is not None and not ask.given_by(strategy) for ask in asks):

@@ -1,4 +1,4 @@
-"""What comes before a job: dependencies, its own back-off, jobs ahead in its queue, room that is kept for others."""
+"""Constraints before a job's turn: dependencies, its back-off, jobs ahead in its queue, room kept for others."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from penstock.core.state.state import State
 AHEAD_NAMED_MAX = 3
 BLOCKERS_MAX = 8
 RESERVATION = "reservation "
-"""Begins `where` of a constraint by a reservation. No text has its name or tenant: they are not for everybody."""
+"""Begins `where` of a constraint by a reservation. No text has its name or tenant: not every caller may see them."""
 
 
 def jobs_ahead(scene: Scene, policies: Policies) -> tuple[int, tuple[JobId, ...]]:
@@ -54,7 +54,7 @@ def behind(scene: Scene, count: int, first: tuple[JobId, ...]) -> Constraint:
 
 
 def awaiting(state: State, job: Job) -> tuple[Awaiting, ...]:
-    """Return what `job` still waits for, jobs named once; by dependency, those of the lowest numbers first."""
+    """Return the live dependencies of `job`, each awaited job named once; lowest numbers first."""
     found: list[Awaiting] = []
     beyond = 0
     for one in sorted(job.awaited, key=lambda one: (one.run, one.kind)):
@@ -87,7 +87,7 @@ def backing_off(job: Job, now_ms: int) -> Constraint:
 
 
 def making_room(scene: Scene) -> tuple[Constraint, tuple[JobId, ...]]:
-    """Return who leaves for the job, and by when at the latest."""
+    """Return the constraint of a job whose victims are leaving, with the latest time, and the victims."""
     verdict = scene.base.verdicts.get(scene.job.class_id)
     victims = verdict.victims if verdict is not None and verdict.first == scene.job.id else ()
     if not victims:
@@ -106,7 +106,7 @@ def _grace_left_ms(scene: Scene, job_id: JobId) -> int:
 
 
 def barred(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
-    """Yield the job that nobody may pass where a pool is strict."""
+    """Yield the first job of a strict pool, which no other may pass."""
     pool = next((p for p in scene.config.pools if p.name == scene.gang.pool), None)
     verdict = scene.base.verdicts.get(scene.job.class_id)
     first = verdict.blocker if verdict is not None and verdict.code == "kept_back" else None
@@ -116,7 +116,7 @@ def barred(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
 
 
 def kept(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
-    """Yield whose room is in the way, on nodes that would take a replica if it were not kept, with those jobs."""
+    """Yield reservations and holds on nodes that would take a replica otherwise, each with its job."""
     nodes = _nodes_kept(scene)
     for reserved in scene.base.reserved:
         names = sorted(nodes.intersection(place.node for place in reserved.places))
@@ -141,7 +141,7 @@ def kept(scene: Scene) -> Iterator[tuple[Constraint, tuple[JobId, ...]]]:
 
 
 def _nodes_kept(scene: Scene) -> set[str]:
-    """Return nodes that would take more replicas of the job if nothing were kept there."""
+    """Return nodes that would take more replicas of the job without the room kept there."""
     cluster = scene.real()
     return {
         str(cluster.names[node])

@@ -1,4 +1,4 @@
-"""The codes of explanations and alerts: what each means, and what helps. `docs/reasons.md` is written from here."""
+"""The codes of explanations and alerts, with meaning and remedy. `docs/reasons.md` is generated from here."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ from penstock.core.place.fit import REASON_TEXT
 
 
 class Reason(NamedTuple):
-    """One code in words, and what follows from it."""
+    """One code in words, and how explanations treat it."""
 
     meaning: str
     remedy: str
     untimed: str = ""
     """Why no time is known at which it ends; empty where one may be known."""
     settled: bool = False
-    """No edit is looked for: the job starts without one, or cannot start."""
+    """No edit is searched for: the job starts without one, or cannot start."""
     timed: bool = False
     """Time alone ends it: it says nothing about capacity."""
     shortage: bool = False

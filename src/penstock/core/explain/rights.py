@@ -1,4 +1,4 @@
-"""Why a job that does not fit may not take the place of others: the rule of its queue, priority, guarantees, time."""
+"""Why a job that does not fit preempts no other: the rule of its queue, priority, guarantees, run time."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -14,11 +14,11 @@ from penstock.core.preempt.rights import PreemptionRights
 from penstock.core.state.idleness import makes_room
 
 RUNNING_SEEN_MAX = 512
-"""Running jobs that are looked at one by one."""
+"""Running jobs that are checked one by one."""
 
 
 class _Candidates(NamedTuple):
-    """Running jobs of the pool that the rules would allow to ask: now, and those whose guaranteed time is not over."""
+    """Running jobs of the pool that the rules allow to preempt: now, and after their guaranteed time."""
 
     now: list[tuple[Job, QueueNode]]
     later: list[tuple[int, Job]]
@@ -46,7 +46,7 @@ def rights(scene: Scene) -> Iterator[Constraint]:
 
 
 def may_ask_others(scene: Scene) -> bool:
-    """Rule out cheaply that anybody who runs could be asked to leave for the job."""
+    """Return False where a cheap check shows that no running job can be asked to leave for the job."""
     assert scene.leaf is not None, "nothing is looked for when the queue is not in the tree"
     rights = PreemptionRights(scene.job, scene.key, scene.leaf, scene.demand, scene.tree)
     lower = any(pool == scene.gang.pool and p < scene.spec.priority for pool, p in scene.snapshot.evictable)
@@ -91,7 +91,7 @@ def _guaranteed_left_ms(scene: Scene, job: Job) -> int:
 
 
 def _not_enough(scene: Scene, rights: PreemptionRights, found: _Candidates) -> Constraint:
-    """Some may be asked, and still nobody was: their places do not do, or the law protects what they hold."""
+    """Return why no candidate was preempted: their places do not suffice, or a guarantee protects their use."""
     victims = [(job, part) for job, part in found.now]
     cluster = scene.real()
     with cluster.tentatively():

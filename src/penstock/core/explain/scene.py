@@ -1,6 +1,6 @@
-"""One waiting job and the world it waits in: what every part of an explanation looks at.
+"""One waiting job and the world it waits in: the input of every part of an explanation.
 
-The world is the present one after everything has started that a cycle would start now.
+The world is the present one after all starts that a cycle would make now.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ from penstock.core.status.alerts import quota_blocks
 
 
 class Scene:
-    """Everything about one job at one moment. Not for use by several threads at once: the planner is shared."""
+    """One job and its world at one moment. Not for use by several threads at once: the planner is shared."""
 
     def __init__(self, snapshot: Snapshot, job: Job, now_ms: int, planner: Planner, base: Plan) -> None:
         self.snapshot, self.job, self.now_ms, self.planner, self.base = snapshot, job, now_ms, planner, base
@@ -34,7 +34,7 @@ class Scene:
         self.key: RequestClass = request_class(job, snapshot.config)
         self.pool = next((p for p in snapshot.config.pools if p.name == self.gang.pool), None)
         self.quiet = not base.starts and all(p.rule in ("grow", "idle", "elsewhere") for p in base.preemptions)
-        """Whether the cycle would change nothing: then nobody but the job itself can come into its way."""
+        """Whether the cycle would change nothing: then no start of another job can interfere."""
         cluster = planner.cluster
         self._shown = [cluster.free_of(i) for i in range(len(cluster.names))]
         self.tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
@@ -56,7 +56,7 @@ class Scene:
                 self.tree.charge(account, self.tree.demand_of(start.ask, start.places, self.snapshot.nodes))
 
     def account_of(self, job: Job) -> QueueNode | None:
-        """Return where a job counts, None when the tree does not have its queue."""
+        """Return the account of a job, None when the tree does not have its queue."""
         return self.tree.account(job.spec.queue, job.spec.tenant)
 
     def started(self, job_id: JobId) -> Job:
@@ -68,7 +68,7 @@ class Scene:
         return expected_ms(self._started[job_id])
 
     def held(self, job: Job) -> tuple[int, ...]:
-        """Return what a running job counts for in the use of its queues."""
+        """Return the charge of a running job in the use of its queues."""
         assert job.attempt is not None
         places = [r.place if r.holds else GONE for r in job.attempt.replicas]
         return self.tree.demand_of(job.ask, places, self.snapshot.nodes)
@@ -89,7 +89,7 @@ class Scene:
         return self.planner.plan(snapshot, self.now_ms)
 
     def real(self) -> ClusterIndex:
-        """Return the capacity that is free after this cycle's starts, reserved or not. Roll back what you take."""
+        """Return the free capacity after this cycle's starts, reserved or not. Callers roll back their changes."""
         cluster = self.planner.cluster
         if self._stale:
             cluster.sync(self.snapshot.nodes, self.snapshot.free, None if self._moved else ())
@@ -104,11 +104,11 @@ class Scene:
         return cluster
 
     def fits(self, gang: GangAsk) -> bool:
-        """Return whether the gang would find room if nothing were kept for others: without that it never starts."""
+        """Return whether the gang finds room if none is kept for others: else it cannot start."""
         return fits(gang, self.real(), self.tenant)
 
     def may_start(self, key: RequestClass) -> bool:
-        """Rule out cheaply that a class could start now: neither quota nor room may be short."""
+        """Return False where a cheap check shows that a class cannot start now: quota or room is short."""
         account = self.tree.account(key.queue, key.tenant)
         if account is None or quota_blocks(self.tree, account, self.tree.demand(key)):
             return False
@@ -133,7 +133,7 @@ class Scene:
 
     @cached_property
     def kept_nodes(self) -> list[tuple[int, NodeCapacity]]:
-        """Nodes on which something is kept for others, and what is left there for a job that never ends."""
+        """Nodes with room kept for others, and the capacity left there for a job that never ends."""
         own = {place.node for kept in self.base.reserved if kept.job_id == self.job.id for place in kept.places}
         own.update(place.node for place in self.base.held.get(self.job.id, ()))
         cluster = self.real()
@@ -146,7 +146,7 @@ class Scene:
 
     @cached_property
     def open_nodes(self) -> list[int]:
-        """Nodes that are in question for the first group, by number."""
+        """Nodes that may take the first group, by number."""
         cluster, need = self.real(), self.needs[0][0]
         known: dict[int, bool] = {}
         found = []
@@ -176,7 +176,7 @@ class Scene:
         return replicas_possible(self.gang, self.real(), self.tenant)
 
     def count_refused(self) -> dict[str, int]:
-        """Return the nodes by why they cannot take part now, most frequent first; adds up to the number of nodes."""
+        """Return the counts of nodes by refusal, most frequent first; they add up to the number of nodes."""
         cluster, (need, *others) = self.real(), [need for need, _ in self.needs]
         kept = dict(self.kept_nodes)
         counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How edits are searched: cheap checks rule out, a plan proves, and a number is the largest that works."""
+"""The search for edits: cheap checks rule out, a plan proves, and of numbers the largest that works is found."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -23,7 +23,7 @@ class Search:
         self.spec, self.gang = scene.spec, scene.gang
 
     def hopeful(self, spec: JobSpec) -> bool:
-        """Return whether room and quota allow a request at all: without that no plan starts it."""
+        """Return whether room and quota allow a request at all: else no plan starts it."""
         return self.scene.may_start(request_class(replace(self.scene.job, spec=spec), self.scene.config))
 
     def starts(self, spec: JobSpec) -> bool:
@@ -33,8 +33,8 @@ class Search:
     def largest(self, values: Sequence[int], make: Callable[[int], JobSpec]) -> int | None:
         """Return the largest of `values` (ascending) with which a plan starts the job, or None.
 
-        What is smaller fits where more does; so cheap checks halve their way to the largest that is hopeful, and
-        plans from there on down.
+        Smaller values fit where larger ones do; so a bisection with cheap checks finds the largest hopeful value, and
+        plans bisect from there on down.
         """
         high = _last(values, lambda value: self.hopeful(make(value)))
         if high < 0:

@@ -1,4 +1,4 @@
-"""What of the cluster is short for a job: each resource judged as if all others were plentiful, with its distance.
+"""Shortages of a job: each resource judged as if all others were plentiful, with its distance.
 
 A resource binds when the gang finds no room although it asks for nothing else. So several can bind at once; when
 none binds alone, it is their combination, or the topology.
@@ -52,7 +52,7 @@ class Aspect(NamedTuple):
 
 
 def shortages(scene: Scene) -> Iterator[Constraint]:
-    """Yield what is short, or nothing when the gang finds room."""
+    """Yield the shortages, none when the gang finds room."""
     if scene.fits(scene.gang):
         return
     ruled_out = list(_ruled_out(scene))
@@ -75,7 +75,7 @@ def _nowhere(scene: Scene) -> Constraint:
 
 
 def _of_groups(gang: GangAsk) -> list[tuple[int, Aspect]]:
-    """Return each resource that any group asks for, with the group that asks most of it and its replicas."""
+    """Return each resource that any group asks for, with the largest ask of a group and that group's replicas."""
     found: dict[str, tuple[int, Aspect]] = {}
     for group in _groups(gang):
         for aspect in aspects(group.each):
@@ -90,7 +90,7 @@ def _groups(gang: GangAsk) -> list[GangAsk | GroupAsk]:
 
 
 def aspects(each: ReplicaAsk) -> list[Aspect]:
-    """Return what a replica asks for, one resource at a time."""
+    """Return the resources that a replica asks for, one at a time."""
     found = [] if each.devices is None else _of_devices(each.devices)
     for field in RESOURCE_FIELDS:
         wanted = getattr(each.host, field)
@@ -165,7 +165,7 @@ def _short(scene: Scene, count: int, aspect: Aspect) -> Constraint | None:
 
 
 def _too_little(scene: Scene, count: int, aspect: Aspect) -> Constraint:
-    """It is short whatever the topology: on every node for one replica, or on all nodes for all of them."""
+    """Return a shortage under any topology: on every node for one replica, or on all nodes for all replicas."""
     needs = f"needs {count} x {aspect.write(aspect.wanted)} {aspect.word}"
     nearest = ""
     if aspect.unit:
@@ -214,7 +214,7 @@ def _best(scene: Scene, free: Mapping[int, int], scope: str) -> tuple[str, int]:
 
 
 def _too_far_apart(scene: Scene, gang: GangAsk, aspect: Aspect | None) -> Constraint:
-    """It finds room without the required topology: how far the best node, switch or rack is from it."""
+    """Return how far the best node, switch or rack is from the required topology; without it there is room."""
     wish = gang.topology
     assert wish is not None
     total = gang.replica_total
@@ -251,7 +251,7 @@ def _best_place(scene: Scene, gang: GangAsk, scope: str) -> tuple[str, int]:
 
 
 def _combination(scene: Scene) -> Constraint:
-    """Each resource is there, but never all of them together: where the nearest node falls short."""
+    """Return the shortage of a combination, free one by one but not together, and of the nearest node."""
     cluster, (need, count) = scene.real(), scene.needs[0]
     possible = scene.replicas_possible
     text = f"each resource is free, but together there is room for {possible} of {count} replica(s)"
@@ -267,7 +267,7 @@ def _combination(scene: Scene) -> Constraint:
 
 
 def _worth(need: Need, free: NodeCapacity) -> int:
-    """Return how near a node is that refuses a replica: devices count, or CPU where none are asked for."""
+    """Return how near a refusing node is: by its eligible devices, or its CPU where none are asked for."""
     ask = need.each.devices
     return len(eligible(ask, free)) if ask is not None else free.cpu_milli
 
@@ -281,7 +281,7 @@ def _lack(need: Need, free: NodeCapacity, reason: str) -> str:
 
 
 def _ruled_out(scene: Scene) -> Iterator[Constraint]:
-    """Yield filters and states of nodes that rule out nodes which have room otherwise."""
+    """Yield the filters and node states that rule out nodes with room."""
     cluster, (need, most) = scene.real(), scene.needs[0]
     rooms: dict[int, int] = {}
     found: dict[str, list[tuple[str, int]]] = {}

@@ -1,7 +1,7 @@
-"""When a waiting job may start: a bound from the expected ends of what runs, if nothing else comes ahead.
+"""When a waiting job may start: a bound from the expected ends of running jobs, if no other job comes ahead.
 
-A bound holds for what is known now. Whoever knows how wrong expected ends are (a simulator that draws run times) gives
-an `Estimator`, whose interval is shown beside it.
+A bound holds for the present state. A caller that knows how wrong expected ends are (a simulator that draws run times)
+gives an `Estimator`, whose interval is shown beside it.
 """
 
 from bisect import bisect_left
@@ -24,24 +24,24 @@ RELEASES_SEEN_MAX = 1_024
 
 
 class StartBound(msgspec.Struct, frozen=True):
-    """By when a job may start (unix ms, 0 unknown), and how that is known or why not."""
+    """By when a job may start (unix ms, 0 unknown), and the source of the bound or why there is none."""
 
     by_ms: int
     note: str
 
 
 class Estimator(Protocol):
-    """Gives from when to when (unix ms) a job will start, or None where it does not know more than the bound."""
+    """Gives an interval (unix ms) for a job's start, or None where it knows no more than the bound."""
 
     def __call__(self, scene: Scene) -> tuple[int, int] | None: ...
 
 
 def start_bound(scene: Scene, codes: Collection[str], dependencies: Sequence[Awaiting] = ()) -> StartBound:
-    """Return the bound: the last moment at which a condition is met that time alone will meet.
+    """Return the bound: the latest time at which one of the conditions that time alone meets is met.
 
     Args:
-        codes: of what keeps it from starting now.
-        dependencies: what it waits for of what it depends on.
+        codes: of the constraints that keep it from starting now.
+        dependencies: its live dependencies.
     """
     job = scene.job
     parts = [_room(scene), _quota(scene)]
@@ -71,7 +71,7 @@ def _dependencies(scene: Scene, dependencies: Sequence[Awaiting]) -> StartBound:
 
 
 def releases(scene: Scene) -> Iterator[Release]:
-    """Yield attempts in the order in which they are expected to leave; those being stopped leave by their grace."""
+    """Yield attempts in the order in which they are expected to leave; stopping attempts leave by their grace."""
     snapshot, now_ms = scene.snapshot, scene.now_ms
     leaving = sorted((_gone_ms(scene, snapshot.running[i]), i) for i in snapshot.stopping if i in snapshot.running)
     later = [(max(end_ms, now_ms), i) for end_ms, i in snapshot.ends if i not in snapshot.stopping]

@@ -1,10 +1,10 @@
-"""Planning on edited snapshots: the only way in which an edit is found to help.
+"""Planning on edited snapshots: the only proof that an edit helps.
 
-A plan is made on what can matter alone, so that more can be tried. When a cycle would change nothing, the waiting jobs
-that can come between a job and its start are few: those for whom room is held, the one of its pool that has waited too
-long, and the first blocked ones of its pool, who get reservations. When each of them comes is decided by the heads of
-queues, so whatever waits below the same child of the root belongs to it. All others wait for room that is not there,
-and their waiting changes nothing. When a cycle would start somebody, or the edit makes room, every job is in the plan.
+A plan contains only the jobs that can matter, so that more edits can be tried. When a cycle would change nothing, few
+waiting jobs can come between a job and its start: those with a hold, the starving one of its pool, and the first
+blocked ones of its pool, which get reservations. The heads of queues decide when each of them comes, so all jobs below
+the same child of the root belong to it. All others wait for room that is not there, and change nothing. When a cycle
+would start a job, or the edit makes room, every job is in the plan.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ from penstock.core.status.alerts import quota_blocks
 PLANS_MAX = 40
 """Plans made for one explanation."""
 WORK_MAX = 20_000
-"""Work of all of them: what is looked at, weighed so that one is about a microsecond."""
+"""Work of all of them: the items read, weighed so that one unit is about a microsecond."""
 FEW_WORK_MAX = 5_000
 """Cost of a plan up to which edits are tried that seldom help in a long queue: ends of jobs, more nodes."""
 _CLASS_WORK, _QUEUE_WORK, _NODE_WORK, _VICTIM_WORK = 25, 10, 6, 20
@@ -40,7 +40,7 @@ _EDITED = ClassId(1 << 40)
 
 
 class TrialOutcome(NamedTuple):
-    """What a plan did for the job: started it, or asked these to leave for it, or nothing."""
+    """A plan's effect on the job: it starts, or these victims leave for it, or nothing."""
 
     started: bool
     victims: tuple[JobId, ...] = ()
@@ -56,14 +56,14 @@ class Trials:
         self._scene, self._policies = scene, policies
         self.plans = self._work = 0
         self.spent = False
-        """Something was not tried because of the bound."""
+        """Some edit was not tried because of the bound."""
         self._weighed = len(scene.snapshot.running) if may_ask_others(scene) else 0
         self._others: dict[str, tuple[PendingJobs, ...]] = {}
         self._all: tuple[PendingJobs, ...] | None = None
         self._between: set[str] | None = None
 
     def few(self) -> bool:
-        """Return whether a plan of the whole is cheap enough to try what seldom helps; note what is left out."""
+        """Return whether a plan of all jobs is cheap enough for edits that seldom help; note an omission."""
         snapshot = self._scene.snapshot
         cheap = self._work_of(snapshot, len(snapshot.nodes)) <= FEW_WORK_MAX
         self.spent = self.spent or not cheap
@@ -78,12 +78,12 @@ class Trials:
         if not scene.quiet:
             return self._plan(self._with(self._rest(), job))
         found = self._plan(self._with(self._relevant(spec.queue), job))
-        if found.victims:  # how hard a cycle looks for victims depends on how many wait
+        if found.victims:  # a cycle's search for victims depends on the number of waiting jobs
             return self._plan(self._with(self._rest(), job))
         return found
 
     def _with(self, others: tuple[PendingJobs, ...], job: Job) -> Snapshot:
-        """Return the snapshot in which these jobs wait and the edited one, in a class of its own or with its like."""
+        """Return the snapshot in which these jobs and the edited one wait, in its own class or a known one."""
         snapshot = self._scene.snapshot
         key = request_class(job, snapshot.config)
         at, class_id = next(((i, c) for i, (c, known, _) in enumerate(others) if known == key), (len(others), _EDITED))
@@ -122,7 +122,7 @@ class Trials:
     def _ahead(self) -> Iterator[PendingJobs]:
         """Yield the classes of jobs that may come between the job and its start."""
         scene = self._scene
-        held = scene.base.held  # some of them without having asked anybody: they take what ends anyway
+        held = scene.base.held  # some without a victim: they take room that ends anyway
         wanted = {job.class_id for job in scene.snapshot.beneficiaries}
         wanted.update(c for c, _, jobs in scene.snapshot.classes if held and any(j.id in held for j in jobs))
         wanted.update(self._starving())
@@ -139,7 +139,7 @@ class Trials:
         return (entry for entry in scene.snapshot.classes if entry[0] in wanted)
 
     def _starving(self) -> Iterator[ClassId]:
-        """Yield the class of the job that the cycle looks after because it has waited too long, this one left out."""
+        """Yield the class of the starving job that the cycle serves first, this job left out."""
         scene = self._scene
         bound_ms = scene.now_ms - scene.settings.starvation_after_ms
         found = []
@@ -168,7 +168,7 @@ class Trials:
         return self._plan(replace(snapshot, nodes=nodes, free=frees, changes=[]), len(nodes))
 
     def with_more_nodes(self, more: Mapping[NodeName, tuple[Node, NodeCapacity]]) -> TrialOutcome:
-        """Plan with nodes that are not there."""
+        """Plan with additional nodes."""
         snapshot = self._scene.snapshot
         nodes = {**snapshot.nodes, **{name: node for name, (node, _) in more.items()}}
         free = {**snapshot.free, **{name: empty for name, (_, empty) in more.items()}}
@@ -186,7 +186,7 @@ class Trials:
         return self._outcome(self._scene.plan(snapshot)) if self._may(snapshot, nodes_anew) else _NOTHING
 
     def _plan_elsewhere(self, snapshot: Snapshot) -> TrialOutcome:
-        """Plan with indexes of its own: other nodes or another configuration would throw the shared ones away."""
+        """Plan with separate indexes: other nodes or another configuration would invalidate the shared ones."""
         if not self._may(snapshot, len(snapshot.nodes)):
             return _NOTHING
         return self._outcome(Planner(self._policies).plan(snapshot, self._scene.now_ms))
@@ -219,7 +219,7 @@ def _without(classes: tuple[PendingJobs, ...], job: Job) -> Iterator[PendingJobs
 
 
 def without_running(snapshot: Snapshot, job: Job, now_ms: int) -> Snapshot:
-    """Return the snapshot as it would be if a running job had ended and left nothing behind."""
+    """Return the snapshot as if a running job had ended."""
     free = dict(snapshot.free)
     for rank, place in held_places(job):
         free[place.node] = free[place.node].put_back(job.ask.each_of(rank), place.devices, place.slots)

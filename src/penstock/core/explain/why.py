@@ -1,4 +1,4 @@
-"""Why a job is where it is: everything that binds, with distances; what would let it start now; when it may start."""
+"""Why a job is in its state: all binding constraints, with distances; edits that start it now; when it may start."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -32,19 +32,19 @@ _RANK = {code: rank for rank, code in enumerate(CONSTRAINTS)}
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What one explanation is worked out from: a cut that does not change while the state moves on."""
+    """The input of one explanation: a cut that does not change while the state moves on."""
 
     job: Job
     snapshot: Snapshot
     dependencies: tuple[Awaiting, ...]
-    """What it waits for of what it depends on."""
+    """Its live dependencies."""
     awaited: frozenset[JobId]
     """Running jobs that others depend on: their ends let more jobs in."""
     now_ms: int
 
 
 def question_of(state: State, job: Job, now_ms: int) -> Question:
-    """Return the question why `job` is where it is."""
+    """Return the question why `job` is in its state."""
     snapshot = snapshot_beside(state)
     runs = state.indexes.dependants.runs
     awaited = frozenset(job_id for job_id in snapshot.running if job_id in runs)
@@ -52,7 +52,7 @@ def question_of(state: State, job: Job, now_ms: int) -> Question:
 
 
 class Explainer:
-    """Answers questions. Its indexes are a cache: what it says depends on the question alone. For one thread."""
+    """Answers questions. Its indexes are a cache: the answer depends on the question alone. For one thread."""
 
     def __init__(self, policies: Policies | None = None, estimator: Estimator | None = None) -> None:
         self._policies: Policies = policies or {}
@@ -62,7 +62,7 @@ class Explainer:
         self._idle: EmptyCluster | None = None
 
     def explain(self, question: Question) -> Explanation:
-        """Return why the job is where it is."""
+        """Return why the job is in its state."""
         job = question.job
         if job.state != "waiting":
             return _not_waiting(job, question.snapshot, question.now_ms)
@@ -118,7 +118,7 @@ class Explainer:
 
 
 def explain(state: State, job: Job, now_ms: int, policies: Policies | None = None) -> Explanation:
-    """Return why `job` is where it is, judged on the present state."""
+    """Return why `job` is in its state, judged on the present state of the cluster."""
     return Explainer(policies).explain(question_of(state, job, now_ms))
 
 
@@ -126,7 +126,7 @@ def explain(state: State, job: Job, now_ms: int, policies: Policies | None = Non
 
 
 def _constraints(scene: Scene, question: Question, idle: EmptyCluster) -> tuple[list[Constraint], tuple[JobId, ...]]:
-    """Return what keeps the job from starting, what decides first, and the jobs that it waits for."""
+    """Return the constraints that keep the job from starting, the deciding one first, and the jobs it waits for."""
     job = scene.job
     found: list[Constraint] = []
     blockers: list[JobId] = [job_id for one in question.dependencies for job_id, _ in one.first]
@@ -159,7 +159,7 @@ def _constraints(scene: Scene, question: Question, idle: EmptyCluster) -> tuple[
 
 
 def _beyond(scene: Scene, found: list[Constraint], idle: EmptyCluster) -> list[Constraint]:
-    """Return why it can never start, or why nobody leaves for it; what the cycle said where nothing else was found."""
+    """Return why it can never start, or why no job leaves for it; without other constraints, the cycle's verdict."""
     more = [Constraint("never", f"can never start as things are: {never.text}") for never in idle.never(scene.key)]
     if not more:
         more += rights(scene)
@@ -173,7 +173,7 @@ def _beyond(scene: Scene, found: list[Constraint], idle: EmptyCluster) -> list[C
 
 
 def _code(found: list[Constraint]) -> str:
-    """Return the code of what decides: whatever is short is one code, for details there are the constraints."""
+    """Return the code of the deciding constraint: all shortages share one code, constraints have the details."""
     return "no_fit" if CONSTRAINTS[found[0].code].shortage else found[0].code
 
 

@@ -1,7 +1,7 @@
-"""What goes wrong in a running program, by its own gauges: found, named, with what helps.
+"""Anomalies of a running program, by its own gauges: each with its code and remedy.
 
-A share or a time counts once it has stood for a minute: a change within it would have been noted. A loss that is no
-number has been so several times in a row before it is told (`engines/processes/progress.py`), and counts at once.
+A share or a time counts once it has stood for a minute: a change within it would have been noted. A loss is reported
+as NaN or infinite after several such values in a row (`engines/processes/progress.py`), and counts at once.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Anomaly(NamedTuple):
 
 
 def anomalies(job: Job, now_ms: int) -> Iterator[Anomaly]:
-    """Yield what is wrong with the job's attempt, the worst first; nothing while it stops, is suspended or hangs."""
+    """Yield anomalies of the job's attempt, most severe first; none while it stops, is suspended or hangs."""
     attempt, told = job.undisturbed, job.progress
     if attempt is None or told.hang:
         return

@@ -1,9 +1,9 @@
-"""Who is to blame when nobody makes a step.
+"""Which rank is to blame when a training makes no step.
 
-In a synchronous training all ranks wait for the one that does not come. So the culprit is the one that does not wait:
-it is suspended, it waits for its data, it is somewhere else in the program. When all of them wait, but not in the same
-place, one has taken another branch: a minority of one is the culprit. When nobody waits for anybody, all are busy with
-something that takes long, and nothing hangs.
+In a synchronous training all ranks wait for the missing one. So the culprit is the rank that does not wait: it is
+suspended, it waits for its data, it is somewhere else in the program. When all ranks wait, but not in the same place,
+one has taken another branch: a minority of one is the culprit. When no rank waits for another, all are busy with a long
+operation, and nothing hangs.
 """
 
 from collections import Counter
@@ -18,19 +18,19 @@ STALL_MARGIN_MS = 4_000
 
 
 def stalled(age_ms: int, step_ms: int) -> bool:
-    """Return whether the time since the last step is worth a look, for steps that usually take `step_ms`."""
+    """Return whether the time since the last step calls for an inspection, for steps that usually take `step_ms`."""
     return step_ms > 0 and age_ms > STALL_FACTOR * step_ms + STALL_MARGIN_MS
 
 
 def diagnose(sights: Sequence[Sight]) -> Finding:
-    """Return what the ranks of one gang, all of them, are doing that keeps it from a step."""
+    """Return why a gang makes no step, by the sights of all its ranks."""
     if not sights:
         return Finding(False, (), "no rank could be inspected")
     doing = {sight.rank: activity(sight) for sight in sights}
     by_rank = {sight.rank: sight for sight in sights}
     stopped = _those(doing, "stopped")
     if stopped:
-        # One that is traced is being debugged, and a child may be stopped on purpose.
+        # A traced process is being debugged, and a child may be stopped on purpose.
         itself = any(by_rank[rank].state == "T" for rank in stopped)
         return Finding(True, stopped, _told(by_rank, doing, stopped), certain=itself)
     waiting = _those(doing, "waits")
@@ -56,7 +56,7 @@ def diagnose(sights: Sequence[Sight]) -> Finding:
 
 
 def _alone(sight: Sight, does: Activity) -> Finding:
-    """A training of one rank hangs when it waits for its data, and with nobody to wait for it is never certain."""
+    """A training of one rank hangs when it waits for its data; without other ranks that is never certain."""
     return Finding(does == "data", (sight.rank,) if does == "data" else (), _one(sight, does))
 
 

@@ -1,9 +1,9 @@
-"""What a stack says: whether a rank waits for others, for data, saves, or is in code of its own.
+"""Activity of a rank by its stack: it waits for others or for data, saves, or is in code of its own.
 
 The patterns were read off real hangs of PyTorch 2.13 with gloo. A pattern of waiting counts only if every frame inside
 it belongs to the library: a hook of the program that runs within the backward pass is code of its own. With NCCL a rank
-waits at the next synchronisation, often in a frame of the program, and its CPU may spin: that was not tried, and less
-will be told there.
+waits at the next synchronisation, often in a frame of the program, and its CPU may spin: that was not tried, and
+findings will be less precise there.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ _NATIVE_WAITS = ("Reducer::finalize_backward", "c10d::Work::wait", "TCPStore::do
 
 
 def activity(sight: Sight) -> Activity:
-    """Return what the rank does."""
+    """Return the rank's activity."""
     if sight.state in ("X", "Z"):
         return "gone"
     if sight.state in ("T", "t") or sight.child_stopped:

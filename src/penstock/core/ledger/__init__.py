@@ -1,1 +1,1 @@
-"""Sums over the log: who held what for how long."""
+"""Sums over the log: usage, prices, bills and accounts."""

@@ -1,14 +1,14 @@
 """Accounts of tenants and the double-entry ledger, folded from the log.
 
-Theory. Each event that is about money is one journal entry: postings of (account, amount) that add up to zero, assets
-and expenses positive, liabilities and income negative. A tenant has `credit:T` (what it paid in advance or was
-granted: a liability), `unbilled:T` and `owed:T` (receivables: used, and invoiced). The others are `cash`, `grants`
-(what was given away), `income`, `tax` and `expired`. Balances are sums of postings and nothing else, so all of them
-together are zero after each event.
+Theory. Each money event is one journal entry: postings of (account, amount) that add up to zero, assets and expenses
+positive, liabilities and income negative. A tenant has `credit:T` (advance payments and grants: a liability),
+`unbilled:T` and `owed:T` (receivables: used, and invoiced). The others are `cash`, `grants` (given away), `income`,
+`tax` and `expired`. Balances are sums of postings and nothing else, so all of them together are zero after each
+event.
 
-Use is paid from credit when it is posted, which happens at least daily and when a credit expires: the credits that are
-good by then, those that expire first first. What credit did not cover waits for the invoice; credit that came since
-then covers it there. What is given back goes back to the credits that paid (`lots.py`).
+Use is paid from credit when it is posted, which happens at least daily and when a credit expires: from the credits
+that are good by then, in order of expiry. Use beyond the credit waits for the invoice; later credit covers it there.
+Refunds go back to the credits that paid (`core/state/credits.py`).
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from penstock.core.state.accounts import Accounts, MoneyImage, moved, tenant_of
 
 
 def entry_text(event: MoneyEvent) -> str:
-    """Return what an entry is about."""
+    """Return the text of a journal entry."""
     match event:
         case ev.CreditAdded():
             return f"{'payment in advance' if event.kind == 'payment' else 'grant'} {event.reference}"

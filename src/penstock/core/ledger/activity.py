@@ -1,8 +1,8 @@
-"""What is known of how attempts used what they held, from when to when: a fold of the log beside that of sessions.
+"""How attempts used their allocations over time, as far as known: a fold of the log beside that of sessions.
 
-What is known comes from programs' own reports, as the server noted them, and from hangs that were found. A note holds
-until the next one, and no longer than `known_for_ms`: a program that has become silent is noted again with the same
-numbers, and that says nothing. Of what is left nothing is known.
+Sources are programs' own reports, as the server noted them, and hangs that were found. A note holds until the next
+one, and no longer than `known_for_ms`: a silent program is noted again with the same numbers, which adds nothing. The
+rest of the time is not known.
 """
 
 from bisect import bisect_right
@@ -33,7 +33,7 @@ class Activity:
     def __init__(self) -> None:
         self._pieces: dict[AttemptKey, list[ActivityPart]] = {}
         self._noted: dict[AttemptKey, tuple[int, Gauges]] = {}
-        """Step and gauges of the last note of each attempt that lasts."""
+        """Step and gauges of the last note of each live attempt."""
 
     def take(self, record: ev.Record) -> None:
         event, now_ms = record.event, record.time_ms
@@ -54,7 +54,7 @@ class Activity:
                 pass
 
     def between(self, key: AttemptKey, start_ms: int, end_ms: int) -> Iterator[ActivityPart]:
-        """Yield what is known of an attempt in [start_ms, end_ms), cut to it, in order."""
+        """Yield the known activity of an attempt in [start_ms, end_ms), cut to it, in order."""
         pieces = self._pieces.get(key, ())
         first = max(0, bisect_right(pieces, start_ms, key=lambda piece: piece.from_ms) - 1)
         for at in range(first, len(pieces)):
@@ -65,12 +65,12 @@ class Activity:
                 yield pieces[at]._replace(from_ms=begin_ms, until_ms=finish_ms)
 
     def forget(self, key: AttemptKey) -> None:
-        """Drop what is known of an attempt that has ended, once nobody asks for it any more."""
+        """Drop the activity of an ended attempt, once no caller needs it any more."""
         if key not in self._noted:
             self._pieces.pop(key, None)
 
     def keep(self, keys: Collection[AttemptKey]) -> None:
-        """Drop all but these, and those that last."""
+        """Drop all attempts but these and the live ones."""
         for key in [key for key in self._pieces if key not in keys]:
             self.forget(key)
 
@@ -89,7 +89,7 @@ class Activity:
             pieces.append(ActivityPart(now_ms, until_ms, "data", gauges.data_wait_milli))
 
     def _cut(self, key: AttemptKey, at_ms: int) -> list[ActivityPart]:
-        """Return the pieces of an attempt, of which none reaches beyond a moment any more."""
+        """Return the pieces of an attempt, cut to end at a moment."""
         pieces = self._pieces.setdefault(key, [])
         while pieces and pieces[-1].from_ms >= at_ms:
             pieces.pop()

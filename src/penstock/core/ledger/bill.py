@@ -1,8 +1,8 @@
-"""Bills: charges summed into lines, and rounded so that no cent is lost or made.
+"""Bills: charges summed into lines, and rounded so that the lines add up to the total.
 
-The total is the exact sum, rounded once (half up). Lines are cut to whole units, and what is missing to the total goes
-to those that lost most by that (largest remainder, Hamilton): lines always add up to the total, and ten thousand jobs
-of a third of a cent do not cost nothing.
+The total is the exact sum, rounded once (half up). Lines are cut to whole units, and the difference to the total goes
+to the lines with the largest remainders (Hamilton): lines always add up to the total, and ten thousand jobs of a third
+of a cent do not cost nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,9 +56,9 @@ def apportioned(exact: Sequence[Fraction]) -> list[int]:
 
 
 def wrong_sum(invoice: Invoice) -> str:
-    """Return which sum of an invoice is wrong; empty: none. No such invoice is issued, and no paper made of one.
+    """Return which sum of an invoice is wrong; empty: none. An invoice with a wrong sum is neither issued nor printed.
 
-    A credit note without lines (its reason says what it is for) has the net amount that it says.
+    The net amount of a credit note without lines (its reason explains it) is not checked against lines.
     """
     taxed = invoice.net - invoice.granted
     pairs = [

@@ -1,6 +1,6 @@
-"""The books: sessions of all tenants that may still count for a bill, folded from the log one record after the other.
+"""The books: sessions of all tenants that may still count for a bill, folded from the log record by record.
 
-What was invoiced is dropped; what is kept can be written down and read again, so that a start folds only the tail.
+Invoiced sessions are dropped; the rest can be stored and loaded, so that a start folds only the tail of the log.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from penstock.core.state.accounts import MoneyImage
 
 
 class BooksImage(msgspec.Struct, frozen=True):
-    """Everything of the books, at the record that `log` has folded last."""
+    """The whole books, at the record that `log` has folded last."""
 
     log: LogImage
     ended: tuple[UsageInterval, ...]
@@ -54,11 +54,11 @@ class UsageLog:
                 self._ended.setdefault(session.tenant, []).append(session)
 
     def tenants(self) -> list[TenantName]:
-        """Return all tenants that held anything that is kept here."""
+        """Return all tenants with sessions in the books."""
         return sorted({*self._ended, *(session.tenant for session in self.log.open.values())})
 
     def held(self, tenant: TenantName) -> BilledUse:
-        """Return what a tenant held."""
+        """Return the sessions and losses of a tenant."""
         found = [*self._ended.get(tenant, ()), *(s for s in self.log.open.values() if s.tenant == tenant)]
         attempts = {(session.job_id, session.attempt) for session in found}
         lost: Mapping[tuple[JobId, AttemptNumber], Loss] = {
@@ -67,16 +67,16 @@ class UsageLog:
         return BilledUse(found, lost)
 
     def reach_ms(self, tenant: TenantName, from_ms: int) -> int:
-        """Return since when sessions count for bills from `from_ms` on: a failed node may take of what runs, or has
-        taken by then, what was paid before, and what that cost depends on all that was held in its month."""
+        """Return since when sessions count for bills from `from_ms` on: a node failure refunds work that was paid
+        before, and the cost of that depends on all sessions of its month."""
         losses = (loss.from_ms for loss in self.held(tenant).losses.values() if loss.at_ms >= from_ms)
         return min([from_ms, *losses, *self.log.unsafe_since(tenant)])
 
     def drop(self, tenant: TenantName, before_ms: int, minimum_ms: int) -> None:
-        """Forget what a tenant held of attempts that have all ended, with their minimum, before `before_ms`.
+        """Forget a tenant's attempts that ended, minimum period included, before `before_ms`.
 
-        An attempt is kept or dropped as a whole: its parts have one minimum together, and what is lost of it may reach
-        back to its begin.
+        An attempt is kept or dropped as a whole: its parts have one minimum together, and its loss may reach back to
+        its begin.
         """
         live = {(s.job_id, s.attempt) for s in self.log.open.values()}
         kept = live | {(s.job_id, s.attempt) for s in self._ended.get(tenant, ()) if s.end_ms + minimum_ms >= before_ms}

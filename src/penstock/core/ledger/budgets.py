@@ -1,9 +1,9 @@
-"""What a tenant spends against what it meant to: budgets, forecast, unusual days, and whether it may go on.
+"""A tenant's spending against its plan: budgets, forecast, unusual days, and holds.
 
-A forecast is a range: what was spent in the period, and the rest of it at the cost per day since yesterday began and of
-the last week, whichever is lower and higher. A day is unusual when it costs more than the tenant's own days by a robust
-z-score of 6 (median and median absolute deviation of the last four weeks; Iglewicz and Hoaglin 1993) and at least twice
-the median: a bound that hardly ever says anything by chance. Hours are judged alike (`hours.py`).
+A forecast is a range: the spending in the period so far, and its rest at the cost per day since yesterday began and at
+that of the last week, the lower and the higher of the two. A day is unusual when it costs more than the tenant's own
+days by a robust z-score of 6 (median and median absolute deviation of the last four weeks; Iglewicz and Hoaglin 1993)
+and at least twice the median: a bound that is hardly ever exceeded by chance. Hours are judged alike (`hours.py`).
 """
 
 from collections.abc import Mapping
@@ -30,15 +30,15 @@ LOW_PERCENT = 20
 
 
 class Spending(msgspec.Struct, frozen=True):
-    """What is known of a tenant's use at a moment; money in the smallest unit, times in unix ms."""
+    """A tenant's use and its cost at a moment; money in the smallest unit, times in unix ms."""
 
     now_ms: int
     accrued: int
     """Used since the last posting."""
     day_cost: int
-    """A day, as it was since yesterday began."""
+    """Cost per day since yesterday began."""
     week_cost: int
-    """A day, as it was in the last week."""
+    """Cost per day in the last week."""
     day_begins: tuple[int, ...]
     """When the present day and those before it began, the latest first."""
     periods: Mapping[str, tuple[int, int]]
@@ -52,16 +52,16 @@ class Spending(msgspec.Struct, frozen=True):
     hour_cost: int = 0
     """Used in it so far."""
     hours: tuple[int, ...] = ()
-    """What the hours before it cost, the latest first; none where the present one cannot be unusual anyway."""
+    """Costs of the hours before it, the latest first; none where the present one cannot be unusual anyway."""
 
 
 def spent_since(account: Account, spending: Spending, from_ms: int) -> int:
-    """Return what was used since the begin of a day."""
+    """Return the cost of the use since the begin of a day."""
     return sum(day.amount for day in account.days if day.until_ms > from_ms) + spending.accrued
 
 
 def view_of(account: Account, spending: Spending, budget: Budget) -> BudgetView:
-    """Return how a budget stands now, and how it ends if the tenant goes on as it does."""
+    """Return a budget's present spending, and its forecast at the present rate."""
     from_ms, until_ms = spending.periods[budget.name]
     spent = spent_since(account, spending, from_ms) if from_ms <= spending.now_ms < until_ms else 0
     left_ms = max(0, until_ms - max(spending.now_ms, from_ms))
@@ -70,7 +70,7 @@ def view_of(account: Account, spending: Spending, budget: Budget) -> BudgetView:
 
 
 def judge(account: Account, tenant: Tenant, billing: Billing, spending: Spending) -> list[MoneyEvent]:
-    """Return what is to be said of a tenant's spending now, and whether it is held or released."""
+    """Return the alerts due about a tenant's spending, and the event that holds or releases the tenant."""
     found: list[MoneyEvent] = []
     views = [view_of(account, spending, budget) for budget in tenant.budgets]
     for budget, view in zip(tenant.budgets, views, strict=True):
@@ -131,7 +131,7 @@ def _hours_alert(account: Account, tenant: Tenant, spending: Spending) -> list[M
 
 
 def policy_of(tenant: Tenant, billing: Billing) -> AtZero:
-    """Return what happens when the tenant's credit is used up."""
+    """Return the policy for a tenant whose credit is used up."""
     return billing.at_zero if tenant.at_zero is None else tenant.at_zero
 
 
@@ -142,7 +142,7 @@ def left_of(account: Account, tenant: Tenant, spending: Spending) -> int:
 
 
 def _budget_alert(account: Account, budget: Budget, view: BudgetView, billing: Billing) -> list[MoneyEvent]:
-    """Say the highest percentage that was reached, once a period."""
+    """Return an alert for the highest percentage that was reached, once a period."""
     percent = view.spent * 100 // view.amount
     reached = max((level for level in budget.alerts if level <= percent), default=0)
     if not reached or _said(account, "budget", budget.name, view.from_ms) >= reached:
@@ -161,7 +161,7 @@ def _said(account: Account, kind: SpendingKind, name: str, period_ms: int) -> in
 
 
 def _balance_alert(account: Account, tenant: Tenant, billing: Billing, spending: Spending) -> list[MoneyEvent]:
-    """Say once for each credit that little of it is left, and that nothing is."""
+    """Return one alert for each credit when little of it is left, and one when none is."""
     left, credit = left_of(account, tenant, spending), next(reversed(account.references), "")
     unused = not account.references and left >= tenant.credit_limit
     if policy_of(tenant, billing) == "nothing" or unused:
@@ -175,7 +175,7 @@ def _balance_alert(account: Account, tenant: Tenant, billing: Billing, spending:
 
 
 def left_whole(account: Account, tenant: Tenant) -> int:
-    """Return how much the last addition came to, with the credit limit: what a fifth is a fifth of."""
+    """Return the credit as of its last addition, with the credit limit: the whole of `LOW_PERCENT`."""
     return account.added + tenant.credit_limit
 
 
@@ -197,7 +197,7 @@ def _unusual(account: Account, billing: Billing, spending: Spending) -> list[Mon
 
 
 def _unusual_hour(account: Account, billing: Billing, spending: Spending) -> list[MoneyEvent]:
-    """Say that the present hour costs far more than usual, once a day."""
+    """Return an alert when the present hour costs far more than usual, once a day."""
     said = [n.period_ms for n in account.noted if (n.kind, n.name) == ("unusual", "hour")]
     compared = usual_hour(spending.hours)
     if compared is None or any(period_ms >= spending.day_begins[0] for period_ms in said):
@@ -217,5 +217,5 @@ def _between(account: Account, from_ms: int, until_ms: int) -> int:
 
 
 def first_day_ms(account: Account) -> int:
-    """Return since when the days of the account say what it used."""
+    """Return since when the days of the account record its use."""
     return account.days[0].until_ms - DAY_MS if account.days else 2**62

@@ -1,8 +1,8 @@
-"""Usage by whom and for what: sessions cut to a span of time and summed, with what programs say they used of it.
+"""Usage by tenant, user, queue, pool, job or node: sessions cut to a span and summed, with the reported use of them.
 
-A pure fold of the log: recomputed, it is the same. Partial devices count as their part. What was *used* is known where
-programs report (`activity.py`): the time in which they did not wait for data, and did not hang. Where nothing is
-reported, nothing is said: `measured` tells how much of the held time is known about.
+A pure fold of the log: recomputed, it is the same. Partial devices count as their part. *Used* time is known where
+programs report (`activity.py`): the time in which they did not wait for data, and did not hang. Unreported time is
+neither used nor idle: `measured` is how much of the held time is known.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ DIMENSIONS: tuple[Dimension, ...] = ("tenant", "user", "queue", "pool", "job", "
 class Consumption:
     """Sums over [from_ms, until_ms) for each combination of the dimensions `by`, while records are folded.
 
-    What has ended is summed at once, so that the memory that is needed follows what runs, not the length of the log.
+    Ended sessions are summed at once, so that the memory needed follows the running jobs, not the length of the log.
     """
 
     def __init__(self, by: Sequence[Dimension], from_ms: int, until_ms: int) -> None:
@@ -29,7 +29,7 @@ class Consumption:
         self._activity = Activity()
         self._rows: dict[tuple[object, ...], UsageRow] = {}
         self._counted: set[tuple[object, ...]] = set()
-        """Attempts that last, and jobs that have not ended, as counted in a row."""
+        """Attempts and jobs already counted in a row."""
 
     @property
     def seq(self) -> int:
@@ -82,7 +82,7 @@ class Consumption:
         row.used_milli_ms += held.device_milli * used_ms
 
     def _used(self, session: UsageInterval, start_ms: int, end_ms: int) -> tuple[int, int]:
-        """Return for how long is known how it was used, and for how long it was."""
+        """Return for how long the use is known, and for how long it was used."""
         measured_ms = idle = 0
         for piece in self._activity.between((session.job_id, session.attempt), start_ms, end_ms):
             length_ms = piece.until_ms - piece.from_ms
@@ -92,5 +92,5 @@ class Consumption:
 
 
 def sortable(value: object) -> tuple[int, str]:
-    """Return what a dimension's values are ordered by: jobs by their number, all others by name."""
+    """Return the sort key of a dimension's value: jobs by their number, all others by name."""
     return (value, "") if isinstance(value, int) else (0, str(value))

@@ -1,9 +1,9 @@
-"""Hours that cost far more than a tenant's own: what each cost, and what is unusual.
+"""Costs of a tenant's hours, and which hours cost unusually much.
 
-An hour is compared with the same hour of the week and those beside it in the last four weeks, where that many are
-known, else with all hours: who works by day is not told so each morning, and a forgotten job at night is noticed. The
-bound is that of days (`budgets.py`): a robust z-score of 6 and twice the median; and an amount, so that pennies say
-nothing.
+An hour is compared with the same hour of the week and its neighbors in the last four weeks, where enough of them are
+known, else with all hours: a tenant that works by day gets no alert each morning, and a forgotten job at night is
+noticed. The bound is that of days (`budgets.py`): a robust z-score of 6 and twice the median; and an amount, so that
+pennies raise no alert.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ WEEK_HOURS = 168
 HISTORY_HOURS = 4 * WEEK_HOURS
 ALIKE_LEAST = 8
 ALL_LEAST = 72
-"""Hours that have to be known before any is unusual."""
+"""Hours of history needed before any hour is unusual."""
 LEAST = 500
 """Cost above the usual from which an hour is unusual, in the currency's smallest unit."""
 MAD_FACTOR_MILLI = 1483
@@ -30,7 +30,7 @@ Z_MIN = 6
 
 
 def hour_costs(charged: Iterable[MoneyCharge], first_ms: int, count: int, digits: int) -> list[int]:
-    """Return what each of `count` hours from `first_ms` on cost, in the smallest unit, the earliest first.
+    """Return the cost of each of `count` hours from `first_ms` on, in the smallest unit, the earliest first.
 
     Each is rounded separately. Charges before the first do not count.
     """
@@ -71,7 +71,7 @@ def usual_hour(hours: Sequence[int]) -> tuple[Sequence[int], str] | None:
     """Return the hours that the present one is compared with, and in words what they are; None: too few are known.
 
     Args:
-        hours: what the hours before the present one cost, the latest first.
+        hours: costs of the hours before the present one, the latest first.
     """
     at = [WEEK_HOURS * week + beside for week in range(1, 5) for beside in (-2, -1, 0)]
     alike = [hours[index] for index in at if index < len(hours)]
@@ -83,7 +83,7 @@ def usual_hour(hours: Sequence[int]) -> tuple[Sequence[int], str] | None:
 def _deviation(distances: Sequence[int]) -> int:
     """Return how far amounts are from the usual, as a standard deviation.
 
-    Where most of them do not differ at all (who works on Mondays only) the median says nothing: then the mean does.
+    Where most of them do not differ at all (use on Mondays only) the median is 0: then the mean is taken.
     """
     median = median_high(distances) * MAD_FACTOR_MILLI // 1000
     return median or sum(distances) * MEAN_FACTOR_MILLI // (len(distances) * 1000)

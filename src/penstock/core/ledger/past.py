@@ -1,4 +1,4 @@
-"""What a new configuration may not change of prices: whatever has begun stays what it was."""
+"""Limits on price changes in a new configuration: prices and terms that have begun stay as they are."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ DAY_MS = 86_400_000
 
 
 def past_problems(before: Billing, after: Billing, now_ms: int) -> list[Problem]:
-    """Return what would change what the past costs. The first prices of all, and their terms, may begin at any time."""
+    """Return changes that would alter the cost of past use. The first prices and their terms may begin at any time."""
     begun = {price for price in before.tariff.prices if price.from_ms <= now_ms}
     if not begun:
         return []

@@ -1,7 +1,7 @@
-"""What is to be written into a tenant's account now: what is due, what is to be said, and who is held or released.
+"""The events due for a tenant's account: postings, alerts, holds and releases.
 
-Pure: the live server and the fault simulator ask the same functions. Which days and months there are is told by
-`Dates`; what somebody works out here is written only if the account is still as it was (`PostAccount.changed_seq`).
+Pure: the live server and the fault simulator call the same functions. Days and months come from `Dates`; the result
+is written only if the account has not changed since (`PostAccount.changed_seq`).
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class TenantStanding:
         return bill_for(self.tenant.name, self.held, self.billing, self.calendar, from_ms, until_ms)
 
     def wanted(self, settled_after_ms: int = SETTLED_AFTER_MS) -> PostAccount | None:
-        """Return what is to be written now, or None.
+        """Return the posting due now, or None.
 
         Args:
             settled_after_ms: age from which the log is complete.
@@ -97,7 +97,7 @@ class TenantStanding:
         return PostAccount(self.tenant.name, self.account.changed_seq, tuple(events)) if events else None
 
     def spending(self) -> Spending:
-        """Return what is known of the tenant's use."""
+        """Return the tenant's use and its cost."""
         now_ms = self.now_ms
         month_ms = self.calendar.month_of(now_ms)
         accrued = self.bill(month_ms, now_ms).total - self.account.month(month_ms).posted
@@ -123,7 +123,7 @@ class TenantStanding:
     def _hours(self, week_cost: int) -> tuple[int, int, tuple[int, ...]]:
         """Return begin and cost of the present hour, and the costs of those before it, the latest first.
 
-        These are worked out only where it costs enough to be unusual: twice as much as the hours of the last week do on
+        The latter are computed only where it costs enough to be unusual: twice as much as the hours of the last week on
         average (`week_cost` is a day of it).
         """
         hour_ms = self.now_ms // HOUR_MS * HOUR_MS
@@ -137,7 +137,7 @@ class TenantStanding:
 
 
 def tenant_names(books: UsageLog, money: Accounts, config: ClusterConfig) -> list[TenantName]:
-    """Return all tenants that have an account or held anything that is kept, or are declared."""
+    """Return all tenants that have an account, have sessions in the books, or are declared."""
     return sorted({*books.tenants(), *money.of, *(tenant.name for tenant in config.tenants)})
 
 
@@ -149,13 +149,13 @@ def view_of(
 
 
 def is_kept(money: Accounts, config: ClusterConfig) -> bool:
-    """Return whether there is anything that a treasurer has to look at."""
+    """Return whether there are prices, limits or holds for a treasurer to look after."""
     limited = any(tenant.device_hours_max for tenant in config.tenants)
     return bool(config.billing.tariff.prices or limited or money.holds())
 
 
 def forget(books: UsageLog, view: TenantStanding, dates: Dates) -> None:
-    """Drop from the books what no bill of a tenant needs, nor the hours that the present one is compared with."""
+    """Drop sessions that neither a bill of the tenant nor the comparison of hours needs."""
     name = view.tenant.name
     needed_ms = min(view.needed_ms(), max(0, view.now_ms - (HISTORY_HOURS + 1) * HOUR_MS))
     kept_ms = dates.month(books.reach_ms(name, needed_ms))
@@ -165,8 +165,8 @@ def forget(books: UsageLog, view: TenantStanding, dates: Dates) -> None:
 def _billed_since(billing: Billing, dates: Dates, priced_ms: int) -> int:
     """Return the time from which use is posted and invoiced automatically.
 
-    It is the month in which prices were first declared, or the earliest that one of them names: what was used long
-    before there were any is on no invoice.
+    It is the month in which prices were first declared, or the earliest that one of them names: use long before
+    that is on no invoice.
     """
     named = min((price.from_ms for price in billing.tariff.prices if price.from_ms), default=priced_ms)
     since_ms = min(named, priced_ms)

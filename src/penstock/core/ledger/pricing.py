@@ -1,15 +1,15 @@
-"""What sessions cost: prices with validity, tiers by hours, surcharges, minimum periods, refunds. Exact integers.
+"""Costs of sessions: prices with validity, tiers by hours, surcharges, minimum periods, refunds. Exact integers.
 
-Theory. One sweep over all sessions of a tenant tells from when on which tier holds; then each session is cut by itself
-where its price or the tier changes. Within a piece all is constant, so a charge is quantity x time x price x tier x
-factor, an integer over a fixed denominator; sums of them are exact, and only a line of an invoice is rounded. Hours
-that count for tiers are device-hours of the tenant in the calendar month. The tier that holds at the beginning of a
-millisecond holds for all of it. (It is the marginal reading, each tier's rate for the hours inside it; `whole` gives
-every hour of the month the rate of the last.)
+Theory. One sweep over all sessions of a tenant finds when each tier begins; then each session is cut by itself where
+its price or the tier changes. Within a piece all is constant, so a charge is quantity x time x price x tier x factor,
+an integer over a fixed denominator; sums of them are exact, and only a line of an invoice is rounded. Hours that count
+for tiers are device-hours of the tenant in the calendar month. The tier that holds at the beginning of a millisecond
+holds for all of it. (It is the marginal reading, each tier's rate for the hours inside it; `whole` gives every hour of
+the month the rate of the last.)
 
-A session that ended counts for at least the minimum period, what it held when it ended being held on. Parts of one
-hold (it was suspended in between) have one minimum together. What a failed node took of a hold is given back, at the
-price it had, when it is known: a piece of time is refunded in the period of the loss, or in its own if that is later.
+A session that ended counts for at least the minimum period, at the amounts it held when it ended. Parts of one hold (it
+was suspended in between) have one minimum together. Work lost with a failed node is refunded at the price it had, when
+the loss is known: a piece of time is refunded in the period of the loss, or in its own if that is later.
 Nothing here knows a clock or a calendar: the begin of months and the offset of the local clock are arguments.
 """
 
@@ -28,7 +28,7 @@ from penstock.core.model.prices import HOUR_MS, Price, Resource, Tariff, Terms
 
 GIB = 2**30
 _UNIT: dict[Resource, int] = {"device": 1000, "cpu": 1000, "memory": GIB}
-"""How much of a quantity is one unit that a price is for: thousandths of devices and CPUs, bytes of memory."""
+"""The quantity of one priced unit: thousandths of devices and CPUs, bytes of memory."""
 
 
 class MoneyCharge(NamedTuple):
@@ -74,16 +74,16 @@ def charges(
     zone: Zone = UTC,
     losses: Losses = MappingProxyType({}),
 ) -> Iterator[MoneyCharge]:
-    """Yield what one tenant's sessions cost from `from_ms` to `until_ms` (unix ms), session by session.
+    """Yield the charges of one tenant's sessions from `from_ms` to `until_ms` (unix ms), session by session.
 
-    What is after `until_ms` counts for nothing, the tiers included.
+    Time after `until_ms` does not count, nor for tiers.
 
     Args:
         sessions: all of the tenant since the month began in which `from_ms` lies: they count for the tiers. Where
             `losses` reach back further, since that month.
         months: when months begin in the tenant's time zone, ascending; the first no later than any session begins.
         zone: how far the clock there is ahead, for prices by hours of the day.
-        losses: what failed nodes took of attempts, to be given back.
+        losses: work of attempts lost with failed nodes, to be refunded.
     Raises: ValueError when `months` does not reach back far enough.
     """
     held = sorted(_billed(sessions, tariff, until_ms), key=lambda s: (s.start_ms, s.job_id, s.rank))
@@ -117,7 +117,7 @@ class _Cutter:
     def pieces(
         self, session: UsageInterval, start_ms: int, end_ms: int, *, refund: bool = False
     ) -> Iterator[MoneyCharge]:
-        """Yield what [start_ms, end_ms) of a session costs."""
+        """Yield the charges of [start_ms, end_ms) of a session."""
         if start_ms >= end_ms:
             return
         factor = self._factor_steps(session)
@@ -208,7 +208,7 @@ def _month_steps(steps: StepFunction, begin_ms: int, spans: Sequence[tuple[int, 
     steps.then(begin_ms, _rate_after(terms, used))
     for start_ms, end_ms, rate in spans:
         while rate and (border := _next_tier(terms, used)) is not None:
-            reached_ms = start_ms - ((used - border) // rate)  # the first millisecond that begins with so much used
+            reached_ms = start_ms - ((used - border) // rate)  # the first millisecond that begins with that use
             if reached_ms >= end_ms:
                 break
             used += rate * (reached_ms - start_ms)
@@ -229,7 +229,7 @@ def _next_tier(terms: Terms, used: int) -> int | None:
 
 
 def _price_steps(prices: Iterable[Price], resource: Resource, model: str) -> StepFunction:
-    """Return what a unit costs from when on (millionths of the currency); 0 where nothing is declared."""
+    """Return the unit price over time (millionths of the currency); 0 where none is declared."""
     usable = [p for p in prices if p.resource == resource and p.model in ("", model)]
     steps = StepFunction([0], [price_at(usable, resource, model, 0)])
     for begin_ms in sorted({p.from_ms for p in usable if p.from_ms > 0}):

@@ -1,7 +1,7 @@
-"""What a job would cost, before it is one: the prices of now on, its factors by the hour, without tiers.
+"""The cost of a job before it is submitted: at prices from now on, with factors by the hour, without tiers.
 
-Where nobody knows yet which model of device it gets, both ends are told. Tiers are left out: they depend on what else
-the tenant uses in the month, and only ever make it cheaper where they fall.
+Where the device model is not known yet, both ends of the range are given. Tiers are left out: they depend on the
+tenant's other use in the month, and only make it cheaper where rates fall.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,10 +20,10 @@ from penstock.core.model.prices import HOUR_MS, Billing, Tariff
 
 
 def quote(spec: JobSpec, models: Sequence[str], billing: Billing, zone: Zone, start_ms: int, length_ms: int) -> Quote:
-    """Return what a job of this spec would cost from `start_ms` on.
+    """Return the cost of a job of this spec from `start_ms` on.
 
     Args:
-        models: of devices that it may be given; those that it names itself come before.
+        models: of devices that it may be given; if it names models itself, only those count.
         length_ms: 0 where it is not known.
     """
     tariff = _without_tiers(billing.tariff)

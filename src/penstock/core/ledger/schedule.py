@@ -1,7 +1,7 @@
 """Step functions of time, and hours of the local day: a calendar comes into the core as offsets.
 
-Inside a window is said of one moment at a time, by the local clock; so nothing has to be said of the hour that a
-change to daylight saving time repeats or leaves out: it counts as often as there is.
+Each moment is tested against a window by the local clock; so the hour that a change to daylight saving time repeats or
+leaves out needs no rule: it counts as often as it occurs.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ _EPOCH_WEEKDAY = 3
 """1970-01-01 was a Thursday."""
 
 Zone = Sequence[tuple[int, int]]
-"""From when on (unix ms, ascending) the local clock is how much ahead of UTC (ms); the first holds before, too."""
+"""Offsets of the local clock from UTC (ms) by begin (unix ms, ascending); the first holds before, too."""
 UTC: Zone = ((0, 0),)
 
 
@@ -34,7 +34,7 @@ class StepFunction(NamedTuple):
         return self.times[bisect_right(self.times, start_ms) : bisect_left(self.times, end_ms)]
 
     def then(self, time_ms: int, value: int) -> None:
-        """Have it change to `value`, no earlier than all before."""
+        """Append a change to `value`, no earlier than the last one."""
         if self.times and self.times[-1] == time_ms:
             self.times.pop()
             self.values.pop()
@@ -44,7 +44,7 @@ class StepFunction(NamedTuple):
 
 
 def inside(windows: Sequence[Window], zone: Zone, time_ms: int) -> bool:
-    """Return whether a moment is in one of the windows; where there are none it is."""
+    """Return whether a moment is in one of the windows; always, where there are none."""
     if not windows:
         return True
     day, rest = divmod(time_ms + _offset(zone, time_ms), DAY_MS)

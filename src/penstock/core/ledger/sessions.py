@@ -1,8 +1,8 @@
-"""Sessions: who held what, where, from when until when. A pure fold of the log, one record after the other.
+"""Usage intervals (sessions): the holder, place, amounts and times of each hold. A pure fold of the log.
 
-A session is one replica's hold on its place. A suspended replica holds its memory alone: its session ends there, and
-another one begins without CPUs. What was partial counts as its part: a fraction of a device, a MIG profile by its
-compute slices. Folding the same records again gives the same sessions; a record that was folded before is refused.
+A session is one replica's hold on its place. A suspended replica holds no CPUs: its session ends there, and another
+one begins without them. A partial device counts as its part: a fraction, or a MIG profile by its compute slices.
+Folding the same records again gives the same sessions; a record that was folded before is refused.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,11 +19,11 @@ from penstock.core.model.jobs import GangAsk, JobSpec, ReplicaPlace
 from penstock.core.model.resources import ReplicaAsk
 
 Ended = Literal["", "released", "node_lost", "suspended", "resumed"]
-"""What ended a session; empty while it lasts."""
+"""The cause of a session's end; empty while it lasts."""
 
 
 class Amounts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is held at one time: devices by model and CPUs in thousandths, memory in bytes."""
+    """Amounts held at one time: devices by model and CPUs in thousandths, memory in bytes."""
 
     models: tuple[tuple[str, int], ...] = ()
     cpu_milli: int = 0
@@ -64,7 +64,7 @@ class UsageInterval(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Loss(NamedTuple):
-    """A failed node took what an attempt did since `from_ms`; known at `at_ms` (unix ms)."""
+    """An attempt's work since `from_ms` was lost with a failed node; known at `at_ms` (unix ms)."""
 
     from_ms: int
     at_ms: int
@@ -80,13 +80,13 @@ class SeenJob(msgspec.Struct, omit_defaults=True):
     spec: JobSpec
     user: UserName
     safe_ms: int = 0
-    """What its attempt did before is not lost with a node: its begin, or its last checkpoint."""
+    """Work before this time survives a node failure: the attempt's begin, or its last checkpoint."""
     ask: GangAsk | None = None
-    """What its present attempt was given."""
+    """The ask that its present attempt was given."""
 
 
 class LogImage(msgspec.Struct, frozen=True):
-    """Everything that a `SessionLog` knows."""
+    """The whole of a `SessionLog`."""
 
     seq: int
     time_ms: int
@@ -97,7 +97,7 @@ class LogImage(msgspec.Struct, frozen=True):
 
 
 class SessionLog:
-    """Folds records into sessions. `open` holds those that last; `take` returns those that a record has ended."""
+    """Folds records into sessions. `open` holds the open ones; `take` returns the sessions that a record has ended."""
 
     def __init__(self, image: LogImage | None = None) -> None:
         image = image or LogImage(0, 0, (), (), (), ())
@@ -158,7 +158,7 @@ class SessionLog:
         return []
 
     def unsafe_since(self, tenant: TenantName) -> Iterator[int]:
-        """Yield for all that a tenant holds since when a failed node would take it."""
+        """Yield, for each open session of a tenant, since when its work would be lost with a node."""
         for (job_id, _), session in self.open.items():
             if session.tenant == tenant:
                 yield self._jobs[job_id].safe_ms
@@ -205,7 +205,7 @@ class SessionLog:
                 yield replace(session, end_ms=now_ms, ended=ended)
 
     def _changed(self, job_id: JobId, now_ms: int, how: Ended) -> list[UsageInterval]:
-        """End the job's sessions, and begin others that hold as much as it does from now on."""
+        """End the job's sessions, and begin others with its amounts from now on."""
         keys = sorted(key for key in self.open if key[0] == job_id)
         done = list(self._end(keys, now_ms, how))
         for session in done:
@@ -228,7 +228,7 @@ def device_ms_between(held: Iterable[UsageInterval], from_ms: int, until_ms: int
 
 
 def sessions(records: Iterable[ev.Record]) -> list[UsageInterval]:
-    """Return all sessions of a log, those that have ended in the order of their ends, then those that last."""
+    """Return all sessions of a log, the ended ones in the order of their ends, then the open ones."""
     log, done = SessionLog(), list[UsageInterval]()
     for record in records:
         done += log.take(record)

@@ -1,8 +1,8 @@
-"""What is due to be written into accounts by now: use posted at the end of each day, credits that expire, invoices.
+"""The events due for accounts by now: use posted at the end of each day, credits that expire, invoices.
 
-Pure: given an account and the tenant's sessions, the same events come out whoever asks, and however often: what is
-posted is the bill of the month up to a border, less what was posted of it before. So sums of postings are bills, to the
-smallest unit, and a day that was missed is made up for.
+Pure: an account and the tenant's sessions give the same events for every caller, however often: a posting is the bill
+of the month up to a border, less the earlier postings of that month. So sums of postings are bills, to the smallest
+unit, and a day that was missed is made up for.
 """
 
 from bisect import bisect_right
@@ -53,7 +53,7 @@ class Calendar(msgspec.Struct, frozen=True):
 
 
 class BilledUse(msgspec.Struct, frozen=True):
-    """What one tenant held: all sessions that may still count, and what failed nodes took of them."""
+    """One tenant's use: all sessions that may still count, and their losses with failed nodes."""
 
     sessions: Sequence[UsageInterval]
     losses: Losses
@@ -65,7 +65,7 @@ def bill_for(
     """Return the bill of a tenant for [from_ms, until_ms).
 
     Args:
-        held: all that the tenant held since the month of `from_ms` began, and of what was lost since then.
+        held: all sessions of the tenant since the month of `from_ms` began, and its losses since then.
         calendar: its months begin no later than any of these sessions.
     """
     return bill(tenant, billing, charges_for(held, billing, calendar, from_ms, until_ms), from_ms, until_ms)
@@ -105,7 +105,7 @@ BillUp = Callable[[int, int], Bill]
 def due_events(
     account: Account, tenant: Tenant, billing: Billing, calendar: Calendar, bill_up: BillUp, now_ms: int
 ) -> list[MoneyEvent]:
-    """Return what is to be written into the account by now, in order. Invoices have no number yet."""
+    """Return the events due for the account by now, in order. Invoices have no number yet."""
     found: list[MoneyEvent] = []
 
     def write(event: MoneyEvent) -> None:
@@ -118,7 +118,7 @@ def due_events(
             if lot.expires_ms and lot.expires_ms <= until_ms:
                 write(ev.CreditExpired(account.tenant, lot.reference, lot.left))
 
-    lapse(account.posted_ms)  # what was given back to a credit whose time is over
+    lapse(account.posted_ms)  # refunds to a credit that has expired
     for border_ms in _borders(account, calendar, now_ms):
         month_ms = calendar.month_of(border_ms - 1)
         amount = bill_up(month_ms, border_ms).total - account.month(month_ms).posted
@@ -132,7 +132,7 @@ def due_events(
 
 
 def _posting(account: Account, month_ms: int, until_ms: int, amount: int) -> ev.UsagePosted:
-    """Return the event that posts `amount`; where credits have paid more than the month comes to, they get it back."""
+    """Return the event that posts `amount`; credits that have paid more than the month costs get the excess back."""
     event = ev.UsagePosted(account.tenant, month_ms, until_ms, amount)
     month = moved(account, event, until_ms)[0].month(month_ms)
     over = total(month.paid) - max(0, month.posted)
@@ -140,9 +140,9 @@ def _posting(account: Account, month_ms: int, until_ms: int, amount: int) -> ev.
 
 
 def closed_month(account: Account, calendar: Calendar) -> tuple[int, int] | None:
-    """Return begin and end of the first month that is over, posted to its end, and on no invoice; None: there is none.
+    """Return begin and end of the first month that is over, posted to its end, and not invoiced; None: there is none.
 
-    One that came to nothing needs no invoice.
+    A month without cost needs no invoice.
     """
     for month in account.months:
         end_ms = next((begin for begin in calendar.months if begin > month.begin_ms), 0)
@@ -154,15 +154,15 @@ def closed_month(account: Account, calendar: Calendar) -> tuple[int, int] | None
 
 
 def _borders(account: Account, calendar: Calendar, now_ms: int) -> list[int]:
-    """Return up to when use is to be posted, step by step: ends of days, and of credits."""
+    """Return the times up to which use is to be posted, step by step: ends of days, and of credits."""
     after_ms = max(account.posted_ms, calendar.days[0])
     days = {day for day in calendar.days if after_ms < day <= now_ms}
     return sorted(days | {lot.expires_ms for lot in account.lots if account.posted_ms < lot.expires_ms <= now_ms})
 
 
 def closing(account: Account, tenant: Tenant, billing: Billing, made: Bill, now_ms: int) -> ev.InvoiceIssued:
-    """Return what ends a month that was posted to its end: its invoice, or a credit note where more was given back
-    than used. Its number is given when it is issued."""
+    """Return the closing event of a month that was posted to its end: its invoice, or a credit note where refunds
+    exceed use. Its number is given when it is issued."""
     issued = invoice_of(account, tenant, billing, made, now_ms)
     if issued.kind == "invoice":
         return ev.InvoiceIssued(issued)
@@ -170,15 +170,15 @@ def closing(account: Account, tenant: Tenant, billing: Billing, made: Bill, now_
 
 
 def to_payments(settled: Sequence[Settled], note: Invoice, credit: int) -> int:
-    """Return how much of what a credit note gives back goes to payments that expire, if `credit` of it is credit."""
+    """Return how much of a credit note's refund goes to payments that expire, if `credit` of it is credit."""
     found = given_back(settled, taxed=note.granted - note.net, granted=-note.granted, money=-note.total)
     return min(credit, total(found.payments))
 
 
 def invoice_of(account: Account, tenant: Tenant, billing: Billing, made: Bill, now_ms: int) -> Invoice:
-    """Return what ends a month that was posted to its end; its number is given when it is issued.
+    """Return the invoice or credit note of a month that was posted to its end; issuing gives it its number.
 
-    What grants paid is a discount and not taxed; what was paid in advance is a payment, and pays the tax, too.
+    The part paid by grants is a discount and not taxed; an advance payment is a payment, and pays the tax, too.
     """
     month = account.month(made.from_ms)
     note = made.total < 0 and not month.from_credit
@@ -215,7 +215,7 @@ def invoice_of(account: Account, tenant: Tenant, billing: Billing, made: Bill, n
 
 
 def tax_on(amount: int, tax_milli: int) -> int:
-    """Return the tax on an amount, rounded half up; on what is given back the same, below zero."""
+    """Return the tax on an amount, rounded half up; on a refund the same, below zero."""
     tax = half_up(Fraction(abs(amount) * tax_milli, 1000))
     return tax if amount >= 0 else -tax
 

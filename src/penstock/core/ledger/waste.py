@@ -1,9 +1,9 @@
-"""The waste ledger: what was held and not used, by whom and why, in device time and in money at the price that it had.
+"""The waste ledger: devices held and not used, by holder and cause, in device time and in money at their price then.
 
 Each moment of a hold is used, idle for a named cause, or not known (`activity.py`): the three are never mixed, and add
-up to what was held. Money is that of the bill for the same time, of all that was held, not devices alone: to the
-smallest unit the parts of all rows add up to it. What is billed and not held is apart: memory that a suspended
-attempt keeps, and what a minimum period adds.
+up to the hold. Money is that of the bill for the same time, of all resources, not devices alone: to the smallest unit
+the parts of all rows add up to it. Billed time without a hold is apart: memory that a suspended attempt keeps, and the
+addition of a minimum period.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ def waste_of(
     from_ms: int,
     until_ms: int,
 ) -> list[WasteRow]:
-    """Return what one tenant held in [from_ms, until_ms), by `by` and in the order of that.
+    """Return one tenant's use, idle time and their cost in [from_ms, until_ms), by `by` and in the order of that.
 
     Args:
         held, calendar: as for the tenant's bill of the same span (`settlement.bill_for`).
@@ -87,7 +87,7 @@ def _add_costs(
 
 
 def _split(activity: Activity, session: UsageInterval, start_ms: int, end_ms: int, left_ms: int) -> dict[str, int]:
-    """Return [start_ms, end_ms) of what a session is billed for in thousandths of ms, by kind.
+    """Return the billed time [start_ms, end_ms) of a session in thousandths of ms, by kind.
 
     Args:
         left_ms: it was held until then.

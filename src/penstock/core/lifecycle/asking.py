@@ -1,7 +1,7 @@
-"""What a request names and how much it asks for, against what is declared and what waits already.
+"""Checks of a request's names and amount, against the configuration and the jobs that wait already.
 
-Only looks things up, and changes nothing, not even a cache: it is asked beside the control loop, so that a refused
-request costs the loop nothing, and once more by the loop itself.
+Read-only, caches included: callers run it beside the control loop, so that a refused request costs the loop nothing,
+and the loop runs it once more.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ def asked_problems(state: State, request: Submit, bounds: RequestBounds = BOUNDS
     """Return what is wrong with the names and the amount of a request. Any thread."""
     problems = Problems()
     try:
-        if request.config_seq != state.config_seq:  # nobody has looked at these names
+        if request.config_seq != state.config_seq:  # names not checked against this configuration
             _find(state, request, bounds, problems)
         if not problems:
             _look_for_room(state, request, problems)
@@ -34,7 +34,7 @@ def asked_problems(state: State, request: Submit, bounds: RequestBounds = BOUNDS
 
 
 def _look_for_room(state: State, request: Submit, problems: list[Problem]) -> None:
-    """Report queues without room, and secrets that are not there, however lately somebody looked."""
+    """Report queues without room and unknown secrets; both may have changed since the last check."""
     coming: dict[QueueName, Counter[TenantName]] = {}
     for new in request.jobs:
         counts = coming.get(new.spec.queue)
@@ -94,7 +94,7 @@ def unknown_names(config: ClusterConfig, spec: JobSpec, prefix: str) -> list[Pro
 
 
 def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], request: Submit) -> list[Problem]:
-    """Return why a queue takes no more waiting jobs: it is full, or what is left is for others."""
+    """Return why a queue takes no more waiting jobs: it is full, or the rest is for other callers."""
     waiting, more = state.jobs.queued(queue.name), sum(coming.values())
     if waiting + more > queue.max_waiting:
         text = f"queue '{queue.name}' holds {waiting} of at most {queue.max_waiting} waiting jobs"
@@ -109,7 +109,7 @@ def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], reque
 
 
 def _claims(state: State, queue: QueueName, coming: Mapping[TenantName, int], request: Submit) -> Iterator[Holding]:
-    """Yield how much of a queue the tenants and the user of a request have; who is alone shares with nobody."""
+    """Yield how much of a queue the request's tenants and user have; an only tenant or user has no share to keep to."""
     if len(state.config.tenants) > 1:
         for name in sorted(coming):
             yield Holding(f"tenant '{name}'", state.jobs.queued(queue, tenant=name))
@@ -118,7 +118,7 @@ def _claims(state: State, queue: QueueName, coming: Mapping[TenantName, int], re
 
 
 def _unknown_secrets(state: State, new: NewJob, user: UserName, *, hinted: bool) -> list[Problem]:
-    """Return the secrets that the job would not get; the first of a request with the nearest that it would."""
+    """Return the secrets that the job would not get; the first one of a request with the nearest known name as hint."""
     problems: list[Problem] = []
     prefix = f"{new.field}." if new.field else ""
     for variable, name in new.spec.secrets:

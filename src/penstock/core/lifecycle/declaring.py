@@ -1,4 +1,4 @@
-"""What follows when something else is declared: nobody inherits what a former bearer of their name had."""
+"""A new configuration: it revokes the tokens of removed users and removes the secrets of removed holders."""
 
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.cluster import ClusterConfig
@@ -7,10 +7,10 @@ from penstock.core.model.ids import UserName
 
 
 def declared(tx: Transaction, config: ClusterConfig, by: UserName) -> None:
-    """Declare a configuration; revoke the tokens, and remove the secrets, of all who are not in it any more.
+    """Declare a configuration; revoke tokens of users it lacks, remove secrets of users and tenants that it drops.
 
-    Whoever is declared under such a name later is somebody else. (Logs of former versions have tokens of users that
-    are gone, so this looks at all of them. Secrets may also be of whoever runs the server, who is not declared.)
+    A user declared under such a name later inherits neither. (Logs of former versions have tokens of removed users,
+    so all tokens are checked. A secret's owner may also be the server's operator, who is not declared.)
     """
     before = tx.state.config
     if config != before:

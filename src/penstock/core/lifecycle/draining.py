@@ -23,7 +23,7 @@ def drain(
 
 
 def clear(tx: Transaction, node: NodeName) -> None:
-    """Ask all that runs on a node to save and move."""
+    """Ask all attempts on a node to save and move."""
     for job_id in sorted({job_id for job_id, _ in tx.state.indexes.load(node).replicas}):
         job = tx.state.jobs[job_id]
         stop = job.attempt.stop if job.attempt is not None else None
@@ -32,7 +32,7 @@ def clear(tx: Transaction, node: NodeName) -> None:
 
 
 def clear_overdue(tx: Transaction) -> None:
-    """Ask what still runs on closed nodes to move where its time is over."""
+    """Ask the attempts on closed nodes to move once the evict time of the node has come."""
     for name, node in sorted(tx.state.nodes.items()):
         if node.draining and 0 < node.evict_at_ms <= tx.now_ms:
             clear(tx, name)

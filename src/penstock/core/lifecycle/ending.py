@@ -19,7 +19,7 @@ from penstock.core.model.jobs import (
 )
 
 SURVIVORS_GRACE_MIN_MS = 10_000
-"""One that is stuck saves from beside itself, after up to 5 s in which it might have come to a border."""
+"""A stuck program saves from beside its main thread, which gets up to 5 s to come to a border first."""
 _STOP_OUTCOME: dict[StopReason, Outcome] = {
     "preempted": "preempted",
     "cancelled": "cancelled",
@@ -62,7 +62,7 @@ def _stop_rest(tx: Transaction, job: Job, attempt: Attempt) -> None:
 
 
 def survivors_grace_ms(job: Job, now_ms: int) -> int:
-    """Return how long what is left of a broken attempt may take to save: as long as the work that this would spare.
+    """Return how long the survivors of a broken attempt may take to save: as long as the work that a save would spare.
 
     Whether the survivors can save at all is not known: many programs hang in a collective until they are killed. To
     wait as long as doing the work again takes costs at most twice what the better choice would (ski rental: Karlin,
@@ -82,13 +82,13 @@ def _finished(info: ExitInfo) -> bool:
 def outcome_of(attempt: Attempt) -> tuple[Outcome, str]:
     """Return how an attempt without living replicas ended, and a short detail for people.
 
-    A job that finished all its work succeeded, whatever was asked of it meanwhile. A node's fault outweighs the
+    A job that finished all its work succeeded, even when it was asked to stop. A node's fault outweighs the
     failures it causes in the rest of the gang.
     """
     exits = [(r.rank, r.exit or ExitInfo(problem="unknown")) for r in attempt.replicas]
     if all(_finished(e) for _, e in exits):
         return "succeeded", ""
-    exits.sort(key=lambda one: attempt.replicas[one[0]].ended_ms)  # who went first took the others along
+    exits.sort(key=lambda one: attempt.replicas[one[0]].ended_ms)  # the first to exit took the others along
     blamed = next(((rank, e) for rank, e in exits if e.problem and not e.stop_sent), None)
     stopped = attempt.stop is not None and attempt.stop.reason not in ("replica_failed", "node_lost", "suspended")
     if blamed is not None and not stopped:
@@ -135,7 +135,7 @@ def settle(tx: Transaction, job: Job, outcome: Outcome, detail: str) -> None:
 def repeated(job: Job, most: int) -> bool:
     """Return whether the job failed in the same way at the same step so often that another try is of no use.
 
-    A program that reports no steps is left to its retries: nobody can tell how far it came.
+    A program that reports no steps is left to its retries: its progress is not known.
     """
     return job.failure is not None and 0 < most <= job.failure.times and job.failure.step > 0
 
@@ -153,7 +153,7 @@ def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> None:
     """End a job, and cancel the dependants that can never start now."""
     ending: list[tuple[JobId, JobState, str]] = [(job.id, state, reason)]
     while ending:
-        job_id, final, why = ending.pop()  # the youngest first: whoever waits for it too is gone before its turn
+        job_id, final, why = ending.pop()  # youngest first: a job that waits for it too has ended before its own turn
         kinds = [kind for kind in get_args(DependencyKind) if not dependency_met(kind, final)]
         hopeless = tx.state.indexes.dependants.hopeless(job_id, kinds, tx.state.jobs)
         tx.emit(JobFinished(job_id, final, why, tx.state.jobs[job_id].last_exit))
@@ -163,7 +163,7 @@ def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> None:
 
 
 def refused_text(after: Iterable[Dependency], ended: Mapping[JobId, JobState]) -> str:
-    """Return why a job with these dependencies can never start, or '' where nothing of what has ended is against it."""
+    """Return why a job with these dependencies can never start, or '' where no ended job prevents it."""
     for one in after:
         for job_id in one.jobs if one.count <= len(ended) else sorted(ended):
             state = ended.get(JobId(job_id)) if job_id in one.jobs else None

@@ -13,9 +13,9 @@ passes clears all claims. Until then
 - where one tenant is all there is, those of two users close it; where that tenant has a single user, who could only
   harm themselves, those of two of their jobs.
 
-A check that fails is the node's own word, and closes it. One that does not come to an end only counts as a strike: who
-keeps a disk busy could bring that about. What a tenant can cost is bounded: claims on a node, nodes shut to it, and how
-often it has nodes checked.
+A check that fails is the node's own word, and closes it. A check that does not end only counts as a strike: a job that
+keeps a disk busy could cause that. A tenant's effect is bounded: claims on a node, nodes shut to it, and how often its
+claims have nodes checked.
 """
 
 import re
@@ -36,10 +36,10 @@ _NODE_FAULT = re.compile(
     re.IGNORECASE,
 )
 _OWN_FAULT = re.compile(r"\[Errno (2|7|8|13|17|20|21|36|40)\]|rendezvous port|lost touch with the server|was shut down")
-"""No such file, too long a list, not allowed, something else in the way: what was asked for, or what the job left in
-its folder, not where; or what is counted elsewhere."""
+"""Errors of the request or of the job's folder (no such file, list too long, not allowed, name taken), not of the
+node; or failures that are counted elsewhere."""
 ONE_INCIDENT_MS = 10_000
-"""What happens to a node within this time has one cause."""
+"""Failures of a node within this time count as one incident."""
 JOBS_LEAST = 2
 """Jobs that must have failed there, unless the node was lost: of one alone, the job is the likely cause."""
 CLOSED_SHARE = 2
@@ -50,14 +50,14 @@ FAILED_CHECK = "it failed its check: "
 CHECK_FIRST_MS = 60_000
 CHECK_MOST_MS = 3_600_000
 CLAIM_CHECK_EVERY_MS = 300_000
-"""An open node is checked this often at most, whatever is claimed of it."""
+"""An open node is checked this often at most, however many claims there are."""
 TENANT_CHECK_EVERY_MS = 60_000
 """Claims of one tenant have a node checked this often at most, whichever it is."""
 STRIKE_MAX_CHARS = 200
 
 
 class Fault(NamedTuple):
-    """What speaks against a node."""
+    """A failure that counts against a node."""
 
     text: str
     own: bool = True
@@ -65,7 +65,7 @@ class Fault(NamedTuple):
 
 
 def fault_of(info: ExitInfo) -> Fault | None:
-    """Return what of an exit speaks against the node, or None."""
+    """Return the fault of the node that an exit shows, or None."""
     if info.stop_sent or _OWN_FAULT.search(info.problem):
         return None
     if info.problem:
@@ -97,14 +97,14 @@ def strike(tx: Transaction, name: NodeName, fault: Fault, job: Job | None = None
 
 
 def _is_known(node: Node, fault: Fault, now_ms: int) -> bool:
-    """Return whether this is of an incident that was counted. No claim hides the node's own word."""
+    """Return whether this incident was counted already. No claim hides the node's own word."""
     others = (s for s in reversed(node.strikes) if s.own or not fault.own)
     last = next(others, None)
     return last is not None and now_ms - last.time_ms < ONE_INCIDENT_MS
 
 
 def _is_said(node: Node, settings: Settings, now_ms: int, *, own: bool, job: Job | None) -> bool:
-    """Return whether the log has enough of this kind: more would say nothing new."""
+    """Return whether the log has enough strikes of this kind: more would add nothing."""
     recent = recent_strikes(node, settings, now_ms)
     if own or job is None:
         return sum(s.own for s in recent) >= STRIKES_KEPT
@@ -118,7 +118,7 @@ def _is_claim_of(one: Strike, tenant: TenantName) -> bool:
 
 
 def recent_strikes(node: Node, settings: Settings, now_ms: int) -> list[Strike]:
-    """Return what speaks against a node by now; older strikes have expired."""
+    """Return the strikes that count against a node now; older ones have expired."""
     return [one for one in node.strikes if now_ms - one.time_ms <= settings.node_strikes_window_ms]
 
 
@@ -183,7 +183,7 @@ def check_due_ms(node: Node) -> int | None:
 
 
 def claim_check_due_ms(node: Node) -> int | None:
-    """Return when an open node may be checked for what is claimed of it (unix ms); None where nothing is."""
+    """Return when an open node may be checked for the claims on it (unix ms); None where there are none."""
     if node.draining or node.state != "ready":
         return None
     first_ms = min((time_ms for time_ms, _ in _claims_to_check(node)), default=None)
@@ -220,10 +220,10 @@ def nodes_to_check(state: State, now_ms: int) -> list[NodeName]:
 
 
 def checked(tx: Transaction, name: NodeName, text: str, *, passed: bool, ended: bool = True) -> None:
-    """Take over what a check of a node came to: it opens, or is cleared of claims; or it is closed, or stays so.
+    """Apply the result of a node's check: the node opens, or is cleared of claims; or it is closed, or stays so.
 
     Args:
-        ended: whether the check came to an end: one that did not says little of a node that is open.
+        ended: whether the check came to an end: an unfinished check says little about an open node.
     """
     node = tx.state.nodes.get(name)
     if node is None:
@@ -234,7 +234,7 @@ def checked(tx: Transaction, name: NodeName, text: str, *, passed: bool, ended: 
         return
     due_ms = claim_check_due_ms(node)
     if due_ms is None or tx.now_ms < due_ms:
-        return  # nobody asked
+        return  # no check was due
     tx.emit(NodeChecked(name, passed, "" if passed else text))
     if passed:
         return

@@ -1,6 +1,6 @@
-"""What is said of attempts that are idle while they hold their places: once, after as long as their queue allows.
+"""Notes about attempts that are idle while they hold their places: one each, once the queue's idle time is over.
 
-What follows, where the queue wants that, is for plans to decide: they make room when somebody waits (`room/maker.py`).
+Where the queue wants them to make room, plans decide when, once a job waits for it (`core/preempt`).
 """
 
 from penstock.core.lifecycle.transaction import Transaction
@@ -9,7 +9,7 @@ from penstock.core.state.idleness import idle_for_ms, idle_of
 
 
 def note_idle(tx: Transaction) -> None:
-    """Say of each attempt that is idle for long enough that it is, unless that was said."""
+    """Note each attempt that has been idle for long enough, unless that was noted."""
     rules = tx.state.config.idle_rules
     if not rules:
         return

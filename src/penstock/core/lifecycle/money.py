@@ -1,4 +1,4 @@
-"""Decisions about money: credits, payments, credit notes, what is due to be posted, and tenants that are held."""
+"""Decisions about money: credits, payments, credit notes, due postings, and tenants that are held."""
 
 from msgspec.structs import replace
 
@@ -176,12 +176,12 @@ def _correct(tx: Transaction, request: CorrectInvoice) -> MoneyDone | Refusal:
 
 
 def _tax_of(invoice: Invoice, taxed: int) -> int:
-    """Return the tax on a part of what is taxed of an invoice; on all of it what it says. So parts add up to it."""
+    """Return the tax on a part of an invoice's taxed amount; on all of it the invoice's own tax, so parts add up."""
     return invoice.tax if taxed == invoice.net - invoice.granted else tax_on(taxed, invoice.tax_milli)
 
 
 def _reverse(tx: Transaction, request: ReverseEntry) -> MoneyDone | Refusal:
-    """Take it back as a whole; of a grant what is left. What was spent of a payment leaves a balance below zero."""
+    """Reverse the whole entry, or the rest of a grant. A payment that was spent leaves a balance below zero."""
     event, record, account = request.event, request.record, tx.state.money.account(request.event.tenant)
     wrong = _bad_text("reason", request.reason)
     if wrong is not None:
@@ -238,7 +238,7 @@ def _reversal(
 
 
 def _post(tx: Transaction, request: PostAccount) -> MoneyDone | Refusal:
-    """Write what was worked out, unless the account has changed since: then it is worked out anew."""
+    """Write the computed events, unless the account has changed since: then they are computed anew."""
     accounts = tx.state.money
     if _has_changed(tx, request):
         return MoneyDone(repeated=True)
@@ -264,7 +264,7 @@ def _has_changed(tx: Transaction, request: PostAccount) -> bool:
 
 
 def _make_leave(tx: Transaction, tenant: TenantName) -> None:
-    """Ask what runs of a tenant to save and leave; it waits until the tenant is released."""
+    """Ask all running attempts of a tenant to save and leave; the jobs wait until the tenant is released."""
     running = tx.state.indexes.active
     for job_id in sorted(i for i, job in running.items() if job.spec.tenant == tenant):
         job = tx.state.jobs[job_id]

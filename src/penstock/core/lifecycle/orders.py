@@ -37,7 +37,7 @@ _STOP_REASON: dict[str, StopReason] = {
 
 
 def stop_reason(preemption: Preemption) -> StopReason:
-    """Return why an attempt stops that was asked to by a plan."""
+    """Return the stop reason of a victim of a plan's preemption."""
     return "suspended" if preemption.suspend else _STOP_REASON.get(preemption.rule, "preempted")
 
 
@@ -59,7 +59,7 @@ def orders_of(record: Record, state: State) -> list[Addressed]:
 
 
 def _change_order(job: Job, key: ReplicaKey) -> Order:
-    """Return what is to be done with a started replica of the job as it stands."""
+    """Return the order for a started replica of the job as it stands."""
     assert job.attempt is not None
     stop = job.attempt.stop
     if stop is None:
@@ -77,7 +77,7 @@ def check_orders(state: State, now_ms: int) -> list[Addressed]:
 def _grace(job: Job, rank: Rank) -> int:
     """Return how long a replica of a stopping attempt may take.
 
-    One that others wait for in vain is ended at once: they notice that, and save what they still hold.
+    A rank that the others wait for in vain is killed at once: they notice that, and save what they still hold.
     """
     assert job.attempt is not None
     assert job.attempt.stop is not None
@@ -133,10 +133,10 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
 
 
 def reconcile(state: State, report: NodeReport) -> list[Order]:
-    """Return what a node has to do so that what is there becomes what should be there.
+    """Return the orders that bring a node to its desired state.
 
-    Compares one report with the state after it was taken over: replicas that should run and are not known to the
-    node are started (again), stops that did not arrive are repeated, what should not live is killed, and exits
+    Compares one report with the state after it was applied: replicas that should run and are not known to the
+    node are started (again), stops that did not arrive are repeated, foreign replicas are killed, and exits
     that are in the log are acknowledged.
     """
     orders: list[Order] = []
@@ -155,7 +155,7 @@ def reconcile(state: State, report: NodeReport) -> list[Order]:
 
 
 def _differing(job: Job, seen: ReplicaSeen) -> list[Order]:
-    """Return the order that makes a living replica what it should be, if it is not."""
+    """Return the order that brings a living replica to its desired state, if it differs."""
     attempt = job.attempt
     assert attempt is not None
     stopping = attempt.stop is not None and attempt.stop.reason != "suspended"
@@ -189,10 +189,10 @@ def _missing_starts(state: State, report: NodeReport) -> list[Order]:
 
 
 def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
-    """Commit what of a plan still holds: allocations first, then the orders to make room.
+    """Commit the part of a plan that still holds: allocations first, then the preemptions.
 
     Args:
-        fresh: it was made on the very state that it is committed to, so all of it holds.
+        fresh: the plan was made on the very state that it is committed to, so all of it holds.
     """
     checked = proposed if fresh else verify(proposed, tx.state)
     for start in checked.starts:

@@ -1,9 +1,9 @@
-"""Alerts about maxima of queues and tenants: when their use reaches a percentage, and what was said of it before.
+"""Alerts about maxima of queues and tenants: one when use reaches a percentage, without repeating the last alert.
 
-Theory. Use of what is held at present goes up and down with each job, so a threshold with a band below it would still
-speak all day. A percentage is said when use is seen to reach it, and then not again for a day; a higher one is said at
-once. So each maximum writes at most one line per percentage and day, and one that is full for a week says so daily.
-Nothing but the log decides what was said: a server that starts again repeats nothing.
+Theory. Present use goes up and down with each job, so a threshold with a band below it (hysteresis) would still alert
+all day. A percentage is noted when use is seen to reach it, and then not again for a day; a higher one is noted at
+once. So each maximum writes at most one line per percentage and day, and a quota that is full for a week alerts daily.
+Past alerts are read from the log only: a server that starts again repeats none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,11 +19,11 @@ from penstock.core.status.quotas import key_of
 
 
 def due_notes(rows: Iterable[QuotaRow], last: Mapping[Key, QuotaSaid], now_ms: int) -> list[QuotaNoted]:
-    """Return what is to be said now, in the order of the rows: the highest percentage that each maximum has reached.
+    """Return the notes due now, in the order of the rows: the highest percentage that each maximum has reached.
 
     Args:
-        rows: the use of every quota, with the percentages that are to be said of it.
-        last: what was said last of each.
+        rows: the use of every quota, with its alert percentages.
+        last: the last note of each.
     """
     found = []
     for row in rows:
@@ -39,7 +39,7 @@ def due_notes(rows: Iterable[QuotaRow], last: Mapping[Key, QuotaSaid], now_ms: i
 
 
 def note(tx: Transaction, events: Iterable[QuotaNoted]) -> int:
-    """Keep in the log what was worked out from an earlier state, but for what was said since; return how much."""
+    """Log notes that were computed from an earlier state, without those logged since; return their number."""
     count = 0
     for event in events:
         said = tx.state.quota_notes.last.get((event.holder, event.resource))
@@ -50,6 +50,6 @@ def note(tx: Transaction, events: Iterable[QuotaNoted]) -> int:
 
 
 def is_limited(config: ClusterConfig) -> bool:
-    """Return whether any maximum is declared that something may be said of."""
+    """Return whether any maximum with alerts is declared."""
     said = [(one.max, one.alerts) for one in config.queues] + [(one.max, one.alerts) for one in config.tenants]
     return any(most and alerts for most, alerts in said)

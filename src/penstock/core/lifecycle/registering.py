@@ -1,7 +1,7 @@
-"""What of a node's own description is believed: no more than is known of it from elsewhere, and nothing absurd.
+"""The part of a node's own description that is believed: no more than known from elsewhere, and nothing absurd.
 
-An agent says what its node has, and a stolen key of a node can say anything. What was declared, or was found when the
-agent was started, is the most that is registered; a node may have less, for it knows best what has failed.
+An agent reports its node's resources, and the holder of a stolen node key can report anything. The declared resources,
+or those found when the agent was started, are the upper bound; a node may report less, for it knows what has failed.
 """
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ _PLACED = ("pool", "labels", "zone", "rack", "switch", "address", "port_first", 
 
 
 def absurd(said: NodeSpec, incarnation: Incarnation) -> str:
-    """Return what in the description is beyond any bound, or ''."""
+    """Return which bound the description exceeds, or ''."""
     texts = [said.name, said.pool, said.zone, said.rack, said.switch, said.address, incarnation]
     texts += [text for label in said.labels for text in label]
     texts += [text for device in said.devices for text in (device.vendor, device.model, device.uuid)]
@@ -53,11 +53,11 @@ def _absurd_number(said: NodeSpec) -> str:
 
 
 def believed(said: NodeSpec, known: NodeSpec) -> tuple[NodeSpec, tuple[str, ...]]:
-    """Return what is registered of a node that is known, and the fields in which it said more or something else.
+    """Return the specification to register for a known node, and the fields in which it claimed more or another value.
 
     Args:
-        said: what `absurd` has nothing against.
-        known: of the same node, as declared or as its agent was started.
+        said: the node's own description, without fault by `absurd`.
+        known: the same node, as declared or as its agent was started.
     """
     more = [field for field in _PLACED if getattr(said, field) != getattr(known, field)]
     amounts: dict[str, int] = {}
@@ -75,7 +75,7 @@ def believed(said: NodeSpec, known: NodeSpec) -> tuple[NodeSpec, tuple[str, ...]
 
 
 def _device(said: Device, known: Device) -> Device:
-    """Return the device as it is known; another one in its place, or one that has failed, is given to nobody."""
+    """Return the device as it is known; a replaced or failed device is unhealthy, so no job gets it."""
     memory_bytes = min(said.memory_bytes, known.memory_bytes)
     healthy = known.healthy and said.healthy and not _is_another(said, known)
     return replace(known, memory_bytes=memory_bytes, healthy=healthy, mig=known.mig and said.mig)

@@ -1,7 +1,7 @@
-"""Decisions about what nodes report and what time brings.
+"""Decisions about nodes' reports and about time limits.
 
-A report is never trusted to arrive once, in order or at all: whatever is not about the current attempt, or says
-again what is known, changes nothing.
+A report is never trusted to arrive once, in order or at all: a report about an attempt that is not current, or one
+that repeats a known fact, changes nothing.
 """
 
 from penstock.core.lifecycle.draining import clear_overdue
@@ -36,14 +36,14 @@ def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation) -> None:
         lose_node(tx, spec.name, "its agent came back without its processes")
     known = tx.state.nodes.get(spec.name)
     if known is not None and known.incarnation == incarnation and tx.state.indexes.load(spec.name).replicas:
-        spec = known.spec  # what is running there was placed on that; another shape counts once it has ended
+        spec = known.spec  # its replicas were placed on that; another shape counts once they have ended
     same = known is not None and known.incarnation == incarnation and known.spec == spec
     if not same or (known is not None and known.state == "lost"):
         tx.emit(NodeRegistered(spec, incarnation))
 
 
 def on_report(tx: Transaction, report: NodeReport) -> None:
-    """Take over what a node says of its replicas; make the node ready once nothing foreign runs there."""
+    """Apply a node's report of its replicas; make the node ready once nothing foreign runs there."""
     node = tx.state.nodes.get(report.node)
     if node is None or node.incarnation != report.incarnation or node.state == "lost":
         return
@@ -152,7 +152,7 @@ def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
 
 
 def on_time(tx: Transaction) -> None:
-    """End attempts over their time limit, suspensions and waits over their maximum; clear nodes; say who is idle."""
+    """End attempts over their time limit, suspensions and waits over their maximum; clear nodes; note idle attempts."""
     state, now_ms = tx.state, tx.now_ms
     end_long_suspensions(tx)
     clear_overdue(tx)
@@ -165,6 +165,6 @@ def on_time(tx: Transaction) -> None:
         if attempt.worked_ms(now_ms) >= limit_ms:
             tx.emit(AttemptStopRequested(job_id, attempt.number, "time_limit", job.spec.grace_ms))
     for job_id in sorted(state.indexes.wait_limited):
-        waiting = state.jobs.get(job_id)  # gone when it depended on one that has just been cancelled
+        waiting = state.jobs.get(job_id)  # gone when it depended on a job that has just been cancelled
         if waiting is not None and now_ms - waiting.waiting_since_ms >= waiting.spec.max_wait_ms:
             finish(tx, waiting, "cancelled", f"waited longer than max_wait ({waiting.spec.max_wait_ms // 1000} s)")

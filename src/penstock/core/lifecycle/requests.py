@@ -1,4 +1,4 @@
-"""Decisions about what people ask for: submit, cancel, drain. A refusal is a value and leaves nothing behind."""
+"""Decisions about users' requests: submit, cancel, drain. A refusal is a value and leaves nothing behind."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -65,7 +65,7 @@ def submit(
 
 
 def over_bounds(request: Submit, bounds: RequestBounds) -> Problem | None:
-    """Return the first maximum that a request is over; its bytes are asked for where nobody has weighed it before."""
+    """Return the first maximum that a request exceeds; its bytes are counted unless an earlier check did that."""
     size = size_of(request.jobs)
     over = over_size(size, bounds)
     if over is None and not request.log_bytes:
@@ -107,7 +107,7 @@ def _submit_problems(
 
 
 def unknown_jobs(state: State, spec: JobSpec, prefix: str, finished: Mapping[JobId, JobState]) -> list[Problem]:
-    """Return the jobs that `spec` waits for and that never were."""
+    """Return the jobs that `spec` waits for and that never existed."""
     unknown = (
         unknown_job(prefix + one.kind, JobId(job_id))
         for one in spec.after
@@ -128,13 +128,13 @@ def never_served(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
 
 
 def unknown_job(field: str, job_id: JobId) -> Problem:
-    """Return what is wrong with waiting for a job that does not exist."""
+    """Return the problem of waiting for a job that does not exist."""
     text = f"job {job_id} does not exist, so nothing can wait for it"
     return Problem("unknown_job", field, text, str(job_id))
 
 
 def _over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
-    """Return why no shape of the job could start even if nobody else used the queues above it, or nothing."""
+    """Return why no shape of the job could start even in otherwise empty queues, or nothing."""
     tree = state.empty_tree()
     found = None
     for ask in (spec.ask, *spec.alternatives):
@@ -231,7 +231,7 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
 
 
 def config_problems(state: State, config: ClusterConfig, now_ms: int) -> list[Problem]:
-    """Return what a new configuration takes away though live jobs still need it, and prices of the past it changes."""
+    """Return what a new configuration removes though live jobs still use it, and prices of the past it changes."""
     problems = []
     live = list(state.jobs.values())
     for field, kept, used in (
@@ -262,7 +262,7 @@ def cancel(tx: Transaction, job_id: JobId, by: UserName, reason: str = "") -> bo
 
 
 def note_estimates(tx: Transaction, made_ms: int, estimates: Sequence[StartEstimate]) -> bool:
-    """Note what was said of jobs that still wait; return whether there are any."""
+    """Log the estimates of jobs that still wait; return whether there are any."""
     jobs = tx.state.jobs
     kept = tuple(e for e in estimates if e.job_id in jobs and jobs[e.job_id].state == "waiting")
     if kept:

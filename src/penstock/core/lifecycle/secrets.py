@@ -48,7 +48,7 @@ def _set(tx: Transaction, secret: Secret, *, administrator: bool) -> SecretDone 
 
 
 def _too_many(tx: Transaction, secret: Secret, *, administrator: bool) -> Problem | None:
-    """Return why there may be no further secret of this holder: none at all, or what is left is for others."""
+    """Return why this holder may have no further secret: the maximum is reached, or the rest is for other holders."""
     known = tx.state.secrets
     used, most = len(known.by_holder), SECRETS_MAX + (RESERVE if administrator else 0)
     own = len(known.of_tenant(secret.tenant) if secret.tenant else known.of_user(secret.owner))

@@ -1,7 +1,7 @@
-"""How much a request stands for once arrays are counted and names are resolved, and the most that is taken.
+"""The size of a request once arrays are counted and names are resolved, and the maxima.
 
-It is worked out from the request alone, in time that grows with its text only: so it can be asked before anything is
-done, at every door and once more where the jobs are made.
+It is computed from the request alone, in time that grows with its text only: so every entry point can check it before
+any work, and once more where the jobs are made.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from penstock.core.model.ids import JobId
 DEPENDENCIES_OF_JOB_MAX = 10_000
 """Of one job: numbers count one by one, an array one, other jobs of one name one for each run of them."""
 NUMBERS_MAX = 20_000
-"""Jobs that one request names by their numbers: each is looked up."""
+"""Jobs that one request names by number: each is looked up."""
 DEPENDENCIES_MAX = 100_000
 """Of one request, each entry counted once."""
 DEPENDENCIES_OF_ALL_MAX = 1_000_000
@@ -37,7 +37,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class RequestBounds(msgspec.Struct, frozen=True):
-    """The most that one request may stand for. A server has the defaults; a simulated world has less."""
+    """The maximum size of one request. A server has the defaults; a simulated world has less."""
 
     jobs: int = JOBS_MAX
     dependencies_of_job: int = DEPENDENCIES_OF_JOB_MAX
@@ -54,7 +54,7 @@ BOUNDS = RequestBounds()
 
 
 class Size(msgspec.Struct, frozen=True):
-    """What a request stands for."""
+    """The size of a request."""
 
     jobs: int
     numbers: int
@@ -93,7 +93,7 @@ def _named(jobs: Sequence[NewJob]) -> dict[str, int]:
 
 
 def size_of(jobs: Sequence[NewJob]) -> Size:
-    """Return what the entries of a request stand for; names that it does not have count nothing."""
+    """Return the size of a request's entries; names that it does not have count nothing."""
     named = _named(jobs)
     count, numbers, once, of_all = 0, 0, 0, 0
     largest = (0, "")
@@ -132,7 +132,7 @@ def weight_of(jobs: Sequence[NewJob], bounds: RequestBounds = BOUNDS) -> Weight:
 
 
 def over_size(size: Size, bounds: RequestBounds = BOUNDS) -> Problem | None:
-    """Return the first maximum that a request is over, or None."""
+    """Return the first maximum that a request exceeds, or None."""
     if size.jobs > bounds.jobs:
         text = f"one request may create {bounds.jobs} jobs, this one asks for {size.jobs}"
         return Problem("too_many_jobs", "jobs", text, str(size.jobs))
@@ -154,7 +154,7 @@ def over_size(size: Size, bounds: RequestBounds = BOUNDS) -> Problem | None:
 
 
 def over_weight(weight: Weight, jobs: int, bounds: RequestBounds = BOUNDS) -> Problem | None:
-    """Return the first maximum of bytes that a request is over, or None."""
+    """Return the first maximum of bytes that a request exceeds, or None."""
     hint = "put large things into files"
     most, field = weight.heaviest
     if most > bounds.job_bytes:

@@ -8,7 +8,7 @@ from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG, all_frozen
 
 
 def on_frozen(tx: Transaction, job: Job, rank: Rank, suspension: int) -> None:
-    """Note that a replica is frozen, where that was asked for; what was heard late changes nothing."""
+    """Note that a replica is frozen, where that was asked for; a late report changes nothing."""
     attempt = job.attempt
     assert attempt is not None
     if attempt.stop is None or attempt.stop.reason != "suspended" or attempt.replicas[rank].frozen:
@@ -27,7 +27,7 @@ def suspend_when_frozen(tx: Transaction, job_id: JobId) -> None:
 
 
 def stop_instead(tx: Transaction, job: Job) -> None:
-    """Let an attempt save and leave that cannot be frozen, for the same reason."""
+    """Let an attempt that cannot be frozen save and leave instead, for the same beneficiary."""
     attempt = job.attempt
     assert attempt is not None
     stop = attempt.stop
@@ -38,7 +38,7 @@ def stop_instead(tx: Transaction, job: Job) -> None:
 
 
 def end_long_suspensions(tx: Transaction) -> None:
-    """Let attempts save and leave that were suspended too long: they can go on elsewhere, and others get the memory."""
+    """Let attempts suspended too long save and leave: they can go on elsewhere, and other jobs get the memory."""
     most_ms = tx.state.config.settings.suspended_max_ms
     for job_id in sorted(tx.state.indexes.suspended):
         job = tx.state.jobs[job_id]

@@ -1,7 +1,7 @@
-"""Shares of what all callers use together: nobody may have more than is left for the others.
+"""Shares of an amount that all callers use together: no caller may have more than is left for the others.
 
-A caller alone gets half of it, two get a third each, and whoever comes next still finds some (dynamic thresholds,
-Choudhury and Hahne 1998). Nothing is reserved for callers who do not come.
+A caller alone gets half of it, two get a third each, and the next caller still finds some (dynamic thresholds,
+Choudhury and Hahne 1998). Nothing is reserved for absent callers.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ class Holding(NamedTuple):
 
 
 class OverShare(NamedTuple):
-    """Why no more is given: who has how much of it, and how much others may still take."""
+    """The refusal of a claim: the claimant, its present amount, and how much others may still take."""
 
     who: str
     own: int
@@ -29,13 +29,13 @@ def over_share(claims: Iterable[Holding], *, used: int, most: int, more: int = 1
     """Return the first of some claims that would be larger than what is left for others, or None.
 
     Args:
-        claims: what the caller has, and the groups that it belongs to; looked at only where it gets narrow.
-        used: by everybody together; `most`: what there is; `more`: how much is asked for.
-        factor: how many times what is left a claim may be: with 2, one alone gets two thirds.
+        claims: the amounts of the caller and of its groups; read only where little is left.
+        used: by all callers together; `most`: the whole amount; `more`: how much is asked for.
+        factor: a claim may be this many times the rest: with 2, a caller alone gets two thirds.
     """
     left = most - used - more
     if used + more <= factor * left:
-        return None  # not even a claim to all that is used would be too large
+        return None  # even a claim to all of the used amount would be small enough
     for claim in claims:
         if claim.own + more > factor * left:
             return OverShare(claim.who, claim.own, max(0, most - used))
@@ -43,7 +43,7 @@ def over_share(claims: Iterable[Holding], *, used: int, most: int, more: int = 1
 
 
 class SharedAmount:
-    """An amount of something, and who has how much of it at this moment."""
+    """A shared amount, and how much of it each caller has at this moment."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -51,7 +51,7 @@ class SharedAmount:
         self._own: Counter[str] = Counter()
 
     def take(self, names: tuple[str, ...], amount: int) -> OverShare | None:
-        """Take an amount for a caller and the groups that it belongs to; or return why not, and take nothing."""
+        """Take an amount for a caller and its groups; or return why not, and take nothing."""
         claims = (Holding(name, self._own[name]) for name in names)
         found = over_share(claims, used=self.used, most=self.most, more=amount)
         if found is None:

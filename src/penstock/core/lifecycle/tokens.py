@@ -37,7 +37,7 @@ def decide(tx: Transaction, request: TokenRequest) -> TokenDone | Refusal:
 
 
 def _claims(tx: Transaction, token: Token) -> Iterator[Holding]:
-    """Yield the numbers of the user's tokens, and of those that their issuer has made for others."""
+    """Yield how many tokens the user has, and how many the issuer has made for other users."""
     known = tx.state.tokens
     yield Holding(f"user {token.user}", _live(tx, known.of_user(token.user)))
     if token.by != token.user:
@@ -87,14 +87,14 @@ def _problem(tx: Transaction, token: Token) -> Problem | None:
 
 
 def _too_many(tx: Transaction, request: IssueToken) -> Problem | None:
-    """Return why there may be no further token of this user: none at all, or what is left is for others."""
+    """Return why this user may have no further token: the maximum is reached, or the rest is for other users."""
     user, administrator = request.token.user, request.maker is None or request.maker.administers
     used, most = len(tx.state.tokens.by_hash), TOKENS_MAX + (RESERVE if administrator else 0)
     hint = "revoke unused ones"
     if used >= most and _expired(tx) is None:
         return Problem("too_many_tokens", "user", f"there are {used} tokens, and no more may be", user, hint)
     over = None if administrator else over_share(_claims(tx, request.token), used=used, most=most)
-    if over is not None:  # what has expired makes room
+    if over is not None:  # expired tokens make room
         over = over_share(_claims(tx, request.token), used=_live(tx, tx.state.tokens.by_hash.values()), most=most)
     if over is None:
         return None

@@ -1,1 +1,1 @@
-"""Words between programs: requests, answers, orders to agents, their reports. Values only; no decisions."""
+"""Messages between programs: requests, answers, orders to agents, their reports. Values only; no decisions."""

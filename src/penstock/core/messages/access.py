@@ -12,7 +12,7 @@ class IssueToken(msgspec.Struct, frozen=True):
 
     token: Token
     maker: Scope | None = None
-    """What the token may do that it is made with: the new one reaches no further. None: everything."""
+    """Scope of the token that makes it: the new one reaches no further. None: no limit."""
 
 
 class RevokeToken(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class RemoveSecret(msgspec.Struct, frozen=True):
 
 
 class ResealSecrets(msgspec.Struct, frozen=True):
-    """The same values, sealed with another key. What was set or removed in between is left as it is."""
+    """The same values, sealed with another key. Secrets set or removed in between are left as they are."""
 
     former: tuple[Secret, ...]
     sealed: tuple[Secret, ...]

@@ -13,7 +13,7 @@ from penstock.core.model.invoices import Invoice
 
 
 class AddCredit(msgspec.Struct, frozen=True):
-    """A tenant paid in advance, or is granted something; the same reference again changes nothing."""
+    """A tenant paid in advance, or gets a grant; the same reference again changes nothing."""
 
     tenant: TenantName
     reference: str
@@ -32,7 +32,7 @@ class PayInvoice(msgspec.Struct, frozen=True):
 
 
 class CorrectInvoice(msgspec.Struct, frozen=True):
-    """Issue a credit note for all that is left of an invoice, or for a part of it (net, before tax)."""
+    """Issue a credit note for the rest of an invoice, or for a part of it (net, before tax)."""
 
     invoice: Invoice
     reason: str
@@ -41,7 +41,7 @@ class CorrectInvoice(msgspec.Struct, frozen=True):
 
 
 class ReverseEntry(msgspec.Struct, frozen=True):
-    """Take back what record `record` of the log says: a credit or a payment that was wrong, or did not come."""
+    """Reverse record `record` of the log: a credit or a payment that was wrong, or did not arrive."""
 
     record: int
     time_ms: int
@@ -51,7 +51,7 @@ class ReverseEntry(msgspec.Struct, frozen=True):
 
 
 class PostAccount(msgspec.Struct, frozen=True):
-    """Write what is due into an account, worked out from it as it was after record `changed_seq`."""
+    """Write due events into an account, computed from its value after record `changed_seq`."""
 
     tenant: TenantName
     changed_seq: int
@@ -62,7 +62,7 @@ MoneyRequest = AddCredit | PayInvoice | CorrectInvoice | ReverseEntry | PostAcco
 
 
 class MoneyDone(msgspec.Struct, frozen=True):
-    """It is in the log, or was before (`repeated`). `number` is that of what was issued."""
+    """It is in the log, or was before (`repeated`). `number` is that of an issued invoice or credit note."""
 
     number: str = ""
     repeated: bool = False

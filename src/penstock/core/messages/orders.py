@@ -10,7 +10,7 @@ from penstock.core.model.secrets import Secret
 
 
 class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
-    """Start this replica unless this attempt of it was seen before. Complete: the agent asks nobody."""
+    """Start this replica unless this attempt of it was seen before. Complete: the agent needs no other source."""
 
     key: ReplicaKey
     incarnation: Incarnation
@@ -34,15 +34,15 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     slots: tuple[int, ...] = ()
     """For a MIG profile: the memory slice at which its instance begins on each device."""
     secrets: tuple[tuple[str, Secret], ...] = ()
-    """Variables and what they are to have: opened on the way to the node, and in `env` there."""
+    """Variables and their secrets: opened on the way to the node, and in `env` there."""
     account: str = ""
-    """Whose programs they are on the machine; empty: the agent's."""
+    """The account that runs the program on the machine; empty: the agent's."""
     refused: str = ""
-    """Why it cannot run: the node says so instead of starting it."""
+    """Why it cannot run: the node reports this instead of starting it."""
 
 
 class StopReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
-    """Ask the replica to save and leave; kill what is left of it after `grace_ms` (0: at once)."""
+    """Ask the replica to save and leave; kill its remaining processes after `grace_ms` (0: at once)."""
 
     key: ReplicaKey
     grace_ms: int
@@ -70,7 +70,7 @@ class SaveReplica(msgspec.Struct, frozen=True, tag=True):
 
 
 class InspectReplica(msgspec.Struct, frozen=True, tag=True):
-    """Say what the program of this replica does: it makes no step."""
+    """Report what the program of this replica does: it makes no step."""
 
     key: ReplicaKey
     native: bool = False

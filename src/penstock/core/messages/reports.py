@@ -1,4 +1,4 @@
-"""What agents report of their node and its replicas."""
+"""Reports of agents about their node and its replicas."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from penstock.core.model.progress import Gauges
 
 
 class NodeCheck(msgspec.Struct, frozen=True):
-    """What a node's check of itself came to."""
+    """The result of a node's check of itself."""
 
     passed: bool
     text: str = ""
@@ -34,7 +34,7 @@ SeenState = Literal["starting", "running", "frozen", "stopping", "exited"]
 
 
 class ReplicaSeen(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One replica as its node knows it. `exited` is said again until the server has acknowledged it."""
+    """One replica as its node knows it. `exited` is repeated until the server has acknowledged it."""
 
     key: ReplicaKey
     state: SeenState
@@ -47,7 +47,7 @@ class ReplicaSeen(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProgressSeen(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the program of a replica wrote into its report file since the last report."""
+    """An entry that a replica's program wrote into its report file since the last report."""
 
     key: ReplicaKey
     kind: Literal["checkpoint", "resumed", "progress"]
@@ -64,10 +64,10 @@ class ReplicaInspected(msgspec.Struct, frozen=True):
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything a node's agent says in one message.
+    """One message of a node's agent.
 
-    `seq` grows with every message of one incarnation: an older one than the last seen is not listened to.
-    `replicas` is complete when `inventory` is set: what is not listed is not there.
+    `seq` grows with every message of one incarnation: a message no newer than the last one changes nothing.
+    `replicas` is complete when `inventory` is set: a replica that is not listed does not exist.
     """
 
     node: NodeName
@@ -77,7 +77,7 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     replicas: tuple[ReplicaSeen, ...] = ()
     progress: tuple[ProgressSeen, ...] = ()
     inspected: tuple[ReplicaInspected, ...] = ()
-    """What was seen of replicas that the server asked about."""
+    """Sights of replicas that the server asked about."""
     check: NodeCheck | None = None
     leaving: bool = False
     """The agent is shutting down: with an inventory without live replicas this is its last report."""

@@ -1,4 +1,4 @@
-"""What people ask for, and the answers."""
+"""Requests of users, and the answers."""
 
 import msgspec
 
@@ -29,19 +29,19 @@ class Submit(msgspec.Struct, frozen=True):
     idempotency_key: str = ""
     digest: str = ""
     account: str = ""
-    """As which the jobs run on the machines; empty: as that of the agents."""
+    """The account that runs the jobs on the machines; empty: the agents'."""
     delegated: bool = False
     """By a token that another user issued for the user: the jobs get none of the user's own secrets."""
     administrator: bool = False
     """The caller administers the cluster: fair shares do not apply."""
     log_bytes: int = 0
-    """What it adds to the log, where that was worked out before; 0: it is weighed where the jobs are made."""
+    """Bytes that it adds to the log, where an earlier check counted them; 0: they are counted where jobs are made."""
     config_seq: int = -1
-    """The record of the configuration that declares all that it names; -1 where nobody has looked."""
+    """The record of the configuration that its names were checked against; -1 where they were not."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Nothing was done; `problems` says all that is wrong. `code` maps to an HTTP status."""
+    """Nothing was done; `problems` has all the reasons. `code` maps to an HTTP status."""
 
     code: str
     problems: tuple[Problem, ...]

@@ -37,7 +37,7 @@ class MoneyImage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Accounts:
-    """A fold; what it holds is frozen. `moved` is the pure step of one account, `apply` that of all."""
+    """A fold of frozen values. `moved` is the pure step of one account, `apply` that of all."""
 
     def __init__(self, image: MoneyImage | None = None) -> None:
         image = image or MoneyImage()
@@ -51,7 +51,7 @@ class Accounts:
         self._held: dict[TenantName, Hold] = {t: account.hold for t, account in self.of.items() if account.hold}
 
     def holds(self) -> Mapping[TenantName, Hold]:
-        """Return the tenants of which nothing starts, and why; never changed after it was given out."""
+        """Return the held tenants, whose jobs do not start, and why; never changed after it was given out."""
         return self._held
 
     def image(self) -> MoneyImage:
@@ -65,7 +65,7 @@ class Accounts:
     def apply(self, event: MoneyEvent, seq: int, time_ms: int) -> None:
         """Move over one event.
 
-        Raises: BrokenInvariant when it takes more than there is, or a number is not the next.
+        Raises: BrokenInvariant when it overdraws an account, or a number is not the next.
         """
         tenant = tenant_of(event)
         account, entry = moved(self.account(tenant), event, time_ms)
@@ -168,7 +168,7 @@ def _credited(account: Account, event: ev.CreditAdded, time_ms: int) -> tuple[Ac
 def _expired(account: Account, event: ev.CreditExpired) -> tuple[Account, Entry]:
     expiring = (at for at, lot in enumerate(account.lots) if lot.expires_ms and lot.reference == event.reference)
     found = next((at for at in expiring if account.lots[at].left == event.amount), None)
-    if found is None:  # others of the same name may be there: what an invoice gives back is named after it
+    if found is None:  # credits of one name may be several: a credit that an invoice gives back bears its number
         raise BrokenInvariant(f"{account.tenant}: '{event.reference}' does not hold {event.amount}")
     lots = account.lots[:found] + account.lots[found + 1 :]
     entry = Posting(f"credit:{account.tenant}", event.amount), Posting("expired", -event.amount)
@@ -201,7 +201,7 @@ def _invoiced(account: Account, event: ev.InvoiceIssued) -> tuple[Account, Entry
     if issued.kind == "credit_note" and issued.corrects:
         return _corrected(account, event)
     month = account.month(issued.from_ms)
-    note = issued.kind == "credit_note"  # more was given back in the month than used
+    note = issued.kind == "credit_note"  # the month's refunds exceed its use
     paid = 0 if note else issued.from_credit + issued.granted - month.from_credit
     lots, parts = at_close(account, month, paid, issued.until_ms)
     covered = account.credit - replace(account, lots=lots).credit
@@ -218,7 +218,7 @@ def _invoiced(account: Account, event: ev.InvoiceIssued) -> tuple[Account, Entry
         changed = _given_back(changed, account.settled, event, back, issued.until_ms)
     else:
         changed = added(changed, [CreditPart(issued.number, back, "payment", 0, issued.until_ms)] if back else ())
-        if total(parts, "grant") == issued.granted:  # former versions have grants in what is paid
+        if total(parts, "grant") == issued.granted:  # former versions count grants as paid
             settled = (*account.settled, settled_by(issued, parts))[-SETTLED_KEPT:]
             changed = replace(changed, settled=settled)
     entry = [Posting(f"credit:{tenant}", paid - back - grants)]
@@ -232,7 +232,7 @@ def _due_of(issued: Invoice) -> int:
 
 
 def _corrected(account: Account, event: ev.InvoiceIssued) -> tuple[Account, Entry]:
-    """What a credit note gives back is taken off what is owed on its invoice first; the rest is credit."""
+    """A credit note first lowers the amount owed on its invoice; the rest is credit."""
     note, tenant = event.invoice, account.tenant
     back = -note.total
     off = min(back, account.open_on(note.corrects))
@@ -246,7 +246,7 @@ def _corrected(account: Account, event: ev.InvoiceIssued) -> tuple[Account, Entr
 def _given_back(
     account: Account, settled: Sequence[Settled], event: ev.InvoiceIssued, credit: int, at_ms: int
 ) -> Account:
-    """Return the account with what a credit note gives back: to what paid before, and `credit` of it in money."""
+    """Return the account after a credit note gives back: to the credits that paid, and `credit` of it in money."""
     note = event.invoice
     found = given_back(settled, taxed=note.granted - note.net, granted=-note.granted, money=-note.total)
     _, payments = undone(found.payments, event.back)

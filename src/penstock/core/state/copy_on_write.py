@@ -1,4 +1,4 @@
-"""Mappings that are cheap to give out while they go on changing: only the parts that change are copied.
+"""Copy-on-write mappings, cheap to give out while they go on changing: only the parts that change are copied.
 
 A plain dict would be copied whole for each snapshot. At 10,000 nodes and 80,000 running jobs that costs more than the
 rest of a small cycle, most of it in the garbage collector, which looks at every entry of each new dict.
@@ -25,7 +25,7 @@ class ByJob(Mapping[JobId, V]):
     def __init__(self, shards: list[dict[JobId, V]] | None = None) -> None:
         self._shards: list[dict[JobId, V]] = [{} for _ in range(SHARDS)] if shards is None else shards
         self._owned: set[int] = set()
-        """Shards that nobody else holds."""
+        """Shards that no cut shares."""
 
     def __getitem__(self, key: JobId) -> V:
         return self._shards[key % SHARDS][key]
@@ -37,9 +37,9 @@ class ByJob(Mapping[JobId, V]):
         return sum(map(len, self._shards))
 
     def cut(self) -> "ByJob[V]":
-        """Return what is here now, as a value that stays as it is.
+        """Return the present values, as a mapping that never changes.
 
-        By any thread: shards are taken before they are disowned, so at most a change that is being made is seen.
+        Any thread: shards are taken before they are disowned, so at most a change in progress is seen.
         """
         found = ByJob(list(self._shards))
         self._owned.clear()
@@ -72,7 +72,7 @@ class ByNode(Mapping[NodeName, V]):
         held = list(known.values())
         self._chunks: list[list[V]] = [held[i : i + _CHUNK] for i in range(0, len(held), _CHUNK)]
         self._owned = set(range(len(self._chunks)))
-        """Chunks that nobody else holds."""
+        """Chunks that no cut shares."""
 
     def __getitem__(self, name: NodeName) -> V:
         at = self._at[name]
@@ -85,14 +85,14 @@ class ByNode(Mapping[NodeName, V]):
         return len(self._at)
 
     def cut(self) -> "ByNode[V]":
-        """Return what is here now, as a value that stays as it is."""
+        """Return the present values, as a mapping that never changes."""
         found: ByNode[V] = ByNode()
         found._at, found._chunks = self._at, list(self._chunks)
         self._owned.clear()
         return found
 
     def set(self, name: NodeName, value: V) -> None:
-        """Replace the value of a node. Raises KeyError for one that is not there."""
+        """Replace the value of a node. Raises KeyError for an unknown node."""
         at = self._at[name]
         chunk = at >> _CHUNK_BITS
         if chunk not in self._owned:

@@ -1,7 +1,7 @@
-"""Credits of one account: spent, what expires first goes first, and given back to where they came from.
+"""Credits of one account: spent in order of expiry, and given back to their sources.
 
-What is given back goes back in the opposite order: first what was paid in money, what lasts longest first; then grants.
-Logs are folded by these rules: what they do with an event that is written must not change.
+Refunds go back in the opposite order: first to payments in money, the longest-lasting first; then to grants.
+Logs are folded by these rules: their effect on an event that is written must not change.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,9 @@ _Name = tuple[str, str, int, int]
 
 
 def spend(lots: Lots, amount: int, at_ms: int, *, money_only: bool = False) -> tuple[Lots, Parts]:
-    """Return what is left of credits after paying `amount` from those that are good at `at_ms`, and what each paid.
+    """Return the credits after paying `amount` from those that are good at `at_ms`, and the amount that each paid.
 
-    One that expires at that very moment is still good for what was used before; one that came later is not.
+    A credit that expires at that very moment is still good for earlier use; a credit added later is not.
     """
     kept, paid = [], []
     for lot in lots:
@@ -30,13 +30,13 @@ def spend(lots: Lots, amount: int, at_ms: int, *, money_only: bool = False) -> t
         amount -= take
         if take:
             paid.append(CreditPart(lot.reference, take, lot.kind, lot.expires_ms, lot.added_ms))
-        if lot.left > take or lot.expires_ms:  # what has a time leaves with it, by an event
+        if lot.left > take or lot.expires_ms:  # a credit with an expiry leaves at that time, by an event
             kept.append(replace(lot, left=lot.left - take) if take else lot)
     return tuple(kept), tuple(paid)
 
 
 def added(account: Account, parts: Iterable[CreditPart]) -> Account:
-    """Return the account with credits that come, or come back; what is paid fills a debt first."""
+    """Return the account with credits added or given back; payments fill a debt first."""
     debt, lots = account.debt, {_name(lot): lot for lot in account.lots}
     for part in parts:
         filled = min(debt, part.amount) if part.kind == "payment" else 0
@@ -44,14 +44,14 @@ def added(account: Account, parts: Iterable[CreditPart]) -> Account:
         had = lots.get(_name(part))
         if had is not None:
             lots[_name(part)] = replace(had, left=had.left + left)
-        elif left or part.expires_ms:  # what has a time leaves with it, by an event
+        elif left or part.expires_ms:  # a credit with an expiry leaves at that time, by an event
             lots[_name(part)] = Lot(part.reference, left, part.kind, part.expires_ms, part.added_ms)
     found = tuple(sorted(lots.values(), key=lambda lot: lot.expires_ms or NEVER_MS))
     return replace(account, lots=found, debt=debt)
 
 
 def taken(account: Account, reversed_: CreditPart) -> Account:
-    """Return the account without a credit: what is missing of it is taken from other payments, and then a debt."""
+    """Return the account without a credit: its spent part is taken from other payments, and the rest is a debt."""
     missing, lots = reversed_.amount, {_name(lot): lot for lot in account.lots}
     others = [lot for lot in account.lots if lot.kind == "payment" and reversed_.kind == "payment"]
     first = [lot for lot in account.lots if _name(lot) == _name(reversed_)]
@@ -80,7 +80,7 @@ def summed(parts: Iterable[CreditPart]) -> Parts:
 
 
 def undone(parts: Parts, amount: int) -> tuple[Parts, Parts]:
-    """Return what is left of what credits paid when `amount` is given back, and what each gets back."""
+    """Return the parts that credits still pay when `amount` is given back, and the parts that each gets back."""
     left, back = {_name(part): part for part in parts}, []
     order = sorted(parts, key=lambda one: (one.kind == "grant", -(one.expires_ms or NEVER_MS)))
     for part in order:
@@ -93,14 +93,14 @@ def undone(parts: Parts, amount: int) -> tuple[Parts, Parts]:
 
 
 def total(parts: Iterable[CreditPart], kind: str = "") -> int:
-    """Return what parts come to; with a kind, those of it."""
+    """Return the sum of parts, with `kind` only of that kind."""
     return sum(part.amount for part in parts if kind in ("", part.kind))
 
 
 def at_close(account: Account, month: Month, amount: int, at_ms: int) -> tuple[Lots, Parts]:
-    """Return what is left of credits when they pay `amount` of an invoice, and what paid its month, the tax included.
+    """Return the credits after paying `amount` of an invoice, and the parts that paid its month, the tax included.
 
-    Any credit pays for the use that none has paid yet; beyond it, for the tax, only what was paid in money does.
+    Any credit pays for use that is not paid yet; beyond it, for the tax, only payments in money do.
     """
     lots, parts = spend(account.lots, min(amount, max(0, month.posted - month.from_credit)), at_ms)
     lots, tax = spend(lots, amount - total(parts), at_ms, money_only=True)
@@ -108,14 +108,14 @@ def at_close(account: Account, month: Month, amount: int, at_ms: int) -> tuple[L
 
 
 def settled_by(issued: Invoice, parts: Parts) -> Settled:
-    """Return what paid an invoice: of the parts only what matters when it is given back."""
+    """Return how an invoice was paid: of the parts only those that matter for a refund."""
     kept = tuple(part for part in parts if part.kind == "grant" or part.expires_ms)
     plain = max(0, issued.total - total(kept, "payment"))
     return Settled(issued.number, issued.net - issued.granted, plain, kept)
 
 
 class GivenBack(NamedTuple):
-    """What is given back of invoices, and what is left of what paid them."""
+    """A refund of invoices: the parts given back, and how the invoices stay paid."""
 
     settled: tuple[Settled, ...]
     grants: Parts
@@ -134,10 +134,10 @@ def granted_of(settled: Sequence[Settled], net: int) -> int:
 
 
 def given_back(settled: Sequence[Settled], *, taxed: int, granted: int, money: int) -> GivenBack:
-    """Give back `amount` of invoices, of the last one first.
+    """Return what giving back amounts of invoices changes, the last invoice first.
 
     Args:
-        taxed: of the net amount, what is not granted.
+        taxed: of the net amount, the part that grants did not pay.
         granted: of the net amount, to grants.
         money: of the total, with its tax.
     """

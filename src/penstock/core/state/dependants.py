@@ -1,9 +1,9 @@
-"""Who waits for whom, and what the end of a job changes for those who wait.
+"""Dependencies between live jobs, and how the end of a job changes its dependants.
 
-A dependency on an array is one value, a run of jobs. For each run that somebody waits for it is counted how many of
-its jobs live. So the end of a job touches dependants only when it is the last of a run, or when it makes it impossible
-that they ever start. The members of one array that wait are one entry, by the number of the array: an array of N jobs
-that waits for one of M costs N + M.
+A dependency on an array is one value, a run of jobs. For each run that has dependants the live jobs are counted. So the
+end of a job touches dependants only when it is the last of a run, or when it makes it impossible that they ever start.
+The waiting members of one array are one entry, by the number of the array: an array of N jobs that waits for one of M
+costs N + M.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -15,9 +15,9 @@ from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 
 EXACT_MAX = 32
-"""Dependencies of a job of which those that have ended are taken out of `unmet` at once."""
+"""Up to this many dependencies of a job, ended ones are taken out of `unmet` at once."""
 OVER_KEPT = 10_000
-"""Runs that are known to have ended as a whole: what is forgotten is counted again."""
+"""Runs that are known to have ended as a whole: a forgotten run is counted again."""
 
 
 class Waiting(msgspec.Struct):
@@ -38,14 +38,14 @@ class Awaited(msgspec.Struct):
 
 
 class Dependants:
-    """A cache of what waiting jobs say. `jobs` are all that live, wherever it is asked for."""
+    """A cache of the dependencies of waiting jobs. The argument `jobs` is always all live jobs."""
 
     def __init__(self) -> None:
         self.awaited: dict[JobRun, Awaited] = {}
         self.runs: dict[JobId, set[JobRun]] = {}
         """For each live job that is awaited the runs that it belongs to."""
         self.open: dict[JobId, int] = {}
-        """For each job that waits for how many runs it does."""
+        """How many runs each waiting job waits for."""
         self._over: set[JobRun] = set()
 
     def unmet(self, after: Iterable[Dependency], jobs: Collection[JobId]) -> tuple[JobId, ...]:
@@ -98,7 +98,7 @@ class Dependants:
         return known
 
     def remove(self, job: Job) -> None:
-        """Forget a job that ends before what it waits for."""
+        """Forget a job that ends before its dependencies."""
         del self.open[job.id]
         key = job.id if job.array_id is None else job.array_id
         for run, kind in {(one.run, one.kind) for one in job.spec.after}:
@@ -124,7 +124,7 @@ class Dependants:
                     del self.runs[JobId(job_id)]
 
     def hopeless(self, job_id: JobId, kinds: Collection[DependencyKind], jobs: Collection[JobId]) -> list[JobId]:
-        """Return, ascending, whose dependencies of these kinds name the job."""
+        """Return the jobs whose dependencies of these kinds name the job, ascending."""
         found: set[JobId] = set()
         for run in self.runs.get(job_id, ()):
             for kind, waiting in self.awaited[run].dependants.items():
@@ -133,7 +133,7 @@ class Dependants:
         return sorted(found)
 
     def ended(self, job_id: JobId, jobs: Collection[JobId]) -> list[JobId]:
-        """Take note of the end of a job; return, ascending, who waited for a run of which it was the last."""
+        """Take note of the end of a job; return the dependants of runs of which it was the last, ascending."""
         found: set[JobId] = set()
         for run in self.runs.pop(job_id, ()):
             known = self.awaited[run]
@@ -148,13 +148,12 @@ class Dependants:
         return sorted(found)
 
     def unmet_now(self, job: Job, jobs: Collection[JobId], known: dict[int, tuple[JobId, ...]]) -> tuple[JobId, ...]:
-        """Return what `unmet` of a job is after a run that it waited for has ended.
+        """Return `unmet` of a job after a run that it waited for has ended.
 
-        Where it is long it is worked out anew only when it has become half as long: so all of it costs no more than
-        twice its length.
+        A long one is computed anew only when it has become half as long: so all of it costs at most twice its length.
 
         Args:
-            known: what was worked out since that end, by spec.
+            known: results computed since that end, by spec.
         """
         left = self.open[job.id]
         if not left:
@@ -167,13 +166,13 @@ class Dependants:
         return known[id(job.spec)]
 
     def waiting_for_last(self, job_id: JobId, jobs: Collection[JobId]) -> list[JobId]:
-        """Return who waits for a run of which this job is the last."""
+        """Return the dependants of runs of which this job is the last."""
         last = [run for run in self.runs.get(job_id, ()) if self.awaited[run].left == 1]
         every = (waiting for run in last for waiting in self.awaited[run].dependants.values())
         return sorted({dependant for waiting in every for dependant in _members(waiting, jobs)})
 
     def each(self, jobs: Collection[JobId]) -> dict[tuple[JobRun, DependencyKind], list[JobId]]:
-        """Return everybody who waits, ascending, by run and kind: for tests and for recounting."""
+        """Return all dependants, ascending, by run and kind: for tests and for recounting."""
         return {
             (run, kind): sorted(_members(waiting, jobs))
             for run, known in self.awaited.items()

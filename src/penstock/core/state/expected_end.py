@@ -1,12 +1,12 @@
-"""How long a running program still takes, by its own account, and what is kept of the notes that tell it.
+"""The remaining time of a running program by its own reports, and the progress kept from them.
 
-A program that knows its steps tells more than all that ran before it: what is left is steps x the time that one takes.
-That time is the mean since the first note of the attempt, once that is long enough: it holds what a usual step leaves
-out (evaluations, checkpoints), and is finer than a millisecond. Before, it is the usual step's.
+A program that reports its steps predicts better than all earlier runs: the rest is remaining steps x time per step.
+That time is the mean since the first note of the attempt, once that is long enough: it includes evaluations and
+checkpoints, which a usual step leaves out, and is finer than a millisecond. Before, it is the usual step's.
 
-It is an expectation: half of such ends come later. Whoever looks ahead draws around it (`sim/forecast/outlook.py`), and
-nobody takes it as a bound. Training may stop early, a fold may count from 0 again: then what is told is wrong until
-the next note.
+It is an expectation, not a bound: half of such ends come later, and forecasts draw around it
+(`sim/forecast/outlook.py`). Training may stop early, a fold may count from 0 again: then it is wrong until the next
+note.
 """
 
 from msgspec.structs import replace
@@ -70,7 +70,7 @@ def step_us(progress: Progress) -> int:
 
 
 def told_end_ms(job: Job) -> int:
-    """Return when the job's attempt ends by its program's account (unix ms), within its time limit; 0 if it tells none.
+    """Return when the job's attempt ends by its program's reports (unix ms), within its time limit; 0 if unknown.
 
     It does not move as time passes: only a note, or a suspension, moves it.
     """
@@ -88,7 +88,7 @@ def told_end_ms(job: Job) -> int:
 
 
 def told_rest_ms(job: Job, now_ms: int) -> int | None:
-    """Return how long the job's attempt still runs by its program's account, 0 when overdue; None if it tells none."""
+    """Return how long the job's attempt still runs by its program's reports, 0 when overdue; None if unknown."""
     end_ms = told_end_ms(job)
     return max(0, end_ms - now_ms) if end_ms else None
 

@@ -1,6 +1,6 @@
-"""What happened to each job and attempt, from the events alone: one fold for the run report and the export of a trace.
+"""The history of each job and attempt, from the events alone: one fold for the run report and the export of a trace.
 
-It does not use `State`, so that what it says can be held against what the state says.
+It does not use `State`, so that the two can be compared.
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from penstock.core.model.jobs import JobState, Outcome
 
 
 class AttemptHistory(msgspec.Struct):
-    """One attempt (unix ms); None is what has not happened yet."""
+    """One attempt (unix ms); None: not yet."""
 
     job_id: JobId
     number: AttemptNumber
@@ -37,7 +37,7 @@ class AttemptHistory(msgspec.Struct):
     """Newest checkpoint of the job when this attempt ended, or now."""
 
     def asked_to_leave(self) -> tuple[int, str] | None:
-        """Return when and why it was last asked to leave, but for making room by being suspended."""
+        """Return when and why it was last asked to leave; suspensions do not count."""
         asked = [(at_ms, str(stop.reason)) for at_ms, stop in self.stops if stop.reason != "suspended"]
         return asked[-1] if asked else None
 
@@ -55,7 +55,7 @@ class JobHistory(msgspec.Struct):
     attempts: list[AttemptHistory] = []
     saved_step: int | None = None
     saves: bool = False
-    """Whether it has saved, or resumed from what it had saved."""
+    """Whether it has saved, or resumed from a checkpoint."""
     state: JobState = "waiting"
     finished: ev.JobFinished | None = None
     finished_ms: int | None = None
@@ -71,7 +71,7 @@ class JobHistory(msgspec.Struct):
         return self.waits if self.waiting_since_ms is None else [*self.waits, (self.waiting_since_ms, until_ms)]
 
     def take(self, record: ev.Record) -> None:
-        """Fold a record about this job."""
+        """Fold a record of this job."""
         event, now_ms = record.event, record.time_ms
         match event:
             case ev.AttemptAllocated():

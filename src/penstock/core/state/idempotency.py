@@ -1,4 +1,4 @@
-"""Requests that came before under the same key: kept for a while, so that asking again does nothing twice."""
+"""Requests by idempotency key: kept for a while, so that a repeated request has no second effect."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -22,7 +22,7 @@ class IdempotencyEntry(msgspec.Struct, frozen=True):
 
 
 class Remembered(dict[str, IdempotencyEntry]):
-    """What requests made, by `USER/KEY`, oldest first; only `[]=` and `del` change it."""
+    """The jobs that requests made, by `USER/KEY`, oldest first; only `[]=` and `del` change it."""
 
     def __init__(self, entries: Mapping[str, IdempotencyEntry] = MappingProxyType({})) -> None:
         super().__init__()
@@ -42,13 +42,13 @@ class Remembered(dict[str, IdempotencyEntry]):
             del self._of_user[_user(key)]
 
     def oldest_of_most(self) -> str:
-        """Return the oldest key of the user who has most: nobody makes others' keys be forgotten."""
+        """Return the oldest key of the user with most keys: no user displaces the keys of users with fewer."""
         most = max(self._of_user, key=lambda user: len(self._of_user[user]))
         return next(iter(self._of_user[most]))
 
 
 def remember(entries: Remembered, event: JobSubmitted, time_ms: int, *, most: int = 0) -> None:
-    """Keep what a request made; forget what is beyond the time, or the number that is kept (`most`, where given)."""
+    """Keep the jobs of a request; forget entries beyond the kept time, or number (`most`, where given)."""
     entries[event.idempotency_key] = IdempotencyEntry(event.job_id, event.batch, event.digest, time_ms)
     while entries:
         oldest = next(iter(entries))

@@ -1,8 +1,8 @@
-"""When an attempt counts as idle while it holds its places: what its own reports, or a hang that was found, tell.
+"""When an attempt counts as idle while it holds its places: by its own reports, or by a hang that was found.
 
-Three things are kept apart. A program that waits for data for nine tenths of its time, or hangs, is *idle*. One that
-makes steps is not. One that has told nothing new for long is *not known*: nobody may call it idle. What is suspended
-holds nothing that others want.
+Three cases are kept apart. A program that waits for data for nine tenths of its time, or hangs, is *idle*. A program
+that makes steps is not. A program without a new report for long is *not known*, which never counts as idle. A
+suspended attempt holds nothing that others want.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class Idle(NamedTuple):
 
 
 def known_for_ms(gauges: Gauges) -> int:
-    """Return for how long it is known what a program does, once it said so."""
+    """Return how long a program's report holds."""
     return max(SILENT_MS, SILENT_REPORTS * max(gauges.step_ms, gauges.report_gap_ms))
 
 
@@ -67,9 +67,9 @@ def idle_for_ms(job: Job, idle: Idle, now_ms: int) -> int:
 
 
 def makes_room(job: Job, rules: Mapping[QueueName, IdleRule], now_ms: int) -> bool:
-    """Return whether the job's attempt is idle, that was said, and its queue wants it to make room then.
+    """Return whether the job's attempt is idle, that was noted, and its queue wants it to make room then.
 
-    One that has saved nothing and cannot be asked to would lose all its work: it stays.
+    An attempt that has saved nothing and cannot be asked to would lose all its work: it stays.
     """
     rule = rules.get(job.spec.queue)
     if rule is None or rule.reclaim != "when_wanted" or not job.progress.idle_noted:
@@ -78,7 +78,7 @@ def makes_room(job: Job, rules: Mapping[QueueName, IdleRule], now_ms: int) -> bo
 
 
 def is_marked(job: Job) -> bool:
-    """Return whether what was noted last of the present attempt is that it is idle."""
+    """Return whether the last note of the present attempt says that it is idle."""
     attempt, told = job.attempt, job.progress
     return attempt is not None and told.noted_attempt == attempt.number and told.idle_since_ms > 0
 
@@ -96,7 +96,7 @@ def after_note(before: Progress, told: Progress, *, same_attempt: bool) -> Progr
 
 
 def after_event(job: Job, event: HangFound | IdleNoted, time_ms: int) -> Job:
-    """Return the job once it was found to hang, or it was said to be idle."""
+    """Return the job once it was found to hang, or was noted as idle."""
     told = job.progress
     if isinstance(event, IdleNoted):
         return replace(job, progress=replace(told, idle_noted=True))

@@ -1,7 +1,7 @@
-"""What follows from jobs and nodes, kept at hand: what is free, who waits, what queues use, who waits for whom.
+"""Indexes derived from jobs and nodes: free capacity, waiting jobs, use of queues, dependants.
 
 A cache, nothing more: `invariants.py` recounts each part of it from the jobs and nodes. Containers that a snapshot
-has been given are copied before they change next, so that taking a snapshot costs no copy of what stays the same.
+has been given are copied before they change next, so that taking a snapshot copies no unchanged part.
 """
 
 from bisect import bisect_left, insort
@@ -41,7 +41,7 @@ _UNUSED = UsageOverTime()
 
 
 class Load(msgspec.Struct):
-    """Who is on one node: replicas, and for each device its holders (several where it is given out in parts)."""
+    """The load of one node: its replicas, and the holders of each device (several where it is given out in parts)."""
 
     devices: dict[int, list[JobId]]
     replicas: set[tuple[JobId, Rank]]
@@ -100,17 +100,17 @@ class Indexes:
         """Attempts whose time is limited."""
         self.usage: dict[UsageKey, UsageOverTime] = {}
         self.charges: dict[JobId, UsedAmounts] = {}
-        """What each attempt counts for in the use of its queue, until it has ended."""
+        """The charge of each attempt in the use of its queue, until it has ended."""
         self.bound: frozenset[PoolName] = frozenset()
-        """Pools that some quota is bound to: what they give is counted in the use apart, too."""
+        """Pools that some quota is bound to: their use is also counted separately."""
         self.virtualization: Mapping[PoolName, Virtualization] = {}
         self.ends: list[tuple[int, JobId]] = []
         self.evictable: dict[tuple[PoolName, int], int] = {}
         self.elastic: set[JobId] = set()
         self.suspended: set[JobId] = set()
-        """Attempts that have given their CPUs back, and not had them again."""
+        """Suspended attempts: they have given their CPUs back."""
         self.idle: set[JobId] = set()
-        """Attempts of which it was noted last that they are idle."""
+        """Attempts whose last note says that they are idle."""
         self.changes: list[NodeName] = []
         self.requests = Requests()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
@@ -120,7 +120,7 @@ class Indexes:
         self.emptied: ClusterIndex | None = None
         """All known nodes as if they held nothing; made anew when one registers."""
         self.trees: tuple[QueueTree, ...] = ()
-        """Two trees of one configuration, to be loaded with what is used, or with nothing."""
+        """Two trees of one configuration: one to load with the present use, one that stays empty."""
         self.trees_config: ClusterConfig | None = None
         self._keys: dict[ClassId, RequestClass] = {}
         self._class_numbers = count()
@@ -136,7 +136,7 @@ class Indexes:
         return found
 
     def forget_classes(self, jobs: Mapping[JobId, Job]) -> None:
-        """Forget the classes of jobs that have ended, once there are many: requests make them up as they like."""
+        """Forget the classes of jobs that have ended, once there are many: requests can make any number of classes."""
         if len(self.class_ids) <= self._classes_most:
             return
         used = {job.class_id for job in jobs.values()}
@@ -151,7 +151,7 @@ class Indexes:
         past: Iterable[PastUse] = (),
         config: ClusterConfig = _PLAIN,
     ) -> None:
-        """Derive everything anew from jobs and nodes; `past` is what only the log could tell."""
+        """Derive everything anew from jobs and nodes; `past` is the past use, which only the log has."""
         self.bound, self.virtualization = config.quota_pools, config.virtualization
         for node in nodes:
             self.node_changed(node, {})
@@ -182,7 +182,7 @@ class Indexes:
         return self.ends
 
     def past(self) -> list[PastUse]:
-        """Return what cannot be derived from jobs and nodes."""
+        """Return the past use, which cannot be derived from jobs and nodes."""
         return [(*key, share.average, share.since_ms) for key, share in sorted(self.usage.items()) if share.since_ms]
 
     # Jobs that wait.
@@ -211,7 +211,7 @@ class Indexes:
             self.pending[job.class_id].put(job)
 
     def job_predicted(self, old: Job, new: Job) -> None:
-        """Take over another expected length of a job, and with it another class while it waits."""
+        """Apply a new expected length of a job, and with it a new class while it waits."""
         if old.attempt is not None:
             self._count_active(old, -1)
             self._count_active(new, 1)
@@ -236,7 +236,7 @@ class Indexes:
             del self.pending[job.class_id]
 
     def classify_anew(self, jobs: dict[JobId, Job], config: ClusterConfig) -> None:
-        """Sort every waiting job into the class that a changed configuration gives it, and count pools as it asks."""
+        """Sort every waiting job into its class under a changed configuration, and count the pools that it names."""
         if config.quota_pools != self.bound:
             self._bind(config.quota_pools)
         if config.virtualization != self.virtualization:
@@ -252,7 +252,7 @@ class Indexes:
                 self.pending.pop(pending.class_id, None)
 
     def _bind(self, pools: frozenset[PoolName]) -> None:
-        """Count apart from now on what these pools give, and no others."""
+        """Count the use of these pools separately from now on, and of no others."""
         self.bound = pools
         self.usage = {key: share._replace(now=share.now._replace(pools=())) for key, share in self.usage.items()}
         for job_id, charge in self.charges.items():
@@ -262,7 +262,7 @@ class Indexes:
             self.usage[key] = share._replace(now=share.now.plus(UsedAmounts(pools=part)))
 
     def _virtualize(self, pools: Mapping[PoolName, Virtualization]) -> None:
-        """Take over which parts of devices pools give out from now on; what is given out stays."""
+        """Apply the parts of devices that pools give out from now on; existing allocations stay."""
         self.virtualization, self.emptied = pools, None
         self.never_fits.clear()
         for name, node in self.nodes.items():
@@ -294,7 +294,7 @@ class Indexes:
         self._count_active(job, -1)
 
     def attempt_holds(self, old: Job, new: Job, now_ms: int, half_life_ms: int) -> None:
-        """Take over that an attempt holds other amounts at its places from now on."""
+        """Apply the new amounts that an attempt holds at its places from now on."""
         assert new.attempt is not None
         for replica in new.attempt.replicas:
             if replica.holds:
@@ -382,13 +382,13 @@ class Indexes:
     def _set_free(self, node: NodeName, free: NodeCapacity) -> None:
         self.free.set(node, free)
         if len(self.changes) >= CHANGES_MAX:
-            self.changes = []  # a new list tells whoever followed the old one to look at every node
+            self.changes = []  # a new list makes each follower of the old one look at every node
         self.changes.append(node)
 
     # Nodes.
 
     def node_changed(self, node: Node, jobs: Mapping[JobId, Job]) -> None:
-        """Take over a node's newer value, and count anew what is free on it."""
+        """Apply a node's newer value, and recount its free capacity."""
         name = node.spec.name
         if name not in self.nodes or self.nodes[name].spec != node.spec:
             self.emptied = None

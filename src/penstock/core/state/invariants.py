@@ -65,7 +65,7 @@ def no_device_beyond_capacity(state: State) -> Iterable[str]:
 
 
 def mig_instances_are_legal(state: State) -> Iterable[str]:
-    """The MIG instances on each device may lie as they do."""
+    """The MIG instances on each device are at legal positions."""
     for name, free in state.indexes.free.items():
         for index, instances in free.mig:
             device = free.shape.devices[index]
@@ -76,7 +76,7 @@ def mig_instances_are_legal(state: State) -> Iterable[str]:
 
 
 def no_host_beyond_capacity(state: State) -> Iterable[str]:
-    """What replicas hold on a node adds up to no more than the node has."""
+    """The host resources that replicas hold on a node add up to no more than its capacity."""
     held: dict[NodeName, Resources] = {}
     for job, replica in _held(state):
         node = replica.place.node
@@ -89,7 +89,7 @@ def no_host_beyond_capacity(state: State) -> Iterable[str]:
 
 
 def loads_match_jobs(state: State) -> Iterable[str]:
-    """Who is on each node, and what is free there, is what the replicas say."""
+    """The load and the free capacity of each node match its replicas."""
     replicas: dict[NodeName, set[tuple[JobId, int]]] = {}
     devices: dict[NodeName, dict[int, list[JobId]]] = {}
     pools = state.config.virtualization
@@ -121,7 +121,7 @@ def loads_match_jobs(state: State) -> Iterable[str]:
 
 
 def use_matches_jobs(state: State) -> Iterable[str]:
-    """The use of each queue by each tenant is what its attempts were given."""
+    """The use of each queue by each tenant is the sum of its attempts' charges."""
     found: dict[tuple[str, str], UsedAmounts] = {}
     ends: list[tuple[int, JobId]] = []
     evictable: dict[tuple[str, int], int] = {}
@@ -166,7 +166,7 @@ def no_queue_beyond_its_maximum(state: State) -> Iterable[str]:
 
 
 def live_jobs_are_indexed(state: State) -> Iterable[str]:
-    """Pages of live jobs by tenant and state, and the numbers of each queue, are what the jobs say."""
+    """The indexes of live jobs by tenant and state, and the counts of each queue, match the jobs."""
     recounted = LiveJobs()
     for job in state.jobs.values():
         recounted[job.id] = job
@@ -200,7 +200,7 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
 
 
 def dependencies_are_alive(state: State) -> Iterable[str]:
-    """Nobody waits for jobs that have ended, or for itself, or for later ones; and it is known who waits for whom."""
+    """No job waits for an ended job, for itself, or for a later one; and the index of dependants matches the jobs."""
     left: dict[JobRun, int] = {}
     waiting: dict[tuple[JobRun, DependencyKind], list[JobId]] = {}
     for job in sorted(state.jobs.values(), key=lambda j: j.id):
@@ -262,7 +262,7 @@ def all_thawed_are_gone(attempt: Attempt) -> bool:
 
 
 def holders_live_on_their_node(state: State) -> Iterable[str]:
-    """No place is held on a lost node or on a former life of a node."""
+    """No place is held on a lost node or on a former incarnation of a node."""
     for job, replica in _held(state):
         node = state.nodes.get(replica.place.node)
         if node is None or node.state == "lost" or node.incarnation != replica.place.incarnation:
@@ -283,7 +283,7 @@ def ports_are_unique(state: State) -> Iterable[str]:
 
 
 def preemptions_are_lawful(state: State) -> Iterable[str]:
-    """A victim is preemptible, and what gave the right to ask it is one of the rules."""
+    """A victim is preemptible, and a rule gives its beneficiary the right to preempt it."""
     for job in state.jobs.values():
         stop = job.attempt.stop if job.attempt else None
         if stop is None or stop.reason not in ("preempted", "suspended") or stop.rule == TOO_LONG:
@@ -299,7 +299,7 @@ def preemptions_are_lawful(state: State) -> Iterable[str]:
 
 
 def actives_match(state: State) -> Iterable[str]:
-    """The caches of active and stopping jobs are what the jobs say."""
+    """The caches of active and stopping jobs match the jobs."""
     active = {j.id: j for j in state.jobs.values() if j.attempt is not None}
     if active != state.indexes.active:
         yield f"active {sorted(state.indexes.active)} differs from {sorted(active)}"
@@ -312,7 +312,7 @@ def actives_match(state: State) -> Iterable[str]:
 
 
 def ledger_adds_up(state: State) -> Iterable[str]:
-    """All balances together are zero, and those of each tenant are what its account says."""
+    """All balances together are zero, and those of each tenant match its account."""
     ledger = state.money.ledger
     if sum(ledger.values()):
         yield f"balances add up to {sum(ledger.values())}"
@@ -337,7 +337,7 @@ def numbers_have_no_gaps(state: State) -> Iterable[str]:
 
 
 def suspended_tenants_leave(state: State) -> Iterable[str]:
-    """What runs of a tenant that is held with all that it runs was asked to leave for good."""
+    """Every attempt of a tenant that is held with its running jobs was asked to leave for good."""
     leaving = {tenant for tenant, hold in state.money.holds().items() if hold.suspend}
     for job in state.jobs.values() if leaving else ():
         stop = job.attempt.stop if job.attempt is not None else None

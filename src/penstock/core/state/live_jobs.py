@@ -1,6 +1,6 @@
-"""Live jobs by number, and their numbers by tenant and state: a page of them costs what is on it.
+"""Live jobs by number, and their numbers by tenant and state: the cost of a page follows its length.
 
-One thread writes, and others read pages meanwhile. A list that changed before its end while it was read is read again.
+One thread writes while others read pages. A list that changed before its end while it was read is read again.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -154,7 +154,7 @@ class LiveJobs(dict[JobId, Job]):
         return [self[job_id] for job_id in self._secrets.get(key, ())]
 
     def spec_bytes(self, tenant: TenantName | None = None) -> int:
-        """Return about how many bytes the requests of live jobs take, each counted once for all that share it."""
+        """Return about how many bytes the specs of live jobs take, a shared spec counted once."""
         return self._spec_bytes.total() if tenant is None else self._spec_bytes[tenant]
 
     def _note_spec(self, job: Job) -> None:
@@ -226,7 +226,7 @@ def _secret_keys(job: Job) -> Iterable[tuple[TenantName | UserName, str]]:
 
 
 def spec_size(spec: JobSpec) -> int:
-    """Return about how many bytes a request takes: the texts that it is made of, and something for the rest."""
+    """Return about how many bytes a spec takes: its texts, and an estimate for the rest."""
     size = SPEC_BYTES + len(spec.name) + len(spec.workdir) + VALUE_BYTES * len(spec.after)
     for word in spec.command:
         size += TEXT_BYTES + len(word)

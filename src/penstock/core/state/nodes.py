@@ -9,7 +9,7 @@ from penstock.core.state import tables
 
 
 def registered(node: Node | None, event: ev.NodeRegistered, time_ms: int) -> Node:
-    """Return a node that has come, or come again. Raises: BrokenInvariant when it may not now."""
+    """Return a node after it registered. Raises: BrokenInvariant when its state does not allow it."""
     tables.node_step(node.state if node else None, "registered")
     fresh = node or Node(event.spec, event.incarnation)
     fresh = replace(fresh, spec=event.spec, incarnation=event.incarnation, state="joining", lost_ms=0)
@@ -20,7 +20,7 @@ Changed = ev.NodeReady | ev.NodeDrainChanged | ev.NodeStruck | ev.NodeShut | ev.
 
 
 def changed(node: Node, event: Changed, time_ms: int) -> Node:
-    """Return the node after an event that leaves what runs there alone. Raises: BrokenInvariant."""
+    """Return the node after an event that does not touch its replicas. Raises: BrokenInvariant."""
     match event:
         case ev.NodeReady():
             return replace(node, state=tables.node_step(node.state, "ready"))
@@ -37,7 +37,7 @@ def changed(node: Node, event: Changed, time_ms: int) -> Node:
 
 
 def _kept(strikes: tuple[Strike, ...]) -> tuple[Strike, ...]:
-    """Return the latest strikes; claims go first, so that nobody talks the node's own words away."""
+    """Return the latest strikes; claims are dropped first, so that no claim displaces the node's own words."""
     if len(strikes) <= STRIKES_KEPT:
         return strikes
     oldest = next((i for i, strike in enumerate(strikes) if not strike.own), 0)
@@ -45,7 +45,7 @@ def _kept(strikes: tuple[Strike, ...]) -> tuple[Strike, ...]:
 
 
 def _checked(node: Node, event: ev.NodeChecked, time_ms: int) -> Node:
-    """Return the node after a check that claims led to: what passes it is cleared of them."""
+    """Return the node after a check that claims led to; a node that passes is cleared of them."""
     theirs = tuple(sorted({*node.shut_to, *(strike.tenant for strike in node.strikes if not strike.own)}))
     node = replace(node, checked_ms=time_ms, checked_for=theirs)
     if not event.passed:
@@ -54,7 +54,7 @@ def _checked(node: Node, event: ev.NodeChecked, time_ms: int) -> Node:
 
 
 def _drained(node: Node, event: ev.NodeDrainChanged, time_ms: int) -> Node:
-    """Return the node closed or opened; what spoke against it is forgotten with that, by a person for good."""
+    """Return the node closed or opened; opening clears its strikes, and by a person also the count of closures."""
     if not event.draining:
         opened = replace(
             node, draining=False, drain_reason=event.reason, closed_by=UserName(""), strikes=(), shut_to=()

@@ -1,4 +1,4 @@
-"""What was said of the maxima of queues and tenants within the last day, folded from the log."""
+"""Alerts of the last day about the maxima of queues and tenants, folded from the log."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ Key = tuple[str, str]
 
 
 class QuotaSaid(msgspec.Struct, frozen=True):
-    """The last that was said of a maximum."""
+    """The last alert about a maximum."""
 
     holder: str
     resource: str

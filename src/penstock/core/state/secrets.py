@@ -33,11 +33,11 @@ class Secrets:
         self._by_owner.setdefault((secret.tenant, secret.owner), {})[secret.name] = secret
 
     def of_tenant(self, tenant: TenantName) -> list[Secret]:
-        """Return what a tenant shares. Any thread."""
+        """Return the secrets that a tenant shares. Any thread."""
         return list(self._by_owner.get((tenant, UserName("")), {}).values())
 
     def of_user(self, user: UserName) -> list[Secret]:
-        """Return a user's own. Any thread."""
+        """Return a user's own secrets. Any thread."""
         return list(self._by_owner.get((TenantName(""), user), {}).values())
 
     def key_ids(self) -> set[str]:
@@ -45,13 +45,13 @@ class Secrets:
         return {one.key_id for one in self.by_holder.copy().values()}
 
     def of_the_gone(self, before: ClusterConfig, after: ClusterConfig) -> list[Secret]:
-        """Return what belongs to users and tenants that were declared before, and are not after."""
+        """Return the secrets of users and tenants that were declared before, and are not after."""
         tenants = {tenant.name for tenant in before.tenants} - {tenant.name for tenant in after.tenants}
         users = before.user_by_name.keys() - after.user_by_name.keys()
         return [one for one in self.by_holder.values() if one.tenant in tenants or one.owner in users]
 
     def of(self, tenant: TenantName, user: UserName, name: str) -> Secret | None:
-        """Return what a job of this user and tenant gets by a name: the user's own, else what the tenant shares."""
+        """Return the secret that a job of this user and tenant gets by a name: the user's own, else the tenant's."""
         own = self.by_holder.get((TenantName(""), user, name))
         return own or self.by_holder.get((tenant, UserName(""), name))
 

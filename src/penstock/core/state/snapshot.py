@@ -1,4 +1,4 @@
-"""What one planning cycle looks at: an immutable cut of the state, cheap to take while the state moves on."""
+"""The input of one planning cycle: an immutable cut of the state, cheap to take while the state moves on."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -25,15 +25,15 @@ class Snapshot(msgspec.Struct, frozen=True):
     nodes: Mapping[NodeName, Node]
     """In the order of names."""
     free: Mapping[NodeName, NodeCapacity]
-    """What is free on each of them, in the same order."""
+    """The free capacity of each of them, in the same order."""
     classes: tuple[PendingJobs, ...]
     """Jobs that wait and have no unmet dependency, by request class, each in submit order."""
     running: Mapping[JobId, Job]
     """Jobs that hold places."""
     stopping: Mapping[JobId, JobId | None]
-    """Jobs being stopped, and for whom."""
+    """Jobs being stopped, and their beneficiaries."""
     beneficiaries: tuple[Job, ...]
-    """Waiting jobs for which others were asked to leave."""
+    """Waiting jobs for which victims were asked to leave."""
     usage: Mapping[tuple[QueueName, TenantName], UsageOverTime]
     ends: Sequence[tuple[int, JobId]]
     """When running attempts are expected to end, where that is known (unix ms), ascending."""
@@ -44,14 +44,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     suspended: tuple[JobId, ...] = ()
     """Attempts that have given their CPUs back, by id."""
     idle: tuple[JobId, ...] = ()
-    """Attempts of which it was noted last that they are idle, by id."""
+    """Attempts whose last note says that they are idle, by id."""
     typical: Typical = ()
-    """What replicas asked for lately, and how often."""
+    """Recent asks of replicas, and how often each came."""
     changes: Sequence[NodeName] = ()
-    """Nodes in the order in which what is free on them changed, of which the first `changes_count` count here."""
+    """Nodes in the order in which their free capacity changed; the first `changes_count` count here."""
     changes_count: int = 0
     held: Mapping[TenantName, Hold] = MappingProxyType({})
-    """Tenants of which nothing starts. Their waiting jobs are left out of all the rest here."""
+    """Held tenants: none of their jobs start, and their waiting jobs are left out of all the rest here."""
 
 
 def take_snapshot(state: State) -> Snapshot:

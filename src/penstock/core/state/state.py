@@ -1,7 +1,7 @@
 """The state of a cluster, and its fold over the log.
 
 `State` is the only mutable thing in the core: a container of frozen values that `apply` moves one event forward.
-What is derived here (loads of nodes, pending classes, dependants) is a cache of what jobs and nodes say;
+The derived parts (loads of nodes, pending classes, dependants) are caches over jobs and nodes;
 `invariants.py` recomputes each of them and compares.
 """
 
@@ -215,11 +215,11 @@ class State:
         self.indexes.job_changed(job)
 
     def queue_tree(self) -> QueueTree:
-        """Return the queues with what each of them uses now; good until it is asked for again."""
+        """Return the queues with their present use; valid until the next call."""
         return self._tree(0).load(self.indexes.usage, whole_total(self.indexes.free), self.time_ms)
 
     def empty_tree(self) -> QueueTree:
-        """Return the queues as if nothing was used: what could ever start. Nothing is ever loaded into it."""
+        """Return the queues as if nothing was used, to see what could ever start. Never loaded with use."""
         return self._tree(1)
 
     def _tree(self, which: int) -> QueueTree:

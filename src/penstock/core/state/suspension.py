@@ -1,7 +1,7 @@
 """Suspending an attempt: its processes are frozen where they are, keep their memory, and give their CPUs to others.
 
-Theory. It begins like a stop: the attempt is asked to (`stopping`), and nobody is given its CPUs before each node has
-said that every process there is frozen. Then it is `suspended`: it holds all it was given but CPUs. It goes on at
+Theory. It begins like a stop: the attempt is asked to (`stopping`), and no job gets its CPUs before each node has
+reported every process there frozen. Then it is `suspended`: it holds its whole allocation but the CPUs. It goes on at
 these very places once a plan finds their CPUs free, or is stopped for good: it is thawed, saves and leaves.
 """
 
@@ -22,7 +22,7 @@ def frozen(job: Job, attempt: Attempt, rank: Rank) -> Job:
 
 
 def all_frozen(attempt: Attempt) -> bool:
-    """Return whether an attempt that is to be suspended has given its CPUs back: what of it lives is frozen."""
+    """Return whether an attempt that is to be suspended has given its CPUs back: all its live replicas are frozen."""
     if attempt.stop is None or attempt.stop.reason != "suspended":
         return False
     living = [replica for replica in attempt.replicas if replica.holds]

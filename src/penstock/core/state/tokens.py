@@ -21,7 +21,7 @@ def local_scope(user: UserName) -> Scope:
 
 
 class Tokens:
-    """A fold of the tokens in the log. What has expired is kept until it is revoked: it says so when it is used."""
+    """A fold of the tokens in the log. An expired token is kept until it is revoked: its use is refused as expired."""
 
     def __init__(self, tokens: Iterable[Token] = ()) -> None:
         self.by_hash: dict[str, Token] = {}
@@ -51,7 +51,7 @@ class Tokens:
         return list(self._by_user.get(user, {}).values())
 
     def of_nobody(self, users: Container[UserName]) -> list[Token]:
-        """Return the tokens of all who are not among these users."""
+        """Return the tokens of all users but these."""
         return [token for user, own in self._by_user.items() if user not in users for token in own.values()]
 
     def find(self, token_id: str) -> Token | None:

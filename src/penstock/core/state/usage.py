@@ -1,4 +1,4 @@
-"""What attempts count for in the use of their queues, and what the open nodes have in all."""
+"""The charge of attempts in the use of their queues, and the capacity of all open nodes."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _NOTHING = UsedAmounts()
 
 
 def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
-    """Return what the job's attempt counts for until it has ended; devices by model as long as they are held."""
+    """Return the charge of the job's attempt until it has ended; devices by model as long as they are held."""
     attempt = job.attempt
     assert attempt is not None
     ask = job.ask
@@ -41,7 +41,7 @@ def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) ->
 
 
 def expected_end_ms(job: Job) -> int:
-    """Return when the attempt is expected to end (unix ms), by its program's account or by its length; 0 unknown."""
+    """Return when the attempt is expected to end (unix ms), by its program's reports or by its length; 0 unknown."""
     attempt, length_ms = job.attempt, expected_ms(job)
     if attempt is None or attempt.suspended_ms:
         return 0
@@ -52,7 +52,7 @@ def expected_end_ms(job: Job) -> int:
 
 
 def pool_totals(free: Mapping[NodeName, NodeCapacity]) -> dict[PoolName, UsedAmounts]:
-    """Return what the open nodes of each pool have in all, held or not."""
+    """Return the capacity of the open nodes of each pool, held or not."""
     counted: dict[tuple[PoolName, NodeShape], int] = {}
     for node in free.values():
         if not node.closed:
@@ -65,7 +65,7 @@ def pool_totals(free: Mapping[NodeName, NodeCapacity]) -> dict[PoolName, UsedAmo
 
 
 def whole_total(free: Mapping[NodeName, NodeCapacity]) -> UsedAmounts:
-    """Return what the open nodes of all pools have in all, and each pool of it."""
+    """Return the capacity of the open nodes of all pools, in all and by pool."""
     whole, totals = UsedAmounts(), pool_totals(free)
     for total in totals.values():
         whole = whole.plus(total)

@@ -1,1 +1,1 @@
-"""How the cluster stands: alerts, pools, quotas, fragmentation, missing capacity."""
+"""Views of the cluster's condition: alerts, pools, quotas, fragmentation, missing capacity."""

@@ -1,6 +1,6 @@
-"""Jobs that can never start as things are declared now, and whatever else goes wrong: found, named, with what helps.
+"""Alerts: jobs that can never start under the present configuration, and other faults, each with its remedy.
 
-What is busy does not count here, only what is there: a job that fits an empty cluster is merely waiting.
+Only total capacity counts here, not free capacity: a job that fits an empty cluster is merely waiting.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,12 +46,12 @@ class Never(msgspec.Struct, frozen=True):
 def alerts(
     state: State, now_ms: int, last: Plan | None = None, tenants: Collection[TenantName] | None = None
 ) -> tuple[Alert, ...]:
-    """Return all that goes wrong in `state`, the dearest to overlook first; `last` is the last cycle's plan.
+    """Return alerts about `state`, most severe first; `last` is the last cycle's plan.
 
-    May be called while another thread folds: what changes meanwhile may be seen or not.
+    May be called while another thread folds: concurrent changes may be seen or not.
 
     Args:
-        tenants: about whose jobs; None: about everybody's.
+        tenants: only jobs of these; None: of all tenants.
     """
     jobs = {job.id: job for job in state.jobs.page(0, len(state.jobs), tenants)}
     found = [*_cycles(jobs), *_gangs_in_part(state, jobs)]
@@ -77,7 +77,7 @@ def _alert(code: str, job_ids: Iterable[JobId], text: str, resolve: str) -> Aler
 
 
 class EmptyCluster:
-    """The cluster as if nothing ran on it: what could ever start."""
+    """The cluster without running jobs, to see what could ever start."""
 
     def __init__(
         self, config: ClusterConfig, nodes: Mapping[NodeName, Node], free: Mapping[NodeName, NodeCapacity], now_ms: int
@@ -90,12 +90,12 @@ class EmptyCluster:
         self._pools = {pool.name: pool for pool in config.pools}
 
     def holds(self, config: ClusterConfig, nodes: Mapping[NodeName, Node], now_ms: int) -> bool:
-        """Return whether this is still what these nodes are when they are idle; until then it may be used again."""
+        """Return whether this is still the empty state of these nodes; as long as it is, it may be used again."""
         windows, self._now_ms = self._windows(), now_ms
         return config is self.config and nodes is self._nodes and windows == self._windows()
 
     def never(self, key: RequestClass) -> list[Never]:
-        """Return everything that keeps requests of this class from starting even when nothing runs."""
+        """Return all reasons why requests of this class cannot start even when nothing runs."""
         account = self.tree.account(key.queue, key.tenant)
         if account is None:
             text = f"queue {key.queue} is not in the tree of queues"
@@ -187,7 +187,7 @@ def quota_blocks(tree: QueueTree, account: QueueNode, demand: Sequence[int]) -> 
 def _never_start(
     jobs: Mapping[JobId, Job], config: ClusterConfig, idle: EmptyCluster
 ) -> Iterator[tuple[list[JobId], Never]]:
-    """Yield each reason with all waiting jobs that it holds for; jobs of one class are looked at once."""
+    """Yield each reason with all waiting jobs that it holds for; each class is judged once."""
     classes: dict[RequestClass, list[JobId]] = {}
     keys: dict[int, RequestClass] = {}
     for job in jobs.values():
@@ -208,7 +208,7 @@ def _never_start(
 
 
 def _cycles(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
-    """Yield circles of dependencies. There are none: a job can only name earlier ones. Looked for all the same."""
+    """Yield cycles of dependencies. There should be none: a job can only name earlier ones. A defensive check."""
     seen: set[JobId] = set()
     for start in sorted(i for i, job in jobs.items() if any(one.jobs.stop > i for one in job.awaited)):
         path = _way_back(jobs, start)
@@ -240,7 +240,7 @@ def _way_back(jobs: Mapping[JobId, Job], start: JobId) -> list[JobId]:
 
 
 def _behind(jobs: Mapping[JobId, Job], stuck: set[JobId]) -> Iterator[Alert]:
-    """Yield jobs that wait, directly or not, for one that can never start."""
+    """Yield jobs that wait, directly or not, for a job that can never start."""
     waits_for: dict[JobId, list[JobId]] = {}
     reached = set(stuck)
     first: dict[JobRun, JobId | None] = {}
@@ -270,7 +270,7 @@ def _hung(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
 
 
 def _strange(jobs: Mapping[JobId, Job], now_ms: int) -> Iterator[Alert]:
-    """Yield what goes wrong in running programs, job by job."""
+    """Yield the anomalies of running programs, job by job."""
     for job in jobs.values():
         for code, text, resolve in anomalies(job, now_ms):
             yield _alert(code, [job.id], text, resolve)
@@ -295,7 +295,7 @@ def _kept_without_end(jobs: Mapping[JobId, Job], last: Plan | None) -> Iterator[
 
 
 def _gangs_in_part(state: State, jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
-    """Yield gangs that hold part of what they need. There are none: a gang is allocated in one event."""
+    """Yield gangs that hold part of their allocation. There should be none: a gang is allocated in one event."""
     holding: Sequence[JobId] = [i for load in list(state.indexes.loads.values()) for i, _ in list(load.replicas)]
     for job_id in sorted({i for i in holding if i in jobs}):
         job = jobs[job_id]

@@ -1,4 +1,4 @@
-"""A dry run of consolidation: who would move for whom, at what cost, if the setting were on."""
+"""A dry run of consolidation: the moves it would make, their beneficiaries and costs, if the setting were on."""
 
 from msgspec.structs import replace
 
@@ -10,7 +10,7 @@ from penstock.core.order.extension import Policies
 from penstock.core.state.snapshot import Snapshot
 
 Moves = dict[JobId, tuple[tuple[JobId, int], ...]]
-"""By beneficiary, who would move and what each move costs (device-milliseconds)."""
+"""By beneficiary, the jobs that would move and the cost of each move (device-milliseconds)."""
 
 
 def dry_run(

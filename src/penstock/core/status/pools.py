@@ -1,4 +1,4 @@
-"""What each pool has, and how much of it is given out: derived from nodes and what is free on them, kept nowhere."""
+"""Capacity of each pool, and how much of it is allocated: derived from nodes and their free capacity, not stored."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from penstock.core.state.snapshot import Snapshot
 
 
 def pool_stats(snapshot: Snapshot, now_ms: int) -> list[PoolStats]:
-    """Return all pools, in the order in which they are declared; nodes that are lost count for their devices alone."""
+    """Return all pools, in the order in which they are declared; of lost nodes only the devices count."""
     config, nodes, free = snapshot.config, snapshot.nodes, snapshot.free
     kept = {n for window in config.reservations if window.start_ms <= now_ms < window.end_ms for n in window.nodes}
     by_pool: dict[PoolName, list[Node]] = {pool.name: [] for pool in config.pools}
@@ -60,7 +60,7 @@ def _stats(pool: Pool, nodes: list[Node], free: Mapping[NodeName, NodeCapacity],
 
 
 def _spare(node: Node, kept: set[NodeName]) -> DeviceState:
-    """Return the state of what is free on a node."""
+    """Return the state of a node's free devices."""
     if node.state == "lost":
         return "failed"
     if node.state == "joining" or node.draining:
@@ -69,7 +69,7 @@ def _spare(node: Node, kept: set[NodeName]) -> DeviceState:
 
 
 def _used(node: Node, free: NodeCapacity) -> list[int | None]:
-    """Return how much of each device is held (thousandths); None for one that is out of order or lost."""
+    """Return how much of each device is held (thousandths); None for an unhealthy or lost device."""
     found: list[int | None] = []
     for device in node.spec.devices:
         cut = free.instances(device.index)

@@ -1,4 +1,4 @@
-"""How much of each quota is used: by queue and tenant, what is promised, borrowed and lent, and who holds it."""
+"""Use of each quota: by queue and tenant, with guaranteed, borrowed and lent amounts, and the holders."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ def quota_rows(snapshot: Snapshot, now_ms: int, said: Mapping[Key, QuotaSaid] | 
     """Return every quota that is declared, queues in their order, then tenants.
 
     Args:
-        said: what was said last of each.
+        said: the last alert about each.
     """
     config = snapshot.config
     tree = QueueTree(config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
@@ -34,7 +34,7 @@ def quota_rows(snapshot: Snapshot, now_ms: int, said: Mapping[Key, QuotaSaid] | 
 
 
 def key_of(row: QuotaRow) -> Key:
-    """Return what alerts name a quota by."""
+    """Return the key of a quota in alerts."""
     return (TENANT_PREFIX + row.name if row.kind == "tenant" else row.name, row.resource)
 
 
@@ -60,7 +60,7 @@ def _rows(
 
 
 def _taken_beside(branch: QueueNode, column: int) -> int:
-    """Return what siblings use beyond what they are guaranteed themselves."""
+    """Return the use of siblings beyond their own guarantees."""
     beside = [at for at in branch.parent.children if at is not branch] if branch.parent is not None else []
     return sum(max(0, at.used[column] - (at.guaranteed[column] if at.guaranteed else 0)) for at in beside)
 
@@ -69,8 +69,8 @@ def seen_holders(found: Sequence[Holder], sees: Callable[[TenantName], bool], ot
     """Return holders as a scope may see them, the largest first within each tenant.
 
     Args:
-        sees: whether a tenant is theirs.
-        others: what they see of all other tenants; names of users that they do not see are empty.
+        sees: whether a tenant belongs to the scope.
+        others: what the scope sees of all other tenants; hidden names of users are empty.
     """
     if others == "users":
         return list(found)
@@ -89,7 +89,7 @@ def seen_holders(found: Sequence[Holder], sees: Callable[[TenantName], bool], ot
 
 
 def holders(snapshot: Snapshot) -> list[Holder]:
-    """Return who holds what at present, the largest first within each tenant."""
+    """Return the present holders, the largest first within each tenant."""
     sums: dict[tuple[TenantName, UserName, QueueName, str], list[int]] = {}
     for job in snapshot.running.values():
         charge = charge_of(job, snapshot.nodes)

@@ -1,6 +1,6 @@
-"""What is missing that new nodes would bring: waiting jobs that no free room is left for, by shape.
+"""Capacity that new nodes would have to bring: waiting jobs without room, by shape.
 
-Who waits for a quota, for its turn or for room that is being made does not count: nodes would not help.
+Jobs that wait for a quota, for their turn or for victims to leave do not count: nodes would not help.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 def missing(jobs: Mapping[JobId, Job], plan: Plan | None, now_ms: int, after_ms: int) -> tuple[Missing, ...]:
-    """Return what waiting jobs lack that have waited for at least `after_ms`, the longest wait first.
+    """Return the capacity missing for jobs that have waited at least `after_ms`, the longest wait first.
 
     Args:
-        plan: the last cycle's, which says why each class of jobs waits.
+        plan: the last cycle's; its verdicts say why each class of jobs waits.
     """
     if plan is None:
         return ()

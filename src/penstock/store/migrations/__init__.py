@@ -1,7 +1,7 @@
-"""The versions of the stores' schema, the same for both databases, and the way from any of them to the newest.
+"""The versions of the stores' schema, the same for both databases, and the upgrade from any of them to the newest.
 
-A fresh database gets the statements of all versions at once. One that an older program made is brought up to date by
-Alembic, which is imported only then: it takes longer than a server's whole start.
+A fresh database gets the statements of all versions at once. A database of an older program is upgraded by Alembic,
+which is imported only then: it takes longer than a server's whole start.
 """
 
 from typing import Any, Literal
@@ -17,16 +17,16 @@ STAMPS = (
     "CREATE TABLE alembic_version "
     "(version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 )
-"""Where Alembic keeps the version: as Alembic itself would make it."""
+"""Alembic's version table, as Alembic itself would make it."""
 
 
 def revision(version: int) -> str:
-    """Return what Alembic calls a version."""
+    """Return Alembic's name of a version."""
     return f"{version:04d}"
 
 
 def fresh_statements(dialect: Dialect) -> list[str]:
-    """Return the statements that make the newest schema where there is nothing."""
+    """Return the statements that make the newest schema in an empty database."""
     found = [statement for version in VERSIONS for statement in version.STATEMENTS[dialect]]
     stamp = f"INSERT INTO alembic_version VALUES ('{revision(SCHEMA_VERSION)}')"  # noqa: S608 - our own number
     return [*found, STAMPS, stamp]
@@ -44,7 +44,7 @@ def refuse_newer(found: int, where: str) -> None:
 def upgrade(connection: Any, found: int) -> None:
     """Bring a schema of version `found` up to date, in the transaction that is open on `connection` (SQLAlchemy's).
 
-    Doing it again changes nothing.
+    Idempotent.
     """
     from alembic import command
     from alembic.config import Config

@@ -1,1 +1,1 @@
-"""One module a version of the schema: what it adds, by database. A version that was released is never changed."""
+"""One module a version of the schema: its additions, by database. A released version is never changed."""

@@ -1,4 +1,4 @@
-"""What was worked out of the log is kept; on PostgreSQL, which of several servers leads, and until when."""
+"""Adds projections of the log; on PostgreSQL also which of several servers leads, and when it last renewed that."""
 
 revision = "0002"
 down_revision = "0001"

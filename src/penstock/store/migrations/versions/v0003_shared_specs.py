@@ -1,4 +1,4 @@
-"""Records may name the record that has their spec. The tables stay; older programs could not read what is in them."""
+"""Records may name the record that has their spec. The tables stay; older programs could not read such records."""
 
 from typing import Literal
 
@@ -9,4 +9,4 @@ STATEMENTS: dict[Literal["sqlite", "postgresql"], tuple[str, ...]] = {"sqlite": 
 
 
 def upgrade() -> None:
-    """Nothing to do: the number alone tells older programs."""
+    """Nothing to do: the version number alone makes older programs refuse."""
