@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -30,11 +29,10 @@ from penstock.core.config.cluster import ClusterFile
 from penstock.core.messages.orders import Order
 from penstock.core.model.errors import PenstockError, StaleEpoch
 from penstock.core.model.events import Record
-from penstock.core.model.ids import NodeName
 from penstock.engines.agent import tls
 from penstock.engines.agent.server_side import AgentLinks
 from penstock.engines.local.admission import Admission, CheckedEvents
-from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
+from penstock.engines.local.agents import LocalAgents
 from penstock.engines.local.server_lock import alone, hold_server_lock, waiting
 from penstock.engines.processes.accounts import accounted, may_switch, one_for_all
 from penstock.engines.processes.outputs import LocalOutputs, bound_output
@@ -63,7 +61,7 @@ from penstock.store.address import Address, address_of, open_seat, remember
 
 log = logging.getLogger(__name__)
 
-AGENT_CHECK_S = 1.0
+LOG_CHECK_S = 1.0
 RETURN_WAIT_S = 600.0
 """How long a server that led, and begins anew, waits for its database."""
 LOG_MAX_BYTES = 64 * 2**20
@@ -130,11 +128,10 @@ class _Running:
             self._controller.open(declared.config if declared and options.cluster_file else None)
         else:
             self._controller.follow()
-        self._strangers = [n for n, path in self._certificates().items() if not path.exists() and agent_pid(data, n)]
-        """Nodes with living agents of a version that had no certificates."""
+        self._local_agents = LocalAgents(data, self._nodes, respawn=options.respawn_agents)
         self._security = CertificateService(
             data.certificates,
-            self._certificates,
+            self._local_agents.certificates,
             options.transport,
             self._clock,
             lambda: tls.server_context(data.trusted, data.certificates / "server.pem"),
@@ -144,19 +141,13 @@ class _Running:
         self._engine = AgentLinks(
             self._security.agents.context,
             self._prepared,
-            self._replace_other,
+            self._local_agents.replace_other,
         )
         self._agents = LoopThread("penstock-agents")
-        self._replaced: set[NodeName] = set()
         self._security.on_change = self._engine.hang_up
         self._tokens = LocalTokens(data.root / "tokens.json")
         self._tokens.ensure_local(data.user_token)
         self._name = name
-
-    def _certificates(self) -> dict[NodeName, Path]:
-        """Return the certificate files of nodes: of those run here, and of those that were added by hand."""
-        names = dict.fromkeys([*(spec.name for spec in self._nodes), *map(NodeName, known_nodes(self._data))])
-        return {name: self._data.node_certificate(name) for name in names}
 
     async def run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -262,7 +253,7 @@ class _Running:
         self._announce(agent_port)
         self._no_longer_waits()
         for keeper in (
-            self._keep_agents(),
+            self._local_agents.keep(),
             self._foresight.keep(),
             self._billing.keep(),
             Autoscaler(self._backend).keep(),
@@ -315,28 +306,7 @@ class _Running:
     async def _bound_log(self) -> None:
         while True:
             bound_output(self._data.root / "server.log", LOG_MAX_BYTES)
-            await asyncio.sleep(AGENT_CHECK_S)
-
-    async def _keep_agents(self) -> None:
-        """Start the nodes' agents; restart dead ones where the options say so."""
-        first = True
-        while first or self._options.respawn_agents:
-            for spec in self._nodes:
-                if first or agent_pid(self._data, spec.name) is None:
-                    try:
-                        start_agent(self._data, spec)
-                    except OSError as error:  # a full disk, no process left: it is tried again
-                        log.error("agent not started: %s: %s", spec.name, error)
-                if first and spec.name in self._strangers:
-                    replace_agent(self._data, spec.name)
-            first = False
-            await asyncio.sleep(AGENT_CHECK_S)
-
-    def _replace_other(self, node: NodeName) -> None:
-        """Replace an agent of another version, once: it gets no orders that it would misunderstand."""
-        if node not in self._replaced:
-            self._replaced.add(node)
-            replace_agent(self._data, node)
+            await asyncio.sleep(LOG_CHECK_S)
 
     def _publish(self, records: tuple[Record, ...]) -> None:
         self._loop.call_soon_threadsafe(self._backend.committed, records)
