@@ -28,6 +28,14 @@ def test_an_agent_loads_no_state_and_nothing_that_decides():
     assert [name for name in loaded_by("penstock.engines.agent.worker") if name.startswith(decides)] == []
 
 
+@pytest.mark.parametrize(
+    ("module", "most"), [("penstock.client", 40), ("penstock.engines.agent.worker", 45)], ids=["client", "agent"]
+)
+def test_a_client_and_an_agent_load_few_modules(module, most):
+    ours = [name for name in loaded_by(module) if name.partition(".")[0] == "penstock"]
+    assert len(ours) <= most, ours
+
+
 @pytest.mark.parametrize("module", TESTING)
 def test_what_is_for_tests_needs_no_pytest(module):
     assert "pytest" not in loaded_by(module)

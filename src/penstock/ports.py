@@ -8,12 +8,12 @@ import msgspec
 from penstock.core.messages.orders import Addressed, Order
 from penstock.core.messages.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
-from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch, Incarnation, JobId
 from penstock.core.model.jobs import ExitInfo, JobState
 from penstock.core.model.resources import Device
 
-if TYPE_CHECKING:  # at run time agents load this module without the state
+if TYPE_CHECKING:  # agents load this module without the state and without the events
+    from penstock.core.model.events import Record
     from penstock.core.state.state import Image
 
 
@@ -61,7 +61,7 @@ class EventStore(Protocol):
         """Begin a term and return its number; every older writer's appends fail from now on."""
         ...
 
-    def append(self, records: Sequence[Record], finished: Sequence[FinishedJob], epoch: Epoch) -> None:
+    def append(self, records: "Sequence[Record]", finished: Sequence[FinishedJob], epoch: Epoch) -> None:
         """Make the records durable, all or none; returns after the sync.
 
         Raises: StaleEpoch when a newer term has begun; StoreFull when nothing was kept; StoreError when nothing was
@@ -69,14 +69,14 @@ class EventStore(Protocol):
         """
         ...
 
-    def load(self) -> tuple["Image | None", Iterator[Record]]:
+    def load(self) -> "tuple[Image | None, Iterator[Record]]":
         """Return the newest snapshot (or None) and the records after it, in order.
 
         The outcome of a failed `append` is decided before: its records are in the log, or never will be.
         """
         ...
 
-    def tail(self, after: int) -> Iterator[Record]:
+    def tail(self, after: int) -> "Iterator[Record]":
         """Return the records with seq > `after`, in order."""
         ...
 
@@ -96,11 +96,11 @@ class EventStore(Protocol):
 class EventReader(Protocol):
     """Reads of what is durable; any thread, at any time."""
 
-    def records(self, after: int, limit: int) -> list[Record]:
+    def records(self, after: int, limit: int) -> "list[Record]":
         """Return up to `limit` records with seq > `after`, in order."""
         ...
 
-    def records_of_job(self, job_id: JobId) -> list[Record]: ...
+    def records_of_job(self, job_id: JobId) -> "list[Record]": ...
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None: ...
 
