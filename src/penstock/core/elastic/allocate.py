@@ -36,9 +36,9 @@ def allocate(
         jobs: running and waiting ones, any order; ids differ.
         free: idle devices by node, without devices that `jobs` hold; nodes may differ.
         rebalance: running jobs may also shrink and move for others; else only idle devices are given out.
-        Sizes stay within each job's bounds (or 0 for one that waits, or may pause). The round as a whole, its restarts
-        included, costs less than no change, or changes nothing: since restart costs always count against a change,
-        rounds with the same input lower one sum each time and cannot swing back.
+    Sizes stay within each job's bounds (or 0 for one that waits, or may pause). The round as a whole, its restarts
+    included, costs less than no change, or changes nothing: since restart costs always count against a change,
+    rounds with the same input lower one sum each time and cannot swing back.
     """
     settings = settings or ElasticSettings()
     ordered = sorted(jobs, key=lambda j: j.id)
