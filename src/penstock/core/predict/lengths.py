@@ -13,7 +13,7 @@ import msgspec
 WHOLE = 1_000_000_000
 """The share of all jobs, in parts per billion."""
 TAIL_FACTOR = 2
-"""Runs with only a lower bound, when it is the highest of all, are assumed to last this many times longer."""
+"""Runs with only a lower bound, when it is the highest of all, are assumed to last this many times as long."""
 
 
 class ObservedRun(NamedTuple):
