@@ -69,7 +69,7 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Strike(msgspec.Struct, frozen=True):
-    """A sign of a node's failure at a time (unix ms), seen by this job; None: by the node as a whole."""
+    """A sign of a node's failure at a time (unix ms), in this job; None: in the node as a whole."""
 
     time_ms: int
     job_id: JobId | None
