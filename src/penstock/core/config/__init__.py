@@ -1,1 +1,1 @@
-"""Declared text to model and back: job files, cluster files, and what changed."""
+"""Declared text to model and back: job files, cluster files, and their differences."""

@@ -50,7 +50,7 @@ DEVICE_FIELDS = ("count", "share", "memory_limit", "profile", "vendor", "model",
 PLACEMENTS: tuple[str, ...] = get_args(cluster.PlacementPolicy)
 _PROFILE = re.compile(r"[12347]g\.[1-9][0-9]{0,3}gb([+-][a-z]+(\.[a-z]+)?)?")
 _PROFILES = tuple(sorted({profile.name for geometry in GEOMETRIES for profile in geometry.profiles}))
-"""Known ones, for hints only: a driver may have others, and whether a node can cut it is seen at the submit."""
+"""Known profiles, for hints only: a driver may have others, and a submit checks whether a node can cut it."""
 _RANGE = re.compile(r"\s*([0-9]{1,6})\s*\.\.\s*([0-9]{1,6})\s*")
 
 
@@ -79,10 +79,10 @@ def build_ask(values: Values, reader: Reader) -> m.GangAsk:
 
 
 def build_alternatives(values: Values, reader: Reader) -> tuple[m.GangAsk, ...]:
-    """Return the other shapes of a job; each takes what it does not name from the job's own."""
+    """Return the other shapes of a job; each inherits the fields that it does not name from the job's own."""
     found = []
     for where, own in values.get("alternatives", ()):
-        said = reader.problems if own.keys() & {"replicas", "groups"} else []  # what the job got wrong is said once
+        said = reader.problems if own.keys() & {"replicas", "groups"} else []  # the job's problems are reported once
         found.append(build_ask({**values, **own}, Reader(where, said)))
     return tuple(found)
 
@@ -251,7 +251,7 @@ def _groups(reader: Reader, field: str, value: Any) -> tuple[m.GroupAsk, ...]:
 
 
 def _alternatives(reader: Reader, field: str, value: Any) -> list[tuple[str, Values]]:
-    """Return what each alternative names, with its path."""
+    """Return the fields that each alternative names, with its path."""
     found = []
     for inner, entry in mappings(reader, field, value, ALTERNATIVES_MAX):
         if not entry:

@@ -146,7 +146,7 @@ PARTY = Section(
         "note": _short("text below the invoice, such as how to pay"),
     },
 )
-"""Who issues invoices, or whom they are for."""
+"""The issuer of invoices, or the customer."""
 
 
 def _read_tiers(reader: Reader, field: str, value: Any) -> tuple[tuple[int, int], ...]:
@@ -294,7 +294,7 @@ _LATER = Section(Terms, {"from": msgspec.structs.replace(_BEGIN, read=_read_begi
 
 
 def _read_later(reader: Reader, field: str, value: Any) -> list[Values]:
-    """Read what terms that begin later change, in the order of their begins."""
+    """Read the changes by later terms, in the order of their begins."""
     found = [_LATER.values(inner, {"from": 0, **entry}) for inner, entry in mappings(reader, field, value, ENTRIES_MAX)]
     found.sort(key=lambda own: int(own["from_ms"]))
     begins = [own["from_ms"] for own in found]

@@ -57,7 +57,7 @@ def _read_candidates(reader: Reader, field: str, value: Any) -> tuple[c.Placemen
 
 
 def single_fields(policies: Policies) -> Section[c.ClusterConfig]:
-    """Return what a cluster file says once, with `billing` and `settings` as sections."""
+    """Return the single fields of a cluster file, with `billing` and `settings` as sections."""
     candidates = {"type": "array", "uniqueItems": True, "items": {"enum": list(PLACEMENTS)}}
     fields = {
         "root_policy": policy("order of the top-level queues", policies),
@@ -77,7 +77,7 @@ SECTIONS = (*entry_sections({}, 2), *single_fields({}).fields)
 
 
 def parse_cluster(raw: object, policies: Policies | None = None) -> tuple[ClusterFile, list[Problem]]:
-    """Return what a cluster file declares (usable only without problems), and everything wrong with it.
+    """Return the declared cluster (usable only without problems), and everything wrong with the file.
 
     Args:
         policies: third-party policies by name, which queues may name as `ext:NAME`; by default none.
@@ -112,7 +112,7 @@ def _parse(raw: object, policies: Policies, problems: Problems) -> ClusterFile:
 def declaration(config: c.ClusterConfig) -> Plain:
     """Return plain data that `parse_cluster` reads as `config`.
 
-    What is as by default is left out, but for the names of pools, tenants and queues.
+    Values equal to the default are omitted, except the names of pools, tenants and queues.
     """
     entries = {
         name: [of.write(entry) for entry in getattr(config, name)]
@@ -132,7 +132,7 @@ def cluster_schema() -> Json:
 
 
 def _entries(top: Reader, raw: Raw, field: str) -> Entries:
-    """Return the named entries of a list, each with a reader for its place; reports doubles and wrong shapes."""
+    """Return the named entries of a list, each with a reader for its place; reports duplicates and wrong shapes."""
     listed = raw.get(field) or []
     if isinstance(listed, list):
         listed = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
@@ -155,7 +155,7 @@ def _entries(top: Reader, raw: Raw, field: str) -> Entries:
 def _reference_problems(
     config: c.ClusterConfig, nodes: tuple[VirtualNode, ...], readers: Mapping[str, list[Reader]]
 ) -> Iterator[Problem]:
-    """Report what names something that does not exist, a tree that cannot hold, and windows that overlap.
+    """Report references to missing entries, trees with broken guarantees, and windows that overlap.
 
     One by one: each may look for the nearest right word, and the caller stops at `PROBLEMS_MAX`.
     """
@@ -182,7 +182,7 @@ def _reservation_problems(config: c.ClusterConfig, places: list[str]) -> Iterato
     tenants = [t.name for t in config.tenants]
     held: dict[NodeName, list[tuple[int, int, str, str]]] = {}
     for found, place in zip(config.reservations, places, strict=True):
-        if found.tenant:  # a missing one was said before
+        if found.tenant:  # a missing tenant was reported before
             yield from _unknown("tenant", f"{place}.tenant", found.tenant, tenants)
         for node in found.nodes:
             held.setdefault(node, []).append((found.start_ms, found.end_ms, found.name, f"{place}.nodes"))
@@ -202,7 +202,7 @@ def _quota_problems(
 ) -> Iterator[Problem]:
     """Report quotas of pools that do not exist."""
     found: list[tuple[str, c.Quota]] = []
-    for queue, place in zip(config.queues, queues, strict=bool(queues)):  # one that is there by default has none
+    for queue, place in zip(config.queues, queues, strict=bool(queues)):  # a default queue has none
         own = (("guaranteed", queue.guaranteed), ("max", queue.max), ("lend", queue.lend or ()))
         found += [(f"{place}.{field}", quota) for field, quota in own]
     found += [(f"{place}.max", one.max) for one, place in zip(config.tenants, tenants, strict=bool(tenants))]

@@ -1,4 +1,4 @@
-"""A configuration as data: its digest, and what changed from one to another, said in the words of a cluster file.
+"""A configuration as data: its digest, and the changes from one to another in the words of a cluster file.
 
 Both walk the structs of the model, so a field that is added there is covered here without a line.
 """
@@ -13,7 +13,7 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.quantities import exact_duration, format_milli, format_resource, format_time
 
 ABSENT = ""
-"""Text of what is not there: the old side of an addition, the new side of a removal."""
+"""Text of an absent value: the old side of an addition, the new side of a removal."""
 _TIMES = frozenset({"start_ms", "end_ms"})
 _QUOTAS = frozenset({"guaranteed", "max", "lend"})
 
@@ -46,14 +46,14 @@ def diff(old: ClusterConfig, new: ClusterConfig) -> tuple[ConfigEdit, ...]:
     """Return every difference, fields in the order of the model and entries by name; empty only for equal ones.
 
     Entries (pools, queues, amounts of a quota, ...) are matched by name, so moving one is no change of it. When
-    those that both have stand in another order, the list itself is one change: equal jobs go by that order.
+    common entries stand in another order, the list itself is one change: equal jobs go by that order.
     Names are unique in each list, as the parser sees to.
     """
     return tuple(_fields("", old, new))
 
 
 def describe(config: ClusterConfig) -> tuple[ConfigEdit, ...]:
-    """Return in what `config` differs from what holds without any cluster file."""
+    """Return the differences of `config` from the defaults without any cluster file."""
     return diff(ClusterConfig(), config)
 
 

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 Plain = dict[str, Any]
 """Texts, numbers, lists and mappings, as a file has them."""
 Values = dict[str, Any]
-"""What was read, by field; a field that was left out is not in it."""
+"""Values read, by field; an omitted field is not in it."""
 Read = Callable[[Reader, str, Any], Any]
 CPUS_MAX = 100_000
 T = TypeVar("T", bound=msgspec.Struct)
@@ -47,13 +47,13 @@ class Field(msgspec.Struct, frozen=True):
     schema: Json
     about: str
     at: str = ""
-    """The attribute that it sets, where that has another name than the field: a unit at its end."""
+    """The attribute that it sets, where its name differs from the field's: a unit at its end."""
     write: Callable[[Any], Any] = lambda value: value
-    """Makes plain data of a value, which `read` reads as that value."""
+    """Makes plain data of a value; `read` returns that value from it."""
     alias: bool = False
     """Another spelling of a field: read, but neither written nor documented."""
     fields: Mapping[str, "Field"] = {}
-    """The fields of the mapping, or of each mapping of the list, that it is."""
+    """The fields of this mapping, or of each mapping of this list."""
     grouped: bool = False
     """A mapping whose fields set attributes of the same struct."""
 
@@ -84,7 +84,7 @@ def label(about: str, default: str = "") -> Field:
 
 
 def note(about: str) -> Field:
-    """A text that may be empty; a number is taken as it prints, for racks are often numbered."""
+    """A text that may be empty; a number is accepted as it prints, for racks are often numbered."""
     return Field(_read_note, {"type": ["string", "integer"]}, about)
 
 
@@ -146,7 +146,7 @@ NAME = Field(lambda reader, field, value: value, STRING, "name, of 1 to 63 lette
 
 
 def read_fields(reader: Reader, raw: Raw, fields: Mapping[str, Field]) -> Values:
-    """Return the values of `fields`; unknown ones are reported, those that are null are as if left out."""
+    """Return the values of `fields`; unknown ones are reported, null ones count as omitted."""
     reader.unknown(raw, tuple(fields))
     return {
         name: fields[name].read(reader, name, value)
@@ -156,7 +156,7 @@ def read_fields(reader: Reader, raw: Raw, fields: Mapping[str, Field]) -> Values
 
 
 def mappings(reader: Reader, field: str, value: Any, most: int) -> list[tuple[Reader, Raw]]:
-    """Return the mappings of a list, each with the reader for its place; what is none is reported."""
+    """Return the mappings of a list, each with the reader for its place; other entries are reported."""
     if not isinstance(value, list) or len(value) > most:
         found = f"a list of {len(value)}" if isinstance(value, list) else value
         reader.wrong(field, found, f"a list of at most {most} mappings")
@@ -177,7 +177,7 @@ class Section(Generic[T]):
 
     Args:
         made: the struct; the attributes of `fields` are its own, unless a subclass overrides `build` and `parts`.
-        check: reports what single fields cannot know, such as an end before its begin.
+        check: reports problems between fields, such as an end before its begin.
         defaults: of attributes for which the struct has none.
     """
 
@@ -193,7 +193,7 @@ class Section(Generic[T]):
         self.defaults: Values = own | (defaults or {})
 
     def read(self, reader: Reader, raw: object) -> T | None:
-        """Return the struct that `raw` declares, None where it is no mapping; the reader collects what is wrong."""
+        """Return the struct that `raw` declares, None where it is no mapping; the reader collects the problems."""
         if not isinstance(raw, Mapping):
             reader.wrong("", raw, "a mapping with " + ", ".join(self.shown))
             return None
@@ -231,7 +231,7 @@ class Section(Generic[T]):
         return {name: getattr(value, name) for name in value.__struct_fields__}
 
     def write(self, value: T, before: Values | None = None) -> Plain:
-        """Return `value` as plain data, without what is as `before`: by default, as when it is left out."""
+        """Return `value` as plain data, without attributes equal to those of `before` (by default, to the defaults)."""
         return _written(self.fields, self.parts(value), self.defaults if before is None else before)
 
     @property
@@ -268,7 +268,7 @@ def group(about: str, fields: Mapping[str, Field]) -> Field:
 
 
 def section(about: str, of: Section[T], *, at: str = "") -> Field:
-    """A mapping that makes a struct; one that is none reads as that struct's defaults."""
+    """A mapping that makes a struct; any other value reads as that struct's defaults."""
 
     def read(reader: Reader, field: str, value: Any) -> T | None:
         return of.read(Reader(reader.path(field), reader.problems), value)

@@ -23,11 +23,11 @@ from penstock.core.model.ids import JobId, QueueName, TenantName
 REQUEST_MAX_BYTES = 64 * 2**20
 """All different jobs of one request as they are read."""
 MARKER_MAX_BYTES = 256
-"""A longer entry is known by its digest."""
+"""A longer entry is identified by its digest."""
 KINDS = get_args(m.DependencyKind)
 CHECKPOINT = m.CheckpointSpec()
 HOLD = ("sleep", "infinity")
-"""What a lease runs."""
+"""The command of a lease."""
 
 
 def parse_request(raw: object) -> tuple[tuple[NewJob, ...], list[Problem]]:
@@ -47,7 +47,7 @@ def parse_request(raw: object) -> tuple[tuple[NewJob, ...], list[Problem]]:
 
 
 def _jobs(entries: "list[tuple[str, Raw]]", problems: list[Problem]) -> list[NewJob]:
-    """Return the jobs of entries; those that are alike are read once."""
+    """Return the jobs of entries; equal entries are read once."""
     jobs: list[NewJob] = []
     seen: dict[bytes, NewJob] = {}
     size = 0
@@ -70,11 +70,11 @@ def _jobs(entries: "list[tuple[str, Raw]]", problems: list[Problem]) -> list[New
 
 
 def _marker(entry: Raw) -> tuple[bytes, int]:
-    """Return what tells entries that are alike, b'' for one that is read by itself; and its size in bytes."""
+    """Return a key that equal entries share, b'' for an entry that is read by itself; and its size in bytes."""
     try:
         encoded = msgspec.msgpack.encode(entry)
     except (OverflowError, TypeError, ValueError):
-        return b"", 0  # whatever is wrong with it is said when it is read
+        return b"", 0  # its problems are reported when it is read
     if "after_ok" in entry or "after_any" in entry or "after_failed" in entry:
         return b"", len(encoded)
     if len(encoded) <= MARKER_MAX_BYTES:
@@ -135,7 +135,7 @@ def parse_job(raw: Raw, where: str, problems: list[Problem]) -> NewJob:
 
 
 def _lease(values: Values, raw: Raw, reader: Reader) -> None:
-    """Give a lease the command that waits, and report what a lease cannot have."""
+    """Give a lease the command that waits, and report fields that a lease cannot have."""
     if raw.get("command") is not None:
         text = f"{reader.path('command')} is given, but a lease has none"
         problems = Problem("bad_value", reader.path("command"), text, "", "penstock shell opens a shell in a lease")

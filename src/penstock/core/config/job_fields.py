@@ -34,7 +34,7 @@ PATH_MAX = 4_096
 SECRETS_MAX = 100
 LABELS_MAX = 100
 DEPENDENCIES_MAX = 1_000
-"""Numbers or names that one field of a job names."""
+"""Numbers or names in one field of a job."""
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP")
 
 
@@ -86,7 +86,7 @@ def _dependencies(reader: Reader, field: str, value: Any) -> list[int | str]:
 
 
 def _secrets(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], ...]:
-    """Read variables and the secrets that they get; in a list a variable is called like its secret."""
+    """Read variables and their secrets; in a list a variable has the name of its secret."""
     if isinstance(value, list | Mapping) and len(value) > SECRETS_MAX:
         reader.wrong(field, f"{len(value)} secrets", f"at most {SECRETS_MAX}")
         return ()

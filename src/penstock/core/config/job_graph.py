@@ -16,7 +16,7 @@ Node = int | str
 
 
 def sorted_by_dependency(jobs: list[NewJob], problems: list[Problem]) -> tuple[NewJob, ...]:
-    """Return entries so that each comes after those it names; names a cycle, and names that nobody has, as problems."""
+    """Return entries so that each follows its dependencies; a cycle and names that no entry has are problems."""
     if not any(job.after_names for job in jobs):
         return tuple(jobs)
     graph = _Graph(jobs)
@@ -37,7 +37,7 @@ class _Graph:
         for index, job in enumerate(jobs):
             self._by_name.setdefault(job.spec.name, []).append(index)
         self._done: dict[Node, bool] = {}
-        """Whether an entry or a name was left again; those that are still open are on the way from the start."""
+        """Whether an entry or a name is finished; unfinished ones are on the path from the start."""
         self.order: list[int] = []
 
     def unknown(self) -> list[Problem]:
@@ -83,7 +83,7 @@ class _Graph:
         return (name for name, _ in self._jobs[node].after_names)
 
     def _cycle(self, way: list[Node], closing: Node) -> Problem:
-        """Return what is wrong with a way whose last node leads back to one that it went through."""
+        """Return the problem of a path whose last node leads back to an earlier one."""
         round_trip = [node for node in way[way.index(closing) :] if isinstance(node, int)]
         names = [self._jobs[node].spec.name for node in round_trip]
         at = next(node for node in reversed(way) if isinstance(node, int))

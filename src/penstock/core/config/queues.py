@@ -1,4 +1,4 @@
-"""The queue tree of a cluster file: each queue with its quotas, and what keeps them from being a tree that can hold.
+"""The queue tree of a cluster file: each queue with its quotas, and the problems of the tree and its guarantees.
 
 A guarantee is a promise, so it has to add up: level by level, and by resource name.
 """
@@ -157,7 +157,7 @@ def _not_root(reader: Reader, queue: c.Queue) -> None:
 
 
 def tree_problems(queues: Sequence[c.Queue], places: Sequence[str] = ()) -> list[Problem]:
-    """Return what keeps `queues` from being a tree below `root`, and which of their quotas cannot hold.
+    """Return problems that keep `queues` from being a tree below `root`, and quotas that cannot be kept.
 
     Args:
         places: path of each queue in its file; by default `queues[i]`.
@@ -215,7 +215,7 @@ def _own_quota_problems(queue: c.Queue, place: str) -> list[Problem]:
 
 
 def _children_problems(queue: c.Queue, place: str, children: Sequence[c.Queue]) -> list[Problem]:
-    """Report what the children are guaranteed together beyond what the queue itself is: nobody could give it back.
+    """Report guarantees of the children that add up to more than the queue's own: they could not all be reclaimed.
 
     By name: 8 devices do not promise 8 of one model; but 8 of one model and 8 of another are 16 devices.
     """
@@ -234,9 +234,9 @@ def _children_problems(queue: c.Queue, place: str, children: Sequence[c.Queue]) 
 
 
 def amount_of(quota: c.Quota, resource: str) -> int:
-    """Return how much of `resource` a guarantee promises; devices include what it promises of single models.
+    """Return how much of `resource` a guarantee promises; devices include promises of single models.
 
-    What is promised of single pools is included in what is promised of all.
+    Promises of single pools are included in the promise of all.
     """
     pool, kind = c.split_resource(resource)
     parts = [(*c.split_resource(name), amount) for name, amount in quota]

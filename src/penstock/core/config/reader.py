@@ -97,7 +97,7 @@ class Reader:
         return milli
 
     def time(self, field: str, value: object) -> int:
-        """Read a moment as unix ms; 0 for one that cannot be read."""
+        """Read a moment as unix ms; 0 for an unreadable one."""
         try:
             return parse_time_ms(value)
         except ValueError:
@@ -124,7 +124,7 @@ class Reader:
 
 
 def shown(value: object) -> str:
-    """Return a value as error messages show it, cut when it is long; whatever it is, that costs little."""
+    """Return a value as error messages show it, cut when it is long; cheap for values of any size."""
     if isinstance(value, str):
         return short(f"'{value[: SHOWN_MAX + 1]}'")
     if isinstance(value, bool | float | None):

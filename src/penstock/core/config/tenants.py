@@ -1,4 +1,4 @@
-"""The tenants of a cluster file: maxima, budgets, credit limit, whom invoices are for."""
+"""The tenants of a cluster file: maxima, budgets, credit limit, customer on invoices."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Planning one cycle in several ways, and taking the best of those that no other beats at everything.
+"""Planning one cycle in several ways, and choosing the best of the plans on the Pareto front.
 
 The ways differ in how nodes are scored: packing keeps room for big jobs, spreading leaves each job more of its node.
 """
@@ -27,7 +27,7 @@ class PlanChooser:
         self._configs: dict[PlacementPolicy, tuple[ClusterConfig, ClusterConfig]] = {}
 
     def plan(self, snapshot: Snapshot, now_ms: int) -> Plan:
-        """Return the decisions of one cycle; with candidates, and the front that they were chosen from."""
+        """Return the decisions of one cycle; with candidates, also the front they were chosen from."""
         names = snapshot.config.candidates
         if not names:
             return self._plain.plan(snapshot, now_ms)
@@ -47,13 +47,13 @@ class PlanChooser:
 
 
 def weigh(snapshot: Snapshot, plans: Sequence[Plan], now_ms: int) -> Front:
-    """Return how the plans compare, and which is best. Their index is their place in `plans`."""
+    """Return the comparison of the plans, and the best. Their index is their place in `plans`."""
     candidates = [Candidate(i, score_plan(facts_of(snapshot, one, now_ms))) for i, one in enumerate(plans)]
     return choose_plan(candidates, weights_of(snapshot.config.settings))
 
 
 def weights_of(settings: Settings) -> Weights:
-    """Return what each objective counts. Raises: ValueError unless the settings sum to 1000."""
+    """Return the weight of each objective. Raises: ValueError unless the settings sum to 1000."""
     return Weights(
         utilisation=settings.objective_utilisation_milli,
         response_time=settings.objective_response_time_milli,
@@ -64,7 +64,7 @@ def weights_of(settings: Settings) -> Weights:
 
 
 def facts_of(snapshot: Snapshot, plan: Plan, now_ms: int) -> PlanFacts:
-    """Return what a plan would lead to. Power is not known here; prices are those of the pools' models."""
+    """Return the expected result of a plan. Power is not known here; prices are those of the pools' models."""
     started = {start.job_id for start in plan.starts}
     started_ms = left_ms = 0
     for _, _, jobs in snapshot.classes:

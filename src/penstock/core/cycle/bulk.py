@@ -1,4 +1,4 @@
-"""Two short ways to the decisions of the walk, where jobs need nothing but capacity: one job alone, and many at once.
+"""Two fast paths to the decisions of the walk, where jobs need only capacity: one job alone, and many at once.
 
 Jobs that need more (a reserve, turns, another shape, growth) are left to the walk; `needs_only_capacity` is the one
 place that says so. Measured on 10,000 nodes: a cycle with one waiting job takes 32 us instead of 166 us, and 20,000
@@ -29,7 +29,7 @@ class SingleJobPlanner:
     """Plans cycles in which one job waits, under one configuration without limits."""
 
     def __init__(self, config: ClusterConfig, queues: Collection[QueueName]) -> None:
-        """`queues` are those of the tree: one whose parent is missing is not in it."""
+        """`queues` are the queues of the tree: without any whose parent is missing."""
         self._queues = queues
         self._pools = {pool.name: pool for pool in config.pools}
         self._rules = {queue.name: queue for queue in config.queues}
@@ -40,10 +40,10 @@ class SingleJobPlanner:
         foreign = any(name.startswith(EXTENSION_PREFIX) for name in policies)
         reserved = config.reservations or any(pool.reserve_milli for pool in config.pools)
         self._may = config.settings.starts_per_cycle_max > 0 and not (limited or foreign or reserved)
-        """Whether a job that waits alone needs nothing but room."""
+        """Whether a job that waits alone needs only capacity."""
 
     def plan(self, snapshot: Snapshot, now_ms: int, shapes: Shapes, strategy: Strategy) -> Plan | None:
-        """Return the plan of the cycle, or None when a whole cycle has to be planned. Then nothing was taken."""
+        """Return the plan of the cycle, or None (and nothing taken) when a whole cycle has to be planned."""
         start = self._start(snapshot, now_ms, shapes) if self._may else None
         if start is None:
             return None
@@ -78,7 +78,7 @@ def start_in_bulk(workspace: Workspace) -> None:
     """Start jobs in whole waves: the next jobs in order, as many as surely fit.
 
     They are placed sorted by class, which costs little each and keeps alike jobs together. If one does not fit after
-    all, the wave never was. Who starts is the same as one by one; where may differ, as it does with any strategy.
+    all, the wave is undone. The same jobs start as one by one; places may differ, as they do with any strategy.
     """
     if workspace.order.waiting < WAVE_MIN:
         return
@@ -127,7 +127,7 @@ def _next_wave(workspace: Workspace, size: int) -> Wave:
 
 
 def _one_less(workspace: Workspace, cursor: ClassCursor, slots: dict[ClassId, int], most: int) -> bool:
-    """Take one of the slots that nodes have for jobs without devices of one class, half of them; False: none is left.
+    """Take one of the slots for jobs without devices of one class, half of what nodes hold; False: none is left.
 
     Free devices say nothing of how many such jobs fit.
     """

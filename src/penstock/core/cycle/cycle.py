@@ -1,4 +1,4 @@
-"""One scheduling cycle: who starts where, who makes room, and why the rest waits."""
+"""One scheduling cycle: which jobs start where, which victims leave, and why the other jobs wait."""
 
 from collections.abc import Iterator
 from itertools import dropwhile, islice
@@ -21,9 +21,9 @@ from penstock.core.place.holds import CapacityHold
 from penstock.core.preempt.preemptor import Preemptor
 
 Alike = tuple[QueueNode, GangPlacer, int, bool, int]
-"""Where a job waits, its only shape, its priority, whether it may be preempted, and how many claims bind it."""
+"""Where a job counts, its only shape, its priority, whether it may be preempted, and how many claims bind it."""
 Moment = tuple[int, int, int, int]
-"""Numbers that together name a point of the cycle: while none of them changes, the same job finds the same."""
+"""Numbers that together name a point of the cycle: while none of them changes, alike jobs have the same outcome."""
 TOGETHER_GAP_MS = 600_000
 """Jobs of one class that were submitted this shortly one after the other wait together: a sweep, or retries."""
 
@@ -42,20 +42,20 @@ class Cycle:
         self._admitted: dict[QueueName, int] = {}
         self._verdicts: dict[ClassId, Verdict] = {}
         self._decided = 0
-        """Jobs for which the walk changed what others find."""
+        """Jobs for which the walk changed the workspace."""
         self._failed: dict[Alike, tuple[Moment, WaitCode, JobId | None]] = {}
-        """What became of the last of jobs that are alike, and when, where that was nothing."""
+        """The last failure of jobs that are alike: when, its code and its blocker."""
 
     def run(self) -> Plan:
         # 1. Keep the nodes of reserved windows for their tenants.
         self._keep_windows()
-        # 2. Start jobs for which others left, or keep for them what those still hold.
+        # 2. Start beneficiaries of preemptions, or hold for them what their victims have not released yet.
         for job in sorted(self._snapshot.beneficiaries, key=lambda j: (not j.room_made, -j.spec.priority, j.id)):
             self._keep_room(job)
-        # 3. Start the job of each pool that starves most, or keep room for it alone.
+        # 3. Start the most starved job of each pool, or keep room for it alone.
         self._look_after_starving()
         if self._workspace.handled:
-            self._order.set_back(())  # what was started or kept counts in the order of queues
+            self._order.set_back(())  # starts and holds so far count in the order of queues
         # 4. Start many jobs at once while there is room for far more than one.
         if not self._resumer.left:
             start_in_bulk(self._workspace)
@@ -110,7 +110,7 @@ class Cycle:
         return {job.spec.ask.pool for job in (*waiting, *leaving)}
 
     def _again_ms(self, growth: ElasticGrowth) -> int:
-        """Return when time alone may change what was decided."""
+        """Return when time alone may change the decisions."""
         if self._workspace.full and any(v.code == "cycle_full" for v in self._verdicts.values()):
             return self._now_ms
         moments = [self._preemptor.again_ms, growth.again_ms]
@@ -121,14 +121,14 @@ class Cycle:
             moments += [job.not_before_ms for _, job in self._order.backing_off]
             for kept in self._snapshot.config.reservations:
                 moments += [kept.start_ms, kept.end_ms]
-        if self._reservations.reserved:  # who should have ended and has not moves the reservation
+        if self._reservations.reserved:  # an overdue attempt moves the reservation
             moments += islice(dropwhile(lambda ms: ms <= self._now_ms, (ms for ms, _ in self._snapshot.ends)), 1)
         return min((moment for moment in moments if moment > self._now_ms), default=0)
 
     # Before the walk.
 
     def _keep_windows(self) -> None:
-        """Keep the nodes of reservations: now for their tenant alone, before that from jobs that would run into it."""
+        """Keep the nodes of reservations: in the window for its tenant alone, before it from jobs that run into it."""
         for kept in self._snapshot.config.reservations:
             if kept.end_ms <= self._now_ms:
                 continue
@@ -143,7 +143,7 @@ class Cycle:
                     self._holds.claim(node, CapacityHold(kept.start_ms, theirs, None))
 
     def _keep_room(self, job: Job) -> None:
-        """Start a beneficiary if it fits by now, else keep what is free and what its victims still hold."""
+        """Start a beneficiary if it fits now, else hold free capacity and that of its victims for it."""
         key = self._key_of(job)
         found = self._workspace.place(key) if self._workspace.may_start(job, key) else None
         if found is not None:
@@ -169,10 +169,10 @@ class Cycle:
         return next(key for class_id, key, _ in self._snapshot.classes if class_id == job.class_id)
 
     def _look_after_starving(self) -> None:
-        """Start the job of each pool that starves most, or keep room for it alone.
+        """Start the most starved job of each pool, or keep room for it alone.
 
-        One that has waited over the bound by itself comes first, the oldest of them; then the oldest of those that
-        have waited over it together, in proportion to how long they are expected to run.
+        The oldest job that has waited over the bound by itself comes first; then the oldest of jobs that have waited
+        over it together, in proportion to how long they are expected to run.
         """
         most: dict[PoolName, tuple[tuple[int, int, int], Job, ClassId, RequestClass]] = {}
         alone = not self._settings.starvation_ratio
@@ -188,7 +188,7 @@ class Cycle:
         for pool in sorted(most):
             _, job, class_id, key = most[pool]
             if not self._workspace.may_start(job, key):
-                continue  # the one of another pool took what the queue had left
+                continue  # the job of another pool took the rest of the queue's quota
             found = self._workspace.place(key)
             if found is not None:
                 self._workspace.begin(job, found, self._workspace.end_ms(key))
@@ -196,7 +196,7 @@ class Cycle:
                 self._reservations.keep_for_starving(job, key, self._workspace.shapes(key)[0])
 
     def _starving(self, ready: Iterator[Job], count: int) -> Iterator[tuple[tuple[int, int], Job]]:
-        """Yield how urgently room is to be kept for jobs of one class: the lowest is the most urgent."""
+        """Yield ranks and jobs of one class that starve: the lowest rank is the most urgent."""
         first = next(ready, None)
         if first is None:
             return
@@ -211,7 +211,7 @@ class Cycle:
                 yield (1, -together // expected), job
 
     def _bursts(self, first: Job, others: Iterator[Job]) -> Iterator[tuple[Job, int]]:
-        """Yield the first of jobs that were submitted shortly one after the other, and how long they waited in sum."""
+        """Yield the first job of each burst of submissions, and the summed waiting time of the burst."""
         last, together = first, self._now_ms - first.submitted_ms
         for job in others:
             if job.submitted_ms - last.submitted_ms > TOGETHER_GAP_MS:
@@ -270,13 +270,13 @@ class Cycle:
         return True
 
     def _waits(self, cursor: ClassCursor, code: WaitCode, blocker: JobId | None) -> None:
-        """Note why the jobs of a class wait, unless one of them waits for something better."""
+        """Note why the jobs of a class wait, unless a reason other than `making_room` is known."""
         known = self._verdicts.get(cursor.class_id)
         if known is None or known.code == "making_room":
             self._verdicts[cursor.class_id] = Verdict(code, cursor.job.id, blocker)
 
     def _alike(self, cursor: ClassCursor) -> Alike | None:
-        """Return what alone decides that a job waits, however long it is; None where more may matter.
+        """Return the key that alone decides whether a job waits, for any length; None where more may matter.
 
         None for a job that may preempt, a beneficiary, and a job that takes turns: those are decided one by one.
         """
@@ -294,7 +294,7 @@ class Cycle:
         return self._decided, self._cluster.version, self._holds.revision, self._reservations.revision
 
     def _start(self, cursor: ClassCursor, found: Placed, end_ms: int) -> bool:
-        """Start what was placed; the class goes on."""
+        """Start the placed job; the class goes on."""
         job = cursor.job
         choice, ask, places = found
         demand = self._order.demand(cursor)
@@ -333,7 +333,7 @@ class Cycle:
     # Placing.
 
     def _place_beside(self, cursor: ClassCursor, end_ms: int) -> Placed | None:
-        """Place a job so that it delays none that comes before it; what blocks gets its reservation only now."""
+        """Place a job so that it delays no earlier job; blocked jobs get their reservations only now."""
         pool = cursor.key.ask.pool
         if self._reservations.waiting(pool):
             if not self._fits_beside(cursor, end_ms):
@@ -347,7 +347,7 @@ class Cycle:
         return found
 
     def _fits_beside(self, cursor: ClassCursor, end_ms: int) -> bool:
-        """Return whether the job fits beside what is kept so far."""
+        """Return whether the job fits beside the capacity kept so far."""
         with self._cluster.tentatively():
             fits = self._workspace.place(cursor.key) is not None
         return fits or (self._holds.may_help(end_ms) and self._workspace.fits_lifted(cursor.key, end_ms))

@@ -1,8 +1,8 @@
-"""Elastic jobs in a cycle: idle devices go to those that gain most, once everybody who waits was looked at.
+"""Elastic jobs in a cycle: idle devices go to those that gain most, once every waiting job was considered.
 
-A job that starts in this cycle grows for nothing. One that runs has to save and start again for it, so it grows only
-when nobody waits for room in its pool, and when the gain over its expected rest is worth that. What it tells of itself
-decides with it: how fast it was at each size, how long it still takes, and whether it mostly waits.
+A job that starts in this cycle grows for free. A running one has to save and restart, so it grows only when no job
+waits for room in its pool, and when the gain over its expected rest is worth that. Its own reports count too: its
+speed at each size, its remaining time, and whether it mostly waits.
 """
 
 from collections.abc import Iterable
@@ -49,11 +49,11 @@ class ElasticGrowth:
         """Enlarge elastic starts in place, and ask running jobs to go on larger, or smaller where they mostly wait.
 
         Args:
-            starts: what this cycle starts; entries are replaced by larger ones.
+            starts: the starts of this cycle; entries are replaced by larger ones.
             jobs: the elastic jobs among them.
             busy: pools in which a job waits for capacity.
             making_room: pools with a pending preemption: nothing there grows, not even a job that starts.
-            untouchable: running jobs that this cycle has plans for.
+            untouchable: running jobs that this cycle decided about already.
         """
         fresh = {start.job_id: i for i, start in enumerate(starts) if start.job_id in jobs}
         pools: dict[PoolName, list[ElasticJob]] = {}
@@ -130,7 +130,7 @@ class ElasticGrowth:
             )
 
     def _rest_ms(self, job: Job) -> int:
-        """Return how long the job is expected to go on at its size; where nobody knows, as long as it has run."""
+        """Return how long the job is expected to go on at its size; where unknown, as long as it has run."""
         told_ms = told_rest_ms(job, self._now_ms)
         if told_ms is not None:
             return told_ms
@@ -157,7 +157,7 @@ class ElasticGrowth:
         return self._tree.account(job.spec.queue, job.spec.tenant)
 
     def _more(self, ask: GangAsk, replicas: int) -> tuple[int, ...]:
-        """Return what `replicas` more of a gang count for; devices of every model they may be of."""
+        """Return the demand of `replicas` more of a gang; devices count for every model that they may be of."""
         gang = replace(ask, replicas=replicas, replicas_max=0)
         demand = list(self._tree.demand_of(gang, (), {}))
         for i in self._tree.job_columns:
@@ -172,7 +172,7 @@ class ElasticGrowth:
         return tuple(demand)
 
     def _idle(self, found: list[ElasticJob], jobs: dict[JobId, Job]) -> dict[str, int]:
-        """Return devices by node that are idle and that the first of these jobs could really use."""
+        """Return idle devices by node that the first of these jobs could really use."""
         job = jobs[JobId(found[0].id)]
         need = needs_of(job.spec.ask, job.spec.tenant)[0][0]
         idle: dict[str, int] = {}
@@ -184,7 +184,7 @@ class ElasticGrowth:
         return idle
 
     def _larger(self, start: Start, job: Job, size: int) -> Start:
-        """Return the start at the largest size up to `size` that really fits, beside what others have grown by."""
+        """Return the start at the largest size up to `size` that really fits beside other jobs' growth."""
         held, branch = len(start.places), self._account(job)
         assert branch is not None
         size = min(size, self._most(job, held))
@@ -197,7 +197,7 @@ class ElasticGrowth:
                 before = self._tree.demand_of(start.ask, start.places, self._snapshot.nodes)
                 after = self._tree.demand_of(ask, places, self._snapshot.nodes)
                 more = tuple(b - a for a, b in zip(before, after, strict=True))
-                if self._tree.exceeded(branch, more) is None:  # all of them may stand on other models now
+                if self._tree.exceeded(branch, more) is None:  # every replica may be on another model now
                     self._tree.charge(branch, more)
                     return replace(start, ask=ask, places=places)
             self._cluster.rollback(mark)

@@ -1,4 +1,4 @@
-"""The choice among candidate plans that are better and worse at different things.
+"""The choice among candidate plans by several objectives.
 
 Each candidate has a score of 0 to 1000 for every objective, 1000 the best. One candidate dominates another when it
 is nowhere worse and somewhere better. Dominated ones are dropped; of the rest, the Pareto front, the one with the
@@ -39,7 +39,7 @@ def choose_plan(candidates: Iterable[Candidate], weights: Weights) -> Front:
 
 
 class PlanFacts(msgspec.Struct, frozen=True):
-    """What a candidate plan would lead to, in plain sums; what nothing is known of may stay 0."""
+    """Expected result of a candidate plan, in plain sums; unknown values may stay 0."""
 
     devices_used: int
     """Devices in use once the plan is carried out."""
@@ -56,7 +56,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
     device_power_max_watts: int
     """The highest power limit of any device of the pool."""
     price_per_hour: int
-    """Of the devices in use, in the smallest unit of money that the rates know."""
+    """Of the devices in use, in the smallest unit of money of the rates."""
     device_price_max_per_hour: int
     """Of the dearest device of the pool."""
 
@@ -84,9 +84,9 @@ def utilisation_score(devices_used: int, *, devices_total: int) -> int:
 
 
 def response_time_score(started_wait_ms: int, *, left_wait_ms: int) -> int:
-    """Return 1000 x started / (started + left): the part of all time waited so far that the plan brings to an end.
+    """Return 1000 x started / (started + left): the part of all waiting time so far that the plan ends.
 
-    1000 when nobody has waited.
+    1000 when no job has waited.
     """
     return _ratio(started_wait_ms, started_wait_ms + left_wait_ms)
 

@@ -1,6 +1,6 @@
 """Plans one cycle after the other: keeps indexes in between, and hands each cycle its workspace.
 
-What is decided depends on the snapshot and the time alone.
+The decisions depend on the snapshot and the time alone.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ class Planner:
         return snapshot.changes[seen : snapshot.changes_count] if changes is snapshot.changes else None
 
     def totals(self, snapshot: Snapshot) -> tuple[dict[PoolName, UsedAmounts], UsedAmounts]:
-        """Return what the open nodes have, by pool and in all; counted anew only when a node changed."""
+        """Return the capacity of the open nodes, by pool and in all; counted anew only when a node changed."""
         if self._totals[0] is not snapshot.nodes:
             self._totals = (snapshot.nodes, pool_totals(snapshot.free), whole_total(snapshot.free))
         return self._totals[1], self._totals[2]
@@ -92,9 +92,9 @@ class Planner:
 def plan(snapshot: Snapshot, now_ms: int, policies: Policies | None = None) -> Plan:
     """Return the decisions of one cycle, planned afresh.
 
-    Jobs for which others are already leaving come first, so that nobody takes their room; then one that has waited
-    too long; then every job in the order of the queue tree. A class whose head does not fit is not tried again in
-    this cycle. The result depends on nothing but the arguments.
+    Beneficiaries of victims that already leave come first, so that no other job takes their room; then starving
+    jobs; then every job in the order of the queue tree. A class whose head does not fit is not tried again in
+    this cycle. The result depends only on the arguments.
     """
     return Planner(policies).plan(snapshot, now_ms)
 

@@ -1,4 +1,4 @@
-"""Reservations of one cycle: what is kept for jobs that come first but do not fit yet."""
+"""Reservations of one cycle: capacity kept for jobs that come first but do not fit yet."""
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
@@ -16,7 +16,7 @@ from penstock.core.preempt.context import CycleContext
 class Reservations:
     """Looks ahead over the expected ends of running attempts.
 
-    A reservation is worked out only when a later job could start, for then alone it matters: a full cluster costs
+    A reservation is computed only when a later job could start, for only then it matters: a full cluster costs
     nothing here.
     """
 
@@ -30,14 +30,14 @@ class Reservations:
         self._begun: list[Release] = []
         self.reserved: list[Reserved] = []
         self.promised: Collection[JobId] = ()
-        """Jobs that leave for another: their places are not free for anybody else."""
+        """Victims that leave for another job: their places are free for no third job."""
         self.revision = 0
         """Grows with each reservation that is owed or made."""
         self.busy: set[PoolName] = set()
         """Pools in which a job waits for capacity."""
 
     def blocked(self, job: Job, key: RequestClass, placer: GangPlacer) -> bool:
-        """Take note of a job that comes now in order and does not fit; return whether those like it are booked too."""
+        """Record a job that is next in order and does not fit; return whether jobs like it are booked too."""
         pool = key.ask.pool
         self.busy.add(pool)
         rule, waiting = self._rules.get(pool, "none"), self._blocked.setdefault(pool, [])
@@ -48,7 +48,7 @@ class Reservations:
         return rule == "conservative"
 
     def bars(self, pool: PoolName) -> JobId | None:
-        """Return the job that nobody may pass in the pool, or None."""
+        """Return the job that no other may pass in the pool, or None."""
         waiting = self._blocked.get(pool)
         return waiting[0][0].id if waiting and self._rules.get(pool) == "strict" else None
 
@@ -57,7 +57,7 @@ class Reservations:
         return bool(self._blocked.get(pool))
 
     def started(self, job: Job, ask: GangAsk, places: tuple[ReplicaPlace, ...], end_ms: int) -> None:
-        """Take note of a start of this cycle: it leaves again too."""
+        """Record a start of this cycle: it ends again too."""
         if end_ms < FOREVER_MS:
             self._begun.append(Release(end_ms, job, tuple(enumerate(places)), ask))
 
@@ -84,7 +84,7 @@ class Reservations:
                 self._keep(job, opening, opening.start_ms)
 
     def keep_for_starving(self, job: Job, key: RequestClass, placer: GangPlacer) -> None:
-        """Keep everything that becomes free where the job can start soonest, also when nobody knows how soon."""
+        """Keep everything that becomes free where the job can start soonest, even if that time is unknown."""
         pool = placer.gang.pool
         if self._rules.get(pool) == "strict":
             self._blocked.setdefault(pool, []).append((job, key, placer))
@@ -118,9 +118,9 @@ class Reservations:
         return heapq.merge((r for r in leaving if r.job.spec.ask.pool == pool), later, begun, key=_by_end)
 
     def _unknown(self, pool: PoolName) -> Iterable[Release]:
-        """Yield attempts of which nobody knows how long they run, the oldest first.
+        """Yield attempts of unknown length, the oldest first.
 
-        One that is suspended is not among them: before it has its CPUs again it does not end.
+        Suspended attempts are excluded: they do not end before they have their CPUs again.
         """
         known = {*self._snapshot.stopping, *self.promised, *(job_id for _, job_id in self._snapshot.ends)}
         known.update(self._snapshot.suspended)

@@ -1,10 +1,10 @@
-"""Suspended attempts in a cycle: who gets the CPUs back that it had.
+"""Suspended attempts in a cycle: which of them get their CPUs back.
 
-One goes right before the first who waits in its pool without a higher priority: it holds its memory already. The others
-take what is left once everybody was looked at. What is kept for others is never touched.
+An attempt resumes right before the first waiting job of its pool without a higher priority: it holds its memory
+already. The others take the rest once every waiting job was considered. Capacity kept for others is never touched.
 
-Where attempts of lower priority have its CPUs it can claim nothing, for it does not wait. It leaves then, as if it was
-moved: it saves, and comes first where it can have a place, theirs too.
+Where attempts of lower priority have its CPUs it has no right to them, for it does not wait. It then leaves as if
+moved: it saves, and comes first wherever it can get a place, theirs included.
 """
 
 from collections.abc import Collection
@@ -32,11 +32,11 @@ class Resumer:
         self.resumes: list[Resume] = []
         self.preemptions: list[Preemption] = []
         self._tried: dict[PoolName, tuple[int, int]] = {}
-        """In which version of the cluster attempts of a pool did not fit, and down to which priority."""
+        """The version of the cluster in which attempts of a pool did not fit, and down to which priority."""
         self._lower: dict[NodeName, list[tuple[int, int]]] | None = None
 
     def before(self, pool: PoolName, priority: int, leaving: Collection[JobId]) -> None:
-        """Resume attempts of the pool that come before a job of this priority which waits."""
+        """Resume attempts of the pool that come before a waiting job of this priority."""
         if not self.left:
             return
         version = self._workspace.cluster.version
@@ -49,7 +49,7 @@ class Resumer:
         self._tried[pool] = (self._workspace.cluster.version, priority)
 
     def resume_rest(self, leaving: Collection[JobId]) -> None:
-        """Resume attempts whose CPUs nobody took."""
+        """Resume attempts whose CPUs no job took."""
         for job in [j for j in self.left if j.id not in leaving]:
             if not self._resume(job) and self._outranks(job):
                 self._go_elsewhere(job)
@@ -87,10 +87,10 @@ class Resumer:
         return short
 
     def _outranks(self, job: Job) -> bool:
-        """Return whether those who have its CPUs would have to leave for it if it waited.
+        """Return whether the attempts that have its CPUs would have to leave for it if it waited.
 
-        Priority alone has to decide that: where queues have guarantees, or jobs take turns, others may be in their
-        right, and the job stays suspended until its CPUs are free or its time is over.
+        Priority alone has to decide that: where queues have guarantees, or jobs take turns, others may have a right to
+        them, and the job stays suspended until its CPUs are free or its time is over.
         """
         tree, short = self._workspace.tree, self._short(job)
         rule = tree.rules.get(job.spec.queue)

@@ -21,7 +21,7 @@ StrategyName = Literal["preemptive", "immediate", "predictive", "delayed"]
 
 
 class Effort(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a strategy switches on in the cycle."""
+    """The behavior that a strategy switches on in the cycle."""
 
     may_preempt: bool = True
     use_predictions: bool = False
@@ -38,7 +38,7 @@ class Effort(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StrategySettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Thresholds, and what each strategy switches. Raises ValueError for a value out of range."""
+    """Thresholds, and the effort of each strategy. Raises ValueError for a value out of range."""
 
     preemptive_above_milli: int = 800
     immediate_below_milli: int = 300
@@ -57,7 +57,7 @@ class StrategySettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """What was picked, why in one sentence with the numbers, and what it switches."""
+    """The strategy of a cycle, why in one sentence with the numbers, and the effort it switches on."""
 
     name: StrategyName
     why: str
@@ -72,7 +72,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
 
 def strategy_settings(settings: Settings) -> StrategySettings:
-    """Return the thresholds that the scheduler's settings name."""
+    """Return the thresholds of the scheduler's settings."""
     return StrategySettings(
         preemptive_above_milli=settings.preemptive_utilisation_milli,
         immediate_below_milli=settings.immediate_utilisation_milli,
@@ -90,8 +90,8 @@ def strategy_of(
     """Return the strategy of the cycle.
 
     Args:
-        totals: what the open nodes of each pool have in all.
-        free_milli: devices that nobody holds, by pool (thousandths).
+        totals: capacity of the open nodes of each pool.
+        free_milli: free devices by pool (thousandths).
     """
     critical_from = snapshot.config.settings.critical_priority
     waiting = critical = held = total = 0
@@ -111,8 +111,8 @@ def choose_strategy(
 ) -> Strategy:
     """Return the strategy of this cycle.
 
-    While critical jobs wait, preemption is allowed whatever the strategy: on a cluster that is nearly idle a
-    critical job may still find the one kind of device it needs taken.
+    While critical jobs wait, every strategy allows preemption: on a cluster that is nearly idle the one kind of
+    device that a critical job needs may still be taken.
 
     Args:
         critical_waiting: jobs of critical priority among those that wait.

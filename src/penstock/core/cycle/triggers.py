@@ -1,6 +1,6 @@
-"""When the next cycle is due: once something happened that may change what the last plan decided, or at its moment.
+"""When the next cycle is due: after an event that may change the last plan's decisions, or at a time the plan named.
 
-Every driver of the loop goes by this: the live server, the replay of a trace, the fault simulator.
+Every driver of the loop uses this: the live server, the replay of a trace, the fault simulator.
 """
 
 from collections.abc import Iterable
@@ -28,10 +28,10 @@ _WAKES = (
 
 
 class PlanClock:
-    """Says when a cycle is due. It reads no clock: the driver gives it the time.
+    """Tracks when a cycle is due. It reads no clock: the driver passes the time.
 
-    Two clocks are told apart, for wall-clock time may jump: `unix_ms` is compared with moments that plans name,
-    `now_ms` with the driver's own past. A simulator has one time for both.
+    There are two clocks, for wall-clock time may jump: `unix_ms` is compared with moments that plans name, `now_ms`
+    with the driver's own past. A simulator has one time for both.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class PlanClock:
         self._gather_until_ms = 0
 
     def observe(self, records: Iterable[ev.Record], state: State) -> None:
-        """Note what happened; `state` is the one after it."""
+        """Note new records; `state` is the state after them."""
         if not self.wanted:
             self.wanted = any(wakes(record.event, state, self.last_plan) for record in records)
 
@@ -50,7 +50,7 @@ class PlanClock:
         self.wanted = False
 
     def committed(self, plan: Plan, now_ms: int, unix_ms: int) -> None:
-        """Note what the cycle decided: jobs may gather for the plan's pause from now on."""
+        """Note the committed plan: jobs may gather for its pause from now on."""
         self.last_plan = plan
         self._gather_until_ms = now_ms + plan.pause_ms
         self.wanted |= bool(plan.dropped)
@@ -80,7 +80,7 @@ class PlanClock:
 
 
 def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:
-    """Return whether a new cycle may decide something because of `event`; `state` is the one after it.
+    """Return whether a new cycle may decide something because of `event`; `state` is the state after it.
 
     A job behind others of its class that did not fit changes nothing: no capacity was freed since.
     """
@@ -96,7 +96,7 @@ def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:
 
 
 def _tells(event: ev.ProgressNoted, state: State, last: Plan | None) -> bool:
-    """Return whether what a program says of itself may change a size, or is the first that is known of its end."""
+    """Return whether a program's report may change a size, or is the first to give an expected end."""
     job = state.jobs.get(event.job_id)
     if job is None or job.spec.ask.elastic:
         return job is not None

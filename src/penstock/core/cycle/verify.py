@@ -1,4 +1,4 @@
-"""What one scheduling cycle decides, as values; `verify` says what of a plan still holds on a newer state, at commit.
+"""Checks a plan again at commit: `verify` returns the decisions that still hold on a newer state.
 
 The decisions are made in `cycle.py`.
 """
@@ -17,11 +17,11 @@ from penstock.core.state.state import State
 
 
 def verify(proposed: Plan, state: State) -> Plan:
-    """Return what of `proposed` still holds on `state`: checked again at commit, on real free capacity and use.
+    """Return the part of `proposed` that still holds on `state`: checked at commit, on real free capacity and use.
 
     A start holds when its job still waits with the same attempt number, every place is free on an open node in the
-    same life, and no queue above it goes beyond a maximum. Preemptions hold together: if one victim of a beneficiary
-    is gone, or a node that it was to start on takes no work any more, none of them is asked.
+    same incarnation, and no queue above it exceeds a maximum. Preemptions hold together: if one victim of a beneficiary
+    is gone, or a node that it was to start on takes no more work, none of them is asked.
     """
     check = _Check(state)
     starts = tuple(s for s in proposed.starts if check.start_holds(s))
@@ -85,7 +85,7 @@ class _Check:
         return True
 
     def _within_quota(self, job: Job, demand: Callable[[QueueTree], Sequence[int]]) -> bool:
-        """Count what the job takes where that exceeds no maximum; return whether it was counted."""
+        """Count the job's demand where that exceeds no maximum; return whether it was counted."""
         if self._tree is None:
             return True
         account = self._tree.account(job.spec.queue, job.spec.tenant)

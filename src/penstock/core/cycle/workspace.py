@@ -1,4 +1,4 @@
-"""The tentative world of one cycle: free capacity, use and what was decided so far. It places; it does not choose."""
+"""The tentative state of one cycle: free capacity, use and decisions so far. It places; it does not choose."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,7 +14,7 @@ from penstock.core.place.holds import FOREVER_MS
 from penstock.core.preempt.context import CycleContext
 
 Placed = tuple[int, GangAsk, tuple[ReplicaPlace, ...]]
-"""Which of a class's shapes was placed (0 its ask, k an alternative), the shape, and where."""
+"""The number of the placed shape of a class (0 its ask, k an alternative), the shape, and its places."""
 Shapes = Callable[[RequestClass], list[GangPlacer]]
 
 
@@ -40,14 +40,14 @@ class Workspace:
         self.reservations = Reservations(context)
         self.starts: list[Start] = []
         self.handled: set[JobId] = set()
-        """Jobs that were decided about outside the walk, or by it."""
+        """Jobs already decided, outside the walk or by it."""
         self.over: QuotaExceeded | None = None
         self.elastic: dict[JobId, Job] = {}
         """Elastic jobs among those that start."""
         self._refused: dict[GangPlacer, int] = {}
-        """Shapes that did not fit, and in which version of the cluster."""
+        """Shapes that did not fit, and the version of the cluster at that time."""
         self._lifted: dict[tuple[GangPlacer, int], tuple[int, int, bool]] = {}
-        """Whether shapes fitted that have a horizon; in which version of the cluster and revision of the shadows."""
+        """Whether a shape fitted within a horizon; with the version of the cluster and the revision of the holds."""
 
     @property
     def full(self) -> bool:
@@ -66,7 +66,7 @@ class Workspace:
     def place(self, key: RequestClass) -> Placed | None:
         """Take places for a job of the class: its ask, or the first alternative that fits and exceeds no maximum.
 
-        `over` says afterwards which maximum kept it from places that were free for it.
+        `over` is afterwards the maximum that kept it from places that were free for it.
         """
         self.over = None
         shapes = self.shapes(key)
@@ -86,7 +86,7 @@ class Workspace:
         return shapes[0] if len(shapes) == 1 and not self.tree.counts_models else None
 
     def place_lifted(self, key: RequestClass, end_ms: int) -> Placed | None:
-        """Take places for a job of the class that ends by `end_ms`, also where something is kept from then on."""
+        """Take places for a job of the class that ends by `end_ms`, also in capacity that is kept from then on."""
         shapes = self.shapes(key)
         if self._known_lifted(shapes, end_ms) is False:
             return None
@@ -102,7 +102,7 @@ class Workspace:
         return found
 
     def fits_lifted(self, key: RequestClass, end_ms: int) -> bool:
-        """Return whether a job of the class would fit but for what is kept for others from before `end_ms` on."""
+        """Return whether a job of the class fits where only claims that start before `end_ms` bind it."""
         shapes = self.shapes(key)
         fits = self._known_lifted(shapes, end_ms)
         if fits is None:
@@ -115,7 +115,7 @@ class Workspace:
     def _known_lifted(self, shapes: list[GangPlacer], end_ms: int) -> bool | None:
         """Return whether these shapes fitted when they were tried last, if nothing has changed since.
 
-        Jobs that differ in length alone see the same where as many claims bind them: they get one answer.
+        Jobs that differ only in length see the same capacity if the same number of claims bind them: one answer.
         """
         self.over = None
         only = self._only(shapes)
@@ -149,18 +149,18 @@ class Workspace:
         return None
 
     def place_alike(self, key: RequestClass, times: int) -> list[Placed] | None:
-        """Place `times` jobs of a class that count for what they ask; None when one does not fit: roll back then."""
+        """Place `times` jobs of a class whose demand is their ask; None when one does not fit: roll back then."""
         placer = self.shapes(key)[0]
         ask = placer.gang.sized(placer.gang.replicas)
         found = placer.put_alike(times)
         return [(0, ask, places) for places in found] if len(found) == times else None
 
     def counts_places(self, key: RequestClass, choice: int) -> bool:
-        """Return whether what a job counts for is known only once it has places: models, pools, or another shape."""
+        """Return whether a job's demand is known only once it has places: models, pools, or another shape."""
         return choice > 0 or self.tree.counts_models or self.tree.pools_differ(key)
 
     def begin(self, job: Job, found: Placed, end_ms: int) -> None:
-        """Start a job outside the walk: count it, and note what it takes of what is kept."""
+        """Start a job outside the walk: count it, and record its use of kept capacity."""
         choice, ask, places = found
         account = self.tree.account(job.spec.queue, job.spec.tenant)
         assert account is not None, "what may start has a queue"

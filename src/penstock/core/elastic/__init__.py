@@ -1,1 +1,1 @@
-"""Elasticity: how fast a job runs at each size, who gets idle devices, who gives some back, which type suits whom."""
+"""Elasticity: speed of a job at each size, which jobs get idle devices, which give some back, and device types."""

@@ -1,4 +1,4 @@
-"""Who gets idle devices, and who gives some back: sizes and places of elastic jobs.
+"""Sizes and places of elastic jobs: which jobs get idle devices, and which give some back.
 
 `allocate` makes one round: sizes by marginal gain, then places that leave unchanged jobs where they are, then a check
 that the whole round is worth its restarts. `give_back` frees devices for another job at the least loss.
@@ -14,13 +14,13 @@ from penstock.core.elastic.worth import ElasticJob, ElasticSettings, Places, Wor
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """What each job should have from now on, by job id."""
+    """Sizes and places of the jobs from now on, by job id."""
 
     sizes: dict[int, int]
     places: dict[int, Places]
-    """A job whose entry equals what it held is not touched; () means that it waits."""
+    """A job whose entry equals its present places is not touched; () means that it waits."""
     gain: int
-    """By how much the summed cost falls against leaving everything as it is."""
+    """By how much the summed cost falls compared with no change."""
 
 
 def allocate(
@@ -34,11 +34,11 @@ def allocate(
 
     Args:
         jobs: running and waiting ones, any order; ids differ.
-        free: idle devices by node, without those that `jobs` hold; nodes may be unlike.
-        rebalance: running jobs may also shrink and move for others; else idle devices are all there is to give.
+        free: idle devices by node, without devices that `jobs` hold; nodes may differ.
+        rebalance: running jobs may also shrink and move for others; else only idle devices are given out.
     Sizes stay within each job's bounds (or 0 for one that waits, or may pause). The round as a whole, its restarts
-    included, costs less than leaving things as they are, or changes nothing: since what a restart costs only ever
-    speaks against a change, rounds with the same input lower one sum each time and cannot swing back.
+    included, costs less than no change, or changes nothing: since restart costs always count against a change,
+    rounds with the same input lower one sum each time and cannot swing back.
     """
     settings = settings or ElasticSettings()
     ordered = sorted(jobs, key=lambda j: j.id)
@@ -53,7 +53,7 @@ def allocate(
         plans.append(RoundCapacity(room, worths).place(sizes, guarded=False))
     stay = {job.id: job.held for job in ordered}
     allowed = [plan for plan in (stay, *plans) if all(_keeps_bounds(job, plan[job.id]) for job in ordered)]
-    # Bounds that moved under running jobs may leave no plan that keeps them all: whom they leave no room waits.
+    # Bounds changed under running jobs may leave no plan that keeps them all: jobs without room then wait.
     best = min(allowed or plans[:1], key=lambda plan: _total(worths, plan))
     gain = _total(worths, stay) - _total(worths, best)
     return Allocation({number: replicas_of(places) for number, places in best.items()}, best, gain)
@@ -82,7 +82,7 @@ def _keeps_bounds(job: ElasticJob, places: Places) -> bool:
 def choose_sizes(worths: Sequence[Worth], room: Mapping[str, int], *, rebalance: bool) -> dict[int, int]:
     """Return the size of each job: devices go step by step to the job that gains most per device.
 
-    Whether the sizes can be placed is not looked at here, only that they add up to no more than `room`.
+    Only their sum is checked, to be no more than `room`, not whether they can be placed.
     """
     left = sum(room.values())
     widest = max(room.values(), default=0)
@@ -109,7 +109,7 @@ def choose_sizes(worths: Sequence[Worth], room: Mapping[str, int], *, rebalance:
 
 
 def _points(worth: Worth, per_node: int, *, rebalance: bool) -> list[tuple[int, int]]:
-    """Return (size, cost) of what the job may have, ascending; the first is what it has in any case."""
+    """Return (size, cost) of the job's possible sizes, ascending; the first is what it has in any case."""
     job, found = worth.job, []
     if not job.size or (job.may_pause and rebalance):
         found.append((0, worth.cost(0, 0, moved=True)))
@@ -124,7 +124,7 @@ def _points(worth: Worth, per_node: int, *, rebalance: bool) -> list[tuple[int, 
 def _offer(
     heap: list[tuple[float, int, int]], job: ElasticJob, points: Sequence[tuple[int, int]], *, size: int, left: int
 ) -> None:
-    """Put the job's next step on the heap: the best one of those that still fit."""
+    """Put the job's next step on the heap: the best of the steps that still fit."""
     most = size + left // job.devices_each
     hull = envelope([point for point in points if size <= point[0] <= most])
     if len(hull) > 1:
@@ -136,10 +136,10 @@ def _offer(
 def give_back(
     jobs: Iterable[ElasticJob], needed: int, settings: ElasticSettings | None = None
 ) -> dict[int, int] | None:
-    """Return new sizes of those running jobs that shrink so that `needed` devices become free at the least loss.
+    """Return new sizes of the running jobs that shrink so that `needed` devices become free at the least loss.
 
-    None when all together cannot free so many without going below a minimum. Loss is what the shrunk jobs get slower
-    by, their restarts included; of equal losses the one that frees less is taken, so nobody shrinks who need not.
+    None when all together cannot free them without going below a minimum. Loss is the slowdown of the shrunk jobs,
+    their restarts included; of equal losses the choice that frees less is taken, so that no job shrinks needlessly.
     Exact: a knapsack by devices freed, in O(needed x replicas above the minimum).
     """
     settings = settings or ElasticSettings()

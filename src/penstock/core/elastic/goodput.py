@@ -1,12 +1,12 @@
-"""What a training job would get done at a size it has not run at yet: a model of its step time, fitted to its reports.
+"""The goodput of a training job at a size it has not run at yet: a model of its step time, fitted to its reports.
 
-Goodput is throughput x statistical efficiency: samples a second, less what a larger batch wastes.
+Goodput is throughput x statistical efficiency: samples a second, less the waste of a larger batch.
 Source: Qiao et al., Pollux, OSDI 2021 (sections 3.1 and 3.2); efficiency from the gradient noise scale,
 McCandlish et al., An Empirical Model of Large-Batch Training, 2018.
 
-The fit is ours: Pollux minimises the error of all seven parameters at once by gradient descent. Here reports tell
-computing and waiting apart, so for each fixed overlap both parts are straight lines with closed solutions, and the
-best of a few overlaps is taken. The same reports in any order give the same model.
+The fit differs: Pollux minimises the error of all seven parameters at once by gradient descent. Here reports separate
+computing and waiting, so for each fixed overlap both parts are straight lines with closed solutions, and the best
+of a few overlaps is taken. The same reports in any order give the same model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,9 +17,9 @@ import msgspec
 OVERLAPS = (1.0, 1.15, 1.35, 1.6, 2.0, 2.6, 3.5, 5.0, 7.0, 10.0)
 """Exponents tried: 1 is no overlap of computing and communication, 10 is almost the larger of the two."""
 _OVERLAP_PRIOR = 1e-3
-"""Weight of (overlap - 1)^2 against the mean squared error of log step time: few reports do not tell overlaps apart."""
+"""Weight of (overlap - 1)^2 against the mean squared error of log step time: few reports do not separate overlaps."""
 _UNSEEN_NODES = 1.1
-"""Communication across nodes, before it has been seen, is taken to be this much slower than inside one."""
+"""Communication across nodes, before it is measured, is assumed to be this much slower than inside one."""
 _EPSILON = 1e-8
 LADDER_STEPS = 24
 """Total batch sizes tried for one size, in geometric steps."""
@@ -45,7 +45,7 @@ class GradientNoise(msgspec.Struct, frozen=True):
 
 
 class BatchRange(msgspec.Struct, frozen=True):
-    """Which batch sizes a job accepts (samples)."""
+    """The batch sizes that a job accepts (samples)."""
 
     initial: int
     largest: int
@@ -97,8 +97,8 @@ class StepModel(msgspec.Struct, frozen=True):
 def fit_step_model(reports: Iterable[StepReport]) -> StepModel:
     """Return the step-time model of a job from at least one report, in any order.
 
-    One local batch size only: half of its time is taken to be constant. Communication not seen yet is optimistic
-    (none beyond what was seen elsewhere), so that a job is tried at a size before it is ruled out.
+    With one local batch size, half of its time is assumed to be constant. Communication not measured yet is optimistic
+    (none beyond other measurements), so that a job is tried at a size before it is ruled out.
     Raises: ValueError when there is no report.
     """
     seen = sorted(set(reports))

@@ -10,20 +10,20 @@ from penstock.core.elastic.worth import ElasticJob, Places, Worth
 
 
 class RoundCapacity:
-    """What is free on each node while a round is being placed."""
+    """Free capacity of each node while a round is being placed."""
 
     def __init__(self, room: Mapping[str, int], worths: Mapping[int, Worth]) -> None:
         self._free = dict(room)
         self._worths = worths
         self._spread: dict[str, int] = {}
-        """Which job that runs on several nodes is on a node."""
+        """The job spread over several nodes that is on a node."""
         self._places: dict[int, Places] = {}
 
     def place(self, sizes: Mapping[int, int], *, guarded: bool) -> dict[int, Places]:
-        """Return places for as much of `sizes` as can be had, largest first; who finds no room for its minimum waits.
+        """Return places for as much of `sizes` as fits, largest first; a job without room for its minimum waits.
 
-        A `guarded` round never gives away what a running job holds before that job has its new place, so nobody
-        loses its minimum; otherwise the largest job has the choice of everything that is not kept.
+        A `guarded` round never gives away a running job's places before that job has its new ones, so no job loses its
+        minimum; otherwise the largest job chooses first among all places that are not kept.
         """
         changed = []
         for number, worth in self._worths.items():
@@ -34,7 +34,7 @@ class RoundCapacity:
                 changed.append(job)
                 if guarded:
                     self._take(job, job.held)
-        # Those that shrink come first in a guarded round: what they leave is what the others grow by.
+        # Shrinking jobs come first in a guarded round: the others grow into the places that they leave.
         changed.sort(key=lambda j: (guarded and sizes[j.id] > j.size, -sizes[j.id] * j.devices_each, j.id))
         for job in changed:
             if guarded:
@@ -43,7 +43,7 @@ class RoundCapacity:
         return self._places
 
     def _put(self, job: ElasticJob, size: int) -> None:
-        """Place the job at `size` or the next size below that has room; growth that has none leaves it where it is."""
+        """Place the job at `size` or the next size below with room; without room for growth it stays where it is."""
         if size > job.size >= job.minimum:
             found = self._first_of(job, range(size, job.size, -1))
             if found is None and all(self._free.get(node, 0) >= count * job.devices_each for node, count in job.held):

@@ -1,8 +1,8 @@
-"""What a running job's own numbers mean for its size: how busy it is, how fast it was at each size, what is too large.
+"""Conclusions from a running job's metrics for its size: how busy it is, its speed at each size, useless sizes.
 
-A size at which a job mostly waits is believed to be no better than a smaller one: what it waits for is shared. Where
-it has run at another size, too, and the larger of both was faster, it is not (each replica loads its own data), and
-waiting says nothing. An hour later it is forgotten: storage is not slow for ever.
+A size at which a job mostly waits is assumed to be no better than a smaller one: the resource it waits for is shared.
+If it has also run at another size, and the larger of both was faster, the resource is not shared (each replica loads
+its own data), and waiting says nothing. After an hour this is forgotten: storage is not slow for ever.
 """
 
 from itertools import pairwise
@@ -14,16 +14,16 @@ from penstock.core.model.jobs import Job
 from penstock.core.model.progress import Progress, SizeNoted
 
 KEPT_MS = 3_600_000
-"""What was noted of a size longer ago keeps nobody from it."""
+"""Older notes of a size keep no job from it."""
 FASTER_MILLI = 100
 """A larger size counts as faster from here: 100 = 10 %."""
 RULES = ScalingRules()
 
 
 def utilisation_of(job: Job, now_ms: int) -> Utilisation | None:
-    """Return how busy the job is by its newest gauges, None before the first of this attempt.
+    """Return how busy the job is by its latest metrics, None before the first of this attempt.
 
-    What it does not report counts as no waiting. They stand since they were noted: a change would have been noted.
+    Unreported metrics count as no waiting. They hold since they were noted: a change would have been noted.
     """
     attempt, told = job.attempt, job.progress
     if attempt is None or not attempt.running_ms or told.noted_attempt != attempt.number:
@@ -48,7 +48,7 @@ def curve_told(job: Job) -> SpeedCurve:
 
 
 def largest_useful(job: Job, settings: Settings, now_ms: int) -> int:
-    """Return the largest size that the job's own numbers do not speak against."""
+    """Return the largest size that the job's own metrics do not rule out."""
     least, shrinks = job.spec.ask.replicas, settings.elastic_shrink_idle
     useless = (size.replicas for size in _useless(job, settings, now_ms))
     most = min((max(least, size // 2) if shrinks else size for size in useless), default=job.spec.ask.replicas_max)
@@ -56,16 +56,16 @@ def largest_useful(job: Job, settings: Settings, now_ms: int) -> int:
 
 
 def _useless(job: Job, settings: Settings, now_ms: int) -> list[SizeNoted]:
-    """Return the sizes, the smallest first, at which the job lately waited, where more is not known to be faster."""
+    """Return recent sizes, smallest first, at which the job mostly waited and more is not known to be faster."""
     lately = (size for size in job.progress.sizes if now_ms - size.noted_ms < KEPT_MS)
     found = [size for size in lately if _waits(size, settings) and not _more_is_faster(job.progress, size)]
     return sorted(found, key=lambda size: size.replicas)
 
 
 def shrink_due(job: Job, now_ms: int) -> Scaling | None:
-    """Return what the rules say of the size of a running job where they would halve it; None where they would not.
+    """Return the rules' decision on a running job that they would halve; None where they would not.
 
-    A `stay` says that they would, but have not seen it for long enough.
+    A `stay` means that they would, but have not seen it for long enough.
     """
     seen, size = utilisation_of(job, now_ms), len(job.attempt.replicas) if job.attempt is not None else 0
     if seen is None or seen.busy_milli >= RULES.in_below_milli:
@@ -86,7 +86,7 @@ def shrink_due_ms(job: Job) -> int:
 
 
 def why_not_larger(job: Job, settings: Settings, now_ms: int) -> str:
-    """Return what of a running elastic job's own numbers keeps it from more replicas, for people; '' for nothing."""
+    """Return, for people, which of a running elastic job's metrics keep it from more replicas; '' for none."""
     attempt = job.attempt
     if attempt is None or not job.spec.ask.elastic or attempt.choice:
         return ""
@@ -101,7 +101,7 @@ def why_not_larger(job: Job, settings: Settings, now_ms: int) -> str:
 
 
 def _waits(size: SizeNoted, settings: Settings) -> bool:
-    """Return whether the job mostly waited at this size, for data or as the rules see it."""
+    """Return whether the job mostly waited at this size, for data or by the rules."""
     idle = busy_milli(size.data_wait_milli, size.communication_milli) < RULES.in_below_milli
     return size.data_wait_milli > settings.elastic_data_wait_max_milli or (settings.elastic_shrink_idle and idle)
 

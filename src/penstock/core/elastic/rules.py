@@ -1,7 +1,7 @@
-"""The utilisation rules: when one job asks for twice as many replicas, or can do with half.
+"""The utilisation rules: when one job asks for twice as many replicas, or needs only half.
 
-They need no speed model, only how busy the job is, as its own gauges tell it (`told.py`). Live,
-`core/cycle/grow.py` asks them who could do with half; who gets idle devices among several is `allocate`'s business.
+They need no speed model, only how busy the job is by its own metrics (`reported.py`). Live, `core/cycle/grow.py` asks
+them which jobs need only half; `allocate` decides which of several jobs get idle devices.
 """
 
 from typing import Literal
@@ -53,7 +53,7 @@ class Utilisation(msgspec.Struct, frozen=True):
 class Scaling(msgspec.Struct, frozen=True):
     action: Action
     replicas: int
-    """What the job should have now."""
+    """The size that the job should have now."""
     reason: Reason
 
 
@@ -73,7 +73,7 @@ def scale(
     Args:
         seen: share of busy time, data queue and time since the last change.
         nodes, nodes_doubled: how many nodes it is on, and would be on at twice the size.
-    Never outside the bounds: a job that stands outside them is moved to the nearer one, cool-down or not.
+    Never outside the bounds: a job outside them is moved to the nearer one, even during a cool-down.
     Raises: ValueError when 1 <= minimum <= maximum does not hold.
     """
     if not 1 <= minimum <= maximum:

@@ -1,8 +1,8 @@
 """Speed-up curves: how fast a job runs at each size, against one replica (1000 = as fast as one).
 
-From the best source there is: what the job reported at each size, else what its owner declared, else Amdahl's law
-with a default. Every curve is safe to climb: one replica more is never slower (a job can leave it idle), one node
-more is never faster.
+From the best source available: the job's reports at each size, else its owner's declaration, else Amdahl's law with
+a default. Every curve is safe to climb: one replica more is never slower (a job can leave it idle), one node more
+is never faster.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,9 +20,9 @@ from penstock.core.elastic.goodput import (
 )
 
 SERIAL_MILLI_DEFAULT = 50
-"""Share of a job that does not speed up, when nothing is known: 16 replicas are as fast as 9.1."""
+"""Share of a job that does not speed up, if unknown: 16 replicas are as fast as 9.1."""
 SPREAD_KEEPS_MILLI = 900
-"""Speed kept across nodes, when nothing is known: enough for one node to be preferred."""
+"""Speed kept across nodes, if unknown: low enough for one node to be preferred."""
 
 
 class SpeedCurve(Protocol):
@@ -83,7 +83,7 @@ class PointsCurve:
 
 
 class GoodputCurve:
-    """Speed by useful samples a second, at the best batch size for each placement; answers are kept."""
+    """Speed by useful samples a second, at the best batch size for each placement; results are cached."""
 
     def __init__(self, model: GoodputModel) -> None:
         self._model = model
@@ -129,10 +129,10 @@ def curve_of(
     """Return the best known curve: learned over declared over `default` (Amdahl's law).
 
     Args:
-        throughputs: what the job reported at each size; several of one size are averaged.
+        throughputs: the job's reports at each size; several of one size are averaged.
         declared: (replicas, speed_milli) from the job's owner.
     Where the job has not run yet a learned curve follows the declared one, or else Amdahl's law through the largest
-    size that it has run at. Reports hold what spreading over nodes costs, so a learned curve does not charge it again.
+    size that it has run at. Reports include the cost of spreading over nodes, so a learned curve does not add it.
     """
     shape: SpeedCurve | None = PointsCurve(declared, SPREAD_KEEPS_MILLI) if declared else default
     sizes: dict[int, list[int]] = {}

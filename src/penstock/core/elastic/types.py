@@ -1,8 +1,8 @@
 """Which device type each job gets, when jobs accept several and run at different speeds on them.
 
-A job alone takes its best throughput per cost. Several that want the same type are sorted out by comparative
-advantage: who loses least elsewhere moves. The optimum of that is found by cancelling cycles between types, which
-needs no solver. Heterogeneity-aware allocation X[job, type]: Narayanan et al., Gavel, OSDI 2020.
+A job alone takes its best throughput per cost. Among several that want the same type comparative advantage decides:
+the job that loses least elsewhere moves. The optimum is found by cancelling cycles between types, which needs no
+solver. Heterogeneity-aware allocation X[job, type]: Narayanan et al., Gavel, OSDI 2020.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,12 +23,12 @@ class TypedJob(msgspec.Struct, frozen=True):
     """Measured or declared speed on each type that it accepts: any unit, integers above 0."""
     devices: int = 1
     held: str = ""
-    """The type that it runs on now."""
+    """Its present type."""
     submitted_ms: int = 0
     service_ms: int = 0
-    """Device-milliseconds it has had, weighted by how fast they were (see `service_of`)."""
+    """Attained service in device-milliseconds, weighted by speed (see `service_of`)."""
     rest_ms: int = 0
-    """Expected rest of its run where it is; without a better estimate the time it has run."""
+    """Expected rest of its run on its present type; without a better estimate the time it has run."""
     restart_cost_ms: int = 30_000
 
 
@@ -51,12 +51,12 @@ def choose_type(speeds: Mapping[str, int], prices: Mapping[str, int], free: Iter
 
 
 def service_of(ran_ms: int, speed: int, speeds: Mapping[str, int]) -> int:
-    """Return what `ran_ms` on a type counts as service: an hour at half of the job's best speed is half an hour."""
+    """Return the service of `ran_ms` on a type: an hour at half of the job's best speed is half an hour."""
     return ran_ms * speed // max(speeds.values())
 
 
 def in_order(jobs: Iterable[TypedJob], order: Order) -> list[TypedJob]:
-    """Return who goes first: by submit time, or by attained service in classes that double in width.
+    """Return the jobs in order: by submit time, or by attained service in classes that double in width.
 
     Classes keep jobs of like service from taking turns at every round. Source: Tiresias, NSDI 2019.
     """
@@ -71,11 +71,11 @@ def assign_types(
     order: Order = "fifo",
     prices: Mapping[str, int] | None = None,
 ) -> dict[int, str]:
-    """Return the type of each job that gets devices now; who is not in it waits.
+    """Return the type of each job that gets devices now; the others wait.
 
     Args:
         jobs: running and waiting ones, any order; ids differ.
-        capacity: devices by type that these jobs may use, those that they hold included.
+        capacity: devices by type that these jobs may use, including devices that they hold.
     Jobs are admitted in `order` while devices last. Among those admitted the sum of (speed per price, against the
     job's own best) is largest; running elsewhere than now counts for less, by its restart. With jobs of one size
     this is the exact optimum, else no cycle of like-sized jobs improves it.
@@ -97,7 +97,7 @@ def _price(prices: Mapping[str, int], device_type: str) -> int:
 
 
 def _values(job: TypedJob, types: Iterable[str], prices: Mapping[str, int]) -> dict[str, int]:
-    """Return what each usable type is worth to the job: 1,000,000 for its best; the place it holds has no restart."""
+    """Return the value of each usable type for the job: 1,000,000 for its best; its present type needs no restart."""
     rates = {t: job.speeds[t] * 10**9 // _price(prices, t) for t in types if job.speeds.get(t, 0) > 0}
     best = max(rates.values(), default=1)
     worth = {}
@@ -185,7 +185,7 @@ def _improve(
 def _gaining_cycle(
     moves: Mapping[tuple[str, str], tuple[int, int]], open_types: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Return moves of positive total gain that close a circle, or end at a type with room; [] when there are none.
+    """Return moves of positive total gain that close a cycle, or end at a type with room; [] when there are none.
 
     Best simple walks of growing length from each type: exact for the handful of types that a pool has (compared with
     the linear program in the tests), a local optimum for more.

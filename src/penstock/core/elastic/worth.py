@@ -1,4 +1,4 @@
-"""What a size is worth to a job: its expected time per unit of work there, the restart on the way included.
+"""The cost of a size for a job: its expected time per unit of work, including the restart to get there.
 
 Cost of a size = weight / effective speed. The allocator makes the sum over jobs small, which is to make the power
 mean with exponent -1 of their speeds large (Pollux, OSDI 2021, section 4.2): a job that is slow counts for more.
@@ -21,9 +21,9 @@ SERVICE_SCALE_MS = 3_600_000
 
 class ElasticSettings(msgspec.Struct, frozen=True):
     hysteresis_milli: int = 500
-    """A change must gain its checkpoint and restart this much over: 500 = half as much again."""
+    """A change must gain the cost of its checkpoint and restart plus this part of it: 500 = half as much again."""
     waiting_speed_milli: int = 50
-    """A waiting job counts as if it ran this fast: what makes starting one worth more than growing another."""
+    """A waiting job counts as if it ran this fast: so starting one is worth more than growing another."""
     rest_floor_ms: int = 60_000
     """A job is expected to go on for at least this long."""
     fair_normalised: bool = True
@@ -31,7 +31,7 @@ class ElasticSettings(msgspec.Struct, frozen=True):
 
 
 class ElasticJob(msgspec.Struct, frozen=True):
-    """One job whose number of replicas may change, as the allocator sees it."""
+    """The allocator's view of one job whose number of replicas may change."""
 
     id: int
     minimum: int
@@ -39,7 +39,7 @@ class ElasticJob(msgspec.Struct, frozen=True):
     """Of replicas. The caller lowers it to `explored_maximum` while the curve is a guess."""
     curve: SpeedCurve
     held: Places = ()
-    """Where it runs now."""
+    """Its present places."""
     devices_each: int = 1
     weight_milli: int = 1000
     """How much its speed counts: priority, or `served_weight_milli`."""
@@ -62,9 +62,9 @@ def replicas_of(places: Places) -> int:
 def served_weight_milli(service_ms: int) -> int:
     """Return a weight that falls with attained service (device-milliseconds): 1000, at 3 device-hours 500.
 
-    Durations are heavy-tailed, so who has run for long is likely to go on for long, and time given to short jobs
-    first shortens the mean. Source: least attained service, Nuyens and Wierman 2008; Tiresias, NSDI 2019. The square
-    root keeps long jobs from starving.
+    Durations are heavy-tailed, so a job that has run long is likely to go on for long, and serving short jobs first
+    shortens the mean. Source: least attained service, Nuyens and Wierman 2008; Tiresias, NSDI 2019. The square root
+    keeps long jobs from starving.
     """
     return isqrt(1_000_000 * SERVICE_SCALE_MS // (SERVICE_SCALE_MS + max(service_ms, 0)))
 
@@ -105,7 +105,7 @@ class Worth:
 
 
 def sizes_of(job: ElasticJob, per_node: int) -> list[int]:
-    """Return the sizes that are tried, ascending: each one inside a node, then whole nodes, and always the bounds."""
+    """Return the sizes to try, ascending: every size inside a node, then whole nodes, and always the bounds."""
     inside = range(job.minimum, min(job.maximum, per_node) + 1)
     first = -(-max(job.minimum, per_node + 1) // per_node) * per_node
     found = {*inside, *range(first, job.maximum + 1, per_node), job.minimum, job.maximum}
@@ -115,7 +115,7 @@ def sizes_of(job: ElasticJob, per_node: int) -> list[int]:
 
 
 def envelope(points: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return those of `points` (size, cost; sizes ascending) that a greedy choice should stop at.
+    """Return the `points` (size, cost; sizes ascending) at which a greedy choice should stop.
 
     The lower convex hull without rising parts: the gain per replica falls from step to step, so spending each device
     where it gains most is right over all jobs together. Source: multiple-choice knapsack, Sinha and Zoltners 1979.

@@ -1,4 +1,4 @@
-"""Who may do what: users with roles in the cluster and in tenants, and the tokens that speak for them."""
+"""Access rights: users with roles in the cluster and in tenants, and the tokens that act for them."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -9,9 +9,9 @@ import msgspec
 from penstock.core.model.ids import TenantName, UserName
 
 ClusterRole = Literal["", "viewer", "operator", "admin"]
-"""In the whole cluster: sees everything; also keeps nodes and all jobs; also declares, pays, and says who may what."""
+"""In the whole cluster: sees everything; also operates nodes and all jobs; also declares, pays and grants rights."""
 TenantRole = Literal["viewer", "member", "tenant_admin"]
-"""In a tenant: sees it; also submits and ends own jobs; also ends all of its jobs, and manages its members' tokens."""
+"""In a tenant: sees it; also submits and ends own jobs; also ends all its jobs and manages its members' tokens."""
 Level = Literal["read", "write", "admin"]
 """What a token may be used for, of all that its user may do: reading; jobs and nodes; everything."""
 LEVELS: tuple[Level, ...] = ("read", "write", "admin")
@@ -25,10 +25,10 @@ class User(msgspec.Struct, frozen=True, omit_defaults=True):
     tenants: tuple[tuple[TenantName, TenantRole], ...] = ()
     """By name of the tenant."""
     disabled: bool = False
-    """No token speaks for them."""
+    """None of their tokens is valid."""
     description: str = ""
     account: str = ""
-    """Of the machines, as which their jobs run where the server is root."""
+    """The machine account under which their jobs run where the server is root."""
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,30 +39,30 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     user: UserName
     level: Level = "write"
     tenants: tuple[TenantName, ...] = ()
-    """It speaks in these tenants only; none: in all of its user's."""
+    """Valid in these tenants only; none: in all of its user's."""
     created_ms: int = 0
     expires_ms: int = 0
     """0: never."""
     by: UserName = UserName("")
     note: str = ""
     delegated: bool = False
-    """Somebody who is no administrator made it for another user, or made it with such a token: it reaches neither the
-    user's own secrets nor their account."""
+    """Issued by a non-administrator for another user, or with such a token: it reaches neither the user's own secrets
+    nor their account."""
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What one caller may see and do: the rights of a user, cut to what the token is for."""
+    """What one caller may see and do: the rights of a user, limited to those of the token."""
 
     user: UserName
     role: ClusterRole = ""
     tenants: Mapping[TenantName, TenantRole] = MappingProxyType({})
     level: Level = "read"
     only: frozenset[TenantName] = frozenset()
-    """Where it is not empty, nothing outside these tenants is seen or done."""
+    """Where not empty, the caller sees and does nothing outside these tenants."""
     expires_ms: int = 0
-    """When the token that speaks expires; 0: never."""
+    """When the caller's token expires; 0: never."""
     local: bool = False
-    """Who runs the server: the token was read from its own folder."""
+    """The operator of the server: the token was read from the server's own folder."""
     delegated: bool = False
     """Another user issued the token: the user's own secrets and account are out of its reach."""
 
@@ -91,7 +91,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     @property
     def submits_anywhere(self) -> bool:
-        """Whether jobs may be submitted in any tenant at all: what is asked before a request is read."""
+        """Whether jobs may be submitted in any tenant at all: checked before a request is read."""
         return self._may("write") and (
             self.role == "admin"
             or any(role != "viewer" and self._inside(tenant) for tenant, role in self.tenants.items())
@@ -126,7 +126,7 @@ class Scope(msgspec.Struct, frozen=True):
         return rights and self._inside(name) and self._may("admin")
 
     def beyond(self, token: Token) -> str:
-        """Return in which field a token would reach further than the one that speaks; empty: in none."""
+        """Return the field in which a token would exceed the caller's own; empty: none."""
         if LEVELS.index(token.level) > LEVELS.index(self.level):
             return "level"
         if self.only and not (token.tenants and self.only.issuperset(token.tenants)):

@@ -1,4 +1,4 @@
-"""Events about who may do what: tokens, secrets, and who was turned away."""
+"""Events about access: tokens, secrets, and refused attempts."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from penstock.core.model.secrets import Secret
 
 
 class TokenIssued(Event, tag=True, frozen=True, omit_defaults=True):
-    """A token that speaks for a user; its secret was shown once and is known to nobody here."""
+    """A token that acts for a user; its secret was shown once and is not stored."""
 
     token: Token
 
@@ -22,7 +22,7 @@ class TokenRevoked(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class SecretSet(Event, tag=True, frozen=True, omit_defaults=True):
-    """A value that jobs are given; nobody can read it here."""
+    """A value for jobs, sealed: it cannot be read from the log."""
 
     secret: Secret
 
@@ -43,8 +43,8 @@ AccessKind = Literal[
     "authority_replaced",
     "certificate_replaced",
 ]
-"""No valid token; something that the caller may not do; an agent that was not taken in, or said more of its node than
-is known of it; another key of all secrets; another authority or server certificate."""
+"""No valid token; an act beyond the caller's rights; a refused agent, or one that claimed more of its node than is
+known of it; another key of all secrets; another authority or server certificate."""
 
 
 class AccessEntry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,7 +15,7 @@ SETTLED_KEPT = 120
 
 
 class Lot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is left of one credit."""
+    """The remainder of one credit."""
 
     reference: str
     left: int
@@ -23,11 +23,11 @@ class Lot(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_ms: int = 0
     """0: never."""
     added_ms: int = 0
-    """What was used before is not paid from it, but by the invoice of its month."""
+    """Use before this time is not paid from it, but by the invoice of its month."""
 
 
 class CreditPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of one credit: what it paid, or gets back. All but `amount` names the credit."""
+    """A part of one credit: the amount it paid, or gets back. All other fields identify the credit."""
 
     reference: str
     amount: int
@@ -50,39 +50,39 @@ class Month(msgspec.Struct, frozen=True, omit_defaults=True):
 
     begin_ms: int
     posted: int = 0
-    """What its use came to so far."""
+    """Cost of its use so far."""
     from_credit: int = 0
     """Of that, paid from credit."""
     paid: tuple[CreditPart, ...] = ()
-    """By which credits."""
+    """The credits that paid it."""
 
     @property
     def granted(self) -> int:
-        """Of what was paid from credit, from grants."""
+        """Of the amount paid from credit, the part from grants."""
         return sum(part.amount for part in self.paid if part.kind == "grant")
 
 
 class Settled(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What paid an invoice, less what was given back of it since."""
+    """The payments of an invoice, less later refunds."""
 
     number: str
     taxed: int
-    """Of its net amount, what no grant paid: there is tax on it."""
+    """The part of its net amount that no grant paid: it is taxed."""
     plain: int
-    """Of its total, what is not from credit that expires; that part is given back as credit that never does."""
+    """The part of its total not paid from expiring credit; it is refunded as credit that never expires."""
     parts: tuple[CreditPart, ...] = ()
-    """What grants paid, and payments that expire."""
+    """Parts paid by grants and by expiring payments."""
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What was posted for the time up to `until_ms`, since the posting before."""
+    """The amount posted for the time since the previous posting, up to `until_ms`."""
 
     until_ms: int
     amount: int
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """What was said of a tenant's spending."""
+    """A notice given about a tenant's spending."""
 
     kind: SpendingKind
     name: str
@@ -95,49 +95,49 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
 
     tenant: TenantName
     lots: tuple[Lot, ...] = ()
-    """Those that expire first come first."""
+    """By expiry, the earliest first."""
     months: tuple[Month, ...] = ()
-    """Those that are on no invoice yet, the present one last."""
+    """Months on no invoice yet, the current one last."""
     open: tuple[tuple[str, int], ...] = ()
-    """Invoices that are not paid, by number, and what is owed on each."""
+    """Unpaid invoices by number, and the amount due on each."""
     posted_ms: int = 0
     """Use up to here is posted."""
     invoiced_ms: int = 0
     """Use up to here is on invoices."""
     days: tuple[Spent, ...] = ()
     added: int = 0
-    """What there was after the last credit was added."""
+    """The credit after the last addition."""
     references: tuple[str, ...] = ()
-    """Of credits and payments, the latest: none of them comes twice."""
+    """The latest references of credits and payments: each is accepted once."""
     amounts: tuple[int, ...] = ()
-    """What came with each of these references."""
+    """The amount of each of these references."""
     hold: Hold | None = None
     noted: tuple[Noted, ...] = ()
     changed_seq: int = 0
     """The record that changed it last."""
     debt: int = 0
-    """Was spent of payments that were reversed: what is paid next fills it first."""
+    """Spent from payments that were reversed: the next payment covers it first."""
     settled: tuple[Settled, ...] = ()
-    """What paid the latest invoices, the last one last."""
+    """The payments of the latest invoices, the last one last."""
     reversed: tuple[int, ...] = ()
-    """Records whose credit or payment was reversed, the latest: none of them is twice."""
+    """The latest records whose credit or payment was reversed: each is reversed once."""
 
     @property
     def credit(self) -> int:
-        """What is left of credits; below zero where more was spent than there is after a payment was reversed."""
+        """The remaining credit; below zero where a payment was reversed after it was spent."""
         return sum(lot.left for lot in self.lots) - self.debt
 
     @property
     def owed(self) -> int:
-        """On invoices that are not paid."""
+        """The amount due on unpaid invoices."""
         return sum(left for _, left in self.open)
 
     def open_on(self, number: str) -> int:
-        """Return what is owed on an invoice."""
+        """Return the amount due on an invoice."""
         return dict(self.open).get(number, 0)
 
     def known_amount(self, reference: str) -> int | None:
-        """Return what came with a reference; None: it is new."""
+        """Return the amount of a reference; None: it is new."""
         known = dict(zip(self.references, self.amounts, strict=True))
         return known.get(reference)
 
@@ -147,12 +147,12 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum(month.posted - month.from_credit for month in self.months)
 
     def month(self, begin_ms: int) -> Month:
-        """Return what is known of a month that is on no invoice."""
+        """Return a month that is on no invoice; an empty one where nothing is posted."""
         return next((month for month in self.months if month.begin_ms == begin_ms), Month(begin_ms))
 
     @property
     def balance(self) -> int:
-        """Credit less what is owed; what was used since the last posting is not in it."""
+        """Credit less debts; use since the last posting is not included."""
         return self.credit - self.unbilled - self.owed
 
 

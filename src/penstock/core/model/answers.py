@@ -64,7 +64,7 @@ class BudgetView(msgspec.Struct, frozen=True):
     until_ms: int
     spent: int
     forecast_low: int
-    """What it ends at, if the rest of the period costs as little as the last day or week."""
+    """Spending at the end of the period if the rest costs as little as the last day or week."""
     forecast_high: int
     hard: bool
 
@@ -106,7 +106,7 @@ class DeviceCounts(msgspec.Struct, frozen=True):
     """Devices by state; each is in one."""
 
     available: int = 0
-    """Nobody holds any part of it, and anybody may."""
+    """No job holds any part of it, and any job may get it."""
     allocated: int = 0
     """Some job holds it or a part of it."""
     reserved: int = 0
@@ -133,9 +133,9 @@ class PoolStats(msgspec.Struct, frozen=True):
     """Free, and kept: on nodes reserved for a tenant, and what the pool's `reserve` keeps for preemptible jobs."""
     available_milli: int
     out_milli: int
-    """Not given out and not to be had: in maintenance or failed."""
+    """Neither allocated nor available: in maintenance or failed."""
     utilisation_milli: int
-    """Allocated, of what is not out; thousandths. 0 where there are no devices."""
+    """Allocated part of the devices that are not out, in thousandths. 0 where there are no devices."""
     cpu_milli: int
     cpu_held_milli: int
     memory_bytes: int
@@ -156,7 +156,7 @@ class QuotaRow(msgspec.Struct, frozen=True):
     maximum: int | None
     """None: no limit of its own."""
     borrowed: int
-    """Used beyond what is guaranteed, of a queue that is guaranteed any."""
+    """Use above the guarantee, of a queue that has one."""
     lent: int
     """Guaranteed, not used, and in use by others: theirs until it is wanted back."""
     percent: int
@@ -164,7 +164,7 @@ class QuotaRow(msgspec.Struct, frozen=True):
     level: int
     """The highest of the declared percentages (80, 95 and 100 by default) that this reaches; 0: none."""
     alerted: int = 0
-    """The percentage that was said last in the log, within a day; 0: none."""
+    """The last percentage noted in the log, within a day; 0: none."""
     alerted_ms: int = 0
     """When that was (unix ms)."""
 
@@ -208,7 +208,7 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class UsageRow(msgspec.Struct):
-    """Sums of what was held from one time to another. Device time in thousandths of device-milliseconds."""
+    """Sums of held capacity over a span. Device time in thousandths of device-milliseconds."""
 
     tenant: str = ""
     user: str = ""
@@ -221,7 +221,7 @@ class UsageRow(msgspec.Struct):
     cpu_milli_ms: int = 0
     memory_byte_ms: int = 0
     measured_milli_ms: int = 0
-    """Device time of which programs said how they used it."""
+    """Device time whose use the programs reported."""
     used_milli_ms: int = 0
     """Of that, the time in which they did not wait for data, and did not hang."""
     jobs: int = 0
@@ -242,16 +242,16 @@ class WasteRow(msgspec.Struct):
     data_milli_ms: int = 0
     """Idle: programs waited for data."""
     hang_milli_ms: int = 0
-    """Idle: programs made no step, and that was found."""
+    """Idle: programs made no step, and the hang was found."""
     unknown_milli_ms: int = 0
-    """Nobody said how it was used."""
+    """Its use was not reported."""
     cost: int = 0
     used_cost: int = 0
     data_cost: int = 0
     hang_cost: int = 0
     unknown_cost: int = 0
     not_held_cost: int = 0
-    """Of memory while suspended, and what a minimum period adds."""
+    """Cost of memory while suspended, and of minimum periods."""
 
     @property
     def idle_milli_ms(self) -> int:
@@ -279,11 +279,11 @@ class PlannedVictim(msgspec.Struct, frozen=True):
 
 
 class PlannedJob(msgspec.Struct, frozen=True):
-    """What would become of one job of a request, if nobody submitted anything else."""
+    """The expected course of one job of a request, if no other jobs are submitted."""
 
     name: str
     count: int
-    """Jobs like it in the request; what is said is about the last of them to start."""
+    """Jobs alike in the request; all values are of the last of them to start."""
     starts_now: bool
     places: tuple[PlannedPlace, ...]
     preempts: tuple[PlannedVictim, ...]
@@ -297,7 +297,7 @@ class PlannedJob(msgspec.Struct, frozen=True):
     text: str
     explanation: Explanation | None = None
     price: Quote | None = None
-    """What one of them would cost; None where no prices are declared."""
+    """Cost of one of them; None where no prices are declared."""
 
 
 class PlanAnswer(msgspec.Struct, frozen=True):

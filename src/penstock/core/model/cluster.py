@@ -12,24 +12,24 @@ from penstock.core.model.resources import Device, Resources, Virtualization
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
 QueuePolicy = str
-"""A builtin policy, or `ext:NAME` of one that a package offers."""
+"""A builtin policy, or `ext:NAME` for one from a package."""
 PreemptionRule = Literal["never", "reclaim", "lower_priority"]
 PlacementPolicy = Literal[
     "fragmentation", "best_fit", "first_fit", "first_fit_decreasing", "worst_fit", "dot_product", "random"
 ]
 BackfillRule = Literal["easy", "conservative", "none", "strict"]
-"""What later jobs may do while an earlier one of their pool does not fit: start if it delays nobody (`easy`: not the
-first, `conservative`: nobody), start if they fit (`none`), or nothing (`strict`)."""
+"""What later jobs may do while an earlier one of their pool does not fit: start if that delays no waiting job (`easy`:
+not the first, `conservative`: none), start if they fit (`none`), or nothing (`strict`)."""
 Quota = tuple[tuple[str, int], ...]
 """Amounts by resource, sorted by name: `devices` and `devices:MODEL` (thousandths), `cpus` (thousandths), `memory`
 and `storage` (bytes), `jobs` (running at once); each of them also of one pool alone, as `POOL/devices`. A resource that
 is not named is not limited (in a maximum) or not promised (in a guarantee)."""
 QUOTA_ALERTS = (80, 95, 100)
-"""Percentages of a maximum that are said, unless others are declared."""
+"""Percentages of a maximum that raise an alert, unless others are declared."""
 NodeState = Literal["joining", "ready", "lost"]
 ReclaimRule = Literal["never", "when_wanted"]
 ShownHolders = Literal["own", "tenants", "users"]
-"""Of what other tenants hold, people see: nothing, which tenant holds it, or also which of its users."""
+"""What users see of other tenants' allocations: nothing, which tenant holds them, or also which of its users."""
 
 ROOT_QUEUE = QueueName("root")
 DEFAULT_QUEUE = QueueName("default")
@@ -69,14 +69,14 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Strike(msgspec.Struct, frozen=True):
-    """Something spoke against a node at a time (unix ms), to this job; None: to the node as a whole."""
+    """A sign of a node's failure at a time (unix ms), in this job; None: in the node as a whole."""
 
     time_ms: int
     job_id: JobId | None
     own: bool = False
-    """The node's own word; else a claim: what a program printed, which proves nothing."""
+    """Reported by the node itself; else a claim: the output of a program, which proves nothing."""
     tenant: TenantName = TenantName("")
-    """Whose job it was, and of which user; empty where the log does not say so."""
+    """Tenant and user of the job; empty where the log does not say so."""
     user: UserName = UserName("")
 
 
@@ -91,9 +91,9 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     registered_ms: int = 0
     lost_ms: int = 0
     strikes: tuple[Strike, ...] = ()
-    """What spoke against it since it was last opened."""
+    """Strikes since it was last opened."""
     closed_by: UserName = UserName("")
-    """Who closed it for new work, while it is."""
+    """The user who closed it for new work, while it is closed."""
     closed_ms: int = 0
     closures: int = 0
     """How often it was closed for its failures."""
@@ -102,11 +102,11 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     evict_at_ms: int = 0
     """While it is closed: work that still runs there then is asked to move; 0: never."""
     shut_to: tuple[TenantName, ...] = ()
-    """Tenants that get no new work here, for what their own jobs claimed of it; ascending."""
+    """Tenants that get no new work here because of their own jobs' claims; ascending."""
     checked_ms: int = 0
     """When it was checked last while it was open, because of claims."""
     checked_for: tuple[TenantName, ...] = ()
-    """Whose claims led to that check."""
+    """Tenants whose claims led to that check."""
 
 
 class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,17 +126,17 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     name: TenantName
     description: str = ""
     max: Quota = ()
-    """What all its jobs together may hold at once, whatever queues they are in."""
+    """What all its jobs together may hold at once, in any queues."""
     device_hours_max: int = 0
     """Device-hours that it may use in a calendar month; 0: any."""
     budgets: tuple[Budget, ...] = ()
     credit_limit: int = 0
     """How far below zero its balance may go before `at_zero` holds, in the currency's smallest unit."""
     at_zero: AtZero | None = None
-    """What happens when its credit is used up; None: what is said for all."""
+    """What happens when its credit is used up; None: the rule for all tenants."""
     bill_to: Party = Party()
     alerts: tuple[int, ...] = QUOTA_ALERTS
-    """Percentages of its maxima and its device-hours that are said when they are reached, ascending."""
+    """Percentages of its maxima and its device-hours that raise an alert when reached, ascending."""
 
 
 class IdleRule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -151,8 +151,8 @@ class IdleRule(msgspec.Struct, frozen=True, omit_defaults=True):
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """One queue of the tree. Its policy orders its own jobs, or its children against each other.
 
-    `guaranteed` is what it gets back by reclaim whenever it wants it; what of it lies idle is lent to others, up to
-    `lend`. It may hold more than its guarantee, up to `max`, while others leave theirs idle.
+    `guaranteed` is what it can reclaim at any time; the idle part of it is lent to other queues, up to `lend`. It may
+    hold more than its guarantee, up to `max`, while others leave theirs idle.
     """
 
     name: QueueName
@@ -169,7 +169,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     max_waiting: int = 200_000
     """Jobs that may wait here; a submit beyond it is refused."""
     alerts: tuple[int, ...] = QUOTA_ALERTS
-    """Percentages of its maxima that are said when they are reached, ascending."""
+    """Percentages of its maxima that raise an alert when reached, ascending."""
     idle: IdleRule | None = None
     """What follows when its attempts are idle; None takes the rule of the queue above, if one there has one."""
 

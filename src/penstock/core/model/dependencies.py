@@ -52,7 +52,7 @@ def compacted(after: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
 
 
 def runs_of(jobs: Iterable[JobRun]) -> list[JobRun]:
-    """Return runs in the same order, those that follow one another as one."""
+    """Return runs in the same order, with adjacent ones merged."""
     found: list[JobRun] = []
     for first, count in jobs:
         if found and sum(found[-1]) == first:

@@ -12,7 +12,7 @@ import msgspec
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing wrong with an input: which field, what was found, what was expected."""
+    """One thing wrong with an input: the field, its value, and what was expected."""
 
     code: str
     """Stable reason code, such as `unknown_field`."""
@@ -67,7 +67,7 @@ PROBLEMS_MAX = 100
 NEAREST_WORD_MAX = 64
 """Characters of a word that others are compared with."""
 NEAREST_KNOWN_MAX = 1_000
-"""Known words that it is compared with; among more nobody looks, for a comparison takes some 10 us."""
+"""Known words that it is compared with; with more there is no search, as one comparison takes some 10 us."""
 LISTED_MAX = 12
 
 
@@ -76,7 +76,7 @@ class TooManyProblems(Exception):
 
 
 class Problems(list[Problem]):
-    """Everything wrong with one input; what is more than `PROBLEMS_MAX` ends its reading (`TooManyProblems`)."""
+    """Everything wrong with one input; one problem above `PROBLEMS_MAX` ends its reading (`TooManyProblems`)."""
 
     def append(self, problem: Problem) -> None:
         if len(self) >= PROBLEMS_MAX:
@@ -92,7 +92,7 @@ class Problems(list[Problem]):
         return self
 
     def and_more(self) -> "list[Problem]":
-        """Return the problems, and that there are more."""
+        """Return the problems and a note that there are more."""
         return [*self, Problem("too_many_problems", "", f"only the first {PROBLEMS_MAX} problems are named")]
 
 

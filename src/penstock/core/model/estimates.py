@@ -13,6 +13,6 @@ class StartEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
 
     job_id: JobId
     given: Times
-    """What was said."""
+    """The published estimate."""
     sampled: Times
-    """What the samples of the future alone said: `given` is this, corrected by how wrong such samples were before."""
+    """The estimate from samples of the future alone: `given` is this, corrected by the past errors of such samples."""

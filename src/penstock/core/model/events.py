@@ -35,7 +35,7 @@ class LeaderElected(Event, tag=True, frozen=True, omit_defaults=True):
     epoch: Epoch
     server: str
     version: str = ""
-    """Of the program that decides from here on."""
+    """Version of the program that decides from here on."""
 
 
 class ConfigChanged(Event, tag=True, frozen=True, omit_defaults=True):
@@ -73,15 +73,15 @@ class NodeDrainChanged(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class NodeStruck(Event, tag=True, frozen=True, omit_defaults=True):
-    """Something spoke against a node."""
+    """A sign that a node fails."""
 
     node: NodeName
     text: str
     job_id: JobId | None = None
     own: bool = False
-    """The node's own word; else a claim: what a program printed. Without a job it is always the node's."""
+    """Reported by the node itself; else a claim: the output of a program. Without a job it is always the node's."""
     tenant: TenantName = TenantName("")
-    """Whose job it was, and of which user."""
+    """Tenant and user of the job."""
     user: UserName = UserName("")
 
 
@@ -94,12 +94,12 @@ class NodeShut(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class NodeChecked(Event, tag=True, frozen=True, omit_defaults=True):
-    """An open node was checked because of claims; one that passes is cleared of them, and shut to nobody."""
+    """An open node was checked because of claims; if it passes, they are cleared and it is open to all tenants."""
 
     node: NodeName
     passed: bool
     text: str = ""
-    """What is wrong with it."""
+    """The failure that the check found."""
 
 
 class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -110,17 +110,17 @@ class JobSubmitted(Event, tag=True, frozen=True, omit_defaults=True):
     array_index: int = 0
     idempotency_key: str = ""
     digest: str = ""
-    """Digest of the request, to tell a repeated request from another one under the same key."""
+    """Digest of the request, to distinguish a repeated request from another one under the same key."""
     batch: int = 1
     """How many jobs, from this one on, the request created."""
     account: str = ""
-    """Of the machines, as which its programs run; empty: as that of the agents."""
+    """The machine account under which its programs run; empty: that of the agents."""
     delegated: bool = False
     """Submitted with a token that another user issued for the user: it gets none of the user's own secrets."""
 
 
 class RunTimesPredicted(Event, tag=True, frozen=True, omit_defaults=True):
-    """How long attempts of these live jobs run, as far as is known by now."""
+    """Predicted run times of attempts of these live jobs."""
 
     times: tuple[tuple[JobId, int, int], ...]
     """Job, expected length, length hardly exceeded (ms)."""
@@ -137,7 +137,7 @@ class CapacityRequested(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class StartsEstimated(Event, tag=True, frozen=True, omit_defaults=True):
-    """What was said of when these waiting jobs start; nothing is decided by it."""
+    """Published estimates of when these waiting jobs start; no decision depends on them."""
 
     made_ms: int
     """The state of this time was played on (unix ms)."""
@@ -163,7 +163,7 @@ class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
     basis: int = 0
     """The last record that the plan knew; 0 in logs of former versions."""
     decided_ms: int = 0
-    """The time the plan went by (unix ms): with `basis`, all that it depended on."""
+    """The time used by the plan (unix ms): with `basis`, all that it depended on."""
 
 
 class ReplicaStarted(Event, tag=True, frozen=True, omit_defaults=True):
@@ -233,7 +233,7 @@ class CheckpointSaved(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class JobResumed(Event, tag=True, frozen=True, omit_defaults=True):
-    """The program said at which step it went on; `lost_steps` is what it had done beyond that before."""
+    """The program reported the step at which it resumed; `lost_steps` were done beyond that step before."""
 
     job_id: JobId
     attempt: AttemptNumber
@@ -242,7 +242,7 @@ class JobResumed(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class ProgressNoted(Event, tag=True, frozen=True, omit_defaults=True):
-    """How a running program does, when that has changed by enough to count, or after a while."""
+    """Metrics of a running program, noted after a significant change or after a while."""
 
     job_id: JobId
     attempt: AttemptNumber
@@ -257,7 +257,7 @@ class HangFound(Event, tag=True, frozen=True, omit_defaults=True):
     attempt: AttemptNumber
     step: int
     ranks: tuple[Rank, ...]
-    """Those to blame; empty where nobody can be named."""
+    """The culprits; empty where none can be named."""
     text: str
     idle_ms: int = 0
     """Since its last step, when it was found."""

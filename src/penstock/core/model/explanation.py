@@ -59,7 +59,7 @@ class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
 
     reason: str
     rule: str = ""
-    """What gave the right to ask for it; empty when nobody takes its place."""
+    """The rule that gave the right to ask for it; empty when there is no beneficiary."""
     beneficiary: JobId | None = None
     cost_device_ms: int = 0
     """What this victim cost as the plan weighed it."""
@@ -74,7 +74,7 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
     text: str
     constraints: tuple[Constraint, ...] = ()
-    """Everything that keeps it from starting now, what decides first."""
+    """Everything that keeps it from starting now, the decisive constraint first."""
     refused: dict[str, int] = {}
     """Nodes ruled out, by reason; adds up to the number of nodes."""
     replicas_possible: int = 0
@@ -86,9 +86,9 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     blockers: tuple[JobId, ...] = ()
     """Jobs that it waits for: to end, to leave, or to start before it."""
     edits: tuple[Edit, ...] = ()
-    """Changes with which it would start now, those of the request first; each the smallest of its kind."""
+    """Changes with which it would start now, changes of the request first; each the smallest of its kind."""
     edits_note: str = ""
-    """What was not tried, and why."""
+    """Changes not tried, and why."""
     start_by_ms: int = 0
     """Upper estimate of its start (unix ms) if nothing else comes ahead; 0 when unknown."""
     start_note: str = ""

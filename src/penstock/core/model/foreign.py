@@ -1,4 +1,4 @@
-"""Text that others wrote, before somebody sees it: what commands a terminal, or deceives who reads, is found here."""
+"""Makes untrusted text safe to show: finds characters that control a terminal or deceive the reader."""
 
 import re
 
@@ -15,17 +15,17 @@ IN_A_LINE = re.compile(rf"[{_COMMANDS}\t\n]")
 
 
 def lines(text: str) -> str:
-    """Return text of several lines with what commands a terminal made visible, such as `\\x1b`."""
+    """Return text of several lines with terminal control characters made visible, such as `\\x1b`."""
     return IN_LINES.sub(_visible, text)
 
 
 def one_line(text: str) -> str:
-    """Return the same in one line: nobody's text looks like a line of ours."""
+    """Return the same in one line, so that untrusted text cannot pass for a line of Penstock's own."""
     return IN_A_LINE.sub(_visible, text)
 
 
 def in_json(text: str) -> str:
-    """Return JSON that says the same, with `\\u` for what commands a terminal: it can only stand in strings."""
+    """Return equal JSON with `\\u` for terminal control characters: they can only stand in strings."""
     return IN_LINES.sub(_escaped, text)
 
 

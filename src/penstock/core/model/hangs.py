@@ -1,4 +1,4 @@
-"""What an agent sees of a rank that makes no progress, and what is concluded from all of them."""
+"""An agent's observations of ranks that make no progress, and the diagnosis drawn from all of them."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ import msgspec
 from penstock.core.model.ids import Rank
 
 FRAMES_MAX = 48
-"""Frames of one stack that are looked at, the innermost."""
+"""Innermost frames of one stack that are examined."""
 
 Activity = Literal["stopped", "gone", "waits", "data", "saves", "computes", "blocked", "unknown"]
 """Suspended or a child of it is; ended; waits for other ranks; for its data; writes a checkpoint; uses the CPU; idle
@@ -44,7 +44,7 @@ class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a stall is. `culprits` is empty where nobody can be named."""
+    """The diagnosis of a stall. `culprits` is empty where none can be named."""
 
     hung: bool
     culprits: tuple[Rank, ...]

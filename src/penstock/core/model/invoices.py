@@ -1,4 +1,4 @@
-"""Lines and invoices: what is issued never changes again. Money in the smallest unit of the currency."""
+"""Lines and invoices: an issued one never changes. Money in the smallest unit of the currency."""
 
 from typing import Literal
 
@@ -28,7 +28,7 @@ class InvoiceLine(msgspec.Struct, frozen=True, omit_defaults=True):
     tier_milli: int
     factor_milli: int
     full: int
-    """What it would cost without tier and factor, rounded half up."""
+    """The amount without tier and factor, rounded half up."""
     amount: int
     kind: LineKind = "use"
     """`refund`: time that a failed node took."""
@@ -48,7 +48,7 @@ class Invoice(msgspec.Struct, frozen=True, omit_defaults=True):
     digits: int
     """Of the currency's smallest unit: 2 where there are cents."""
     lines: tuple[InvoiceLine, ...]
-    """They add up to `net`. A credit note may have none: `reason` says what it is for."""
+    """They add up to `net`. A credit note may have none: `reason` says why it was issued."""
     net: int
     tax: int
     """On net - granted."""
@@ -64,8 +64,8 @@ class Invoice(msgspec.Struct, frozen=True, omit_defaults=True):
     issuer: Party = Party()
     customer: Party = Party()
     corrects: str = ""
-    """Number of the invoice that a credit note corrects; its amounts are negative. Empty on that of a month in which
-    more was given back than used."""
+    """Number of the invoice that a credit note corrects; its amounts are negative. Empty on the note of a month in
+    which refunds exceed use."""
     reason: str = ""
     issued_by: UserName = UserName("")
     granted: int = 0

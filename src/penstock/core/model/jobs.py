@@ -177,22 +177,22 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     hang_limit_ms: int = DEFAULT_HANG_LIMIT_MS
     """Time without a step after which a job hangs that is not certain to be stuck."""
     on_preempt: OnPreempt = "stop"
-    """What makes room: the program saves and ends, or it is frozen where it is and keeps its memory."""
+    """How the job makes room: the program saves and ends, or is frozen in place and keeps its memory."""
     shareable: bool = False
     """The owner lets its devices be shared with another job while both use them little."""
     lease: bool = False
-    """It has no command of its own: it holds what it was given until its time is over, for interactive work."""
+    """It has no command of its own: it holds its allocation until its time is over, for interactive work."""
     secrets: tuple[tuple[str, str], ...] = ()
-    """Environment variables whose values are secrets, and the names of these."""
+    """Environment variables whose values are secrets, and the names of the secrets."""
 
     def __post_init__(self) -> None:
-        """Keep dependencies compact, wherever a spec comes from: old logs name each job of an array by itself."""
+        """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""
         if len(self.after) > 1:
             msgspec.structs.force_setattr(self, "after", compacted(self.after))
 
 
 class RequestClass(msgspec.Struct, frozen=True, cache_hash=True):
-    """Everything of a job that order, placement and preemption look at, but its age."""
+    """All attributes of a job that order, placement and preemption use, except its age."""
 
     queue: QueueName
     tenant: TenantName
@@ -201,15 +201,15 @@ class RequestClass(msgspec.Struct, frozen=True, cache_hash=True):
     alternatives: tuple[GangAsk, ...] = ()
     preemptible: bool = True
     rank: int = 0
-    """What the queue's policy knows of such jobs beforehand: level of attained service, or step of predicted length."""
+    """The rank that the queue's policy gives such jobs: level of attained service, or step of predicted length."""
     length_ms: int = 0
-    """How long such a job may take: its limit, or what is expected of it; 0 when nothing is known."""
+    """How long such a job may take: its limit or its expected run time; 0 when neither is known."""
 
 
 class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a replica ended, exactly as the kernel told: one of `code` and `signal` is set.
+    """How a replica ended, exactly as the kernel reported: one of `code` and `signal` is set.
 
-    Neither is set when nobody could know: `problem` then says why (never started, or lost with its node).
+    Neither is set when the status is unknown: `problem` then says why (never started, or lost with its node).
     """
 
     code: int | None = None
@@ -222,7 +222,7 @@ class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str = ""
     """What else is known, such as a host memory limit that was hit, or the program's last error."""
     observed: bool = False
-    """The node itself saw what `note` says; else these are words of the program, which may say anything."""
+    """The node itself observed what `note` says; else it is output of the program, which proves nothing."""
 
     @property
     def ok(self) -> bool:
@@ -273,13 +273,13 @@ class StopOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     grace_ms: int
     beneficiary: JobId | None = None
     rule: str = ""
-    """What gave the right to ask for it, when another job did."""
+    """The rule that gave the right, when the attempt stops for another job."""
     cost: int = 0
     """What this victim cost as the plan weighed it, in device-milliseconds."""
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One start of a job; its number fences everything that older ones may still say."""
+    """One start of a job; its number fences late reports of older attempts."""
 
     number: AttemptNumber
     allocated_ms: int
@@ -291,19 +291,19 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     choice: int = 0
     """Which shape was placed: 0 the job's ask, k its k-th alternative."""
     suspended_ms: int = 0
-    """When it gave its CPUs back (unix ms); 0 while it has them."""
+    """When it released its CPUs (unix ms); 0 while it has them."""
     idle_ms: int = 0
-    """How long it was suspended, before this time."""
+    """Total time of its earlier suspensions."""
     suspended_for: JobId | None = None
     suspensions: int = 0
-    """Number of suspensions so far: tells reports about this one from those about earlier ones."""
+    """Number of suspensions so far: separates reports about this one from reports about earlier ones."""
 
     def held_ms(self, now_ms: int) -> int:
         """Return how long it has held its places, not counting the time in which it was suspended."""
         return max(0, (self.suspended_ms or now_ms) - self.allocated_ms - self.idle_ms)
 
     def unsaved_ms(self, checkpoint_ms: int, now_ms: int) -> int:
-        """Return how much work would be lost with it, its newest checkpoint being of that time (unix ms; 0: none)."""
+        """Return how much work would be lost with it if its newest checkpoint is of that time (unix ms; 0: none)."""
         worked_ms = self.worked_ms(now_ms)
         saved = checkpoint_ms > self.running_ms
         return min(worked_ms, max(0, (self.suspended_ms or now_ms) - checkpoint_ms)) if saved else worked_ms
@@ -315,7 +315,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """How the last attempt failed, and how many in a row did just so."""
+    """How the last attempt failed, and how many in a row failed the same way."""
 
     step: int
     how: str
@@ -346,9 +346,9 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     preemptions: int = 0
     cancel_requested: bool = False
     room_made: bool = False
-    """Others were asked to leave for it and it has not started since: it goes first, so that nobody takes the room."""
+    """Victims were preempted for it and it has not started since: it goes first, so that no other takes the room."""
     goes_on: bool = False
-    """It was stopped only to go on elsewhere or at another size: it comes right after those that room is made for."""
+    """It was stopped only to go on elsewhere or at another size: it comes right after the beneficiaries."""
     progress: Progress = Progress()
     array_id: JobId | None = None
     array_index: int = 0
@@ -360,22 +360,22 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     predicted_ms: int = 0
     """How long an attempt is expected to run, from jobs like it; 0 when nothing is known."""
     predicted_most_ms: int = 0
-    """What an attempt hardly exceeds, from jobs like it; 0 when nothing is known."""
+    """Run time that an attempt hardly exceeds, from jobs like it; 0 when nothing is known."""
     failure: Failure | None = None
     account: str = ""
-    """Of the machines, as which its programs run; empty: as that of the agents."""
+    """The machine account under which its programs run; empty: that of the agents."""
     delegated: bool = False
     """Submitted with a token that another user issued for the user: it gets none of the user's own secrets."""
 
     @property
     def awaited(self) -> tuple[Dependency, ...]:
-        """Dependencies of which not all jobs have ended, as far as `unmet` tells."""
+        """Dependencies of which not all jobs have ended, as far as `unmet` shows."""
         unmet = frozenset(self.unmet)
         return tuple(one for one in self.spec.after if one.job_id in unmet) if unmet else ()
 
     @property
     def placed(self) -> GangAsk:
-        """What its attempt was given, at the size it was started with; what it asks for when it has none."""
+        """The shape its attempt was allocated, at the size it started with; its ask when it has no attempt."""
         attempt = self.attempt
         if attempt is None:
             return self.spec.ask
@@ -384,13 +384,13 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def ask(self) -> GangAsk:
-        """What its attempt holds now: less than it was given while it is suspended."""
+        """What its attempt holds now: less than its allocation while it is suspended."""
         attempt = self.attempt
         return self.placed.without_cpus() if attempt is not None and attempt.suspended_ms else self.placed
 
     @property
     def leaves(self) -> GangAsk:
-        """What is free once its attempt has left, as it was asked to: CPUs alone where it is to be suspended."""
+        """The capacity freed when its attempt has left as ordered: CPUs alone where it is to be suspended."""
         attempt = self.attempt
         suspending = attempt is not None and attempt.stop is not None and attempt.stop.reason == "suspended"
         return self.ask.only_cpus() if suspending else self.ask

@@ -1,4 +1,4 @@
-"""Events about money: what tenants pay, use and owe, and what follows. Sums in the currency's smallest unit."""
+"""Events about money: tenants' payments, use and debts, and the consequences. Sums in the currency's smallest unit."""
 
 from penstock.core.model.accounts import CreditKind, SpendingKind
 from penstock.core.model.event import Event
@@ -20,7 +20,7 @@ class CreditAdded(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class CreditExpired(Event, tag=True, frozen=True, omit_defaults=True):
-    """What was left of a credit when its time was over."""
+    """The unused remainder of a credit expired."""
 
     tenant: TenantName
     reference: str
@@ -28,15 +28,15 @@ class CreditExpired(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class UsagePosted(Event, tag=True, frozen=True, omit_defaults=True):
-    """What a tenant's use came to since the last posting of this month, up to `until_ms`; negative: given back."""
+    """Cost of a tenant's use since the last posting of this month, up to `until_ms`; negative: a refund."""
 
     tenant: TenantName
     month_ms: int
-    """When the month of it began."""
+    """When its month began."""
     until_ms: int
     amount: int
     back: int = 0
-    """What credits get back that have paid more of the month than it comes to by now."""
+    """Refund to credits that have paid more of the month than its present cost."""
 
 
 class InvoiceIssued(Event, tag=True, frozen=True, omit_defaults=True):
@@ -92,6 +92,6 @@ class SpendingNoted(Event, tag=True, frozen=True, omit_defaults=True):
     name: str
     """Of the budget, or of the day."""
     period_ms: int
-    """When the period began that this is about."""
+    """When the period of the notice began."""
     percent: int
     text: str

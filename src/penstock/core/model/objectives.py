@@ -95,5 +95,5 @@ class Front(msgspec.Struct, frozen=True):
 
     @property
     def dominated_by(self) -> dict[int, int]:
-        """Index of each dropped point, to the index of a kept one that dominates it."""
+        """Index of each dropped point, mapped to the index of a kept point that dominates it."""
         return {p.index: p.dominated_by for p in self.points if p.dominated_by is not None}

@@ -25,7 +25,7 @@ class QuotaExceeded(NamedTuple):
 
     @property
     def short(self) -> int:
-        """How much more the queue would have to be allowed."""
+        """How much the limit would have to be raised."""
         return self.used + self.asked - self.limit
 
 
@@ -38,7 +38,7 @@ class Start(msgspec.Struct, frozen=True):
     job_id: JobId
     attempt: AttemptNumber
     ask: GangAsk
-    """What is placed: the job's ask or one of its alternatives, at the size it starts with."""
+    """The placed shape: the job's ask or one of its alternatives, at the size it starts with."""
     places: tuple[ReplicaPlace, ...]
     waited_ms: int
     choice: int = 0
@@ -56,11 +56,11 @@ class Preemption(msgspec.Struct, frozen=True):
     cost: int
     rule: PreemptionRuleName = "lower_priority"
     suspend: bool = False
-    """Its CPUs are room enough: it is frozen where it is, and keeps its memory."""
+    """Its CPUs make enough room: it is frozen in place and keeps its memory."""
 
 
 MAY_GO_ON = ("", "node_draining")
-"""What is on a node that is being drained stays there until it ends: it may go on, too."""
+"""Attempts on a draining node stay there until they end: suspended ones may go on, too."""
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why the jobs of one class wait after this cycle; `first` is the one that was tried."""
+    """Why the jobs of one class wait after this cycle; `first` is the job that was tried."""
 
     code: WaitCode
     first: JobId
@@ -101,17 +101,17 @@ class Plan(msgspec.Struct, frozen=True):
     """Places kept for jobs whose room is being made."""
     reserved: tuple[Reserved, ...] = ()
     now_ms: int = 0
-    """The time it went by (unix ms)."""
+    """The time used by the cycle (unix ms)."""
     strategy: str = ""
     """How hard the cycle looked, and why, in words with numbers."""
     pause_ms: int = 0
     """For how long the next cycle may wait, so that it decides about more jobs at once."""
     again_ms: int = 0
-    """When time alone may change what was decided (unix ms): until then only an event can; 0: only an event."""
+    """When time alone may change the decisions (unix ms): until then only an event can; 0: only an event."""
     problems: tuple[str, ...] = ()
     """What went wrong without stopping the cycle, such as a third-party policy that failed."""
     front: Front | None = None
-    """How the candidate plans compared of which this is one, when there were any."""
+    """Comparison of the candidate plans, this one among them; None when there was no choice."""
     resumes: tuple[Resume, ...] = ()
     dropped: int = 0
     """Decisions that `verify` took out because the state had moved on."""

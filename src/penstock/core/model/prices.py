@@ -69,7 +69,7 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that a charge follows from. Nothing is charged for what has no price."""
+    """All that a charge follows from. A resource without a price is free of charge."""
 
     prices: tuple[Price, ...] = ()
     tiers: tuple[tuple[int, int], ...] = ()
@@ -94,7 +94,7 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Party(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who issues an invoice, or whom it is for."""
+    """The issuer of an invoice, or the customer."""
 
     name: str = ""
     address: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Party(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a tenant means to spend, in the currency's smallest unit: per period, or from one day to another."""
+    """A tenant's planned spending, in the currency's smallest unit: per period, or from one day to another."""
 
     name: str
     amount: int
@@ -129,7 +129,7 @@ class Billing(msgspec.Struct, frozen=True, omit_defaults=True):
     time_zone: str = "UTC"
     """Where months begin."""
     refund_lost: bool = True
-    """What a node's failure took of a job's work, since its last checkpoint, is given back."""
+    """Work lost to a node's failure, since the job's last checkpoint, is refunded."""
     at_zero: AtZero = "nothing"
     """What happens to tenants whose credit is used up."""
     issue: Literal["automatic", "manual"] = "automatic"

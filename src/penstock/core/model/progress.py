@@ -1,15 +1,15 @@
-"""What running programs say of themselves, and what is kept of it with their job."""
+"""Reports of running programs, and the part of them that is kept with the job."""
 
 import msgspec
 
 from penstock.core.model.ids import AttemptNumber, Rank
 
 SIZES_MAX = 8
-"""Sizes of an elastic job whose numbers are kept: those that were noted last."""
+"""Sizes of an elastic job whose numbers are kept: the last noted."""
 
 
 class Gauges(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a program says of itself; 0 where it says nothing."""
+    """Metrics reported by a program; 0 where it reports none."""
 
     step_ms: int = 0
     """How long a step usually takes."""
@@ -29,7 +29,7 @@ class Gauges(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A step that a program had reached. `at_ms` is unix time less what its attempt was suspended for before."""
+    """A step that a program had reached. `at_ms` is unix time less the attempt's earlier suspensions."""
 
     step: int = 0
     at_ms: int = 0
@@ -55,7 +55,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint_ms: int = 0
     checkpoint_attempt: AttemptNumber = AttemptNumber(0)
     resumed_attempt: AttemptNumber = AttemptNumber(0)
-    """The attempt that last said where it went on: it says so once, however often a report is repeated."""
+    """The attempt that last reported its resume: it counts once, however often a report is repeated."""
     gauges: Gauges = Gauges()
     noted_attempt: AttemptNumber = AttemptNumber(0)
     """The attempt that the gauges are of."""
@@ -64,14 +64,14 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     noted: Mark = Mark()
     """Where it was when they were last noted."""
     sizes: tuple[SizeNoted, ...] = ()
-    """At most `SIZES_MAX`, the one that was noted last at the end."""
+    """At most `SIZES_MAX`, the last noted at the end."""
     hang: str = ""
-    """What keeps it from its next step, as long as it does."""
+    """What keeps it from its next step; empty when it makes steps."""
     hang_ranks: tuple[Rank, ...] = ()
-    """Those to blame."""
+    """The culprits."""
     told_ms: int = 0
-    """When a note last said more than the one before; like `Mark.at_ms`."""
+    """When a note last said more than the previous one; like `Mark.at_ms`."""
     idle_since_ms: int = 0
     """Since when the attempt that was noted has been idle, like `Mark.at_ms`; 0: it is not."""
     idle_noted: bool = False
-    """That was said, and holds since (`IdleNoted`)."""
+    """The log says so (`IdleNoted`), and it has been idle since."""

@@ -34,7 +34,7 @@ _SIZE_PARTS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), (
 def parse_milli(value: object) -> int:
     """Return thousandths for a number such as 0.25 or 16.
 
-    Raises: ValueError for anything else, and for what is finer than a thousandth: rounding would change the request.
+    Raises: ValueError for anything else, and for numbers finer than a thousandth: rounding would change the request.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(value)

@@ -132,7 +132,7 @@ class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.count * self.share_milli
 
     def given_by(self, virtualization: Virtualization) -> bool:
-        """Return whether a pool gives such parts of devices out; whole ones always."""
+        """Return whether a pool gives out such parts of devices; whole ones always."""
         if self.whole or virtualization == "any":
             return True
         return virtualization == "mig" if self.profile else virtualization in ("time_slicing", "mps")

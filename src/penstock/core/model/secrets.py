@@ -11,9 +11,9 @@ NAME_EXPECTED = "1 to 63 letters, digits, '.', '_' or '-', a letter or digit fir
 
 
 class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A value that jobs are given as an environment variable; who reads the log cannot read it.
+    """A value for jobs as an environment variable; it cannot be read from the log.
 
-    Either a tenant shares it with all of its jobs, or a user has it for their own jobs, in whatever tenant.
+    Either a tenant shares it with all of its jobs, or a user has it for their own jobs, in any tenant.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def holder(self) -> tuple[TenantName, UserName, str]:
-        """What it is known by: there is one of it."""
+        """Its unique key."""
         return self.tenant, self.owner, self.name
 
     @property
     def context(self) -> str:
-        """Sealed with the value: copied to another name it cannot be opened."""
+        """Sealed with the value: a copy under another name cannot be opened."""
         return f"{self.tenant}\0{self.owner}\0{self.name}"
 
     @property

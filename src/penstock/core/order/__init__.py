@@ -1,1 +1,1 @@
-"""Order: which waiting job is looked at next. A queue's policy gives a key; the tree merges its children by it."""
+"""Order: which waiting job is next. A queue's policy gives a key; the tree merges its children by it."""

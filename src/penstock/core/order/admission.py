@@ -1,7 +1,7 @@
-"""Limits on who may start beside quotas: the reserve of a pool, and turns in a queue of least attained service.
+"""Limits on starts in addition to quotas: the reserve of a pool, and turns in a queue of least attained service.
 
-Each check returns by how many thousandths of devices the start would exceed the limit, or None where it may start; the
-cycle asks whether there is one, explanations say the number.
+Each check returns by how many thousandths of devices the start would exceed the limit, or None where it may start;
+the cycle asks whether it does, explanations give the number.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from penstock.core.order.walk import PendingJobs
 def over_reserve(
     pool: Pool | None, device_milli: int, free_milli: int, total_milli: int, *, preemptible: bool
 ) -> int | None:
-    """Return by how much a start would cut into what its pool keeps for preemptible jobs."""
+    """Return by how much a start would cut into its pool's reserve for preemptible jobs."""
     if pool is None or not pool.reserve_milli or preemptible or not device_milli:
         return None
     short = reserved_milli(pool, total_milli) - (free_milli - device_milli)
@@ -33,7 +33,7 @@ def takes_turns(queue: Queue | None, job: Job) -> bool:
 
 
 def over_admission(settings: Settings, device_milli: int, admitted_milli: int, total_milli: int) -> int | None:
-    """Return by how much jobs that take turns would exceed what is admitted of a pool; the first always may."""
+    """Return by how much jobs that take turns would exceed a pool's admission limit; the first always may start."""
     short = admitted_milli + device_milli - admission_limit_milli(settings, total_milli)
     return short if admitted_milli and short > 0 else None
 

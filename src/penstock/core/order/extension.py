@@ -1,4 +1,4 @@
-"""Order policies of third parties: what one must be, and a registry of them that is passed around as a value.
+"""Order policies of third parties: their interface, and a registry of them that is passed around as a value.
 
 How they are found on a machine may not live here: the core knows no packages.
 """
@@ -12,7 +12,7 @@ from penstock.core.model.errors import PenstockError
 from penstock.core.model.jobs import Job
 
 EXTENSION_PREFIX = "ext:"
-"""A queue names such a policy as `ext:NAME`, so that no later policy of our own takes its name."""
+"""A queue names such a policy as `ext:NAME`, so that no later builtin policy takes its name."""
 KEY_LENGTH_MAX = 16
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -21,7 +21,7 @@ NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 class OrderPolicy(Protocol):
     """Orders the waiting jobs of one queue: the lowest key goes first, equal keys fall to the older job.
 
-    It must be pure: the same arguments give the same key, on every machine. No clock, no chance, no I/O; whole
+    It must be pure: the same arguments give the same key, on every machine. No clock, no randomness, no I/O; whole
     numbers only, because sums of floats differ between machines.
     """
 
@@ -37,7 +37,7 @@ Policies = Mapping[str, OrderPolicy]
 
 
 class BadPolicy(PenstockError):
-    """A third-party policy is not what it has to be."""
+    """A third-party policy does not meet its interface, or is not installed."""
 
     code = "bad_policy"
 
@@ -57,7 +57,7 @@ def registry(policies: Iterable[OrderPolicy]) -> Policies:
 
 
 def check_policy(policy: object) -> None:
-    """Raise BadPolicy unless `policy` has what a policy needs."""
+    """Raise BadPolicy unless `policy` meets the interface."""
     if not isinstance(policy, OrderPolicy) or not callable(policy.order_key):
         raise BadPolicy(
             f"{type(policy).__name__} is no order policy, expected `name` and `order_key(job, now_ms, settings)`"
@@ -68,7 +68,7 @@ def check_policy(policy: object) -> None:
 
 
 def extension_of(policies: Policies, policy: str) -> OrderPolicy | None:
-    """Return the third-party policy that a queue names, or None for one of our own.
+    """Return the third-party policy that a queue names, or None for a builtin one.
 
     Raises: BadPolicy when it is not installed: the log may have been written where it was.
     """
@@ -84,7 +84,7 @@ def extension_of(policies: Policies, policy: str) -> OrderPolicy | None:
 def checked_key(policy: OrderPolicy, job: Job, now_ms: int, settings: Settings) -> tuple[int, ...]:
     """Return the key that `policy` gives `job`.
 
-    Raises: BadPolicy for anything but a short tuple of whole numbers. What the policy itself raises is passed on.
+    Raises: BadPolicy for anything but a short tuple of whole numbers. Exceptions of the policy itself pass through.
     """
     key: object = policy.order_key(job, now_ms, settings)
     if not isinstance(key, tuple) or len(key) > KEY_LENGTH_MAX or not all(type(part) is int for part in key):

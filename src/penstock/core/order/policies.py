@@ -6,7 +6,7 @@ from penstock.core.order.extension import Policies, checked_key, extension_of
 
 OrderKey = tuple[int, ...]
 SCORE_SCALE = 1000
-"""Scores are kept in thousandths so that the waiting bonus grows smoothly without floats."""
+"""Scores are in thousandths so that the waiting bonus grows smoothly without floats."""
 
 
 def priority_score_milli(job: Job, device_milli: int, settings: Settings, now_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""The queue tree with what each queue uses: shares, guarantees, and the maximum that a job would exceed."""
+"""The queue tree with the use of each queue: shares, guarantees, and the maximum that a job would exceed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,16 +18,16 @@ _FIRST = ("devices", "cpus", "memory", "jobs")
 
 
 TENANT_PREFIX = "tenant:"
-"""Begins the name of what all jobs of a tenant count for; no queue is named like that."""
+"""Prefix of the account that all jobs of a tenant count in; no queue has such a name."""
 
 
 def holder_text(name: str) -> str:
-    """Return what has a maximum, in words: a queue, or a tenant."""
+    """Return the holder of a maximum in words: a queue, or a tenant."""
     return f"tenant {name[len(TENANT_PREFIX) :]}" if name.startswith(TENANT_PREFIX) else f"queue {name}"
 
 
 class QueueNode:
-    """One queue (or one tenant's part of a leaf): its use, its limits, and a heap of what is below it."""
+    """One queue (or one tenant's part of a leaf): its use, its limits, and a heap of its children or classes."""
 
     __slots__ = ("base", "children", "cursors", "guaranteed", "heap", "kept", "limits", "name", "parent", "past",
                  "policy", "position", "promised", "siblings_kept", "tenant_limit", "used", "weight")  # fmt: skip
@@ -47,12 +47,12 @@ class QueueNode:
         """The guarantee as (column, amount), without zeros."""
         self.limits: tuple[tuple[int, int], ...] = ()
         self.kept: tuple[int, ...] | None = None
-        """What of the guarantee is never lent; None where everything is."""
+        """The part of the guarantee that is never lent; None where all of it is."""
         self.siblings_kept = False
         self.past = 0
         """Average of past use, in device thousandths, when it counts."""
         self.tenant_limit: QueueNode | None = None
-        """What all jobs of the tenant count for, where it has a maximum; in no tree, and beside all queues."""
+        """The account of all jobs of the tenant, where it has a maximum; outside the tree, beside all queues."""
 
     def path(self) -> "Iterator[QueueNode]":
         """Yield this queue and those above it, the root last."""
@@ -62,14 +62,14 @@ class QueueNode:
             at = at.parent
 
     def counted_in(self) -> "Iterator[QueueNode]":
-        """Yield everything whose use grows with a job of this account: its queues, and its tenant's limit."""
+        """Yield every node whose use grows with a job of this account: its queues, and its tenant's limit."""
         yield from self.path()
         if self.tenant_limit is not None:
             yield self.tenant_limit
 
 
 class QueueTree:
-    """The queues of a configuration with what each of them uses. Resources are columns of small vectors."""
+    """The queues of a configuration with their use. Resources are columns of small vectors."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self.resources = _resources(config)
@@ -92,7 +92,7 @@ class QueueTree:
         self.rules = {queue.name: queue for queue in config.queues}
         self._grow(config.queues, width)
         self._loaded: dict[tuple[QueueName, TenantName], UsageOverTime] = {}
-        """Whose use the bases of the branches are the sum of."""
+        """The shares whose sum the bases of the branches are."""
         self._tenants: dict[tuple[QueueName, TenantName], QueueNode] = {}
         self.tenant_limits = {tenant.name: self._tenant_limit(tenant, width) for tenant in config.tenants if tenant.max}
         """By tenant, where it has a maximum."""
@@ -104,9 +104,9 @@ class QueueTree:
     def load(
         self, usage: Mapping[tuple[QueueName, TenantName], UsageOverTime], total: UsedAmounts, now_ms: int
     ) -> "QueueTree":
-        """Take over what is used now, out of how much; forget everything else. Returns itself.
+        """Load present use and total capacity; forget everything else. Returns itself.
 
-        Only shares that are not the very values of the last call are counted anew.
+        Only shares that are not the same objects as in the last call are counted anew.
         """
         self.total = self.vector(total)
         for key in self._loaded.keys() - usage.keys():
@@ -146,7 +146,7 @@ class QueueTree:
         return limit_node
 
     def named(self, name: QueueName) -> QueueNode:
-        """Return the queue of this name, or what `tenant:NAME` counts for."""
+        """Return the queue of this name, or the tenant's account for `tenant:NAME`."""
         of_tenant = name.startswith(TENANT_PREFIX)
         return self.tenant_limits[TenantName(name[len(TENANT_PREFIX) :])] if of_tenant else self.branches[name]
 
@@ -159,7 +159,7 @@ class QueueTree:
                     at.past += past
 
     def sort_tenants(self) -> None:
-        """Give the tenants of each queue places that do not depend on who was seen first."""
+        """Give the tenants of each queue positions that do not depend on which was seen first."""
         for name, branch in self._unsorted.items():
             parts = [part for (queue, _), part in sorted(self._tenants.items()) if queue == name]
             mine = set(map(id, parts))
@@ -217,7 +217,7 @@ class QueueTree:
         return found
 
     def node_of(self, branch: QueueNode, tenant: TenantName) -> QueueNode:
-        """Return where jobs of a tenant stand in a queue: the queue, or the tenant's part where tenants share it."""
+        """Return where jobs of a tenant wait in a queue: the queue, or the tenant's part where tenants share it."""
         if branch.policy != "fair_share":
             return branch
         key = (branch.name, tenant)
@@ -235,7 +235,7 @@ class QueueTree:
         return first + tuple(charge.amount(name) for name in self.resources[len(_FIRST) :])
 
     def demand(self, key: RequestClass) -> tuple[int, ...]:
-        """Return what a job of the class asks for; of a model or a pool only where it accepts no other."""
+        """Return the demand of a job of the class; for a model or a pool only where it accepts no other."""
         known = self._demands.get(id(key))
         if known is None or known[0] is not key:
             if len(self._demands) > DEMANDS_MAX:
@@ -252,13 +252,13 @@ class QueueTree:
         return self.vector(charge if self.pools_differ(key) else charge.of_pool(ask.pool, self.pools))
 
     def pools_differ(self, key: RequestClass) -> bool:
-        """Return whether what a job of the class counts for hangs on its pool, which only its place tells."""
+        """Return whether the demand of a job of the class depends on its pool, known only from its place."""
         return bool(self.pools) and any(other.pool != key.ask.pool for other in key.alternatives)
 
     def demand_of(
         self, ask: GangAsk, places: Sequence[ReplicaPlace], nodes: Mapping[NodeName, Node]
     ) -> tuple[int, ...]:
-        """Return what a placed gang counts for, its devices by the models it was given."""
+        """Return the demand of a placed gang, its devices by their actual models."""
         models: dict[str, int] = {}
         if self.counts_models:
             for rank, place in enumerate(places):
@@ -273,7 +273,7 @@ class QueueTree:
         return self.vector(charge.of_pool(ask.pool, self.pools) if self.pools else charge)
 
     def cpus_of(self, ask: GangAsk) -> tuple[int, ...]:
-        """Return the CPUs of a gang alone: what a suspended attempt counts for again when it goes on."""
+        """Return the CPUs of a gang alone: the demand that a suspended attempt adds when it goes on."""
         return self.vector(UsedAmounts(0, ask.host_total.cpu_milli).of_pool(ask.pool, self.pools))
 
     def charge(self, branch: QueueNode, demand: Sequence[int], sign: int = 1) -> None:
@@ -333,7 +333,7 @@ class QueueTree:
         return None
 
     def _not_lent(self, branch: QueueNode, parent: QueueNode, demand: Sequence[int]) -> QuotaExceeded | None:
-        """What siblings do not lend is theirs even while they leave it idle."""
+        """Return the maximum exceeded because siblings do not lend part of their guarantees, even while idle."""
         limits = dict(parent.limits)
         for i, amount in enumerate(demand):
             whole = limits.get(i, self.total[i])

@@ -1,4 +1,4 @@
-"""The request class of a job: everything the scheduler looks at but its age, as coarse as its queue's policy allows.
+"""The request class of a job: its attributes for the scheduler except age, as coarse as its queue's policy allows.
 
 Numbers that differ from job to job (expected length, service attained) are rounded to steps, so that classes stay few.
 """
@@ -28,14 +28,14 @@ def request_class(job: Job, config: ClusterConfig) -> RequestClass:
 
 
 def expected_ms(job: Job) -> int:
-    """Return how long an attempt may be expected to run: what was predicted, within what was declared; 0 unknown."""
+    """Return the predicted, else the declared, run time of an attempt, within its time limit; 0 unknown."""
     return _within_limit(job, job.predicted_ms or job.spec.estimated_duration_ms)
 
 
 def longest_ms(job: Job) -> int:
-    """Return what an attempt hardly exceeds: what was predicted so, within what was declared; 0 unknown.
+    """Return the run time that an attempt hardly exceeds: predicted, within the declared limit; 0 unknown.
 
-    Jobs that use room until somebody else's reservation are judged by this: with the expected length, half of them
+    Jobs that use room until another job's reservation are judged by this: with the expected length, half of them
     would be late.
     """
     return _within_limit(job, job.predicted_most_ms or job.spec.estimated_duration_ms)

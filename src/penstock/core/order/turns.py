@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class Submitter(NamedTuple):
-    """Who counts as one: a user of a tenant. Cluster roles and the server itself have tenants of their own."""
+    """One source of a queue: a user of a tenant. Cluster roles and the server itself have tenants of their own."""
 
     tenant: str
     user: str
 
 
 class WaitingLimit(NamedTuple):
-    """How much may wait."""
+    """Most items that may wait."""
 
     user: int
     tenant: int
@@ -29,7 +29,7 @@ class WaitingLimit(NamedTuple):
 
 
 class TooManyWaiting(PenstockError):
-    """A caller's share of a queue, or all of it, is in use. `own` tells which."""
+    """A caller's share of a queue is in use (`own`), or all of the queue is."""
 
     code = "too_many_requests"
 
@@ -70,7 +70,7 @@ class FairQueue(Generic[T]):
         self._size += 1
 
     def take(self, but: Container[str] = ()) -> T:
-        """Return the next item, of any tenant `but` these. Raises: IndexError when nothing of others is queued."""
+        """Return the next item of any tenant `but` these. Raises: IndexError when other tenants have no item queued."""
         tenant = next((one for one in self._tenants if one not in but), None)
         if tenant is None:
             raise IndexError("nothing is queued")

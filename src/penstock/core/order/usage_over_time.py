@@ -25,7 +25,7 @@ class UsedAmounts(NamedTuple):
     jobs: int = 0
     models: Models = ()
     pools: "tuple[tuple[PoolName, UsedAmounts], ...]" = ()
-    """What of it is of which pool, ascending: of those alone that a quota is bound to."""
+    """The parts by pool, ascending: only for pools that a quota is bound to."""
     storage_bytes: int = 0
 
     def plus(self, other: "UsedAmounts", times: int = 1) -> "UsedAmounts":
@@ -40,7 +40,7 @@ class UsedAmounts(NamedTuple):
         )
 
     def of_pool(self, pool: PoolName, bound: frozenset[PoolName]) -> "UsedAmounts":
-        """Return what counts for quotas of `pool` too, where it is one of those that quotas are bound to."""
+        """Return these amounts with `pool` counted too, if a quota is bound to it."""
         return self._replace(pools=((pool, self),)) if pool in bound else self
 
     def negative(self) -> "UsedAmounts":

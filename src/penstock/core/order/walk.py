@@ -1,9 +1,9 @@
 """Walks the waiting jobs of a queue tree in order, looking only at the head of each request class.
 
-Jobs of one class differ in age alone, and none of our policies ever puts the younger of two such jobs first; so a class
-is a sorted list, and the cost of a cycle grows with classes and placements, not with waiting jobs. A third party's
-policy may see more in a job: it is asked about each. What is started counts
-at once for the queues above it, so that shares and quotas hold inside a cycle as well as between two.
+Jobs of one class differ in age alone, and no builtin policy puts the younger of two such jobs first; so a class is a
+sorted list, and the cost of a cycle grows with classes and placements, not with waiting jobs. A third-party policy
+may use more attributes of a job: it is called for each. A start counts at once for the queues above it, so that
+shares and quotas hold inside a cycle as well as between two.
 """
 
 import heapq
@@ -29,19 +29,19 @@ class ClassCursor:
         self.class_id, self.key, self.jobs, self.leaf = class_id, key, jobs, leaf
         self.at = -1
         self.alive = True
-        """Whether the walk has not left the class behind."""
+        """Whether the walk is not yet done with the class."""
         self.job: Job = jobs[0]
         self.demand: tuple[int, ...] = ()
         self.milli = key.ask.device_milli
-        """Devices a job of the class asks for, in thousandths: kept, for it is asked for at every step."""
+        """Devices a job of the class asks for, in thousandths: cached, for every step needs it."""
         self.decreasing = False
         """Whether its pool takes the larger of equally urgent jobs first."""
         self.plain: bool | None = None
-        """Whether its jobs need nothing but capacity; None before the first look."""
+        """Whether its jobs need only capacity; None before the first check."""
 
 
 class JobQueue:
-    """Gives waiting jobs one at a time; the caller says after each what became of it."""
+    """Gives waiting jobs one at a time; after each the caller reports the decision."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class JobQueue:
         self._horizon_ms = config.settings.wait_bonus_horizon_ms
         self._penalty = config.settings.size_penalty_per_device
         self.backing_off: list[tuple[ClassId, Job]] = []
-        """Jobs that are passed over because they must not be tried yet."""
+        """Jobs passed over because they must not be tried yet."""
         self.broken: dict[str, str] = {}
         """Third-party policies that failed in this cycle, and how."""
         self.waiting = 0
@@ -70,9 +70,7 @@ class JobQueue:
                 assert account is not None
                 self.waiting += len(jobs)
                 foreign = branch.policy.startswith(EXTENSION_PREFIX)
-                for some in (
-                    ((job,) for job in jobs) if foreign else (jobs,)
-                ):  # nobody knows what a third party looks at
+                for some in ((job,) for job in jobs) if foreign else (jobs,):  # its policy may look at any attribute
                     cursor = ClassCursor(class_id, key, some, account)
                     cursor.decreasing = key.ask.pool in decreasing
                     if self._step(cursor):
@@ -81,7 +79,7 @@ class JobQueue:
         self._fill(tree.root)
 
     def set_back(self, places: Iterable[tuple[ClassCursor, int]]) -> None:
-        """Go back to these positions in these classes. Use must have been given back before."""
+        """Go back to these positions in these classes. Their use must have been released before."""
         for cursor, at in places:
             cursor.at, cursor.job, cursor.alive = at, cursor.jobs[at], True
         self._fill(self.tree.root)
@@ -115,7 +113,7 @@ class JobQueue:
     def _key(self, policy: str, cursor: ClassCursor) -> OrderKey:
         if cursor.decreasing:
             return (-SCORE_SCALE * cursor.job.spec.priority, -cursor.milli, cursor.job.id)
-        if policy == "priority":  # the most used and the dearest: `priority_score_milli`, spelled out
+        if policy == "priority":  # the most used and costliest: `priority_score_milli`, inlined
             job = cursor.job
             waited, horizon = self._now_ms - job.submitted_ms, self._horizon_ms
             bonus = self._bonus * (0 if waited < 0 else min(waited, horizon)) // (horizon or 1)
@@ -125,16 +123,16 @@ class JobQueue:
         return order_key(policy, cursor.job, cursor.key, self._settings, self._now_ms, self._policies)
 
     def _foreign_key(self, policy: str, cursor: ClassCursor) -> OrderKey:
-        """Ask a third-party policy. One that fails once orders by age for the rest of the cycle, and is named."""
+        """Call a third-party policy. After a failure it orders by age for the rest of the cycle, and is named."""
         if policy not in self.broken:
             try:
                 return order_key(policy, cursor.job, cursor.key, self._settings, self._now_ms, self._policies)
-            except Exception as error:  # noqa: BLE001 - somebody else's code: whatever it raises, scheduling goes on
+            except Exception as error:  # noqa: BLE001 - third-party code: scheduling goes on after any exception
                 self.broken[policy] = f"{type(error).__name__}: {error}"
         return order_key("fifo", cursor.job, cursor.key, self._settings, self._now_ms, self._policies)
 
     def _own_key(self, branch: QueueNode, cursor: ClassCursor) -> OrderKey:
-        """A job that waits in an inner queue itself goes before its children where these are compared by shares."""
+        """A job that waits in an inner queue itself goes before the children where these are ordered by shares."""
         if branch.policy in ("fair_share", "capacity"):
             return (-1, *self._key(branch.policy, cursor))
         return self._key(_static(branch.policy), cursor)
@@ -163,7 +161,7 @@ class JobQueue:
         return None
 
     def _settle(self, cursor: ClassCursor | None, *, charged: bool = False) -> None:
-        """Put the walk right again, from the leaf up: its head is `cursor`'s next job, or gone.
+        """Restore the heaps from the leaf up: the leaf's head is `cursor`'s next job, or gone.
 
         Where nothing was charged, queues that are compared by shares stay where they are.
         """
@@ -179,12 +177,12 @@ class JobQueue:
             policy = branch.policy
             if not child.heap:
                 heapq.heappop(branch.heap)
-            elif policy == "fair_share":  # the dearest: `_child_key`, spelled out
+            elif policy == "fair_share":  # the costliest: `_child_key`, inlined
                 if charged:
                     at = child.position
                     heapq.heapreplace(branch.heap, ((0, share(child), at), at, child))
             elif len(branch.heap) == 1 and not self._policies:
-                pass  # nobody to compare it to: its key says nothing (but a third-party policy may, by failing)
+                pass  # no sibling to compare with: no key needed (but a third-party policy is called: it may fail)
             elif charged or policy != "capacity":
                 heapq.heapreplace(branch.heap, (self._child_key(branch, child), child.position, child))
             child = branch
@@ -199,7 +197,7 @@ class JobQueue:
         return self.tree.exceeded(cursor.leaf, self.demand(cursor))
 
     def started(self, cursor: ClassCursor, demand: tuple[int, ...] | None = None) -> None:
-        """Count the job that `peek` gave as started (`demand`: if it is not what its class asks for), and go on."""
+        """Count the job that `peek` gave as started (`demand`: if it differs from its class's), and go on."""
         self.tree.charge(cursor.leaf, demand or self.demand(cursor))
         self._settle(cursor if self._step(cursor) else None, charged=True)
 
@@ -208,7 +206,7 @@ class JobQueue:
         self._settle(cursor if self._step(cursor) else None, charged=charged)
 
     def drop(self, cursor: ClassCursor) -> None:
-        """Go on, leaving out every other job of this class: what did not fit is not tried again."""
+        """Go on without the other jobs of this class: one that did not fit is not tried again."""
         assert self._path[-1].heap[0][2] is cursor
         self._settle(None)
 
@@ -220,5 +218,5 @@ class JobQueue:
 
 
 def _static(policy: str) -> str:
-    """Policies that know of jobs what their class says compare queues by age."""
+    """Return the policy by which queues are compared: by age where it orders jobs by attributes of their class."""
     return policy if policy in ("priority", "fifo") or policy.startswith("ext:") else "fifo"

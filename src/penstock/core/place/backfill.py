@@ -1,7 +1,7 @@
-"""Backfill: when a job that does not fit now can start, and what has to be kept for it until then.
+"""Backfill: the earliest start of a job that does not fit now, and the reservation that keeps its capacity until then.
 
-The blocked job is given the earliest start at which the attempts that run now will have left it room, by their
-expected ends; a later job may use that room only if it has ended by then, or beside it. Source: EASY, Lifka 1995;
+The start of the blocked job is the earliest time at which enough running attempts will have left, by their expected
+ends; a later job may use that capacity only if it has ended by then, or beside it. Source: EASY, Lifka 1995;
 conservative backfilling, Mu'alem and Feitelson 2001.
 """
 
@@ -15,11 +15,11 @@ from penstock.core.place.holds import FOREVER_MS, lesser, without
 from penstock.core.place.index import ClusterIndex, Mark
 
 RELEASES_MAX = 4_096
-"""Ends of attempts that are looked ahead over; a job that needs more of them is given no reservation."""
+"""Ends of attempts that a search looks ahead; a job that needs more of them gets no reservation."""
 
 
 class Release(NamedTuple):
-    """An attempt that will have left by `end_ms`, and what it holds until then."""
+    """An attempt that will have left by `end_ms`, and the places it holds until then."""
 
     end_ms: int
     job: Job
@@ -37,7 +37,7 @@ class Booking(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """The earliest start that was found, where, and what would be free beside it on the nodes it takes."""
+    """The earliest start, its places, and the capacity left beside it on the nodes it takes."""
 
     start_ms: int
     places: tuple[ReplicaPlace, ...]
@@ -54,8 +54,8 @@ def held_places(job: Job) -> tuple[tuple[int, ReplicaPlace], ...]:
 def earliest(prepared: GangPlacer, cluster: ClusterIndex, releases: Iterable[Release]) -> Opening | None:
     """Return when and where the gang fits first as `releases` (by end, ascending) leave one after the other.
 
-    More room never hurts, so the number of releases needed is found by doubling and then by halves. The cluster is
-    left as it was found.
+    More room never hurts, so the number of releases needed is found by doubling and then by bisection. The cluster is
+    left unchanged.
     """
     start = cluster.mark()
     marks = [start]
@@ -113,7 +113,7 @@ def _fewest(prepared: GangPlacer, cluster: ClusterIndex, gone: Sequence[Release]
 
 
 def opening_now(prepared: GangPlacer, cluster: ClusterIndex, start_ms: int) -> Opening | None:
-    """Return where the gang fits in what is free now, or None. Its places stay taken."""
+    """Return where the gang fits in the capacity free now, or None. Its places stay taken."""
     places = prepared.put()
     if places is None:
         return None
@@ -131,9 +131,9 @@ def earliest_beside(
 ) -> Opening | None:
     """Return the earliest start that disturbs none of `bookings`: conservative backfill.
 
-    At each moment at which something leaves, the gang is tried beside every booking that overlaps its run. Of the
-    places it may have, it takes such as nobody has booked for later, as a start does too: so the start, when it comes,
-    is where it was booked, and in every cycle until then the bookings come out as they were.
+    At each end of an attempt or booking, the gang is tried beside every booking that overlaps its run. It prefers
+    places that are not booked for later, as a start does too: so the job will start where it was booked, and every
+    cycle until then finds the same bookings.
     """
     start = cluster.mark()
     releases = releases[:RELEASES_MAX]
@@ -178,7 +178,7 @@ def _opening_beside(
     moment: int,
     places: tuple[ReplicaPlace, ...],
 ) -> Opening:
-    """Return the opening with what is free beside it when it starts: what comes later has a claim of its own."""
+    """Return the opening with the capacity beside it at its start: later bookings have claims of their own."""
     for booking in bookings:
         if booking.start_ms <= moment < booking.end_ms:
             _take(cluster, booking)
@@ -196,9 +196,9 @@ def _take(cluster: ClusterIndex, booking: Booking) -> None:
 def _least(
     cluster: ClusterIndex, bookings: Sequence[Booking], releases: Sequence[Release], moment: int
 ) -> dict[int, NodeCapacity]:
-    """Return what is always free from `moment` on, on the nodes of these bookings, as they come and go.
+    """Return the least capacity free at any time from `moment` on, on the nodes of these bookings.
 
-    Bookings that do not meet each other may have the same places; so each is seen at its own time.
+    Bookings that do not overlap may have the same places; so each counts at its own time.
     """
     least: dict[int, NodeCapacity] = {}
     nodes = sorted({cluster.index[place.node] for booking in bookings for place in booking.places})

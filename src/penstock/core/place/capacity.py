@@ -1,7 +1,7 @@
-"""What is free on a node, as a value: nodes that are alike and equally free share one, so work is done once for all.
+"""Free capacity of a node as a value: nodes that are alike and equally free share one, so work is done once for all.
 
-`NodeShape` is what never changes while a node lives, `NodeCapacity` is what is free on it now. Both are values with a
-hash, taken from and put back to without a trace of the order in which that happened.
+`NodeShape` is the constant part of a node, `NodeCapacity` its free capacity now. Both are values with a hash, and
+independent of the order in which capacity was taken and put back.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ Instances = tuple[tuple[str, int], ...]
 
 
 class NodeShape:
-    """What nodes have in common that are alike: pool, labels, capacity, devices and how these may be parted.
+    """Common attributes of nodes that are alike: pool, labels, capacity, devices and how these may be divided.
 
     Compared by value.
     """
@@ -66,14 +66,14 @@ class NodeShape:
         return bool(self.key < other.key)
 
     def near(self, kind: LinkKind) -> tuple[frozenset[int], ...]:
-        """Return for each device those that a link of `kind` or closer joins to it directly, itself included."""
+        """Return for each device the devices joined to it directly by a link of `kind` or closer, itself included."""
         found = self._near.get(kind)
         if found is None:
             found = self._near[kind] = _neighbours(self.devices, kind)
         return found
 
     def groups(self, kind: LinkKind) -> Groups:
-        """Return the devices parted into sets that hang together over links of `kind` or closer."""
+        """Return the devices as connected components over links of `kind` or closer."""
         found = self._groups.get(kind)
         if found is None:
             found = self._groups[kind] = _parts(self.near(kind))
@@ -90,7 +90,7 @@ class NodeShape:
 
 
 class NodeCapacity(NamedTuple):
-    """What is free on a node of one shape.
+    """Free capacity of a node of one shape.
 
     `devices` has one entry a device in thousandths: 1000 free, 0 held whole, cut into MIG instances or out of order,
     between them the rest of a device that is given out in fractions. `shared` has the memory left (bytes) of each
@@ -118,7 +118,7 @@ class NodeCapacity(NamedTuple):
 
     @property
     def whole(self) -> list[int]:
-        """Indexes of devices that nobody holds any part of, ascending."""
+        """Indexes of wholly free devices, ascending."""
         return [i for i, milli in enumerate(self.devices) if milli == WHOLE_DEVICE_MILLI]
 
     def instances(self, index: int) -> Instances:
@@ -130,11 +130,11 @@ class NodeCapacity(NamedTuple):
         return next((left for i, left in self.shared if i == index), self.shape.devices[index].memory_bytes)
 
     def take(self, ask: ReplicaAsk, devices: Iterable[int] = (), slots: tuple[int, ...] = ()) -> "NodeCapacity":
-        """Return what is left after one replica took its host share and these devices (slots: of a MIG profile)."""
+        """Return the capacity left after one replica took its host share and these devices (slots: of MIG profiles)."""
         return self._change(ask, devices, slots, -1)
 
     def put_back(self, ask: ReplicaAsk, devices: Iterable[int] = (), slots: tuple[int, ...] = ()) -> "NodeCapacity":
-        """Return what is free once one replica has left: the inverse of `take`."""
+        """Return the capacity free once one replica has left: the inverse of `take`."""
         return self._change(ask, devices, slots, 1)
 
     def _change(self, ask: ReplicaAsk, devices: Iterable[int], slots: tuple[int, ...], sign: int) -> "NodeCapacity":
@@ -200,7 +200,7 @@ class NodeCapacity(NamedTuple):
 
 
 def shape_of(node: Node, pools: Mapping[PoolName, Virtualization] = MappingProxyType({})) -> NodeShape:
-    """Return the shape of a node; `pools` are those that do not give out every kind of part of their devices."""
+    """Return the shape of a node; `pools` are the pools that do not give out every kind of part of their devices."""
     spec = node.spec
     return NodeShape(spec.pool, spec.labels, spec.capacity, spec.devices, pools.get(spec.pool, "any"))
 
@@ -214,7 +214,7 @@ def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = 
 
 
 def closed_reason(node: Node) -> str:
-    """Return why a node takes no new work whatever is free there, or ''."""
+    """Return why a node takes no new work even with enough capacity free, or ''."""
     if node.state == "lost":
         return "node_lost"
     if node.state == "joining":

@@ -55,18 +55,18 @@ Picked = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Need(msgspec.Struct, frozen=True):
-    """Where one replica may stand and what it takes there: all that a single node is judged by."""
+    """The ask of one replica and its filters: everything by which a single node is judged."""
 
     each: ReplicaAsk
     pool: PoolName
     labels_wanted: tuple[tuple[str, str], ...] = ()
     labels_shunned: tuple[tuple[str, str], ...] = ()
     tenant: TenantName = TenantName("")
-    """Whose job it is; matters on nodes that are reserved, or shut to some tenants."""
+    """The job's tenant; matters on nodes that are reserved, or shut to some tenants."""
 
 
 def needs_of(gang: GangAsk, tenant: TenantName = NOBODY) -> tuple[tuple[Need, int], ...]:
-    """Return what each group of the gang needs, and how many replicas of it."""
+    """Return the need of each group of the gang, and its number of replicas."""
     where = (gang.pool, gang.labels_wanted, gang.labels_shunned, tenant)
     return (
         (Need(gang.each, *where), gang.replicas),
@@ -75,7 +75,7 @@ def needs_of(gang: GangAsk, tenant: TenantName = NOBODY) -> tuple[tuple[Need, in
 
 
 def shape_refusal(need: Need, shape: NodeShape) -> str:
-    """Return why no node of this shape is in question for `need`, or ''."""
+    """Return why no node of this shape qualifies for `need`, or ''."""
     if shape.pool != need.pool:
         return "pool"
     if shape.virtualization != "any":
@@ -91,7 +91,7 @@ def shape_refusal(need: Need, shape: NodeShape) -> str:
 
 
 def closed_refusal(need: Need, free: NodeCapacity) -> str:
-    """Return why the node is out of the question whatever is free on it, or ''."""
+    """Return why the node does not qualify, regardless of its free capacity, or ''."""
     found = shape_refusal(need, free.shape) or free.closed
     if found:
         return found
@@ -164,7 +164,7 @@ def _device_capacity(ask: DeviceAsk, free: NodeCapacity, most: int) -> int:
 
 
 def pick_devices(ask: DeviceAsk | None, free: NodeCapacity) -> Picked | None:
-    """Return the devices of the node that one replica takes, or None when they do not fit.
+    """Return the devices of the node that one replica takes, or None when it does not fit.
 
     Whole devices: the best connected ones, ascending. The closest kind of link whose groups hold enough free
     devices wins; among its groups the one with the fewest free devices, so that bigger groups stay whole for bigger
@@ -192,7 +192,7 @@ def pick_devices(ask: DeviceAsk | None, free: NodeCapacity) -> Picked | None:
 
 
 def _part_rank(free: NodeCapacity, index: int) -> tuple[bool, int, int]:
-    """Order devices for a fraction: the fullest first, but a whole one that could be cut up last."""
+    """Order devices for a fraction: the fullest first, but whole ones that could be cut into MIG instances last."""
     whole = free.devices[index] == WHOLE_DEVICE_MILLI
     return (whole and free.shape.devices[index].mig, free.devices[index], index)
 
@@ -356,7 +356,7 @@ def _put_packed(need: Need, free: NodeCapacity, count: int) -> tuple[NodeCapacit
 def count_refusals(needs: Iterable[tuple[Need, int]], nodes: Iterable[NodeCapacity]) -> tuple[tuple[str, int], ...]:
     """Return (reason, nodes) pairs whose counts add up to the number of nodes, most frequent first.
 
-    A node counts under why it refuses the first group that it refuses; `gang_short` where it could take some
+    A node counts under its reason for the first group that it refuses; `gang_short` where it could take some
     replicas, but all of them together do not fit the cluster.
     """
     wanted = [need for need, _ in needs]

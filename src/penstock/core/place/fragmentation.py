@@ -1,7 +1,7 @@
 """Scores nodes by how much accelerator capacity a placement would make useless for the requests seen lately.
 
-Pure integer arithmetic on arrays: the same answer on every machine, for every node order and batch size. What is
-free on a node, which requests are typical, and which of several whole devices are taken, is decided elsewhere.
+Pure integer arithmetic on arrays: the same answer on every machine, for every node order and batch size. Free
+capacity, typical requests, and the choice among several whole devices come from other modules.
 
 Theory. Let `p_m` be the weight of request class `m` (only classes that ask for devices count), `g_m` the devices it
 asks for (milli-devices), `c_m` and `s_m` its CPU and memory. For a node with free devices `f_d` (milli), CPU `c` and
@@ -14,20 +14,20 @@ memory `s`, what class `m` could still use of the node if only such requests cam
 and the node's unusable capacity is F = sum_d f_d - sum_m p_m usable_m / sum_m p_m, over the classes that accept its
 kind of device. A replica goes where it makes F grow least (or fall most).
 
-`w(f)` is what is expected to stay unused of one device with `f` free, when requests arrive in the proportions of the
-mix, each that fits is put there, and their number has STAGES stages, each of which ends with probability
+`w(f)` is the expected unused rest of one device with `f` free, when requests arrive in the proportions of the mix,
+each that fits is put there, and their number has STAGES stages, each of which ends with probability
 1 / STAGE_OFFERS at each arrival. With w_0(f) = f, O = STAGE_OFFERS - 1, and w the last w_i:
 
     w_i(f) = (w_{i-1}(f) + O * sum_{m fits f} p_m w_i(f - g_m)) / (1 + O * sum_{m fits f} p_m)      for 0 < f < 1
 
 with the p_m of all device classes adding up to 1, and only classes whose CPU the node still has counted as fitting.
-A wholly free device is not wasted at all, w(1) = 0, whatever the mix: it is what every new kind of request can use,
-so a device in parts is filled before another is cut.
+A wholly free device is not wasted at all, w(1) = 0, for every mix: every new kind of request can use it, so a device
+in parts is filled before another is cut.
 
 Source: after FGD (Weng et al., Beware of Fragmentation, USENIX ATC 2023), which takes the same weighted mean, but of
 what *one* request of each class could not use. That is blind to two losses: a device that only fits ever smaller
 pieces (0.81 of a device taken: 0.19 is free, hardly ever wanted), and CPU that is enough for the next request, not for
-the devices beyond it. It is also flat over most nodes, so that its published figure hangs on the order of node names.
+the devices beyond it. It is also flat over most nodes, so its published figure depends on the order of node names.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,7 +51,7 @@ STAGES, STAGE_OFFERS = 4, 12
 that the number varies by half only: with one stage (a number that may as well be 0) devices would be kept equally full.
 
 From 16 to 64 requests the result on the openb trace moves by 0.1 % of all devices. With 128, remainders look useful
-because someone will come for them at last, and where all requests are for parts of devices 0.8 % is lost.
+because a fitting request comes at last, and where all requests are for parts of devices 0.8 % is lost.
 """
 
 RANKS_MAX = 48
@@ -72,10 +72,10 @@ NO_FIT = int(np.iinfo(np.int64).max)
 
 TIE_BITS = 20
 TIE_PART_MAX = (1 << (TIE_BITS // 2)) - 1
-"""Below the growth of F: what is left of devices (in 8 milli, up to 8 devices), then of CPU (in 256 milli-cores)."""
+"""Below the growth of F: devices left (in 8 milli, up to 8 devices), then CPU left (in 256 milli-cores)."""
 
 CHUNK = 256
-"""Nodes looked at together: the tables of 256 nodes and 60 classes stay in a processor's second cache."""
+"""Nodes scored together: the tables of 256 nodes and 60 classes stay in a processor's second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class WorkloadClass:
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """What is worked out once for a mix. P profiles are groups of device kinds that the same classes accept."""
+    """Tables computed once for a mix. P profiles are groups of device kinds that the same classes accept."""
 
     profile_of_kind: Ints  # [kinds + 2]: known kinds, then any later one, then (kind -1) nodes without devices
     ranks: int  # CPU ranks: 1 + number of `cpus`
@@ -208,8 +208,8 @@ def _tables(mix: Mix) -> _Tables:
 def _wasted(cpus: Ints, cpu: Ints, shares: Ints, weights: Ints, total: int) -> Ints:
     """Return w(f) in micro-devices for each profile, CPU rank and free part, flat: see the theory above.
 
-    Sizes are multiples of some step (mostly 10): between two of its multiples what fits does not change, so w(f)
-    grows as f does, and only the multiples need working out.
+    Sizes are multiples of some step (mostly 10): between two of its multiples the same classes fit, so w(f) grows as
+    f does, and only the multiples need computing.
     """
     sizes, size = np.unique(shares, return_inverse=True)
     counted: Ints = np.zeros((len(sizes), len(cpus) + 1, len(weights)), dtype=np.int64)
@@ -244,7 +244,7 @@ def _ranks(cpu: Ints, weights: Ints) -> Ints:
 
 
 def unusable(mix: Mix, cpu_free: Ints, memory_free: Ints, device_free_milli: Ints, kind: Ints) -> Ints:
-    """Return F of each node, in micro-devices, 0 to what is free there. Arguments as those of `scores`."""
+    """Return F of each node, in micro-devices, 0 to its free devices. Arguments as those of `scores`."""
     tables = mix.tables
     profile = tables.profile_of_kind[np.minimum(kind, mix.kinds)]
     free = np.maximum(device_free_milli, 0)

@@ -29,7 +29,7 @@ class NoFit(msgspec.Struct, frozen=True):
 
 
 class GangPlacer:
-    """A gang with its views, so that placing many alike costs no lookup. Good for one generation of the cluster."""
+    """A gang with its views, so that placing many alike costs no lookup. Valid for one generation of the cluster."""
 
     __slots__ = ("cluster", "gang", "generation", "milli", "needs", "one", "view")
 
@@ -152,7 +152,7 @@ def _put_at(cluster: ClusterIndex, view: CandidateHeap, node: int) -> tuple[Pick
 
 
 class _Room(NamedTuple):
-    """Where a gang's replicas may go in one try: all nodes, or those of a domain; each node at most once, or not."""
+    """Nodes for a gang's replicas in one try: all nodes, or one domain's; each node at most once, or not."""
 
     nodes: Sequence[int] | None = None
     one_each: bool = False
@@ -263,7 +263,7 @@ def _put_one_each(cluster: ClusterIndex, need: Need, count: int, strategy: str, 
 
 
 def _put_over_states(cluster: ClusterIndex, need: Need, count: int, strategy: str) -> Placed | None:
-    """As few nodes as possible: fill those that hold most, and put what is left on the best node that holds it."""
+    """As few nodes as possible: fill those that hold most, and put the rest on the best node that holds it."""
     one = cluster.view(need, 1, strategy)
     states = [(one.capacity(cluster.table, s, count), s) for s in cluster.fitting_states(one)]
     if sum(held * cluster.count(s) for held, s in states) < count:

@@ -1,4 +1,4 @@
-"""Capacity that is free now but kept for a job that starts later: who may use it until then, and how much of it."""
+"""Capacity free now but kept for a job that starts later: which jobs may use it until then, and how much of it."""
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Sequence
@@ -16,7 +16,7 @@ FOREVER_MS = 1 << 62
 
 
 class CapacityHold(NamedTuple):
-    """From `start_ms` on a job holds part of a node; `then` is what is free beside it from that time on."""
+    """From `start_ms` on a job holds part of a node; `then` is the capacity free beside it from that time on."""
 
     start_ms: int
     then: NodeCapacity
@@ -24,9 +24,9 @@ class CapacityHold(NamedTuple):
 
 
 class Holds:
-    """Nodes on which something is kept. In the index stands only what any job may use, however long it runs.
+    """Nodes with kept capacity. The index shows only the capacity that any job may use, however long it runs.
 
-    A job that ends before a claim starts is not bound by it: `lift` shows the index what such a job may use.
+    A job that ends before a claim starts is not bound by it: `lift` makes the index show what such a job may use.
     """
 
     def __init__(self, cluster: ClusterIndex) -> None:
@@ -36,9 +36,9 @@ class Holds:
         self._starts: list[int] = []
         """When claims begin, ascending."""
         self._views: dict[tuple[int, int], NodeCapacity] = {}
-        """What was shown of a node to jobs of a horizon; forgotten when a claim changes."""
+        """Capacity of a node as shown to jobs of a horizon; cleared when a claim changes."""
         self.revision = 0
-        """Grows whenever a claim, or what is really free where something is claimed, changes."""
+        """Grows whenever a claim, or the free capacity of a node with a claim, changes."""
 
     def __bool__(self) -> bool:
         return bool(self._claims)
@@ -56,7 +56,7 @@ class Holds:
         self._views.clear()
 
     def horizon(self, end_ms: int) -> int:
-        """Return how many claims bind a job that ends by `end_ms`: jobs for which that is the same see the same."""
+        """Return how many claims bind a job that ends by `end_ms`: jobs with the same number see the same capacity."""
         return bisect_left(self._starts, end_ms)
 
     def _show(self, node: int, end_ms: int) -> None:
@@ -71,7 +71,7 @@ class Holds:
         self._cluster.change(node, free)
 
     def real(self, node: int) -> NodeCapacity:
-        """Return what is free on a node, kept or not."""
+        """Return the free capacity of a node, kept or not."""
         return self._real.get(node) or self._cluster.free_of(node)
 
     def may_help(self, end_ms: int) -> bool:
@@ -84,7 +84,7 @@ class Holds:
             self._show(node, end_ms)
 
     def lift_all_of(self, job_ids: Collection[JobId]) -> None:
-        """Show what would be free if nothing were kept for these jobs; a rollback to before must follow."""
+        """Show the capacity free without the claims of these jobs; a rollback to before must follow."""
         for node, claims in self._claims.items():
             free = self._real[node]
             for claim in claims:
@@ -98,7 +98,7 @@ class Holds:
             self._show(node, FOREVER_MS)
 
     def taken(self, ask: GangAsk, places: Sequence[ReplicaPlace], end_ms: int) -> None:
-        """Take note of a gang that was placed and ends by `end_ms`: claims from before that have less beside them."""
+        """Record a gang that was placed and ends by `end_ms`: claims that start before then have less beside them."""
         for rank, place in enumerate(places):
             node = self._cluster.index[place.node]
             if node in self._claims:
@@ -112,9 +112,9 @@ class Holds:
                 self._show(node, FOREVER_MS)
 
     def booked(self, ask: GangAsk, places: Sequence[ReplicaPlace], start_ms: int, end_ms: int) -> None:
-        """Take note of a gang that runs from `start_ms` until `end_ms`: jobs kept room for in between have less beside.
+        """Record a gang that runs from `start_ms` until `end_ms`: claims that start in between have less beside them.
 
-        Its own claim tells only what is free when it starts, so theirs have to tell that it is there too.
+        Its own claim covers only its start, so theirs have to count it too.
         """
         for rank, place in enumerate(places):
             node = self._cluster.index[place.node]
@@ -127,15 +127,15 @@ class Holds:
                 self._show(node, FOREVER_MS)
 
     def blocker(self) -> JobId | None:
-        """Return the job that is kept room for first."""
+        """Return the job with the lowest number for which capacity is kept, or None."""
         jobs = [c.job_id for claims in self._claims.values() for c in claims if c.job_id is not None]
         return min(jobs, default=None)
 
 
 def without(free: NodeCapacity, each: ReplicaAsk, place: ReplicaPlace) -> NodeCapacity:
-    """Return what is left beside a booked replica.
+    """Return the capacity left beside a booked replica.
 
-    A node on which a part of a device would meet what is kept for others takes no work instead.
+    A node on which a part of a device would overlap capacity kept for others takes no work instead.
     """
     part = each.devices is not None and not each.devices.whole
     if part and (free.closed or not devices_free(each.devices, free, (place.devices, place.slots))):
@@ -144,9 +144,9 @@ def without(free: NodeCapacity, each: ReplicaAsk, place: ReplicaPlace) -> NodeCa
 
 
 def lesser(a: NodeCapacity, b: NodeCapacity) -> NodeCapacity:
-    """Return what is free in both: the lesser of each quantity, device by device.
+    """Return the capacity free in both: the lesser of each quantity, device by device.
 
-    A device that is cut up otherwise in one than in the other counts as full: the cuts cannot be compared.
+    A device that is cut up differently in both counts as full: the cuts cannot be compared.
     """
     cut = {i for i, _ in (*a.mig, *b.mig)}
     parts = sorted({i for i, _ in (*a.shared, *b.shared)} - cut)
@@ -167,7 +167,7 @@ def lesser(a: NodeCapacity, b: NodeCapacity) -> NodeCapacity:
 
 
 def _cut_in_both(a: NodeCapacity, b: NodeCapacity, index: int) -> Instances:
-    """Return the instances of a device if both have the same, else such as fill it and are given back by nobody."""
+    """Return the instances of a device if both have the same, else instances that fill it and are never put back."""
     one, other = a.instances(index), b.instances(index)
     if one == other:
         return one

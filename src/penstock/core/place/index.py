@@ -4,9 +4,9 @@ Nodes in the same state share a bucket. For each need there is a view: a heap ov
 score first. A view catches up only with states that came into use since it was last asked, and an entry whose bucket
 is empty is dropped when it comes up; so nothing is scored twice and nothing is searched.
 
-What is placed here is tentative: `mark` and `rollback` take changes back, and `sync` brings the index to the nodes of
-a newer snapshot by looking at those that differ. None of this can be seen in what is chosen: the same free capacity
-gives the same places, whatever was asked before.
+Placements here are tentative: `mark` and `rollback` undo changes, and `sync` brings the index to the nodes of a newer
+snapshot by looking at the nodes that differ. None of this affects the choice: the same free capacity gives the same
+places, whichever requests came before.
 """
 
 import heapq
@@ -27,7 +27,7 @@ LOG_MAX = 1_000_000
 """Entries of the log of states that came into use, after which views start anew."""
 CHAIN_MAX = 16
 STALE_MIN = 16
-"""Entries of nodes that have left it which a bucket may hold, beside as many as it has nodes."""
+"""Stale entries (of nodes that have left) that a bucket may hold, in addition to as many as it has nodes."""
 _GONE = -1
 Mark = tuple[int, int, int]
 """A point of the journal, the random choices made up to it, and the version there."""
@@ -52,7 +52,7 @@ class CandidateHeap:
         self.rich = need.each.devices is not None
         self.heap: list[tuple[int, NodeCapacity, int]] = []
         self.known: dict[int, int] = {}
-        """Score by state, of all states it has ever looked at."""
+        """Score by state, of all states it has ever judged."""
         self.pushed: set[int] = set()
         self.seen = 0
         self.held: dict[tuple[int, int], int] = {}
@@ -97,7 +97,7 @@ class CandidateHeap:
     def _following(self, table: StateTable, state: int) -> list[int]:
         """Return the unknown states that a node goes through as more and more of these replicas are put on it.
 
-        One after the other they will be asked for; scored together they cost hardly more than one of them.
+        They will be needed one after the other; scored together they cost hardly more than one of them.
         """
         found: list[int] = []
         placed = self.put(table, state)
@@ -137,7 +137,7 @@ class ClusterIndex:
         self.state_of: list[int] = []
         self.index: dict[NodeName, int] = {}
         self.free_milli: dict[PoolName, int] = {}
-        """Device capacity on open nodes that nobody holds, by pool."""
+        """Free device capacity on open nodes, by pool."""
         self._buckets: dict[int, list[int]] = {}
         self._counts: list[int] = []
         self._active: set[int] = set()
@@ -149,11 +149,11 @@ class ClusterIndex:
         self._nodes: Mapping[NodeName, Node] = {}
         self._domains: dict[str, dict[str, list[int]]] = {}
         self.generation = 0
-        """Grows when views are thrown away: one that was kept from before must not be used."""
+        """Grows when views are discarded: an older view must not be used."""
         self.draws = 0
         """Random choices made since the last `sync`."""
         self.version = 0
-        """Names what is here now: wherever it is the same number, every answer is the same. `rollback` sets it back."""
+        """Number of the present content: with an equal number every answer is the same. `rollback` sets it back."""
         self._versions = 0
 
     # Nodes.
@@ -189,7 +189,7 @@ class ClusterIndex:
         self._mix_again()
 
     def _mix_again(self) -> None:
-        """Other kinds of nodes than before make another picture of who accepts what: no score stays."""
+        """New kinds of nodes change which classes accept which kinds: no score stays valid."""
         if self._mixed_kinds != len(self.table.kinds):
             self._mixed_kinds = len(self.table.kinds)
             self._mix = mix_of(self._typical, self.table.kinds)
@@ -215,7 +215,7 @@ class ClusterIndex:
         self._changed()
 
     def _changed(self) -> None:
-        """Give what is here now a number that nothing else has had."""
+        """Give the present content a number that no other content has had."""
         self._versions += 1
         self.version = self._versions
 
@@ -226,7 +226,7 @@ class ClusterIndex:
         return self.draws
 
     def _forget(self) -> None:
-        """Start anew, so that what was learned of states that are long gone does not fill the memory."""
+        """Start anew, so that scores of states long out of use do not fill the memory."""
         self.generation += 1
         self.table = StateTable()
         self._mixed_kinds = 0
@@ -293,7 +293,7 @@ class ClusterIndex:
         return len(self._journal), self.draws, self.version
 
     def rollback(self, mark: Mark) -> None:
-        """Take back every change since `mark`, random choices included: what is tried again goes as it went."""
+        """Undo every change since `mark`, random choices included: a second try repeats the first."""
         position, self.draws, self.version = mark
         for node, old in reversed(self._journal[position:]):
             self._move(node, old)
@@ -312,7 +312,7 @@ class ClusterIndex:
         return self.table.frees[self.state_of[node]]
 
     def change(self, node: int, free: NodeCapacity) -> None:
-        """Set what is free on a node."""
+        """Set the free capacity of a node."""
         self.set_state(node, self.table.id_of(free))
 
     def take(self, ask: GangAsk, places: Sequence[ReplicaPlace]) -> None:
@@ -322,7 +322,7 @@ class ClusterIndex:
             self.change(node, self.free_of(node).take(ask.each_of(rank), place.devices, place.slots))
 
     def put_back(self, ask: GangAsk, places: Iterable[tuple[int, ReplicaPlace]]) -> None:
-        """Give back places of a gang, each with its rank; places on nodes that are not known any more are left out."""
+        """Give back places of a gang, each with its rank; places on nodes that are no longer known are skipped."""
         for rank, place in places:
             node = self.index.get(place.node)
             if node is not None and self.nodes[node].incarnation == place.incarnation:
@@ -337,7 +337,7 @@ class ClusterIndex:
         return view
 
     def view_of(self, need: Need, count: int, strategy: str = "") -> CandidateHeap:
-        """Return the same view as it is: for what it knows of single states."""
+        """Return the same view without an update: for queries about single states."""
         key = (need, count, strategy)
         view = self._views.get(key)
         if view is None:

@@ -2,8 +2,8 @@
 
 Theory. A device has memory slices in a row. An instance of a profile covers a fixed number of neighbouring ones and
 may start only at the positions the driver lists; instances never overlap. Beside that it needs compute slices and
-media engines (decoders, and the one optical-flow engine that makes a profile a `+me` one), of which a device has so
-many. A profile can need more memory slices than compute slices: that is why 3g + 3g fills a device of seven compute
+media engines (decoders, and the one optical-flow engine that makes a profile a `+me` one), limited on each device.
+A profile can need more memory slices than compute slices: that is why 3g + 3g fills a device of seven compute
 slices. A layout is legal when every instance lies at an allowed start and no sum is exceeded; nothing else counts.
 
 Sources: profiles, counts and engines: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles". Starts and
@@ -33,7 +33,7 @@ FUTURES_CACHED_MAX = 8192
 
 
 class MigProfile(msgspec.Struct, frozen=True):
-    """One kind of instance: what it takes of a device, and where it may lie."""
+    """One kind of instance: its use of a device, and where it may lie."""
 
     name: str
     """As `nvidia-smi` writes it without the word MIG, such as `3g.40gb` or `1g.10gb+me`."""
@@ -86,7 +86,7 @@ Occupied = Collection[tuple[str, int]]
 
 
 class _Used(NamedTuple):
-    """What a layout takes of a device. Two layouts that take the same have the same future."""
+    """The resources a layout uses of a device. Two layouts with equal use have the same future."""
 
     slices: int = 0
     """Bit i is set when memory slice i is covered."""

@@ -1,7 +1,7 @@
-"""Placement strategies: how good a node is for some replicas, as an integer; the lowest goes first.
+"""Placement strategies: scores of nodes for some replicas, as integers; the lowest is best.
 
 A score looks at the state of a node and never at its name, so that renaming or reordering nodes changes nothing.
-Scores are taken for many states at once; that they fit is judged by columns first and exactly when one is chosen.
+Scores are computed for many states at once; fit is judged by columns first, and exactly when a state is chosen.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from penstock.core.place.state_table import Ints, StateTable, whole_free
 
 NO_FIT = int(np.iinfo(np.int64).max)
 PREFERENCE_STEP = 1 << 52
-"""What one step down in the order of preferred models costs: more than any difference of scores."""
+"""Cost of one step down in the order of preferred models: more than any difference of scores."""
 STRANDED_STEP = 1 << 50
 
 Speeds = tuple[tuple[str, int, int], ...]
@@ -120,7 +120,7 @@ class Scorer:
         )
 
     def _left(self, table: StateTable, rows: Ints, host: Ints, devices: Ints) -> Ints:
-        """Return what would be left, summed over resources as thousandths of the node's capacity.
+        """Return the capacity left after placing, summed over resources as thousandths of the node's capacity.
 
         Devices that a request without devices would strand weigh more than all of that.
         Source: best fit, Johnson et al. 1974, over several dimensions by normalised sum.
@@ -136,7 +136,7 @@ class Scorer:
         return left
 
     def _aligned(self, table: StateTable, rows: Ints, host: Ints, devices: Ints) -> Ints:
-        """Return the dot product of demand and what is free, both as thousandths of the node's capacity.
+        """Return the dot product of demand and free capacity, both as thousandths of the node's capacity.
 
         Source: Tetris, Grandl et al., SIGCOMM'14.
         """

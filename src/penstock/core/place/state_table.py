@@ -1,4 +1,4 @@
-"""Node states by number, and as columns: what is equal is looked at once, and what is alike is scored together."""
+"""Node states by number, and as columns: equal states are judged once, and many states are scored together."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class StateTable:
         self.free_milli: list[int] = []
         self.pools: list[PoolName] = []
         self.kinds: list[NodeShape] = []
-        """One shape for each kind; shapes of one kind have devices that no filter can tell apart."""
+        """One shape for each kind; shapes of one kind have devices that no filter can distinguish."""
         self.host: Ints = np.zeros((_ROWS_FIRST, _HOST_COLUMNS), np.int64)
         self.capacity: Ints = np.zeros((_ROWS_FIRST, _HOST_COLUMNS), np.int64)
         self.devices: Ints = np.full((_ROWS_FIRST, 1), -1, np.int64)

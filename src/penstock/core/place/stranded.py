@@ -1,4 +1,4 @@
-"""How much of what is free no typical request could use: the fragmentation of a cluster as one number."""
+"""The free capacity that no typical request could use: the fragmentation of a cluster as one number."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from penstock.core.place.workload_mix import Typical, mix_of
 
 def stranded_milli(frees: Iterable[NodeCapacity], typical: Typical) -> int:
     """Return the free devices (thousandths) on open nodes that the next request could not use, on average over
-    `typical`; 0 where nothing typical is known.
+    `typical`; 0 where no typical requests are known.
 
     Source: the measure F of Weng et al., Beware of Fragmentation, ATC 2023.
     """

@@ -1,4 +1,4 @@
-"""Which requests came lately: what the fragmentation score expects to come next."""
+"""Counts of recent requests: the fragmentation score expects the next ones to be like them."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,17 +9,17 @@ from penstock.core.place import fragmentation
 from penstock.core.place.capacity import NodeShape
 
 REMEMBERED = 4_096
-"""Replicas that are remembered: when there are more, every count is halved, so that the past fades."""
+"""Replicas remembered: when there are more, every count is halved, so that the past fades."""
 CLASSES_MAX = 64
 FRESH_EVERY = 512
-"""Replicas after which the picture is taken anew; sooner while little is known."""
+"""Replicas after which `typical` is computed again; sooner while little is known."""
 
 Typical = tuple[tuple[ReplicaAsk, int], ...]
-"""What replicas typically ask for, and how often, the most frequent first."""
+"""Typical asks of replicas and their counts, the most frequent first."""
 
 
 class Requests:
-    """Counts what replicas asked for. `typical` is a picture of it that stays the same for a while."""
+    """Counts the asks of replicas. `typical` is a snapshot of the counts that stays the same for a while."""
 
     def __init__(self, counts: Iterable[tuple[ReplicaAsk, int]] = (), typical: Typical = (), fresh: int = 0) -> None:
         self._counts: dict[ReplicaAsk, int] = dict(counts)
@@ -42,7 +42,7 @@ class Requests:
             self.typical = tuple(ranked[:CLASSES_MAX])
 
     def memory(self) -> "Memory":
-        """Return everything, so that a snapshot can bring it back."""
+        """Return the whole state, so that a snapshot can restore it."""
         counts = sorted(self._counts.items(), key=lambda item: _order(item[0]))
         return Memory(counts, self.typical, self._fresh)
 
@@ -54,7 +54,7 @@ class Memory(NamedTuple):
 
 
 def mix_of(typical: Typical, kinds: list[NodeShape]) -> fragmentation.Mix | None:
-    """Return the mix for these kinds of nodes, or None when nothing typical asks for devices."""
+    """Return the mix for these kinds of nodes, or None when no typical request asks for devices."""
     rows = []
     for each, count in typical:
         wanted = each.devices

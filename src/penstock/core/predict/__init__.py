@@ -1,1 +1,1 @@
-"""Prediction: how long a job will run, from how long jobs like it ran. Nothing here decides; policies ask it."""
+"""Prediction: how long a job will run, from the runs of jobs like it. It decides nothing; policies ask it."""

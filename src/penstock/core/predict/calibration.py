@@ -1,12 +1,12 @@
-"""How often estimates of starts were right, and what is made of that for the next ones.
+"""How often estimates of starts were right, and the correction of the next ones from that.
 
 An estimate is an early, a likely and a late time: one start in ten should come before the early one, half before the
-likely one, nine in ten before the late one. What samples of the future say is too sure of itself: they know nothing of
-jobs still to come, and little of how wrong what they were told is. So each estimate that has come true says where in
-its interval the start fell, and the next intervals are moved and stretched until they hold what they should have held.
+likely one, nine in ten before the late one. Samples of the future are overconfident: they know nothing of jobs still
+to come, and little of the errors in their input. So for each estimate whose job started it is recorded where in its
+interval the start fell, and the next intervals are moved and stretched until they hold the share they should.
 
-An estimate whose job still waits counts, too: its start falls later than now, nobody knows by how much. Without those
-the starts that came soon would be all that is known while a queue grows, which is when it matters.
+An estimate whose job still waits counts, too (censored): its start falls later than now, by an unknown time. Without
+those only early starts would be known while a queue grows, which is when it matters.
 
 Source: split conformal prediction over a moving window, with the samples' own spread as the scale (normalised
 nonconformity, Papadopoulos et al. 2002; locally weighted, Lei et al. 2018); quantiles by the product-limit estimator
@@ -26,21 +26,21 @@ from penstock.core.model.estimates import StartEstimate, Times
 from penstock.core.model.ids import JobId
 
 WINDOW = 1_000
-"""The latest estimates that are looked at, come true or not."""
+"""The latest estimates that count, whether their jobs have started or not."""
 GRAIN_MS = 10_000
-"""Times are compared in proportion to how far away they are, and not finer than this."""
+"""Times are compared in proportion to their distance, and not finer than this."""
 SPREAD_MIN = 0.5
-"""Samples that all say the same are not believed to be surer than this (natural logarithm)."""
+"""Least spread assumed, even where all samples agree (natural logarithm)."""
 TARGETS = (0.1, 0.5, 0.9)
 Places = tuple[float, float, float]
 PRIOR: Places = (-1.8, 0.0, 1.8)
-"""Where starts fall in intervals of samples before any came true: almost twice as far out as these say."""
+"""Where starts fall in intervals of samples before any is known: almost twice as far out as the samples say."""
 TRUSTED = 200
-"""As many estimates must have come true to count alone; fewer count in part, and the rest is what was known before."""
+"""Number of known starts that count alone; fewer count in part, and the prior makes up the rest."""
 SCORE_MAX = 6.0
-"""No start is counted as further out than this, and nothing is stretched beyond it."""
+"""No start counts as further out than this, and no interval is stretched beyond it."""
 AHEAD_MAX_MS = 10 * 365 * 86_400_000
-"""Nothing is said to start later than this."""
+"""No estimate is later than this."""
 RESULTS_MAX = 2_000
 LEADS_MS = (600_000, 3_600_000, 21_600_000, 0)
 
@@ -57,7 +57,7 @@ class EstimateResult(msgspec.Struct, frozen=True):
     def part(self) -> int:
         """Return where the start fell: 0 before the early time, 1 before the likely, 2 before the late one, 3 after it.
 
-        What was not known counts as infinitely late.
+        An unknown time counts as infinitely late.
         """
         return sum(bool(time_ms) and self.started_ms > time_ms for time_ms in self.given)
 
@@ -72,7 +72,7 @@ class _Told:
         self.started_ms = 0
         """0 while its job waits."""
         self.left = False
-        """Its job ended without a start: nothing is to be learned from that."""
+        """Its job ended without a start: it is not used."""
 
 
 class Calibration:
@@ -82,9 +82,9 @@ class Calibration:
         self._open: dict[JobId, list[_Told]] = {}
         self._window: deque[_Told] = deque(maxlen=WINDOW)
         self._places: tuple[int, Places] = (-1, PRIOR)
-        """Where starts fall, and as of when that was worked out."""
+        """The time of the last computation, and where starts fall."""
         self.results: deque[EstimateResult] = deque(maxlen=RESULTS_MAX)
-        """The latest estimates that came true."""
+        """The latest estimates whose jobs started."""
 
     def observe(self, records: Iterable[ev.Record]) -> None:
         """Take in records of the log."""
@@ -94,7 +94,7 @@ class Calibration:
                 case ev.StartsEstimated():
                     for estimate in event.estimates:
                         if not estimate.sampled[1]:
-                            continue  # it said that nobody can tell
+                            continue  # the start was unknown
                         told = _Told(estimate, event.made_ms)
                         self._open.setdefault(estimate.job_id, []).append(told)
                         self._window.append(told)
@@ -125,7 +125,7 @@ class Calibration:
         return times[0], times[1], times[2]
 
     def score(self) -> Score:
-        """Return how right the latest estimates were that came true."""
+        """Return how right the latest estimates were whose jobs started."""
         found = []
         least_ms = 0
         for most_ms in LEADS_MS:
@@ -136,7 +136,7 @@ class Calibration:
 
 
 def _places(window: Iterable[_Told], now_ms: int) -> Places:
-    """Return where in an interval 1, 5 and 9 of 10 starts come, the prior counting less the more are known."""
+    """Return where in an interval 1, 5 and 9 of 10 starts fall; the prior counts less the more starts are known."""
     scores = []
     for told in window:
         if not told.left:
@@ -153,7 +153,7 @@ def _places(window: Iterable[_Told], now_ms: int) -> Places:
                 found.append(score)
         left -= 1
     highest = scores[-1][0] if scores else 0.0
-    found += [max(highest, prior) for prior in PRIOR[len(found) :]]  # not even that many have started
+    found += [max(highest, prior) for prior in PRIOR[len(found) :]]  # fewer have started
     part = min(1.0, known / TRUSTED)
     early, likely, late = (part * own + (1 - part) * prior for own, prior in zip(found, PRIOR, strict=True))
     return early, likely, late
@@ -164,7 +164,7 @@ def _logarithm(time_ms: int, made_ms: int) -> float:
 
 
 def _spread(sampled: Times, made_ms: int) -> float:
-    """Return half the width of what the samples say."""
+    """Return half the width of the samples' interval."""
     early_ms, likely_ms, late_ms = sampled
     low, middle = _logarithm(early_ms, made_ms), _logarithm(likely_ms, made_ms)
     high = _logarithm(late_ms, made_ms) if late_ms else middle + (middle - low)

@@ -1,7 +1,7 @@
-"""What the scheduler expects of each live job's run time, kept up to date as others like it run and end.
+"""Expected run times of live jobs, kept up to date as others like them run and end.
 
-A fold over the records of the log, beside the state. What it says becomes an event of its own, so that every later
-decision can be traced to what was expected when it was made.
+A fold over the records of the log, beside the state. Its predictions become events, so that every later decision can
+be traced to the prediction at that time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,25 +17,25 @@ from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.state import State
 
 SWEEP_MS = 600_000
-"""Every live job is looked at anew this often."""
+"""Every live job is predicted anew this often."""
 LATE_MS = 1_000
-"""Jobs that should have ended are looked at this often."""
+"""Jobs that should have ended are predicted anew this often."""
 SLICE = 2_000
-"""Jobs looked at in one call, so that a sweep over many holds up nobody."""
+"""Most jobs of one call, so that a sweep over many does not delay the caller."""
 RUNNING_PERMILLE = 500
-"""A running job is expected to take as long as this share of those that had run as long does at most."""
+"""A running job's expected length is the quantile at this share of the runs that reached its age."""
 SURE_PERMILLE = 900
-"""A job hardly exceeds what this share of those like it do not."""
+"""The quantile of jobs like it that a job hardly exceeds."""
 OVERTIME_SHARE = 20
 """A running job is expected to go on for at least this part of the time it has run."""
 MOVED_SHARE = 8
-"""An expected end is told when it moved by more than this part of the time left."""
+"""An expected end is reported when it moved by more than this part of the time left."""
 TELLING = frozenset({"burst", "user_name", "user_shape", "name", "queue", "shape", "all"})
-"""Sources that rest on runs. Where there are none, what the job declared stands."""
+"""Sources based on runs. Without one, the job's declaration stands."""
 
 
 class PastRun(NamedTuple):
-    """A finished job, as far as history keeps it (unix ms)."""
+    """A finished job as kept in the history (unix ms)."""
 
     job_id: JobId
     features: JobFeatures
@@ -48,7 +48,7 @@ class PastRun(NamedTuple):
 
 
 def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
-    """Return a predictor that knows runs that are over."""
+    """Return a predictor that knows past runs."""
     predictor = RuntimePredictor()
     for run in history:
         if run.started_ms and run.whole:
@@ -59,16 +59,16 @@ def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
 
 
 class Forecaster:
-    """Says how long live jobs are expected to run, each time that changes by enough to matter."""
+    """Predicts the run times of live jobs, and reports changes that are large enough to matter."""
 
     def __init__(self, state: State, history: Iterable[PastRun] = ()) -> None:
-        """Start from what runs and waits, and from runs that are over, in any order."""
+        """Start from running and waiting jobs, and from past runs in any order."""
         self.predictor = predictor_of(history)
         self._fresh: list[JobId] = []
         self._sweep: Iterator[JobId] = iter(())
         self._swept_ms = self._late_ms = 0
         self._idle_ms: dict[JobId, int] = {}
-        """How long attempts were suspended; less the beginning of a suspension that lasts (unix ms)."""
+        """How long attempts were suspended; less the begin of a suspension that still lasts (unix ms)."""
         for job in sorted(state.jobs.values(), key=lambda j: j.id):
             self.predictor.observe_submit(job.id, features_of(job.spec, job.user), job.submitted_ms)
             if job.attempt is not None:
@@ -105,7 +105,7 @@ class Forecaster:
                     pass
 
     def told(self, state: State, now_ms: int, most: int = SLICE) -> tuple[tuple[JobId, int, int], ...]:
-        """Return (job, expected, hardly longer than; ms) of jobs of which the state says something else.
+        """Return (job, expected, hardly longer than; ms) of jobs whose prediction in the state differs.
 
         Looks at jobs submitted since the last call, at up to `most` of those that should have ended by now, and at as
         many others; a sweep over all live jobs begins when the last is over and `SWEEP_MS` have passed.
@@ -130,9 +130,9 @@ class Forecaster:
         return tuple(found)
 
     def _lengths(self, job: Job, now_ms: int) -> tuple[int, int]:
-        """Return how long the job is expected to run, and what it hardly exceeds; 0 where no run tells anything.
+        """Return the job's expected length, and a length that it hardly exceeds; 0 where no run is like it.
 
-        Nor where its own program tells when it ends: that needs nobody else's.
+        0, too, where its own program reports when it ends: then no other runs are needed.
         """
         if told_end_ms(job):
             return 0, 0

@@ -1,7 +1,7 @@
-"""How long jobs of one group run: a survival curve from runs that ended and runs that still go on.
+"""Run times of one group of jobs: a survival curve from runs that ended and runs that still go on.
 
-A run that goes on counts as longer than its age, no more (censored). Without that, a group looks short whenever its
-long runs have not ended yet, which is most of the time. Whole numbers only: the same runs give the same curve anywhere.
+A run that goes on counts only as longer than its age (censored). Without that, a group looks short whenever its long
+runs have not ended yet, which is most of the time. Whole numbers only: the same runs give the same curve anywhere.
 """
 
 from bisect import bisect_right
@@ -13,7 +13,7 @@ import msgspec
 WHOLE = 1_000_000_000
 """The share of all jobs, in parts per billion."""
 TAIL_FACTOR = 2
-"""Runs of which only a lower bound is known, when it is the highest of all, are taken to last this much longer."""
+"""Runs with only a lower bound, when it is the highest of all, are assumed to last this many times as long."""
 
 
 class ObservedRun(NamedTuple):
@@ -30,7 +30,7 @@ class Lengths(msgspec.Struct, frozen=True):
     """Ascending, all above 0."""
     longer: tuple[int, ...]
     ended: int
-    """How many runs that ended it rests on."""
+    """Number of ended runs that it is based on."""
 
     def quantile_ms(self, permille: int, elapsed_ms: int = 0) -> int:
         """Return the length that `permille` of the runs longer than `elapsed_ms` do not exceed; never below it.
@@ -94,7 +94,7 @@ def lengths_of(runs: Iterable[ObservedRun]) -> Lengths:
 
 
 def around(length_ms: int) -> Lengths:
-    """Return the curve for a length somebody declared: half of the runs are longer, one in ten twice as long."""
+    """Return the curve for a declared length: half of the runs are longer, one in ten twice as long."""
     half, double = max(1, length_ms // 2), max(1, length_ms) * 2
     points = (half, max(half + 1, length_ms), max(half + 2, double))
     return Lengths(points, (WHOLE * 9 // 10, WHOLE // 2, 0), 0)

@@ -1,11 +1,11 @@
 """Predicts how long a job runs from the runs seen so far: a fold over submits, starts and ends.
 
-Theory: people submit the same thing again and again, so the runs most like a job are those of its burst (the same
-owner, name and size, submitted shortly one after the other), then those of its owner under that name, and so on to
-everybody's. The narrowest group that has seen enough runs end answers. What has not ended counts by its age, so a
-prediction changes while siblings run, and that of a running job never falls below its own age.
+Theory: users submit the same job again and again, so the runs most like a job are those of its burst (the same owner,
+name and size, submitted shortly one after the other), then those of its owner under that name, and so on to all
+runs. The narrowest group with enough ended runs answers. Runs that have not ended count by their age, so a prediction
+changes while siblings run, and the prediction of a running job never falls below its own age.
 
-Nothing of a job's own future may reach it. Memory is bounded whatever is observed: see the limits.
+No prediction may depend on the job's own future. Memory is bounded for any input: see the limits.
 """
 
 import re
@@ -26,7 +26,7 @@ BURST_GAP_MS = 120_000
 RUNS_MAX = 64
 """Runs remembered for each group: the latest started."""
 PAST_MAX = 1_024
-"""Lengths remembered for each group: the latest that were over."""
+"""Lengths remembered for each group: of the latest to end."""
 GROUPS_MAX = 8_192
 """Groups remembered; the one that saw a start longest ago is forgotten first."""
 BURSTS_MAX = 4_096
@@ -36,19 +36,19 @@ OPEN_MAX = 262_144
 ENDED_MIN = 8
 """A group answers once this many of its remembered runs ended."""
 ENDED_MIN_BURST = 3
-"""Siblings in a burst are so alike that fewer suffice."""
+"""Siblings in a burst are very alike: fewer suffice."""
 AGE_STEP_MS = 60_000
-"""Ages of running jobs are taken at whole steps of time, so that a curve can serve all questions within one."""
+"""Ages of running jobs are taken at whole steps of time, so that one curve serves all queries within a step."""
 UNKNOWN_MS = 3_600_000
-"""What is said of the length of the very first job."""
+"""The length predicted for the very first job."""
 
 _WIDE: tuple[Source, ...] = ("name", "queue", "shape", "all")
-"""Groups that tell less of a job than what its owner declared."""
+"""Groups that predict a job less well than its owner's declaration."""
 _DIGITS = re.compile(r"[0-9]+")
 
 
 class JobFeatures(msgspec.Struct, frozen=True):
-    """What is known of a job before it runs. Empty texts and 0 mean: not known."""
+    """Features of a job that are known before it runs. Empty texts and 0 mean: not known."""
 
     devices: int
     """Devices of all replicas together."""
@@ -68,14 +68,14 @@ class Prediction(msgspec.Struct, frozen=True):
     p10_ms: int
     p90_ms: int
     mean_ms: int
-    """What orders by expected length should use: a group of many short and few long runs has a small median."""
+    """For ordering by expected length: a group of many short and few long runs has a small median."""
     samples: int
-    """Ended runs that it rests on; 0 when it is what was declared, or a guess."""
+    """Ended runs that it is based on; 0 when it was declared, or is a guess."""
     source: Source
 
 
 class _Observed:
-    """One run as it is remembered; shared by all its groups, so that its end is noted once."""
+    """One remembered run; shared by all its groups, so that its end is noted once."""
 
     __slots__ = ("ended", "job_id", "length_ms", "start_ms")
 
@@ -101,7 +101,7 @@ class _History:
 
     def __init__(self) -> None:
         self.past: list[int] = []
-        """How long the latest attempts were held that are over and came to no second one (ms), ascending."""
+        """How long the latest ended attempts without a successor held their places (ms), ascending."""
         self._order: deque[int] = deque()
         """The same in the order of their ends."""
         self.runs: list[_Observed] = []
@@ -117,13 +117,13 @@ class _History:
         self.curve = None
 
     def noted_end(self, run: _Observed) -> None:
-        """Take in that `run` is over, if it is still remembered here: only the oldest are ever left out."""
+        """Note that `run` is over, if it is still remembered here: only the oldest are ever dropped."""
         if not run < self.runs[0]:
             self.ended += run.ended
             self.curve = None
 
     def keep(self, length_ms: int) -> None:
-        """Remember for how long an attempt was held."""
+        """Remember how long an attempt held its places."""
         insort(self.past, length_ms)
         self._order.append(length_ms)
         if len(self._order) > PAST_MAX:
@@ -155,7 +155,7 @@ class _Started:
 
 
 class RuntimePredictor:
-    """Folds what happens to jobs into predictions. Observations of one moment may come in any order."""
+    """Folds submits, starts and ends of jobs into predictions. Observations of one moment may come in any order."""
 
     def __init__(self) -> None:
         self._open: dict[JobId, _Started] = {}
@@ -176,7 +176,7 @@ class RuntimePredictor:
             self.observe_end(next(iter(self._open)), at_ms, by_itself=False, leaves=False)
 
     def observe_start(self, job_id: JobId, at_ms: int) -> None:
-        """Note that an attempt of a job began, and any earlier one is over; an unknown job is passed over."""
+        """Note that an attempt of a job began, and any earlier one is over; an unknown job is ignored."""
         self.observe_end(job_id, at_ms, by_itself=False, final=False, leaves=False)
         known = self._open.get(job_id)
         if known is None:
@@ -196,7 +196,7 @@ class RuntimePredictor:
         Args:
             by_itself: the program ended, well or badly. An attempt that was stopped (preempted, cancelled, its node
                 lost) only shows that the job takes longer than that.
-            leaves: its devices became free for good: it ended, or somebody cancelled it.
+            leaves: its devices became free for good: it ended, or was cancelled.
         """
         known = self._open.pop(job_id, None) if final else self._open.get(job_id)
         if known is None or known.run is None:
@@ -228,7 +228,7 @@ class RuntimePredictor:
         )
 
     def lengths(self, job_id: JobId, features: JobFeatures, *, now_ms: int) -> tuple[Lengths, Source]:
-        """Return the curve that a prediction is read from, not yet held within the job's limit, and whose it is."""
+        """Return the curve behind a prediction, not yet bounded by the job's limit, and its source."""
         known = self._open.get(job_id)
         for source, key in known.levels if known else _levels(features, None):
             if source in _WIDE and features.estimate_ms > 0:
@@ -248,13 +248,13 @@ class RuntimePredictor:
         return [(source, key, group.past if group is not None else ()) for source, key, group in found]
 
     def sizes(self) -> dict[str, int]:
-        """Return how much is remembered: groups, runs of the largest group, open ends of bursts, open jobs."""
+        """Return counts of remembered groups, runs of the largest group, open ends of bursts, and open jobs."""
         runs = max((len(group.runs) for group in self._groups.values()), default=0)
         return {"groups": len(self._groups), "runs": runs, "bursts": len(self._bursts), "open": len(self._open)}
 
 
 def _kind(features: JobFeatures) -> GroupKey:
-    """Return what the members of a burst have in common."""
+    """Return the common key of the members of a burst."""
     return (features.user, features.tenant, features.queue, _stem(features.name), features.devices)
 
 

@@ -1,1 +1,1 @@
-"""Preemption: which running attempts have to leave so that a job can really start where it needs to."""
+"""Preemption: which running attempts have to leave so that a job can start where it needs to."""

@@ -1,6 +1,6 @@
-"""Consolidation: attempts that can save move elsewhere, so that a gang fits for which enough is free, but scattered.
+"""Consolidation: attempts that can save move elsewhere, so that a gang fits whose capacity is free, but scattered.
 
-Nobody loses more than a restart, and nobody moves unless the gain exceeds that cost.
+No job loses more than a restart, and none moves unless the gain exceeds that cost.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ def can_move(job: Job) -> bool:
 
 
 def move_cost(job: Job, settings: Settings, now_ms: int) -> int:
-    """Return what moving the job costs (device-milliseconds): the overheads, and what it cannot save on request."""
+    """Return the cost of moving the job (device-milliseconds): the overheads, and work it cannot save on request."""
     attempt = job.attempt
     assert attempt is not None
     lost_ms = 0
@@ -46,7 +46,7 @@ def fits_when_moved(
 
 
 def gain_of(job: Job, placer: GangPlacer, cluster: ClusterIndex, snapshot: Snapshot, now_ms: int) -> int:
-    """Return what it is worth that the gang starts now (device-milliseconds): its width x the wait it is spared.
+    """Return the value of starting the gang now (device-milliseconds): its width x the wait that it avoids.
 
     The wait is up to the earliest start by expected ends, or up to the starvation bound where no end is known.
     """
@@ -67,7 +67,7 @@ Weigh = Callable[[Job], Victim | None]
 
 
 def movable(snapshot: Snapshot, pool: str, weigh: Weigh) -> list[Victim]:
-    """Return who could move in a pool, as `weigh` sees them, by job id."""
+    """Return the jobs of a pool that could move, as victims made by `weigh`, by job id."""
     there = (job for job in snapshot.running.values() if job.spec.ask.pool == pool)
     found = (weigh(job) for job in there if can_move(job) and job.spec.tenant not in snapshot.held)
     return sorted((v for v in found if v is not None), key=lambda v: v.job.id)

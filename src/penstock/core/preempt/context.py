@@ -1,4 +1,4 @@
-"""What every part of a cycle looks at, and the cluster and queues as the cycle changes them."""
+"""The shared input of every part of a cycle, and the cluster and queues as the cycle changes them."""
 
 from typing import NamedTuple
 
@@ -15,9 +15,9 @@ class CycleContext(NamedTuple):
     snapshot: Snapshot
     now_ms: int
     cluster: ClusterIndex
-    """Free capacity, less what the cycle has given out."""
+    """Free capacity, less what the cycle has allocated."""
     tree: QueueTree
-    """Use of the queues, with what the cycle has given out."""
+    """Use of the queues, with what the cycle has allocated."""
     holds: Holds
     """Capacity that is kept for jobs that wait."""
 

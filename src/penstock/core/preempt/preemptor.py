@@ -22,11 +22,11 @@ from penstock.core.preempt.victims import Victim, cheapest_victims, cpus_of, shr
 from penstock.core.state.idleness import makes_room
 
 GONE = ReplicaPlace(NodeName(""), Incarnation(""))
-"""Stands for the place of a replica that holds nothing any more: its node may have other devices by now."""
+"""The place of a replica that no longer holds one: its node may have other devices by now."""
 
 
 class Preemptor:
-    """Who was asked to leave in this cycle, for whom, and the places that are kept for those."""
+    """Victims of this cycle with their beneficiaries, and the places held for these."""
 
     def __init__(self, context: CycleContext, tries_max: int) -> None:
         self._snapshot, self._now_ms, self._cluster, self._tree, self._holds = context
@@ -41,7 +41,7 @@ class Preemptor:
         self._expected: list[tuple[QueueNode, tuple[int, ...]]] | None = None
         """Use that is about to end: of attempts that leave."""
         self._lowest: dict[PoolName, int] = {}
-        """The lowest priority of those that may be asked at all, by pool."""
+        """The lowest priority of evictable attempts, by pool."""
         for pool, priority in snapshot.evictable:
             self._lowest[pool] = min(priority, self._lowest.get(pool, priority))
         running, rules = snapshot.running, snapshot.config.idle_rules
@@ -53,8 +53,8 @@ class Preemptor:
     def hold_leaving(self, job: Job, placer: GangPlacer, demand: tuple[int, ...]) -> tuple[JobId, ...] | None:
         """Keep room for `job` among what is being freed anyway: its own victims, and attempts that end.
 
-        Returns those who leave, or None when that is not room enough. What the job asks for counts from now on for
-        the queues above it: nobody else may use what is about to be free below their maxima.
+        Returns the attempts that leave, or None when that is not enough room. The job's demand counts from now on for
+        the queues above it: no other job may use what is about to be free below their maxima.
         """
         if not self._snapshot.stopping:
             return None
@@ -66,7 +66,7 @@ class Preemptor:
         return found
 
     def _leaving(self, job: Job) -> list[Job]:
-        """Return attempts that end and whose room nobody else is owed."""
+        """Return attempts that end and whose room is owed to no other beneficiary."""
         stopping, running = self._snapshot.stopping, self._snapshot.running
         return [
             running[job_id]
@@ -100,10 +100,10 @@ class Preemptor:
     def make(
         self, cursor: ClassCursor, demand: tuple[int, ...], placer: GangPlacer, below: QueueName | None = None
     ) -> tuple[JobId, ...] | None:
-        """Ask the cheapest lawful set of others to leave for the job, or return None when there is none.
+        """Ask the cheapest lawful set of victims to leave for the job, or return None when there is none.
 
         Args:
-            below: the queue whose maximum is in the way, if one is: only who counts there can help.
+            below: the queue whose maximum is in the way, if any: only attempts that count there can help.
         """
         if not self.may_ask(cursor):
             return None
@@ -126,7 +126,7 @@ class Preemptor:
         return found
 
     def may_ask(self, cursor: ClassCursor) -> bool:
-        """Rule out, without a look at who runs, that anybody could be asked: most classes that do not fit end here."""
+        """Return False if surely no victim exists, without a look at running jobs: most classes stop here."""
         if self._snapshot.elastic or self._idle:
             return True
         if self._settings.defrag or self._tree.promises or cursor.leaf.policy == "least_attained":
@@ -134,7 +134,7 @@ class Preemptor:
         return self._lowest.get(cursor.key.ask.pool, cursor.key.priority) < cursor.key.priority
 
     def _worth_looking(self, cursor: ClassCursor, rights: PreemptionRights) -> bool:
-        """Rule out at once that anybody could be asked: this runs for every class that does not fit."""
+        """Return False if surely no victim exists, at little cost: this runs for every class that does not fit."""
         if not rights.may_preempt:
             return False
         if cursor.leaf.policy == "least_attained" or self._idle:
@@ -147,8 +147,8 @@ class Preemptor:
     def _askable(self, pool: PoolName, below: QueueName) -> Sequence[tuple[QueueNode, int, list[Victim]]]:
         """Return attempts that are not being stopped and have had their guaranteed run time, with their costs.
 
-        They come by queue, from `below` down, each with the lowest priority there: a claimant looks only where it has
-        a right, and a cycle in which a thousand queues are at their maxima looks at each of them once.
+        They come by queue, from `below` down, each with the lowest priority there: a beneficiary looks only where it
+        has rights, and a cycle in which a thousand queues are at their maxima looks at each of them once.
         """
         if self._candidates is None:
             self._candidates = {}
@@ -199,7 +199,7 @@ class Preemptor:
     def _evicted(
         self, cursor: ClassCursor, rights: PreemptionRights, placer: GangPlacer, below: QueueName | None
     ) -> tuple[Victim, ...] | None:
-        """Let the cheapest lawful set of attempts leave, or be suspended where that is room enough."""
+        """Let the cheapest lawful set of attempts leave, or be suspended where that makes enough room."""
         if not self._worth_looking(cursor, rights):
             return None
         victims = []
@@ -223,9 +223,9 @@ class Preemptor:
         return chosen and self._frozen_where_enough(cursor, rights, placer, chosen)
 
     def _rule_for(self, rights: PreemptionRights, victim: Victim, *, asked: bool) -> PreemptionRuleName | None:
-        """Return what gives the right to ask `victim`; `asked`: the other rules may allow it.
+        """Return the rule that gives the right to ask `victim`; `asked`: the other rules may allow it.
 
-        Reclaim is the stronger right; else that it is idle comes first, for it is what makes it cheap.
+        Reclaim is the strongest right; then `held_idle` comes first, for idleness makes the victim cheap.
         """
         job, now_ms = victim.job, self._now_ms
         rule = rights.rule_for(job, victim.branch, victim.demand, self._settings, now_ms) if asked else None
@@ -238,7 +238,7 @@ class Preemptor:
 
     @contextmanager
     def _when_left(self, leaving: Sequence[Job], victims: Sequence[Victim]) -> Iterator[None]:
-        """See the cluster as it is when these have left."""
+        """Show the cluster as if these had left."""
         with self._cluster.tentatively():
             for job in leaving:
                 self._cluster.put_back(job.leaves, held_places(job))
@@ -249,7 +249,7 @@ class Preemptor:
     def _frozen_where_enough(
         self, cursor: ClassCursor, rights: PreemptionRights, placer: GangPlacer, chosen: tuple[Victim, ...]
     ) -> tuple[Victim, ...]:
-        """Suspend those of the victims that may be, while the job has room enough beside the memory that they keep."""
+        """Suspend the victims that can be, as long as the job has enough room beside the memory that they keep."""
         leaving = self._leaving(cursor.job)
         for victim in sorted(chosen, key=lambda v: (-v.cost, v.job.id)):
             if not victim.job.can_suspend:
@@ -262,7 +262,7 @@ class Preemptor:
         return chosen
 
     def _shrunk(self, cursor: ClassCursor, rights: PreemptionRights, placer: GangPlacer) -> tuple[Victim, ...] | None:
-        """Let elastic jobs give back what they hold beyond their minimum: they save, and go on smaller at once."""
+        """Shrink elastic jobs to their minimum: they save, and go on smaller at once."""
         victims = []
         for job in map(self._snapshot.running.__getitem__, self._snapshot.elastic):
             spec_ask, attempt, branch = job.spec.ask, job.undisturbed, self._account(job)
@@ -285,7 +285,7 @@ class Preemptor:
         return cheapest_victims(victims, works, tries_max=self._tries_max)
 
     def _moved(self, cursor: ClassCursor, rights: PreemptionRights, placer: GangPlacer) -> tuple[Victim, ...] | None:
-        """Let jobs that can save go on elsewhere, when enough is free, but scattered, and that is worth it."""
+        """Move jobs that can save, when enough capacity is free, but scattered, and the gain is worth the cost."""
         pool, ask = cursor.key.ask.pool, cursor.key.ask
         if (
             not self._settings.defrag
@@ -313,7 +313,7 @@ class Preemptor:
         return found if worth else None
 
     def _surplus(self, job: Job) -> tuple[int, ...]:
-        """Return what an elastic job's queue uses less when it goes on at its minimum."""
+        """Return the use that an elastic job's queue loses when the job goes on at its minimum."""
         attempt = job.attempt
         assert attempt is not None
         held, least = len(attempt.replicas), job.spec.ask.replicas

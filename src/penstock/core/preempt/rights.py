@@ -1,4 +1,4 @@
-"""Who may be asked to leave for whom: by priority, to give a guarantee back, or because it was served more."""
+"""The right to preempt a victim for a beneficiary: by priority, by reclaim of a guarantee, or by less service."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ from penstock.core.order.ranks import attained_level
 
 
 class PreemptionRights:
-    """The job that room is made for, and what gives it a right to others' places."""
+    """The beneficiary of a preemption, and the rules that give it a right to others' places."""
 
     def __init__(self, job: Job, key: RequestClass, leaf: QueueNode, demand: tuple[int, ...], tree: QueueTree) -> None:
         self.job, self.key, self.leaf, self.demand, self._tree = job, key, leaf, demand, tree
@@ -21,7 +21,7 @@ class PreemptionRights:
         self._owner = self._lowest_within_guarantee()
         promised = self._owner.guaranteed if self._owner is not None else ()
         self._wanted = [i for i, amount in enumerate(promised) if amount and demand[i] and i not in tree.job_columns]
-        """What the owner was promised of what the job asks for."""
+        """Columns of the owner's guarantee that the job asks for."""
 
     def _lowest_within_guarantee(self) -> QueueNode | None:
         """Return the lowest queue above the job that would stay within its guarantee with it."""
@@ -44,7 +44,7 @@ class PreemptionRights:
         return self.may_preempt and self._owner is not None
 
     def may_ask_in(self, branch: QueueNode, lowest_priority: int) -> bool:
-        """Rule out a whole queue, whose attempts have at least this priority: nobody in it could be asked."""
+        """Rule out a whole queue, whose attempts have at least this priority: False if none of them could be asked."""
         lower = lowest_priority < self.job.spec.priority and self._rule == "lower_priority"
         if lower and not any(self._at_guarantee(at) for at in self._others(branch)):
             return True
@@ -53,13 +53,13 @@ class PreemptionRights:
         return self.may_reclaim and self.lends(branch)
 
     def _at_guarantee(self, branch: QueueNode) -> bool:
-        """Return whether a queue has nothing beyond its guarantee of something that the job asks for."""
+        """Return whether a queue holds no more than its guarantee of a resource that the job asks for."""
         return any(self.demand[i] and branch.used[i] <= amount for i, amount in branch.promised)
 
     def rule_for(
         self, victim: Job, branch: QueueNode, demand: Sequence[int], settings: Settings, now_ms: int
     ) -> PreemptionRuleName | None:
-        """Return what gives the right to ask `victim`, which holds `demand`, to leave, or None.
+        """Return the rule that gives the right to ask `victim`, which holds `demand`, to leave, or None.
 
         Reclaim comes first: it is the stronger right, for it may take the last gang that a queue borrowed for.
         """
@@ -73,17 +73,17 @@ class PreemptionRights:
         return None
 
     def may_take_idle(self, priority: int) -> bool:
-        """Return whether an idle attempt of this priority makes room for the job: it is not above it.
+        """Return whether an idle attempt of this priority makes room for the job: only one of no higher priority.
 
-        Else it could take the place back at once.
+        A higher one could take the place back at once.
         """
         return priority <= self.job.spec.priority
 
     def lends(self, branch: QueueNode, demand: Sequence[int] | None = None) -> bool:
-        """Return whether a place is borrowed: each queue that is its alone holds more than it was promised.
+        """Return whether a place is borrowed: each queue above it, but not above the job, exceeds its guarantee.
 
-        What counts is what the owner was promised; a victim that holds nothing of it may be in the way with the rest.
-        Inside the owner nobody borrows from it. Without `demand`: whether any place of the queue may be borrowed.
+        The resources of the owner's guarantee count; for a victim that holds none of them, the others that the job asks
+        for. Inside the owner no job borrows from it. Without `demand`: whether any place of the queue may be borrowed.
         """
         others = self._others(branch)
         if not others or any(at is self._owner for at in branch.path()):
@@ -96,15 +96,15 @@ class PreemptionRights:
         return all(any(at.used[i] > _promised(at, i) for i in columns) for at in others)
 
     def _keeps(self, branch: QueueNode, demand: Sequence[int]) -> bool:
-        """Return whether places in a pool are what a queue was promised there: no promise of all pools goes before it.
+        """Return whether places in a pool are within a queue's guarantee there: guarantees of all pools yield to it.
 
-        Else both would take the same places from each other for ever.
+        Otherwise both would take the same places from each other for ever.
         """
         bound = self._tree.bound_columns
         return any(i in bound and demand[i] and branch.used[i] <= amount for i, amount in branch.promised)
 
     def somebody_lends(self) -> bool:
-        """Return whether any place may be borrowed: then one of the queues beside the way up from the owner lends."""
+        """Return whether any place may be borrowed: then a sibling of the owner, or of a queue above it, lends."""
         at = self._owner
         while at is not None and at.parent is not None:
             if any(self.lends(other) for other in at.parent.children if other is not at):
@@ -113,15 +113,15 @@ class PreemptionRights:
         return False
 
     def _others(self, branch: QueueNode) -> list[QueueNode]:
-        """Return the queues from `branch` up that are not above the claimant too."""
+        """Return the queues from `branch` up that are not above the beneficiary too."""
         return [at for at in branch.path() if at not in self._path]
 
     def lawful(self, victims: Iterable[tuple[PreemptionRuleName, QueueNode, tuple[int, ...]]]) -> bool:
         """Return whether all these may leave together.
 
-        Reclaim takes from a queue only what it holds beyond its guarantee; a lower priority in another queue, or that
-        somebody is idle there, never costs that queue what it was promised. So a victim can never claim its place back:
-        nobody plays ping-pong.
+        Reclaim takes from a queue only what it holds beyond its guarantee; preempting attempts of lower priority, or
+        idle ones, in another queue never takes that queue below its guarantee. So a victim can never reclaim its place:
+        there is no ping-pong.
         """
         charged: list[tuple[QueueNode, tuple[int, ...]]] = []
         try:
@@ -157,5 +157,5 @@ def _promised(branch: QueueNode, column: int) -> int:
 
 
 def _below(branch: QueueNode, demand: Sequence[int]) -> bool:
-    """Return whether a queue has less than its guarantee of something it just gave."""
+    """Return whether a queue has less than its guarantee of a resource in `demand`."""
     return any(demand[i] and branch.used[i] < amount for i, amount in enumerate(branch.guaranteed))

@@ -1,7 +1,7 @@
 """The cheapest set of victims whose leaving lets a gang start.
 
-A set is tried on the snapshot: its places are put back, the gang is placed, all is taken back. Freed resources are
-never added up over nodes, and no set is chosen that does not let the beneficiary start.
+A set is tried on the snapshot: its places are put back, the gang is placed, all is rolled back. Freed resources are
+never added up over nodes, and only a set that lets the beneficiary start is chosen.
 """
 
 import heapq
@@ -19,27 +19,27 @@ EXACT_MAX = 48
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """A running attempt that may be asked to leave, and what that would cost (device-milliseconds)."""
+    """A running attempt that may be asked to leave, and the cost of that (device-milliseconds)."""
 
     job: Job
     cost: int
     places: tuple[tuple[int, ReplicaPlace], ...]
-    """What it still holds, with ranks."""
+    """Places that it still holds, with ranks."""
     rule: PreemptionRuleName
     branch: QueueNode
     demand: tuple[int, ...]
-    """What its queue uses less when it has left."""
+    """The use that its queue loses when it has left."""
     suspend: bool = False
-    """It is to be frozen where it is: its CPUs are room enough."""
+    """It is to be frozen in place: its CPUs make enough room."""
 
     @property
     def gives(self) -> GangAsk:
-        """What is free at its places once it has left."""
+        """The capacity freed at its places once it has left."""
         return self.job.ask.only_cpus() if self.suspend else self.job.ask
 
 
 def cpus_of(demand: tuple[int, ...], columns: Collection[int]) -> tuple[int, ...]:
-    """Return the CPUs of what a queue uses: a suspended attempt gives these back and nothing else."""
+    """Return the CPUs of `demand`: a suspended attempt gives back these and nothing else."""
     return tuple(amount if i in columns else 0 for i, amount in enumerate(demand))
 
 
@@ -62,9 +62,9 @@ def victim_cost(job: Job, settings: Settings, now_ms: int) -> int:
 
 
 def shrink_cost(job: Job, settings: Settings) -> int:
-    """Return what it costs to let an elastic job go on smaller, or an idle one leave: only the overheads count.
+    """Return the cost of shrinking an elastic job, or of stopping an idle one: only the overheads count.
 
-    The one saves first; the other hardly works, so that little is new since it last saved.
+    An elastic job saves first; an idle one hardly works, so little is new since it last saved.
     """
     width = max(job.ask.device_total, job.ask.replica_total)
     return max(1, width * (settings.checkpoint_cost_ms + settings.restart_cost_ms))
@@ -73,9 +73,9 @@ def shrink_cost(job: Job, settings: Settings) -> int:
 def cheapest_victims(victims: Sequence[Victim], works: Works, *, tries_max: int) -> tuple[Victim, ...] | None:
     """Return the cheapest set of `victims` that works, or None when none was found.
 
-    Sets are tried in ascending order of total cost, so the first that works is the cheapest and contains nobody who
-    is not needed. After `tries_max` tries, or with more than `EXACT_MAX` victims, sets are built node by node
-    instead, cheapest first; each member that is not needed is dropped again, dearest first.
+    Sets are tried in ascending order of total cost, so the first that works is the cheapest and contains no needless
+    victim. After `tries_max` tries, or with more than `EXACT_MAX` victims, sets are built node by node instead,
+    cheapest first; each needless member is dropped again, costliest first.
     Source: ordered enumeration of subset sums, Lawler 1972.
     """
     found = sorted(victims, key=lambda v: (v.cost, -v.job.id))

@@ -1,1 +1,1 @@
-"""Sharing: which low-utilisation jobs may be put together on one device, and which must be parted again."""
+"""Sharing: which low-utilisation jobs may share one device, and which must be separated again."""

@@ -1,10 +1,10 @@
-"""Pairs: two low-utilisation jobs put together on one device, and parted again when they slow each other down.
+"""Pairs: two low-utilisation jobs that share one device, and are separated when they slow each other down.
 
 Theory. Every occupant is alone on its device. Two of them may be joined when both were measured below a utilisation
-for a whole window, their owners allow it, and what both may take of memory fits on one of the two devices with a
-margin. Each pair frees one device, so as many pairs as possible are wanted, and among those the ones with the most
-headroom left. That is a matching: exact for small groups, greedy for large ones. A device never gets a third job.
-A pair whose measured steps got slower than alone is parted; it is not proposed again before a cool-down.
+for a whole window, their owners allow it, and the memory limits of both fit on one of the two devices with a margin.
+Each pair frees one device, so the goal is as many pairs as possible, and among those the pairs with the most headroom
+left. That is a matching: exact for small groups, greedy for large ones. A device never gets a third job.
+A pair whose measured steps got slower than alone is separated; it is not proposed again before a cool-down.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from penstock.core.model.quantities import format_size
 FULL_MILLI = 1000
 
 Edge = tuple[int, int]
-"""Two jobs that could meet, by their places in the list of those that are looked at, ascending."""
+"""Two jobs that could share a device, by their indexes in the list of candidates, ascending."""
 
 
 class SharingSettings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,7 +34,7 @@ class SharingSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_margin_milli: int = 100
     """Share of the device's memory that stays free beside the two (0 to 999)."""
     across_tenants: bool = False
-    """Whether jobs of two tenants may meet on one device."""
+    """Whether jobs of two tenants may share one device."""
     slowdown_above_milli: int = 1_200
     """A job whose step takes more than this, in thousandths of its step alone, is parted from the other (> 1000)."""
     steps_together_min: int = 20
@@ -42,9 +42,9 @@ class SharingSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     cool_down_ms: int = 3_600_000
     """How long two jobs that were parted are not proposed again."""
     jobs_max: int = 256
-    """Jobs looked at in one call, the quietest first; the others get their turn once these have met."""
+    """Candidates of one call, the least utilised first; the others get their turn once these are paired."""
     exact_jobs_max: int = 12
-    """Groups of jobs that could meet are matched exactly up to this size, larger ones greedily (0 to 14)."""
+    """Groups of candidates are matched exactly up to this size, larger ones greedily (0 to 14)."""
 
     def __post_init__(self) -> None:
         _within("utilisation_below_milli", self.utilisation_below_milli, 1, FULL_MILLI)
@@ -74,20 +74,20 @@ class Occupant(msgspec.Struct, frozen=True, omit_defaults=True):
     utilisation_milli: int
     """Mean over the window, 0 to 1000."""
     measured_ms: int
-    """For how much of the last window there are measurements."""
+    """How much of the last window is measured."""
     memory_used_bytes: int
     """Highest seen."""
     memory_limit_bytes: int = 0
-    """What the job was promised, 0 when nothing was said: then what it used counts, and the margin covers growth."""
+    """The job's memory limit, 0 without one: then its use counts, and the margin covers growth."""
     may_share: bool = False
     movable: bool = True
     """Whether the attempt may be stopped and started again elsewhere."""
     moving_cost: int = 0
-    """What stopping and starting it would lose, in device-milliseconds."""
+    """Cost of stopping and starting it, in device-milliseconds."""
 
     @property
     def memory_bytes(self) -> int:
-        """What it may take of a device's memory."""
+        """The device memory that it may use."""
         return max(self.memory_used_bytes, self.memory_limit_bytes)
 
 
@@ -145,7 +145,7 @@ def _both(a: JobId, b: JobId) -> tuple[JobId, JobId]:
 
 
 def _alone_and_quiet(running: Sequence[Occupant], settings: SharingSettings) -> list[Occupant]:
-    """Return who may be paired at all, in the order of their numbers."""
+    """Return the occupants that may be paired at all, by job number."""
     on_device = Counter((each.node, each.device) for each in running)
     of_job = Counter(each.job for each in running)
     quiet = [
@@ -175,7 +175,7 @@ class _Way(NamedTuple):
 
 
 def _way(a: Occupant, b: Occupant, settings: SharingSettings) -> _Way | None:
-    """Return who moves and who stays if `a` and `b` may be joined: the one that is cheaper to move, if it fits."""
+    """Return the mover and the stayer if `a` and `b` may be joined: the job that is cheaper to move, if it fits."""
     if a.model != b.model or (a.tenant != b.tenant and not settings.across_tenants):
         return None
     ways = [way for way in (_Way(a, b), _Way(b, a)) if way.mover.movable and _fits(way, settings)]
@@ -292,7 +292,7 @@ def to_part(sharing: Iterable[Together], settings: SharingSettings) -> tuple[Par
     """Return which pairs must be parted again, the worst slowdown first.
 
     A pair is parted when one of its jobs, measured for `steps_together_min` steps, takes more than
-    `slowdown_above_milli` of its step time alone. The one that is cheaper to move leaves (equal: the later job).
+    `slowdown_above_milli` of its step time alone. The job that is cheaper to move leaves (equal: the later job).
     The caller records a `Parted` with the time, so that `to_join` leaves the two apart for the cool-down.
     """
     found = [parting for each in sharing if (parting := _parting(each, settings)) is not None]
