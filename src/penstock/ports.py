@@ -11,6 +11,7 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, JobId
 from penstock.core.model.jobs import ExitInfo, JobState
 from penstock.core.model.resources import Device
+from penstock.core.model.resources import Discovery as Discovery
 
 if TYPE_CHECKING:  # agents load this module without the state and without the events
     from penstock.core.model.events import Record
@@ -209,13 +210,6 @@ class EngineEvents(Protocol):
     def on_report(self, report: NodeReport, session: NodeSession) -> None:
         """Receive a report, on a session that was welcomed."""
         ...
-
-
-class Discovery(msgspec.Struct, frozen=True):
-    """A vendor's devices on this machine, and a sentence about them for people."""
-
-    devices: tuple[Device, ...]
-    note: str
 
 
 class DeviceProvider(Protocol):

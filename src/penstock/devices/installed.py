@@ -4,14 +4,17 @@ A vendor is added by a module beside this one and a line in `PROVIDERS`.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.core.model.resources import Device
+from penstock.core.model.resources import Device, Discovery
 from penstock.devices.nvidia import Nvidia
-from penstock.ports import DeviceProvider, Discovery
 
-PROVIDERS: tuple[DeviceProvider, ...] = (Nvidia(),)
+if TYPE_CHECKING:  # agents load this module
+    from penstock.ports import DeviceProvider
+
+PROVIDERS: "tuple[DeviceProvider, ...]" = (Nvidia(),)
 UNDISCOVERED: dict[str, tuple[str, ...]] = {
     "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
     "huawei": ("ASCEND_RT_VISIBLE_DEVICES",),

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.core.model.resources import Device, DeviceLink, LinkKind
-from penstock.ports import Discovery
+from penstock.core.model.resources import Device, DeviceLink, Discovery, LinkKind
 
 MAJOR = 195
 """Of `/dev/nvidia0` and so on. Source: the kernel's devices.txt."""

@@ -98,6 +98,13 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     """The operator lets it be cut into hardware partitions (MIG)."""
 
 
+class Discovery(msgspec.Struct, frozen=True):
+    """A vendor's devices on this machine, and a sentence about them for people."""
+
+    devices: tuple[Device, ...]
+    note: str
+
+
 class DeviceAsk(msgspec.Struct, frozen=True, omit_defaults=True):
     """The accelerators one replica needs: `count` of them, all satisfying every other field.
 
