@@ -210,7 +210,7 @@ class _Running:
         deadline = time.monotonic() + END_WAIT_S
         while any(thread.name.startswith(ASIDE) for thread in threading.enumerate()):
             if time.monotonic() > deadline:
-                log.warning("what was still being worked out is given up")
+                log.warning("unfinished work is abandoned")
                 os._exit(0)
             await asyncio.sleep(0.05)
 
@@ -332,7 +332,7 @@ class _Running:
 def _say_why(keeper: asyncio.Task[None]) -> None:
     """Log the fault of a periodic service that ended."""
     if not keeper.cancelled() and (error := keeper.exception()) is not None:
-        log.critical("what was to be kept is kept no more", exc_info=error)
+        log.critical("a background task has ended", exc_info=error)
 
 
 def _die(error: BaseException) -> NoReturn:

@@ -310,7 +310,7 @@ class Controller:
     def _configure(self, tx: Transaction, request: msg.Configure) -> msg.Reply:
         refused = requests.config_problems(self.state, request.config, tx.now_ms)
         if request.base not in ("", digest(self.state.config)):
-            text = "what is declared has changed since this was planned"
+            text = "the configuration has changed since this was planned"
             refused.append(Problem("changed_since", "base", text, request.base, "plan it again"))
         if refused:
             return Refusal("conflict", tuple(refused))

@@ -191,7 +191,7 @@ def _preemption(spec: Fields) -> PreemptionRule:
         how = "preemption lower_priority: also of other queues, never of equal priority; includes reclaim"
         rules.approximated("withinClusterQueue", how)
     if reclaim == "LowerPriority":
-        how = f"preemption {found}: what is lent is reclaimed whatever its priority"
+        how = f"preemption {found}: lent quota is reclaimed regardless of priority"
         rules.approximated("reclaimWithinCohort", how)
     elif reclaim == "Never" and found == "lower_priority":
         rules.approximated("reclaimWithinCohort", "preemption lower_priority, which includes reclaim")

@@ -147,7 +147,7 @@ def _queue(one: Object, scheduler: Scheduler) -> list[SourceQueue]:
     parent = spec.text("parent")
     spec.mapped("parent", f"parent of queue '{name}'")
     weight = spec.integer("weight", 1, low=0, high=WEIGHT_MAX)
-    how = "weight in the order of queues; Volcano also reclaims by weight, Penstock only what is guaranteed"
+    how = "weight in the order of queues; Volcano also reclaims by weight, Penstock only its guarantee"
     spec.approximated("weight", how)
     if spec.flag("reclaimable", default=True):
         spec.mapped("reclaimable", "what a queue holds above its guarantee can be reclaimed")

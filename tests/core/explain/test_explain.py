@@ -576,9 +576,7 @@ def test_a_queue_that_never_preempts_says_so():
 def test_a_queue_that_only_reclaims_says_whether_it_may():
     w = cluster(1, 2, queues=(Queue("q", preemption="reclaim"), Queue("r", preemption="reclaim")))
     w.run(w.submit(2, queue="q", priority=100))
-    text = (
-        "queue r only takes back what it is guaranteed, and with this job it would hold more than that (1 preemptible)"
-    )
+    text = "queue r only reclaims its guarantee, and with this job it would hold more than that (1 preemptible)"
     assert rights_of(w, w.submit(1, queue="r")) == [("no_lower_priority", text)]
 
 

@@ -47,7 +47,7 @@ CONSTRAINTS: dict[str, Reason] = {
     ),
     "never": Reason("it could not start even if nothing ran", "see the alerts below: what to change is said there"),
     "quota": Reason("a maximum of a queue above it is reached", "a smaller request, another queue, a higher `max`"),
-    "not_lent": Reason("what is idle is promised to sibling queues that do not lend it", "a higher `lend` there"),
+    "not_lent": Reason("idle capacity is guaranteed to sibling queues that do not lend it", "a higher `lend` there"),
     "reserve": Reason(
         "the pool keeps a reserve for preemptible jobs",
         "`preemptible: true`, or a smaller `reserve`",
@@ -134,7 +134,7 @@ ALERTS: dict[str, Reason] = {
 
 STOP_RULES: dict[str, str] = {
     "lower_priority": "it has the lower priority",
-    "reclaim": "a queue takes back what it is guaranteed",
+    "reclaim": "a queue reclaims its guarantee",
     "less_service": "the other has been served less so far",
     "shrink": "an elastic job shrinks to its minimum and continues there",
     "grow": "an elastic job grows",

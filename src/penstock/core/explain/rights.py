@@ -118,7 +118,7 @@ def _nobody(scene: Scene, rights: PreemptionRights, rule: str) -> Constraint:
             leaving = job.attempt is not None and job.attempt.stop is not None
             counts["leaving" if leaving else "preemptible" if job.spec.preemptible else "protected"] += 1
     if rule == "reclaim":
-        text = f"queue {scene.spec.queue} only takes back what it is guaranteed"
+        text = f"queue {scene.spec.queue} only reclaims its guarantee"
         text += "" if rights.may_reclaim else ", and with this job it would hold more than that"
     else:
         text = f"no preemptible job of lower priority than {priority} in pool {pool}"

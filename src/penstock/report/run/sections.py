@@ -58,7 +58,7 @@ def waiting(report: RunReport) -> str:
     whole = track(segment(f"c-{c}", sums[c], total_ms, f"{CAUSES[c].label}: {duration(sums[c])}") for c in causes)
     return (
         f'<div class="whole">{whole}</div>'
-        + table("All waiting time by what it was spent on", ("cause", "#time", "#share", "meaning"), by_cause)
+        + table("Waiting time by cause", ("cause", "#time", "#share", "meaning"), by_cause)
         + table("Jobs that waited, longest first", ("job", "", "#waited", "for what"), bodies, "waits")
         + left_out(len(entries), WAIT_ROWS_MAX, "job", "those that waited least")
     )
@@ -240,7 +240,7 @@ def _array_rows(members: Sequence[JobRow], listed: Sequence[JobRow], tenants: Se
 def usage(report: RunReport) -> str:
     """Return held time per tenant, exactly as billed, with bars for the share of the whole."""
     if not report.tenants:
-        return '<p class="note">Nobody used anything.</p>'
+        return '<p class="note">No usage.</p>'
     tenants = [t.tenant for t in report.tenants]
     total = tenant_totals(report)
     bodies = []

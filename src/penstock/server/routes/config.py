@@ -46,14 +46,14 @@ def declaring_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/config", **returns(api.ConfigView))
     async def show_config(who: caller) -> Response:
         """Show what is declared, in the words of a cluster file."""
-        allow(who.sees_all, "see what is declared: it is about all tenants")
+        allow(who.sees_all, "see the configuration: it covers all tenants")
         config = backend.state.config
         return await backend.pools.heavy.run(lambda: answer(api.ConfigView(digest(config), declaration(config))))
 
     @app.post("/api/v1/config", **returns(api.ConfigPlan, body=NewConfig, example=EXAMPLE))
     async def change_config(request: Request, who: caller) -> Response:
         """Plan a change of what is declared, and apply it unless it is a dry run; the same again changes nothing."""
-        allow(who.administers, "change what is declared")
+        allow(who.administers, "change the configuration")
         wanted = read_body(json_of(await body_of(request, BODY_MAX_BYTES)), NewConfig)
         after, base, changes = await backend.pools.heavy.run(_planned, backend, wanted)
         apply = not wanted.dry_run and bool(changes)
@@ -73,7 +73,7 @@ def _planned(backend: Backend, wanted: NewConfig) -> tuple[ClusterConfig, str, l
     base = digest(before)
     if wanted.base not in ("", base):
         hint = "look at what holds now, and plan it again"
-        raise ApiError("conflict", "what is declared has changed since this was planned", hint=hint)
+        raise ApiError("conflict", "the configuration has changed since this was planned", hint=hint)
     try:
         after = _config(before, wanted)
     except InvalidInput as error:

@@ -47,7 +47,7 @@ class EstimateProcess:
                 text = "the process that looks ahead died"
                 raise ApiError("unavailable", text, hint="ask again: it is being restarted") from error
         if isinstance(reply, ForecastFailed):
-            raise ApiError("unavailable", f"what is ahead cannot be worked out: {reply.text}")
+            raise ApiError("unavailable", f"start times cannot be estimated: {reply.text}")
         return reply
 
     def _exchange(self, body: bytes, patience_s: float) -> Answer:

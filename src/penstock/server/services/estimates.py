@@ -61,7 +61,7 @@ class EstimateService:
 
     def __init__(self, backend: Backend, seer: EstimateProcess | None = None) -> None:
         self._backend, self._seer = backend, seer or EstimateProcess()
-        self._turn = Turn(SHARE, "questions about what is ahead")
+        self._turn = Turn(SHARE, "requests for estimates")
         self._history: tuple[PastRun, ...] = ()
         self._learned_ms = -HISTORY_KEPT_MS
         self._calibration = Calibration()
