@@ -4,8 +4,8 @@ import pytest
 
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.formats.numbers import moment_ms, seconds_to_ms, whole_number
 from penstock.traces import TraceError, load
-from penstock.traces.loaders.moments import moment_ms, seconds_to_ms, whole_number
 from penstock.traces.loaders.slurm_amounts import TresAmounts, gres, length_ms, limit_ms, size_bytes, tres
 
 GIB = 2**30

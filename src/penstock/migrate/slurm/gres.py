@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.resources import Device, DeviceLink
-from penstock.migrate.devicenames import GIB, known_of, plain_model
+from penstock.formats.devices import GIB, known_of, plain_model
 from penstock.migrate.quantities import slurm_count
 from penstock.migrate.report import MigrationReport
 from penstock.migrate.slurm.hosts import Hosts

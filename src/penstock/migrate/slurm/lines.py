@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.model.errors import nearest
+from penstock.formats.files import whole_text
 from penstock.migrate.errors import ImportFault, all_of
-from penstock.migrate.reading import LINE_CHARACTERS_MAX, read_text
 from penstock.migrate.report import SourcePlace
 
+LINE_CHARACTERS_MAX = 1_000_000
 INCLUDE_DEPTH_MAX = 8
 INCLUDED_FILES_MAX = 100
 LINES_MAX = 200_000
@@ -83,7 +84,7 @@ def _file(path: Path, reading: _Reading, depth: int, included: SourcePlace | Non
         expected = f"at most {INCLUDE_DEPTH_MAX} levels and {INCLUDED_FILES_MAX} files of includes"
         raise included.fault("Include", str(path), expected, "it may include itself")
     try:
-        text = read_text(path)
+        text = whole_text(path, SourcePlace)
     except ImportFault as fault:
         if included is None:
             raise

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.core.model.resources import Resources
-from penstock.migrate.hostlist import HOSTS_MAX
+from penstock.formats.hostlist import HOSTS_MAX
 from penstock.migrate.quantities import MIB, slurm_count
 from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.slurm.hosts import Hosts

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
+from penstock.formats.numbers import RUN_MAX_MS
 from penstock.traces.loaders.build import NO_LENGTH, Builder
 from penstock.traces.loaders.clusterlog import WIDTH, Asked, devices_only, read_rows, with_cpus
-from penstock.traces.loaders.moments import RUN_MAX_MS
 from penstock.traces.loaders.shapes import DEVICES_MAX, GIB, equal_nodes, processors
 from penstock.traces.loaders.table import TextTable, words_of
 from penstock.traces.model import Trace

@@ -11,9 +11,10 @@ import msgspec
 
 from penstock.core.model.cluster import NodeSpec, Quota
 from penstock.core.model.jobs import JobSpec
-from penstock.traces.errors import TraceError
+from penstock.formats.files import lines_by_block, whole_file
+from penstock.formats.numbers import RUN_MAX_MS, moment_ms
+from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders.build import NO_END, NO_LENGTH, NO_START, QUEUES_MAX, Builder, device_quota
-from penstock.traces.loaders.moments import RUN_MAX_MS, moment_ms
 from penstock.traces.loaders.shapes import (
     DEVICES_MAX,
     GIB,
@@ -26,7 +27,6 @@ from penstock.traces.loaders.shapes import (
     gang,
 )
 from penstock.traces.loaders.table import TextTable, beside
-from penstock.traces.loaders.text import lines_by_block, whole_file
 from penstock.traces.model import Ending, Seen, Trace
 
 WIDTH, NODES = 8, 352
@@ -121,7 +121,7 @@ class LoggedJob(msgspec.Struct):
 
 def is_log(path: Path) -> bool:
     """Return whether the file is JSON, by its first letter."""
-    for lines in lines_by_block(path):
+    for lines in lines_by_block(path, TracePlace):
         for line in lines:
             if line.strip():
                 return line.lstrip()[0] in "[{"
@@ -147,7 +147,7 @@ def _read_log(path: Path, builder: Builder) -> Trace:
 
 def _logged(path: Path) -> list[LoggedJob]:
     try:
-        return msgspec.json.decode(whole_file(path), type=list[LoggedJob])
+        return msgspec.json.decode(whole_file(path, TracePlace), type=list[LoggedJob])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         expected = "a JSON list of jobs with status, vc, jobid, submitted_time, attempts"
         hint = "of JSON files only the cluster_job_log of Philly is a trace"

@@ -15,8 +15,8 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import nearest
 from penstock.core.model.quantities import parse_size_bytes
 from penstock.core.model.resources import Resources
+from penstock.formats.numbers import whole_number
 from penstock.traces.errors import TraceError
-from penstock.traces.loaders.moments import whole_number
 from penstock.traces.loaders.shapes import NODES_MAX, PLAIN_CPU_MILLI, WIDTH_MAX, equal_nodes
 from penstock.traces.model import CapacityChange, Outage
 

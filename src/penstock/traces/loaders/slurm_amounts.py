@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.core.config.ask import REPLICAS_MAX
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from penstock.traces.loaders.moments import RUN_MAX_MS, number, seconds_to_ms, whole_number
+from penstock.formats.numbers import RUN_MAX_MS, number, seconds_to_ms, whole_number
 from penstock.traces.loaders.shapes import WIDTH_MAX
 from penstock.traces.loaders.table import TextTable
 

@@ -1,4 +1,4 @@
-"""Points in time and lengths of time as the sources write them, to integer milliseconds."""
+"""Numbers and times as other programs write them; times come out as integer milliseconds."""
 
 import math
 from datetime import UTC, datetime, timedelta
