@@ -35,6 +35,13 @@ def whole_number(text: str) -> int:
     return int(value)
 
 
+def within(value: int, low: int, high: int) -> int:
+    """Return `value`. Raises: ValueError when it is not from `low` to `high`."""
+    if not low <= value <= high:
+        raise ValueError(value)
+    return value
+
+
 def seconds_to_ms(text: str) -> int:
     """Return milliseconds for a number of seconds, which may be negative. Raises: ValueError for anything else."""
     if text.isdigit() and text.isascii() and len(text) <= DIGITS_MAX:

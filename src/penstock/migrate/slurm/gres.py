@@ -11,7 +11,7 @@ import msgspec
 from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.resources import Device, DeviceLink
 from penstock.formats.devices import GIB, known_of, plain_model
-from penstock.migrate.quantities import slurm_count
+from penstock.formats.slurm import gres_count
 from penstock.migrate.report import MigrationReport
 from penstock.migrate.slurm.hosts import Hosts
 from penstock.migrate.slurm.lines import SlurmLine
@@ -130,7 +130,7 @@ class GresConf:
             return len(self._hosts.expand(line.place, "File", files))
         text = line.get("Count")
         try:
-            count = slurm_count(text) if text else int(line.get("MultipleFiles") is not None)
+            count = gres_count(text) if text else int(line.get("MultipleFiles") is not None)
         except ValueError:
             raise line.place.fault("Count", text, "a count such as 8") from None
         return count

@@ -11,30 +11,19 @@ import msgspec
 
 from penstock.core.model.resources import Resources
 from penstock.formats.hostlist import HOSTS_MAX
-from penstock.migrate.quantities import MIB, slurm_count
+from penstock.formats.slurm import Gres, read_gres
 from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.slurm.hosts import Hosts
 from penstock.migrate.slurm.lines import SlurmField, SlurmLine
 
 NODES_MAX = HOSTS_MAX
 CPUS_MAX = 100_000
+MIB = 2**20
 MEBIBYTES_MAX = 2**33
-_GRES = re.compile(r"([A-Za-z0-9_-]+)((?::[A-Za-z0-9_.+-]+)*)(?:\(([^()]*)\))?")
 _WORD = re.compile(r"[^,()]+(?:\([^()]*\))?|[()]")
 """What commas outside of brackets divide; a bracket that is left over is a word of its own, and no resource."""
-_SOCKETS = re.compile(r"S:([0-9]{1,4})(?:-([0-9]{1,4}))?")
-_COUNT_WORD = re.compile(r"[0-9]+[KMGTPkmgtp]?")
 _GONE = ("FUTURE",)
 _DOWN = ("DOWN", "DRAIN", "DRAINING", "FAIL", "FAILING", "MAINT")
-
-
-class Gres(msgspec.Struct, frozen=True):
-    """One generic resource of a node: `gpu:a100:8(S:0-1)`. Sockets are (first, last), or None."""
-
-    name: str
-    kind: str
-    count: int
-    sockets: tuple[int, int] | None
 
 
 class Draft(msgspec.Struct, kw_only=True):
@@ -162,14 +151,10 @@ def _listed(value: Value) -> int:
 def _read_gres(value: Value) -> tuple[Gres, ...]:
     found = []
     for word in _WORD.findall(value.text):
-        match = _GRES.fullmatch(word.strip())
-        if match is None:
+        gres = read_gres(word.strip())
+        if gres is None:
             raise value.place.fault("Gres", word, "resources such as gpu:a100:8, gpu:4 or shard:16")
-        parts = [part for part in match[2].split(":") if part and part != "no_consume"]
-        count = slurm_count(parts.pop()) if parts and _COUNT_WORD.fullmatch(parts[-1]) and len(parts[-1]) < 16 else 1
-        sockets = _SOCKETS.search(match[3] or "")
-        span = (int(sockets[1]), int(sockets[2] or sockets[1])) if sockets else None
-        found.append(Gres(match[1].lower(), ":".join(parts), count, span))
+        found.append(gres)
     return tuple(found)
 
 

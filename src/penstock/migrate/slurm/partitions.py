@@ -12,8 +12,8 @@ import msgspec
 
 from penstock.core.model.cluster import DEFAULT_POOL, BackfillRule, PlacementPolicy, Pool
 from penstock.core.model.ids import PoolName
+from penstock.formats.slurm import limit_ms
 from penstock.migrate.names import Names
-from penstock.migrate.quantities import slurm_time_ms
 from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.slurm.hosts import Hosts
 from penstock.migrate.slurm.lines import SlurmField, SlurmLine
@@ -128,7 +128,7 @@ def _check_time(key: str, value: Value | None) -> None:
     if value is None or value.text.upper() in ("NONE", "DEFAULT"):
         return
     try:
-        slurm_time_ms(value.text)
+        limit_ms(value.text)
     except ValueError:
         raise value.place.fault(key, value.text, "a time such as 60, 1-12:00:00 or INFINITE") from None
 

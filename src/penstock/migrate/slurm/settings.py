@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.core.model.cluster import BackfillRule, PlacementPolicy, PreemptionRule, QueuePolicy, Settings
-from penstock.migrate.quantities import slurm_time_ms
+from penstock.formats.slurm import limit_ms
 from penstock.migrate.report import MigrationReport, SourcePlace
 from penstock.migrate.slurm.keys import IGNORED
 from penstock.migrate.slurm.lines import SlurmLine
@@ -114,7 +114,7 @@ class _Reader:
         if key not in self._given:
             return default
         try:
-            return slurm_time_ms(self._value(key)) or 0
+            return limit_ms(self._value(key))
         except ValueError:
             raise self._given[key].place.fault(key, self._value(key), "a time such as 5, 1:30:00 or 7-0") from None
 

@@ -12,7 +12,7 @@ from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, JobSpec
 from penstock.core.model.quantities import parse_duration_ms, parse_size_bytes
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk, ReplicaAsk, Resources
 from penstock.formats.files import Place
-from penstock.formats.numbers import RUN_MAX_MS, number, seconds_to_ms, whole_number
+from penstock.formats.numbers import RUN_MAX_MS, number, seconds_to_ms, whole_number, within
 from penstock.traces.loaders.build import COMMAND, printable
 from penstock.traces.loaders.shapes import DEVICES_MAX, gang
 from penstock.traces.model import Ending, Work
@@ -165,28 +165,17 @@ def _duration_ms(text: str) -> int:
         if len(text) > 32:
             raise
         value = parse_duration_ms(text)
-    if not 0 <= value <= RUN_MAX_MS:
-        raise ValueError(text)
-    return value
+    return within(value, 0, RUN_MAX_MS)
 
 
 def _priority(text: str) -> int:
     if not text:
         return PRIORITY_CLASSES["medium"]
-    value = PRIORITY_CLASSES[text] if text in PRIORITY_CLASSES else whole_number(text)
-    if not 0 <= value <= PRIORITY_MAX:
-        raise ValueError(text)
-    return value
+    return within(PRIORITY_CLASSES[text] if text in PRIORITY_CLASSES else whole_number(text), 0, PRIORITY_MAX)
 
 
 def _whole(high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        value = whole_number(text) if text else 0
-        if not 0 <= value <= high:
-            raise ValueError(text)
-        return value
-
-    return read
+    return lambda text: within(whole_number(text) if text else 0, 0, high)
 
 
 def _thousandths(high: int) -> Callable[[str], int]:
@@ -202,7 +191,4 @@ def _thousandths(high: int) -> Callable[[str], int]:
 def _memory_bytes(text: str) -> int:
     if len(text) > 32:
         raise ValueError(text)
-    value = parse_size_bytes(text) if text else 0
-    if not 0 <= value <= MEMORY_MAX_BYTES:
-        raise ValueError(text)
-    return value
+    return within(parse_size_bytes(text) if text else 0, 0, MEMORY_MAX_BYTES)

@@ -15,7 +15,7 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import nearest
 from penstock.core.model.quantities import parse_size_bytes
 from penstock.core.model.resources import Resources
-from penstock.formats.numbers import whole_number
+from penstock.formats.numbers import whole_number, within
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.shapes import NODES_MAX, PLAIN_CPU_MILLI, WIDTH_MAX, equal_nodes
 from penstock.traces.model import CapacityChange, Outage
@@ -115,7 +115,7 @@ def _kind_of_nodes(path: Path, line: int, text: str, number: int) -> tuple[NodeS
     amounts = {"devices": 0, "cpus": PLAIN_CPU_MILLI // 1000, "memory": 0}
     for word, (read, low, high) in _AMOUNTS.items():
         try:
-            amounts[word] = _within(read(said[word]), low, high) if word in said else amounts[word]
+            amounts[word] = within(read(said[word]), low, high) if word in said else amounts[word]
         except ValueError:
             expected = "numbers such as nodes=16 devices=8 model=V100 cpus=64 memory=512GiB"
             raise TraceError(str(path), line=line, found=f"{word}={said[word]}", expected=expected) from None
@@ -134,12 +134,6 @@ _AMOUNTS: dict[str, tuple[Callable[[str], int], int, int]] = {
     "memory": (parse_size_bytes, 0, MEMORY_MAX_BYTES),
 }
 """How amounts of a kind of nodes are read, and within which bounds."""
-
-
-def _within(value: int, low: int, high: int) -> int:
-    if not low <= value <= high:
-        raise ValueError(value)
-    return value
 
 
 def _check_nodes(path: Path, nodes: list[NodeSpec], outages: list[Outage]) -> None:
