@@ -8,7 +8,9 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeVar
+
+import msgspec
 
 from penstock.core.model.errors import PenstockError
 
@@ -35,6 +37,7 @@ class Place(Protocol):
 PlaceOf = Callable[[str, int], Place]
 """Makes a place of a file's name and a line; lines count from 1, 0 is the file as a whole."""
 
+Decoded = TypeVar("Decoded")
 _GZIP_MAGIC = b"\x1f\x8b"
 _MARK = "\ufeff"
 
@@ -74,6 +77,16 @@ def whole_file(path: Path, place_of: PlaceOf, *, bytes_max: int = DOCUMENT_BYTES
 def whole_text(path: Path, place_of: PlaceOf, *, bytes_max: int = TEXT_BYTES_MAX) -> str:
     """Return the text of a UTF-8 file, without a byte-order mark. Raises: as `whole_file`, also for what is no text."""
     return _text(whole_file(path, place_of, bytes_max=bytes_max), path, place_of, 0)
+
+
+def from_json(
+    raw: bytes | str, kind: type[Decoded], place: Place, expected: str, *, field: str = "", hint: str = ""
+) -> Decoded:
+    """Return a value of `kind`. Raises: the error of `place` for what is no JSON, and for JSON of something else."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+        raise place.fault(field, str(problem), expected, hint) from None
 
 
 def blocks(path: Path, place_of: PlaceOf) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.core.model.cluster import NodeSpec, Quota
 from penstock.core.model.jobs import JobSpec
-from penstock.formats.files import lines_by_block, whole_file
+from penstock.formats.files import from_json, lines_by_block, whole_file
 from penstock.formats.numbers import RUN_MAX_MS, moment_ms
 from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders.build import NO_END, NO_LENGTH, NO_START, QUEUES_MAX, Builder, device_quota
@@ -50,11 +50,7 @@ def read(path: Path) -> Trace:
     for row in table.rows():
         submit_ms, run_ms = table.moment_ms(row, submit), table.length_ms(row, duration)
         key = (table.whole(row, gpus, low=1, high=DEVICES_MAX), row[vc])
-        if run_ms <= 0:
-            builder.count(NO_LENGTH)
-            continue
-        spec = builder.spec(key, _request, builder, key)
-        builder.add(str(table.line - 1), submit_ms, spec, builder.work(run_ms))
+        builder.ran(str(table.line - 1), submit_ms, run_ms, key, _request)
     builder.note("jobs have no id in the source: they are named by their row; the source has no users")
     builder.note("times have no zone in the source: they count as UTC")
     return _finished(path, builder)
@@ -146,12 +142,9 @@ def _read_log(path: Path, builder: Builder) -> Trace:
 
 
 def _logged(path: Path) -> list[LoggedJob]:
-    try:
-        return msgspec.json.decode(whole_file(path, TracePlace), type=list[LoggedJob])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        expected = "a JSON list of jobs with status, vc, jobid, submitted_time, attempts"
-        hint = "of JSON files only the cluster_job_log of Philly is a trace"
-        raise TraceError(str(path), found=str(problem), expected=expected, hint=hint) from None
+    expected = "a JSON list of jobs with status, vc, jobid, submitted_time, attempts"
+    hint = "of JSON files only the cluster_job_log of Philly is a trace"
+    return from_json(whole_file(path, TracePlace), list[LoggedJob], TracePlace(str(path)), expected, hint=hint)
 
 
 class _BadEntryError(Exception):

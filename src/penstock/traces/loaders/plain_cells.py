@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from penstock.core.config.ask import DEVICES_PER_REPLICA_MAX, REPLICAS_MAX
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import nearest
@@ -11,7 +9,7 @@ from penstock.core.model.ids import QueueName, TenantName
 from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, JobSpec
 from penstock.core.model.quantities import parse_duration_ms, parse_size_bytes
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk, ReplicaAsk, Resources
-from penstock.formats.files import Place
+from penstock.formats.files import Place, from_json
 from penstock.formats.numbers import RUN_MAX_MS, number, seconds_to_ms, whole_number, within
 from penstock.traces.loaders.build import COMMAND, printable
 from penstock.traces.loaders.shapes import DEVICES_MAX, gang
@@ -120,10 +118,7 @@ def _ask(place: Place, cells: Cells, width: int) -> GangAsk:
 
 
 def _whole_spec(place: Place, text: str) -> JobSpec:
-    try:
-        spec = msgspec.json.decode(text, type=JobSpec)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
-        raise place.fault("spec", str(problem), "JSON of a JobSpec, as write_csv writes it") from None
+    spec = from_json(text, JobSpec, place, "JSON of a JobSpec, as write_csv writes it", field="spec")
     for ask in (spec.ask, *spec.alternatives):
         groups = ((ask.replicas, ask.each), *((group.replicas, group.each) for group in ask.others))
         sound = all(count >= 1 and 0 <= each.device_count <= DEVICES_PER_REPLICA_MAX for count, each in groups)

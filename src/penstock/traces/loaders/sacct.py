@@ -14,7 +14,6 @@ from penstock.formats.numbers import RUN_MAX_MS, within
 from penstock.formats.slurm import limit_ms, time_ms
 from penstock.traces.loaders.build import ENDINGS, JOBS_MAX, NO_END, NO_LENGTH, NO_START, Builder
 from penstock.traces.loaders.guess import nodes_at_peak
-from penstock.traces.loaders.shapes import NODES_MAX
 from penstock.traces.loaders.slurm_amounts import Key, ask_of
 from penstock.traces.loaders.table import Row, TextTable
 from penstock.traces.model import Ending, Seen, Trace
@@ -94,9 +93,7 @@ def read(path: Path) -> Trace:
     builder.note("times without a zone count as UTC")
     if not sheet.has("State"):
         builder.note("the source has no column State: every job counts as succeeded")
-    nodes = nodes_at_peak(builder.jobs)
-    if len(nodes) > NODES_MAX:
-        raise builder.fault(f"jobs that {NODES_MAX} nodes can hold at once", f"{len(nodes)} nodes at the peak")
+    nodes = nodes_at_peak(builder)
     devices = sum(len(node.devices) for node in nodes)
     builder.note(
         f"cluster: {len(nodes)} nodes with {devices} devices hold what ran at once at the peak; the source has none"

@@ -194,6 +194,14 @@ def beside(path: Path, names: Sequence[str]) -> Path | None:
     return None
 
 
+def needed_beside(path: Path, names: Sequence[str], expected: str) -> Path:
+    """Return what `beside` does. Raises: TraceError that says what was `expected` when nothing is there."""
+    found = beside(path, names)
+    if found is None:
+        raise TracePlace(str(path)).fault("", "none in its folder", expected)
+    return found
+
+
 def words_of(path: Path) -> set[str]:
     """Return the words in the names of a file and its folder, in small letters."""
     letters = (f"{path.parent.name} {path.name}").lower()
