@@ -8,10 +8,11 @@ from pathlib import Path
 
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
+from penstock.formats.devices import GIB
 from penstock.formats.numbers import RUN_MAX_MS
 from penstock.traces.loaders.build import Builder
 from penstock.traces.loaders.clusterlog import WIDTH, Asked, devices_only, read_rows, with_cpus
-from penstock.traces.loaders.shapes import DEVICES_MAX, GIB, equal_nodes, processors
+from penstock.traces.loaders.shapes import DEVICES_MAX, equal_nodes, processors
 from penstock.traces.loaders.table import TextTable, words_of
 from penstock.traces.model import Trace
 

@@ -11,13 +11,13 @@ import msgspec
 
 from penstock.core.model.cluster import NodeSpec, Quota
 from penstock.core.model.jobs import JobSpec
+from penstock.formats.devices import GIB
 from penstock.formats.files import from_json, lines_by_block, whole_file
 from penstock.formats.numbers import RUN_MAX_MS, moment_ms
 from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders.build import NO_END, NO_LENGTH, NO_START, QUEUES_MAX, Builder, device_quota
 from penstock.traces.loaders.shapes import (
     DEVICES_MAX,
-    GIB,
     NODES_MAX,
     PLAIN_NODE,
     WIDTH_MAX,

@@ -8,8 +8,9 @@ from pathlib import Path
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
+from penstock.formats.devices import GIB
 from penstock.traces.loaders.build import Builder
-from penstock.traces.loaders.shapes import DEVICES_MAX, GIB, NODES_MAX, WIDTH_MAX, equal_nodes, gang
+from penstock.traces.loaders.shapes import DEVICES_MAX, NODES_MAX, WIDTH_MAX, equal_nodes, gang
 from penstock.traces.loaders.table import TextTable, needed_beside
 from penstock.traces.model import Trace
 
