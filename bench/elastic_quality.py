@@ -24,7 +24,7 @@ from penstock.core.elastic.allocate import allocate
 from penstock.core.elastic.goodput import GradientNoise
 from penstock.core.elastic.speedup import AmdahlCurve, SpeedCurve, goodput_curve
 from penstock.core.elastic.worth import ElasticJob, explored_maximum, served_weight_milli
-from penstock.report.run.svg import num, rect, text
+from penstock.report.svg import num, rect, text
 
 WORKLOADS, WORKLOADS_QUICK = (1, 2, 3, 4), (4,)
 SEEDS, SEEDS_QUICK = tuple(range(6)), (0,)

@@ -17,6 +17,7 @@ BUDGETS_S = {
     "tests/crash": 300,
     "tests/devices": 30,
     "tests/engines": 240,
+    "tests/formats": 30,
     "tests/migrate": 60,
     "tests/report": 120,
     "tests/security": 60,

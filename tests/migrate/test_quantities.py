@@ -4,14 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from penstock.migrate.quantities import (
-    kubernetes_quantity,
-    rounded_up,
-    slurm_count,
-    slurm_memory_bytes,
-    slurm_time_ms,
-    yunikorn_quantity,
-)
+from penstock.migrate.quantities import kubernetes_quantity, rounded_up, yunikorn_quantity
 
 
 @pytest.mark.parametrize(
@@ -57,36 +50,3 @@ def test_yunikorn_knows_milli_of_vcores_only():
     for wrong in ("500m", "1.5", "-3", "8x"):
         with pytest.raises(ValueError, match=r"^"):
             yunikorn_quantity(wrong)
-
-
-def test_slurm_counts_memory_in_mebibytes():
-    assert slurm_memory_bytes("1000") == 1000 * 2**20
-    assert slurm_memory_bytes("1000G") == 1000 * 2**30
-    assert slurm_memory_bytes("5gb") == 5 * 2**30
-    assert slurm_count("2K") == 2048
-    for wrong in ("1.5G", "G", "-1", "1X"):
-        with pytest.raises(ValueError, match=r"^"):
-            slurm_memory_bytes(wrong)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("5", 300),
-        ("5:30", 330),
-        ("1:02:03", 3723),
-        ("7-0", 604_800),
-        ("1-12:30", 131_400),
-        ("1-00:00:10", 86_410),
-    ],
-)
-def test_slurm_times_have_six_forms(text, seconds):
-    assert slurm_time_ms(text) == seconds * 1000
-
-
-def test_a_time_without_end_is_none_and_nonsense_is_refused():
-    assert slurm_time_ms("INFINITE") is None
-    assert slurm_time_ms("unlimited") is None
-    for wrong in ("", "1:2:3:4", "1d", "soon"):
-        with pytest.raises(ValueError, match=r"^"):
-            slurm_time_ms(wrong)

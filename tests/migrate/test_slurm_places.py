@@ -134,3 +134,9 @@ def test_malformed_listings_are_refused(tmp_path, text, said):
 def test_lines_of_a_listing_may_end_in_a_separator(tmp_path):
     entries = slurm_of(tmp_path, qos="Name|Priority|\nhigh|1|\n").report
     assert [entry.key for entry in entries if entry.file.endswith("qos.txt")] == ["QOS high Priority"]
+
+
+def test_a_line_that_names_its_partition_twice_says_that_the_first_counts(tmp_path):
+    found = slurm_of(tmp_path, "NodeName=n1\nPartitionName=a Nodes=n1 PartitionName=b\n")
+    assert (2, "b", "not mapped") in outcomes(found, "PartitionName")
+    assert [pool.description for pool in found.config.pools] == ["Slurm partition a"]

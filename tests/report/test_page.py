@@ -11,8 +11,8 @@ from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import ExitInfo, ReplicaPlace
 from penstock.report.run import build, render
 from penstock.report.run.gantt import gantt
-from penstock.report.run.text import duration, esc
 from penstock.report.run.timeline import BARS_MAX, lay_out
+from penstock.report.text import duration, esc
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 HOSTILE = (

@@ -4,9 +4,9 @@ import pytest
 
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.formats.numbers import moment_ms, seconds_to_ms, whole_number
 from penstock.traces import TraceError, load
-from penstock.traces.loaders.moments import moment_ms, seconds_to_ms, whole_number
-from penstock.traces.loaders.slurm_amounts import TresAmounts, gres, length_ms, limit_ms, size_bytes, tres
+from penstock.traces.loaders.slurm_amounts import TresAmounts, gres, tres
 
 GIB = 2**30
 
@@ -38,40 +38,6 @@ def test_seconds_are_exact_to_the_millisecond():
     assert seconds_to_ms("4628226.0") == 4_628_226_000
     assert seconds_to_ms("-2") == -2_000
     assert whole_number("8.0") == 8
-
-
-@pytest.mark.parametrize(
-    ("text", "value_ms"),
-    [
-        ("1-02:03:04", 93_784_000),
-        ("02:03:04", 7_384_000),
-        ("03:04.500", 184_500),
-        ("1-02", 93_600_000),
-        ("90", 90_000),
-        ("00:00:00", 0),
-    ],
-)
-def test_lengths_of_slurm(text, value_ms):
-    assert length_ms(text) == value_ms
-
-
-@pytest.mark.parametrize("text", ["", "1:2:3:4", "-5", "1-", "1--2", "a:b", "9999999-00:00:00"])
-def test_what_is_no_length_is_refused(text):
-    with pytest.raises(ValueError):  # noqa: PT011 (the text of the error is the value itself)
-        length_ms(text)
-
-
-def test_a_plain_limit_is_minutes_and_words_are_no_limit():
-    assert limit_ms("60") == 3_600_000
-    assert limit_ms("1-00:00:00") == 86_400_000
-    assert [limit_ms(word) for word in ("UNLIMITED", "Partition_Limit", "")] == [0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("4G", 4 * GIB), ("62.50G", 125 * GIB // 2), ("4000M", 4000 * 2**20), ("512", 512 * 2**20)]
-)
-def test_sizes_of_slurm(text, value):
-    assert size_bytes(text) == value
 
 
 def test_trackable_resources_and_generic_ones():

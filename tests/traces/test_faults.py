@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.formats import files as text
 from penstock.traces import TraceError, load
-from penstock.traces.loaders import build, shapes, text
+from penstock.traces.loaders import build, shapes
 
 SAMPLES = Path(__file__).parent / "samples"
 HELIOS = "job_id,arrival_s,service_sec,gpu_count\n"

@@ -10,7 +10,7 @@ from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.traces import Seen, Trace, TraceJob, Work, load
 from penstock.traces.loaders.pollux import from_one_replica
-from penstock.traces.loaders.shapes import gang, processors
+from penstock.traces.loaders.shapes import devices_of, gang, processors
 
 SAMPLES = Path(__file__).parent / "samples"
 GIB = 2**30
@@ -302,3 +302,9 @@ def test_the_same_bytes_give_the_same_trace_packed_or_not(sample, tmp_path):
     assert unpacked.jobs == plain.jobs
     assert unpacked.config == plain.config
     assert load(sample) == plain
+
+
+def test_devices_have_the_sizes_of_the_clusters_of_the_traces():
+    sizes = {"V100": 32, "v100": 16, "V100M16": 16, "P100": 16, "A100": 80, "G2": 16, "T4": 16}
+    assert {name: devices_of(name, 1)[0].memory_bytes // 2**30 for name in sizes} == sizes
+    assert devices_of("mi300x", 1)[0].vendor == "amd"

@@ -71,7 +71,7 @@ def _submitted(records: Sequence[ev.Record], job_id: JobId | None) -> ev.Record 
 
 
 def _head(record: ev.Record) -> None:
-    from penstock.report.run.text import moment
+    from penstock.report.text import moment
 
     event = record.event
     assert isinstance(event, ev.JobSubmitted)
@@ -82,7 +82,7 @@ def _head(record: ev.Record) -> None:
 
 
 def _print(ruling: "Ruling", job_id: JobId | None) -> None:
-    from penstock.report.run.text import moment
+    from penstock.report.text import moment
 
     out = Console()
     whose = f"job {ruling.job_id}: " if ruling.job_id not in (job_id, 0) else ""

@@ -86,7 +86,7 @@ def _on(trace: "Trace", nodes: int, model: str | None) -> "Trace":
 
 
 def _print(trace: "Trace", goal: "Goal", result: "Capacity", model: str | None) -> None:
-    from penstock.report.run.text import duration
+    from penstock.report.text import duration
 
     kind = f" with {model}" if model else ""
     rows = [

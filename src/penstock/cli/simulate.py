@@ -196,7 +196,7 @@ def _print_differences(by_name: "dict[str, list[VariantResult]]") -> None:
 
 
 def _tenant_rows(by_name: "dict[str, list[VariantResult]]") -> list[tuple[str, ...]]:
-    from penstock.report.run.text import duration
+    from penstock.report.text import duration
 
     first = next(iter(by_name.values()))[0]
     rows = []

@@ -8,20 +8,22 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import TypeVar
 
 from penstock.core.model.errors import nearest
 from penstock.migrate.errors import ImportFault
 from penstock.migrate.located import Listing, LocatedPair, LocatedTable, Text, Value, shown_value
-from penstock.migrate.report import MigrationReport, SourcePlace
+from penstock.migrate.report import Fate, MigrationReport, Reader, SourcePlace
 
 FIELDS_MAX = 1_000
 """Fields of one mapping."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _TRUE = ("true", "True", "TRUE")
 _FALSE = ("false", "False", "FALSE")
+Kind = TypeVar("Kind", Text, Listing, LocatedTable)
 
 
-class Fields:
+class Fields(Reader):
     """The fields of a mapping that have not been read yet; `where` is the path of the mapping in its document."""
 
     def __init__(self, table: LocatedTable, where: str, report: MigrationReport) -> None:
@@ -58,13 +60,15 @@ class Fields:
         pair = self._take(key)
         return None if pair is None else pair.value
 
+    def _value_of(self, kind: type[Kind], key: str, expected: str) -> Kind | None:
+        value = self.value(key)
+        if value is not None and not isinstance(value, kind):
+            raise self.fault(key, expected)
+        return value
+
     def text(self, key: str, default: str = "") -> str:
-        pair = self._take(key)
-        if pair is None:
-            return default
-        if not isinstance(pair.value, Text):
-            raise self.fault(key, "a text or number")
-        return pair.value.text
+        value = self._value_of(Text, key, "a text or number")
+        return default if value is None else value.text
 
     def required(self, key: str) -> str:
         found = self.text(key)
@@ -99,13 +103,9 @@ class Fields:
 
     def items(self, key: str) -> "list[Fields]":
         """Return the mappings of a list, each to be read on."""
-        pair = self._take(key)
-        if pair is None:
-            return []
-        if not isinstance(pair.value, Listing):
-            raise self.fault(key, "a list of mappings")
+        listing = self._value_of(Listing, key, "a list of mappings")
         found = []
-        for index, item in enumerate(pair.value.items):
+        for index, item in enumerate(listing.items if listing else ()):
             path = f"{self.path(key)}[{index}]"
             if not isinstance(item, LocatedTable):
                 raise item.place.fault(path, shown_value(item), "a mapping")
@@ -113,44 +113,28 @@ class Fields:
         return found
 
     def texts(self, key: str) -> list[str]:
-        pair = self._take(key)
-        if pair is None:
-            return []
-        if not isinstance(pair.value, Listing):
-            raise self.fault(key, "a list of texts")
-        for item in pair.value.items:
+        listing = self._value_of(Listing, key, "a list of texts")
+        found = []
+        for item in listing.items if listing else ():
             if not isinstance(item, Text):
                 raise item.place.fault(self.path(key), shown_value(item), "a text")
-        return [item.text for item in pair.value.items if isinstance(item, Text)]
+            found.append(item.text)
+        return found
 
     def inner(self, key: str) -> "Fields | None":
         """Return the fields of a mapping, or None when it is left out."""
-        pair = self._take(key)
-        if pair is None:
-            return None
-        if not isinstance(pair.value, LocatedTable):
-            raise self.fault(key, "a mapping")
-        return Fields(pair.value, self.path(key), self.report)
+        table = self._value_of(LocatedTable, key, "a mapping")
+        return None if table is None else Fields(table, self.path(key), self.report)
 
     def fault(self, key: str, expected: str, hint: str = "") -> ImportFault:
         pair = self._pairs.get(key)
         value = shown_value(pair.value) if pair else ""
         return self.place_of(key).fault(self.path(key), value, expected, hint)
 
-    def mapped(self, key: str, note: str = "") -> None:
-        self._say(self.report.mapped, key, note)
-
-    def approximated(self, key: str, how: str) -> None:
-        self._say(self.report.approximated, key, how)
-
-    def lost(self, key: str, why: str) -> None:
-        self._say(self.report.lost, key, why)
-
-    def _say(self, say: Callable[[SourcePlace, str, object, str], None], key: str, note: str) -> None:
-        """Add an entry for a field, if it is there, and count it as read."""
+    def say(self, key: str, fate: Fate) -> None:
         pair = self._take(key)
         if pair is not None:
-            say(pair.place, self.path(key), shown_value(pair.value), note)
+            self.report.add(pair.place, self.path(key), shown_value(pair.value), fate)
 
     def skip(self, *keys: str) -> None:
         """Count fields as read that need no entry in the report."""

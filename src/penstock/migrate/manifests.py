@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 
+from penstock.formats.files import whole_text
 from penstock.migrate.errors import ImportFault
 from penstock.migrate.fields import Fields
 from penstock.migrate.located import YAML_BYTES_MAX, LocatedTable, Text, Value, documents, line_inside
 from penstock.migrate.model import Amount
 from penstock.migrate.quantities import kubernetes_quantity, rounded_up
-from penstock.migrate.reading import FILES_MAX, read_text
-from penstock.migrate.report import MigrationReport
+from penstock.migrate.report import MigrationReport, SourcePlace
 
+FILES_MAX = 1_000
 OBJECTS_MAX = 20_000
 PRIORITY_MAX = 10_000
 """The highest priority of a job in Penstock."""
@@ -69,7 +70,7 @@ def read_documents(paths: Iterable[Path]) -> list[Value]:
     found: list[Value] = []
     characters = 0
     for path in given:
-        text = read_text(path, bytes_max=YAML_BYTES_MAX)
+        text = whole_text(path, SourcePlace, bytes_max=YAML_BYTES_MAX)
         characters += len(text)
         if characters > CHARACTERS_MAX:
             raise ImportFault(str(path), expected=f"at most {CHARACTERS_MAX} characters in all files together")

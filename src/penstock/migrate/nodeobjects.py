@@ -9,7 +9,7 @@ from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import Device, Resources
-from penstock.migrate.devicenames import GIB, known_of, plain_model
+from penstock.formats.devices import GIB, known_of, plain_model
 from penstock.migrate.fields import Fields
 from penstock.migrate.manifests import Object, device_vendor, text_pairs
 from penstock.migrate.quantities import kubernetes_quantity, rounded_up

@@ -14,7 +14,7 @@ from penstock.core.model import cluster as c
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import QueueName
 from penstock.core.model.quantities import format_resource
-from penstock.migrate.devicenames import plain_model
+from penstock.formats.devices import plain_model
 from penstock.migrate.model import Amount, Imported, MigrationSource, SourceQueue
 from penstock.migrate.names import Names
 from penstock.migrate.report import MigrationReport, SourcePlace
@@ -164,7 +164,7 @@ class _Tree:
         if queue.adds:
             return _with_devices({name: own.get(name, 0) + below.get(name, 0) for name in {*own, *below}})
         lifted = _with_devices(own)
-        for name in sorted(below, key=lambda name: name == "devices"):  # models first: they are devices, too
+        for name in sorted(below, key=lambda name: (name == "devices", name)):  # models first: they are devices, too
             if lifted.get(name, 0) < below[name]:
                 lifted = _with_devices({**lifted, name: below[name]})
                 had, text = format_resource(name, own.get(name, 0)), format_resource(name, below[name])

@@ -5,9 +5,9 @@ from itertools import islice
 from pathlib import Path
 
 from penstock.core.model.errors import nearest
-from penstock.traces.errors import TraceError
+from penstock.formats.files import lines_by_block
+from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders import acme, gavel, helios, openb, philly, plain, pollux, sacct, swf, tiresias
-from penstock.traces.loaders.text import lines_by_block
 from penstock.traces.model import Trace
 
 LINES_LOOKED_AT = 1_000_000
@@ -84,7 +84,7 @@ def detect(path: Path) -> str:
 
 def _first(path: Path) -> str:
     looked = 0
-    for lines in lines_by_block(path):
+    for lines in lines_by_block(path, TracePlace):
         for line in islice(lines, LINES_LOOKED_AT):
             looked += 1
             if line.strip() and not line.startswith("#"):

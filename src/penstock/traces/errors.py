@@ -1,5 +1,7 @@
 """Faults of a trace file, with the place where its owner finds them."""
 
+from typing import NamedTuple
+
 from penstock.core.model.errors import PenstockError
 
 
@@ -17,3 +19,14 @@ class TraceError(PenstockError):
         said = f" found {shown!r}," if found or column else ""
         super().__init__(f"{where}:{said} expected {expected}", hint=hint)
         self.path, self.line, self.column, self.found, self.expected = path, line, column, found, expected
+
+
+class TracePlace(NamedTuple):
+    """A file, and a line in it; lines count from 1, 0 is the file as a whole."""
+
+    file: str
+    line: int = 0
+
+    def fault(self, column: str, found: str, expected: str, hint: str = "") -> TraceError:
+        """Return the error that says what is wrong here; the caller raises it."""
+        return TraceError(self.file, line=self.line, column=column, found=found, expected=expected, hint=hint)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.formats.numbers import number
 from penstock.traces.errors import TraceError
-from penstock.traces.loaders.moments import number
 from penstock.traces.loaders.table import Row, TextTable
 
 NODE_DEVICES = 4

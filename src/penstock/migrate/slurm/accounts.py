@@ -12,7 +12,7 @@ from penstock.core.model.cluster import Tenant
 from penstock.core.model.ids import TenantName
 from penstock.migrate.model import Amount, Flavour, SourceQueue
 from penstock.migrate.names import Names
-from penstock.migrate.report import MigrationReport, SourcePlace
+from penstock.migrate.report import Fate, MigrationReport, SourcePlace, fates
 from penstock.migrate.slurm.dump import Association
 from penstock.migrate.slurm.listing import QOS_MAX, read_table
 from penstock.migrate.slurm.settings import PRIORITY_MAX, Scheduling
@@ -23,28 +23,33 @@ FAIRSHARE_OF_PARENT = ("parent", "2147483647")
 """How `Fairshare=parent` is written: in words, and as `sacctmgr dump` has it."""
 FAIRSHARE_MAX = 2**31 - 1
 JOBS_MAX = 2**31
-_ACCOUNT_WHY = {
-    "GrpJobsAccrue": "every waiting job gains by its age",
-    "GrpTRESMins": "Penstock has no budget over time in its queues",
-    "GrpTRESRunMins": "Penstock has no budget over time in its queues",
-    "GrpCPUMins": "Penstock has no budget over time in its queues",
-    "GrpCPURunMins": "Penstock has no budget over time in its queues",
-    "GrpWall": "Penstock has no budget over time in its queues",
-    "GrpNodes": "Penstock has no quota of nodes: only of devices, cpus, memory and jobs",
-    "Priority": "an account adds nothing to a job's priority",
-    "QOS": "a job says its `priority`; who may take which is not part of the cluster file",
-    "DefaultQOS": "a job that says nothing has priority medium (500)",
-    "Organization": "a tenant has a description only",
-    "Coordinator": "who may do what is not part of the cluster file",
-    "Partition": "a job names its pool; the association of one partition alone is not kept apart",
-}
+QOS_PRIORITY_MAX = 10**10 - 1
 _JOB_WHY = "a limit per job or user; Penstock's quotas are of queues"
-_USER_WHY = {
-    "DefaultAccount": "a job names its tenant and queue",
-    "AdminLevel": "who may do what is not part of the cluster file",
-    "Fairshare": "users of one account have no shares: its jobs go by its own policy",
-    "Partition": "a job names its pool",
-}
+_JOB_LIMIT = Fate("not mapped", _JOB_WHY)
+_ACCOUNT_FATES = {
+    **fates("mapped", {"the tenant's description": "Description", "parent of the queue": "Parent"}),
+    **fates("not mapped", {
+        "every waiting job gains by its age": "GrpJobsAccrue",
+        "Penstock has no budget over time in its queues": "GrpTRESMins GrpTRESRunMins GrpCPUMins GrpCPURunMins GrpWall",
+        "Penstock has no quota of nodes: only of devices, cpus, memory and jobs": "GrpNodes",
+        "an account adds nothing to a job's priority": "Priority",
+        "a job says its `priority`; who may take which is not part of the cluster file": "QOS",
+        "a job that says nothing has priority medium (500)": "DefaultQOS",
+        "a tenant has a description only": "Organization",
+        "who may do what is not part of the cluster file": "Coordinator",
+        "a job names its pool; the association of one partition alone is not kept apart": "Partition",
+    }),
+}  # fmt: skip
+_USER_FATES = fates("not mapped", {
+    "a job names its tenant and queue": "DefaultAccount",
+    "who may do what is not part of the cluster file": "AdminLevel",
+    "users of one account have no shares: its jobs go by its own policy": "Fairshare",
+    "a job names its pool": "Partition",
+})  # fmt: skip
+_OLD_LIMITS = {"GrpCPUs": "cpu", "GrpMemory": "mem"}
+"""Options of Slurm before 15.08, and the resource that they limit."""
+_QUOTAS = ("Fairshare", "Shares", "GrpTRES", "GrpJobs", "GrpSubmitJobs", *_OLD_LIMITS)
+"""Options of accounts that become a quota or weight."""
 
 
 class SlurmAccounts:
@@ -91,15 +96,9 @@ class SlurmAccounts:
         max_waiting = self._number(found, "GrpSubmitJobs")
         amounts = self._amounts(found, max_waiting)
         weight = self._weight(found)
-        said = ("Description", "Fairshare", "Shares", "Parent", "GrpTRES", "GrpJobs", "GrpSubmitJobs", *_OLD_LIMITS)
         for field in found.options:
-            if field.key == "Description":
-                self._report.mapped(found.place, field.key, field.value, "the tenant's description")
-            elif field.key == "Parent":
-                self._report.mapped(found.place, field.key, field.value, "parent of the queue")
-            elif field.key not in said:
-                why = _ACCOUNT_WHY.get(field.key, _JOB_WHY)
-                self._report.lost(found.place, field.key, field.value, why)
+            if field.key not in _QUOTAS:
+                self._report.add(found.place, field.key, field.value, _ACCOUNT_FATES.get(field.key, _JOB_LIMIT))
         scheduling = self._scheduling
         self.queues.append(
             SourceQueue(
@@ -123,21 +122,20 @@ class SlurmAccounts:
             how = "weight 1: a queue of its own beside the others; in Slurm its users count in the account above"
             self._report.approximated(found.place, "Fairshare", text, how)
             return Fraction(1)
-        if not text.isascii() or not text.isdecimal() or len(text) > 10 or int(text) > FAIRSHARE_MAX:
-            raise found.place.fault("Fairshare", text, f"a whole number up to {FAIRSHARE_MAX}, or parent")
+        expected = f"a whole number up to {FAIRSHARE_MAX}, or parent"
+        weight = found.place.whole("Fairshare", text, FAIRSHARE_MAX, expected)
         self._report.mapped(found.place, "Fairshare", text, "weight")
-        return Fraction(int(text))
+        return Fraction(weight)
 
     def _number(self, found: Association, key: str) -> int | None:
         text = found.get(key)
         if text in ("", "-1"):
             return None
-        if not text.isascii() or not text.isdecimal() or len(text) > 10 or int(text) > JOBS_MAX:
-            raise found.place.fault(key, text, f"a whole number up to {JOBS_MAX}, or -1")
+        number = found.place.whole(key, text, JOBS_MAX, f"a whole number up to {JOBS_MAX}, or -1")
         if key == "GrpSubmitJobs":
             how = "max_waiting and max jobs, each separately; in Slurm waiting and running jobs count together"
             self._report.approximated(found.place, key, text, how)
-        return int(text)
+        return number
 
     def _amounts(self, found: Association, submitted: int | None) -> list[Amount]:
         """Return the maxima; no more jobs run than may be `submitted`."""
@@ -165,11 +163,7 @@ class SlurmAccounts:
         why = f"users are who they are; a job of '{found.user}' names queue and tenant '{found.account}'"
         self._report.lost(found.place, "User", found.user, why)
         for field in found.options:
-            self._report.lost(found.place, f"User {field.key}", field.value, _USER_WHY.get(field.key, _JOB_WHY))
-
-
-_OLD_LIMITS = {"GrpCPUs": "cpu", "GrpMemory": "mem"}
-"""Options of Slurm before 15.08, and the resource that they limit."""
+            self._report.add(found.place, f"User {field.key}", field.value, _USER_FATES.get(field.key, _JOB_LIMIT))
 
 
 def _old_limits(found: Association) -> str:
@@ -182,7 +176,9 @@ def read_qos(path: Path, scheduling: Scheduling, report: MigrationReport) -> Non
     Raises: ImportFault for a table that is none, and for a priority that is no number.
     """
     rows = read_table(path, "Name", rows_max=QOS_MAX)
-    priorities = [_priority(place, row.get("Priority", "")) for place, row in rows]
+    priorities = [
+        place.whole("Priority", row.get("Priority") or "0", QOS_PRIORITY_MAX, "a whole number") for place, row in rows
+    ]
     most = max(priorities, default=0)
     weight = min(scheduling.qos_weight, PRIORITY_MAX)
     said = "PriorityWeightQOS" if weight == scheduling.qos_weight else f"{weight} points, the most there are,"
@@ -194,12 +190,6 @@ def read_qos(path: Path, scheduling: Scheduling, report: MigrationReport) -> Non
         for key, cell in row.items():
             if cell and key not in ("Name", "Priority"):
                 report.lost(place, f"QOS {name} {key}", cell, _qos_why(key))
-
-
-def _priority(place: SourcePlace, text: str) -> int:
-    if text and not (text.isascii() and text.isdecimal() and len(text) <= 10):
-        raise place.fault("Priority", text, "a whole number")
-    return int(text or 0)
 
 
 def _qos_why(key: str) -> str:

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from penstock.core.model.errors import nearest
+from penstock.formats.files import whole_text
 from penstock.migrate.errors import ImportFault, all_of
-from penstock.migrate.reading import LINE_CHARACTERS_MAX, read_text
 from penstock.migrate.report import SourcePlace
-from penstock.migrate.slurm.lines import FAULTS_MAX, SlurmField
+from penstock.migrate.slurm.lines import FAULTS_MAX, LINE_CHARACTERS_MAX, SlurmField
 
 ASSOCIATIONS_MAX = 200_000
 OPTIONS = (
@@ -56,7 +56,7 @@ def read_dump(path: Path) -> list[Association]:
     found: list[Association] = []
     faults: list[ImportFault] = []
     parent, cluster = "root", ""
-    for place, text in _lines(read_text(path), str(path)):
+    for place, text in _lines(whole_text(path, SourcePlace), str(path)):
         try:
             kind, name, options = _line(place, text)
         except ImportFault as fault:

@@ -10,9 +10,9 @@ import msgspec
 
 from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.resources import Device, DeviceLink
-from penstock.migrate.devicenames import GIB, known_of, plain_model
-from penstock.migrate.quantities import slurm_count
-from penstock.migrate.report import MigrationReport
+from penstock.formats.devices import GIB, known_of, plain_model
+from penstock.formats.slurm import gres_count
+from penstock.migrate.report import Fate, MigrationReport, fates
 from penstock.migrate.slurm.hosts import Hosts
 from penstock.migrate.slurm.lines import SlurmLine
 from penstock.migrate.slurm.migtypes import is_instance, whole_devices
@@ -130,7 +130,7 @@ class GresConf:
             return len(self._hosts.expand(line.place, "File", files))
         text = line.get("Count")
         try:
-            count = slurm_count(text) if text else int(line.get("MultipleFiles") is not None)
+            count = gres_count(text) if text else int(line.get("MultipleFiles") is not None)
         except ValueError:
             raise line.place.fault("Count", text, "a count such as 8") from None
         return count
@@ -217,27 +217,30 @@ def _linked(line: SlurmLine) -> tuple[int, ...]:
 
 
 def _say(line: SlurmLine, name: str, report: MigrationReport) -> None:
-    notes = {
-        "NodeName": "the nodes of the line",
-        "Name": "devices",
-        "Type": "device model",
-        "File": "one device for each file",
-        "MultipleFiles": "a MIG instance on the card that it names",
-        "Count": "how many devices",
-    }
     for field in line.fields:
-        if field.key == "AutoDetect":
-            continue
-        if name in ("mps", "shard"):
-            how = "any device can be shared: a job asks for `devices: {share: 0.25}`; no node is set up for it"
-            report.approximated(line.place, field.key, field.value, how)
-        elif name != GPU:
-            report.lost(line.place, field.key, field.value, f"Penstock schedules accelerators, not gres '{name}'")
-        elif field.key in ("Cores", "CPUs"):
-            report.approximated(line.place, field.key, field.value, "the device's NUMA node: the first core's socket")
-        elif field.key == "Links":
-            report.mapped(line.place, field.key, field.value, "links nvlink to the devices that are counted above 0")
-        elif field.key == "Flags":
-            report.lost(line.place, field.key, field.value, "Penstock sets the variables of the device's vendor")
-        else:
-            report.mapped(line.place, field.key, field.value, notes[field.key])
+        if field.key != "AutoDetect":
+            report.add(line.place, field.key, field.value, _fate(field.key, name))
+
+
+def _fate(key: str, name: str) -> Fate:
+    if name in ("mps", "shard"):
+        how = "any device can be shared: a job asks for `devices: {share: 0.25}`; no node is set up for it"
+        return Fate("approximated", how)
+    return _FATES[key] if name == GPU else Fate("not mapped", f"Penstock schedules accelerators, not gres '{name}'")
+
+
+_FATES = {
+    **fates("mapped", {
+        "the nodes of the line": "NodeName",
+        "devices": "Name",
+        "device model": "Type",
+        "one device for each file": "File",
+        "a MIG instance on the card that it names": "MultipleFiles",
+        "how many devices": "Count",
+        "links nvlink to the devices that are counted above 0": "Links",
+    }),
+    **fates("approximated", {"the device's NUMA node: the first core's socket": "Cores CPUs"}),
+    **fates("not mapped", {"Penstock sets the variables of the device's vendor": "Flags"}),
+}  # fmt: skip
+KEYS = ("AutoDetect", *_FATES)
+"""Keys of a line, as Slurm spells them."""

@@ -1,6 +1,6 @@
 """Host lists of one import: expanded within a budget, so that many short lines cannot mean billions of names."""
 
-from penstock.migrate.hostlist import expand
+from penstock.formats.hostlist import expand
 from penstock.migrate.report import SourcePlace
 
 HOSTS_TOTAL_MAX = 1_000_000

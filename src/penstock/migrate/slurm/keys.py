@@ -5,6 +5,7 @@ Source: https://slurm.schedmd.com/slurm.conf.html (22.05 to 25.05), gres.conf.ht
 
 from collections.abc import Iterable
 
+from penstock.migrate.slurm import gres, nodes, partitions
 from penstock.migrate.slurm.lines import Keys
 
 DAEMONS = "how Slurm's daemons run; Penstock has its own"
@@ -70,42 +71,28 @@ SCHEDULING = (
 )
 """Keys of slurm.conf that `settings` reads."""
 
-NODE = (
-    "NodeName BcastAddr Boards CoreSpecCount CoresPerSocket CPUs CPUSpecList CpuBind Feature Features Gres MemSpecLimit"
-    " NodeAddr NodeHostname Port Procs RealMemory Reason RestrictedCoresPerGPU Sockets SocketsPerBoard State"
-    " ThreadsPerCore TmpDisk TRESWeights Weight Parameters Topology AutoResume GresConf SuspendTime"
-)
-PARTITION = (
-    "PartitionName AllocNodes AllowAccounts AllowGroups AllowQos Alternate CpuBind Default DefaultTime DefCpuPerGPU"
-    " DefMemPerCPU DefMemPerGPU DefMemPerNode DenyAccounts DenyQos DisableRootJobs ExclusiveTopo ExclusiveUser"
-    " Exclusive GraceTime Hidden LLN MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MaxTime"
-    " MinNodes Nodes OverSubscribe OverTimeLimit PowerDownOnIdle PreemptMode Priority PriorityJobFactor PriorityTier"
-    " QOS ReqResv ResumeTimeout RootOnly SelectTypeParameters Shared State SuspendTime SuspendTimeout Topology"
-    " TRESBillingWeights"
-)
-FRONTEND = "FrontendName AllowGroups AllowUsers DenyGroups DenyUsers FrontendAddr Port Reason State"
-GRES = "NodeName Name Type File MultipleFiles Count Cores CPUs Links Flags AutoDetect"
+
+def _spelling(keys: Iterable[str]) -> dict[str, str]:
+    """Return keys by their lower case."""
+    return {key.lower(): key for key in keys}
 
 
-def _spelling(keys: str | Iterable[str]) -> dict[str, str]:
-    words = keys.split() if isinstance(keys, str) else keys
-    return {key.lower(): key for key in words}
+def _words(keys: str) -> dict[str, str]:
+    return _spelling(keys.split())
 
 
 SLURM_KEYS: Keys = {
-    "": {**_spelling(IGNORED), **_spelling(SCHEDULING)},
-    "nodename": _spelling(NODE),
-    "nodeset": _spelling("NodeSet Feature Nodes"),
-    "partitionname": _spelling(PARTITION),
-    "downnodes": _spelling("DownNodes Reason State"),
-    "frontendname": _spelling(
-        "FrontendName AllowGroups AllowUsers DenyGroups DenyUsers FrontendAddr Port Reason State"
-    ),
-    "slurmctldhost": _spelling("SlurmctldHost"),
+    "": {**_spelling(IGNORED), **_words(SCHEDULING)},
+    "nodename": _spelling(nodes.KEYS),
+    "nodeset": _words("NodeSet Feature Nodes"),
+    "partitionname": _spelling(partitions.KEYS),
+    "downnodes": _words("DownNodes Reason State"),
+    "frontendname": _words("FrontendName AllowGroups AllowUsers DenyGroups DenyUsers FrontendAddr Port Reason State"),
+    "slurmctldhost": _words("SlurmctldHost"),
 }
-GRES_KEYS: Keys = {"nodename": _spelling(GRES), "name": _spelling(GRES), "autodetect": _spelling(GRES)}
+GRES_KEYS: Keys = dict.fromkeys(("nodename", "name", "autodetect"), _spelling(gres.KEYS))
 TOPOLOGY_KEYS: Keys = {
-    "switchname": _spelling("SwitchName Switches Nodes LinkSpeed"),
-    "blockname": _spelling("BlockName Nodes"),
-    "blocksizes": _spelling("BlockSizes"),
+    "switchname": _words("SwitchName Switches Nodes LinkSpeed"),
+    "blockname": _words("BlockName Nodes"),
+    "blocksizes": _words("BlockSizes"),
 }

@@ -6,15 +6,16 @@ the next line, `Include FILE` reads another file. Source: https://slurm.schedmd.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.model.errors import nearest
+from penstock.formats.files import whole_text
 from penstock.migrate.errors import ImportFault, all_of
-from penstock.migrate.reading import LINE_CHARACTERS_MAX, read_text
-from penstock.migrate.report import SourcePlace
+from penstock.migrate.report import Fate, MigrationReport, SourcePlace
 
+LINE_CHARACTERS_MAX = 1_000_000
 INCLUDE_DEPTH_MAX = 8
 INCLUDED_FILES_MAX = 100
 LINES_MAX = 200_000
@@ -44,9 +45,55 @@ class SlurmLine(NamedTuple):
     def kind(self) -> str:
         return self.fields[0].key
 
+    @property
+    def name(self) -> str:
+        return self.fields[0].value
+
     def get(self, key: str) -> str | None:
         """Return the last value of a key, or None."""
         return next((field.value for field in reversed(self.fields) if field.key == key), None)
+
+
+class PlacedValue(NamedTuple):
+    """The value of a key, and where it stands."""
+
+    text: str
+    place: SourcePlace
+
+
+Values = dict[str, PlacedValue]
+FateOf = Callable[[SlurmField], Fate]
+
+
+def say_fields(line: SlurmLine, fate_of: FateOf, report: MigrationReport) -> None:
+    """Add an entry for each field after the first."""
+    for field in line.fields[1:]:
+        report.add(line.place, field.key, field.value, fate_of(field))
+
+
+def with_defaults(
+    lines: Iterable[SlurmLine], kind: str, fate_of: FateOf, report: MigrationReport
+) -> Iterator[tuple[SlurmLine, Values]]:
+    """Yield the lines of a kind with their values, those of `DEFAULT` lines above them included.
+
+    Entries of a line's fields are added once its reader goes on: behind what the reader says of the line itself.
+    """
+    defaults: Values = {}
+    for line in lines:
+        if line.kind != kind:
+            continue
+        own = {field.key: PlacedValue(field.value, line.place) for field in line.fields[1:]}
+        if line.name.upper() == "DEFAULT":
+            defaults.update(own)
+            report.mapped(line.place, kind, line.name, "defaults of the lines below")
+        else:
+            yield line, {**defaults, **own}
+        say_fields(line, fate_of, report)
+
+
+def is_true(text: str) -> bool:
+    """Return whether Slurm takes a value for yes."""
+    return text.upper() in ("YES", "TRUE", "UP", "1")
 
 
 Keys = Mapping[str, Mapping[str, str]]
@@ -83,7 +130,7 @@ def _file(path: Path, reading: _Reading, depth: int, included: SourcePlace | Non
         expected = f"at most {INCLUDE_DEPTH_MAX} levels and {INCLUDED_FILES_MAX} files of includes"
         raise included.fault("Include", str(path), expected, "it may include itself")
     try:
-        text = read_text(path)
+        text = whole_text(path, SourcePlace)
     except ImportFault as fault:
         if included is None:
             raise

@@ -6,7 +6,7 @@ Source: https://slurm.schedmd.com/sacctmgr.html#SECTION_LIST/SHOW-ASSOCIATION-FO
 from pathlib import Path
 
 from penstock.core.model.errors import nearest
-from penstock.migrate.reading import read_text
+from penstock.formats.files import whole_text
 from penstock.migrate.report import SourcePlace
 from penstock.migrate.slurm.dump import ASSOCIATIONS_MAX, Association
 from penstock.migrate.slurm.lines import SlurmField
@@ -30,8 +30,8 @@ def read_table(path: Path, first: str, *, rows_max: int) -> list[tuple[SourcePla
     Raises: ImportFault for a file without a heading, a row with another number of columns, and above `rows_max`.
     """
     file = str(path)
-    rows = [(SourcePlace(file, n), line.rstrip("\r")) for n, line in enumerate(read_text(path).split("\n"), 1)]
-    rows = [(place, line) for place, line in rows if line.strip()]
+    lines = enumerate(whole_text(path, SourcePlace).split("\n"), 1)
+    rows = [(SourcePlace(file, number), line.rstrip("\r")) for number, line in lines if line.strip()]
     if not rows:
         raise SourcePlace(file).fault("", "", f"a heading with the column {first}", "print it with sacctmgr -P")
     heading = [word.strip() for word in rows[0][1].split("|")]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.resources import MIG_COMPUTE_SLICES, Device
 from penstock.core.place.mig import GEOMETRIES, GIB
-from penstock.migrate.devicenames import known_of, plain_model
+from penstock.formats.devices import known_of, plain_model
 
 _PROFILE = re.compile(r"(?:(?P<model>.+)[_-])?(?P<profile>(?P<slices>[1-7])g\.[0-9]{1,3}gb(?:\+me)?)", re.IGNORECASE)
 

@@ -4,37 +4,25 @@ Source: https://slurm.schedmd.com/slurm.conf.html#SECTION_NODE-CONFIGURATION
 """
 
 import re
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import msgspec
 
 from penstock.core.model.resources import Resources
-from penstock.migrate.hostlist import HOSTS_MAX
-from penstock.migrate.quantities import MIB, slurm_count
-from penstock.migrate.report import MigrationReport, SourcePlace
+from penstock.formats.hostlist import HOSTS_MAX
+from penstock.formats.slurm import Gres, read_gres
+from penstock.migrate.report import Fate, MigrationReport, SourcePlace, fates
 from penstock.migrate.slurm.hosts import Hosts
-from penstock.migrate.slurm.lines import SlurmField, SlurmLine
+from penstock.migrate.slurm.lines import PlacedValue, SlurmField, SlurmLine, Values, with_defaults
 
 NODES_MAX = HOSTS_MAX
 CPUS_MAX = 100_000
+MIB = 2**20
 MEBIBYTES_MAX = 2**33
-_GRES = re.compile(r"([A-Za-z0-9_-]+)((?::[A-Za-z0-9_.+-]+)*)(?:\(([^()]*)\))?")
 _WORD = re.compile(r"[^,()]+(?:\([^()]*\))?|[()]")
-"""A word between commas outside of brackets; an unpaired bracket is a word of its own, and no resource."""
-_SOCKETS = re.compile(r"S:([0-9]{1,4})(?:-([0-9]{1,4}))?")
-_COUNT_WORD = re.compile(r"[0-9]+[KMGTPkmgtp]?")
+"""What commas outside of brackets divide; a bracket that is left over is a word of its own, and no resource."""
 _GONE = ("FUTURE",)
 _DOWN = ("DOWN", "DRAIN", "DRAINING", "FAIL", "FAILING", "MAINT")
-
-
-class Gres(msgspec.Struct, frozen=True):
-    """One generic resource of a node: `gpu:a100:8(S:0-1)`. Sockets are (first, last), or None."""
-
-    name: str
-    kind: str
-    count: int
-    sockets: tuple[int, int] | None
 
 
 class Draft(msgspec.Struct, kw_only=True):
@@ -53,41 +41,22 @@ class Draft(msgspec.Struct, kw_only=True):
     partitions: list[str] = msgspec.field(default_factory=list)
 
 
-class Value(NamedTuple):
-    text: str
-    place: SourcePlace
-
-
-Values = dict[str, Value]
-
-
 def read_nodes(lines: Iterable[SlurmLine], hosts: Hosts, report: MigrationReport) -> dict[str, Draft]:
     """Return nodes by name in the order of the file; each field of their lines gets an entry.
 
     Raises: ImportFault for a node given twice, bad numbers, and above `NODES_MAX` nodes.
     """
-    defaults: Values = {}
     found: dict[str, Draft] = {}
-    for line in lines:
-        if line.kind != "NodeName":
-            continue
-        own = {field.key: Value(field.value, line.place) for field in line.fields[1:]}
-        names = line.fields[0].value
-        if names.upper() == "DEFAULT":
-            defaults.update(own)
-            report.mapped(line.place, "NodeName", names, "defaults of the lines below")
-            _say_fields(line, report)
-            continue
-        values = {**defaults, **own}
+    for line, values in with_defaults(lines, "NodeName", _fate, report):
+        names = line.name
         here = hosts.expand(line.place, "NodeName", names)
         if len(found) + len(here) > NODES_MAX:
             raise line.place.fault("NodeName", names, f"at most {NODES_MAX} nodes")
-        if values.get("State", Value("", line.place)).text.upper().split("+")[0] in _GONE:
+        if values.get("State", PlacedValue("", line.place)).text.upper().split("+")[0] in _GONE:
             report.lost(line.place, "NodeName", names, "FUTURE nodes are not there yet")
         else:
             report.mapped(line.place, "NodeName", names, f"{len(here)} node(s)")
             _add(found, here, values, line, hosts)
-        _say_fields(line, report)
     return found
 
 
@@ -123,10 +92,8 @@ def _addresses(values: Values, count: int, hosts: Hosts) -> tuple[str, ...]:
 
 
 def _whole(values: Values, key: str, default: int, most: int, place: SourcePlace) -> int:
-    value = values.get(key, Value(str(default), place))
-    if not value.text.isascii() or not value.text.isdecimal() or len(value.text) > 15 or int(value.text) > most:
-        raise value.place.fault(key, value.text, f"a whole number from 0 to {most}")
-    return int(value.text)
+    value = values.get(key, PlacedValue(str(default), place))
+    return value.place.whole(key, value.text, most)
 
 
 def _capacity(values: Values, place: SourcePlace) -> tuple[Resources, int]:
@@ -148,7 +115,7 @@ def _capacity(values: Values, place: SourcePlace) -> tuple[Resources, int]:
     return Resources(free * 1000, max(0, memory - kept) * MIB, disk * MIB), max(1, cores)
 
 
-def _listed(value: Value) -> int:
+def _listed(value: PlacedValue) -> int:
     """Return how many numbers a list such as `0,2-3` has."""
     count = 0
     for word in value.text.split(","):
@@ -159,80 +126,51 @@ def _listed(value: Value) -> int:
     return max(0, count)
 
 
-def _read_gres(value: Value) -> tuple[Gres, ...]:
+def _read_gres(value: PlacedValue) -> tuple[Gres, ...]:
     found = []
     for word in _WORD.findall(value.text):
-        match = _GRES.fullmatch(word.strip())
-        if match is None:
+        gres = read_gres(word.strip())
+        if gres is None:
             raise value.place.fault("Gres", word, "resources such as gpu:a100:8, gpu:4 or shard:16")
-        parts = [part for part in match[2].split(":") if part and part != "no_consume"]
-        count = slurm_count(parts.pop()) if parts and _COUNT_WORD.fullmatch(parts[-1]) and len(parts[-1]) < 16 else 1
-        sockets = _SOCKETS.search(match[3] or "")
-        span = (int(sockets[1]), int(sockets[2] or sockets[1])) if sockets else None
-        found.append(Gres(match[1].lower(), ":".join(parts), count, span))
+        found.append(gres)
     return tuple(found)
 
 
-def _say_fields(line: SlurmLine, report: MigrationReport) -> None:
-    for field in line.fields[1:]:
-        say = _SAY.get(field.key, _say_ignored)
-        say(report, line.place, field)
-
-
-def _mapped(note: str) -> "Say":
-    return lambda report, place, field: report.mapped(place, field.key, field.value, note)
-
-
-def _approximated(note: str) -> "Say":
-    return lambda report, place, field: report.approximated(place, field.key, field.value, note)
-
-
-def _lost(why: str) -> "Say":
-    return lambda report, place, field: report.lost(place, field.key, field.value, why)
-
-
-def _say_ignored(report: MigrationReport, place: SourcePlace, field: SlurmField) -> None:
-    report.lost(place, field.key, field.value, "nodes of Penstock have no such field")
-
-
-def _say_state(report: MigrationReport, place: SourcePlace, field: SlurmField) -> None:
+def _fate(field: SlurmField) -> Fate:
+    if field.key != "State":
+        return _FATES.get(field.key, Fate("not mapped", "nodes of Penstock have no such field"))
     word = field.value.upper().split("+")[0]
     if word in _GONE:
-        report.lost(place, field.key, field.value, "FUTURE nodes are left out")
-    elif word in _DOWN:
-        report.lost(place, field.key, field.value, "a state, not a configuration: `penstock drain NODE` closes a node")
-    elif word == "CLOUD":
-        report.approximated(place, field.key, field.value, "taken as always there: Penstock starts no machines")
-    else:
-        report.mapped(place, field.key, field.value, "a node is ready when its agent reports")
+        return Fate("not mapped", "FUTURE nodes are left out")
+    if word in _DOWN:
+        return Fate("not mapped", "a state, not a configuration: `penstock drain NODE` closes a node")
+    if word == "CLOUD":
+        return Fate("approximated", "taken as always there: Penstock starts no machines")
+    return Fate("mapped", "a node is ready when its agent reports")
 
 
-def _say_memory(report: MigrationReport, place: SourcePlace, field: SlurmField) -> None:
-    report.mapped(place, field.key, field.value, "memory in MiB (2^20), as Slurm's megabytes are")
-
-
-Say = Callable[[MigrationReport, SourcePlace, SlurmField], None]
-_SAY: dict[str, Say] = {
-    "CPUs": _mapped("cpus"),
-    "Procs": _mapped("cpus"),
-    "Boards": _mapped("cpus, where CPUs does not say"),
-    "Sockets": _mapped("cpus, where CPUs does not say"),
-    "SocketsPerBoard": _mapped("cpus, where CPUs does not say"),
-    "CoresPerSocket": _mapped("cpus, where CPUs does not say; and the NUMA node of devices"),
-    "ThreadsPerCore": _mapped("cpus, where CPUs does not say"),
-    "CoreSpecCount": _mapped("taken off cpus"),
-    "CPUSpecList": _mapped("taken off cpus"),
-    "MemSpecLimit": _mapped("taken off memory"),
-    "RealMemory": _say_memory,
-    "TmpDisk": _mapped("storage"),
-    "Features": _mapped("labels feature.NAME: true"),
-    "Feature": _mapped("labels feature.NAME: true"),
-    "Gres": _mapped("devices where the name is gpu; see gres.conf"),
-    "NodeAddr": _mapped("address"),
-    "NodeHostname": _mapped("address, where NodeAddr does not say"),
-    "State": _say_state,
-    "Weight": _lost("the pool's placement chooses among nodes; weights are not known"),
-    "TRESWeights": _lost("prices are not part of the cluster file"),
-    "Reason": _lost("a state, not a configuration"),
-    "Port": _lost("Penstock's agents have ports of their own"),
-}
+_FATES = {
+    **fates("mapped", {
+        "cpus": "CPUs Procs",
+        "cpus, where CPUs does not say": "Boards Sockets SocketsPerBoard ThreadsPerCore",
+        "cpus, where CPUs does not say; and the NUMA node of devices": "CoresPerSocket",
+        "taken off cpus": "CoreSpecCount CPUSpecList",
+        "taken off memory": "MemSpecLimit",
+        "memory in MiB (2^20), as Slurm's megabytes are": "RealMemory",
+        "storage": "TmpDisk",
+        "labels feature.NAME: true": "Features Feature",
+        "devices where the name is gpu; see gres.conf": "Gres",
+        "address": "NodeAddr",
+        "address, where NodeAddr does not say": "NodeHostname",
+    }),
+    **fates("not mapped", {
+        "the pool's placement chooses among nodes; weights are not known": "Weight",
+        "prices are not part of the cluster file": "TRESWeights",
+        "a state, not a configuration": "Reason",
+        "Penstock's agents have ports of their own": "Port",
+        "nodes of Penstock have no such field": "BcastAddr CpuBind RestrictedCoresPerGPU Parameters Topology AutoResume"
+        " GresConf SuspendTime",
+    }),
+}  # fmt: skip
+KEYS = ("NodeName", "State", *_FATES)
+"""Keys of a line, as Slurm spells them."""

@@ -12,12 +12,12 @@ import msgspec
 
 from penstock.core.model.cluster import DEFAULT_POOL, BackfillRule, PlacementPolicy, Pool
 from penstock.core.model.ids import PoolName
+from penstock.formats.slurm import limit_ms
 from penstock.migrate.names import Names
-from penstock.migrate.quantities import slurm_time_ms
-from penstock.migrate.report import MigrationReport, SourcePlace
+from penstock.migrate.report import Fate, MigrationReport, SourcePlace, fates
 from penstock.migrate.slurm.hosts import Hosts
-from penstock.migrate.slurm.lines import SlurmField, SlurmLine
-from penstock.migrate.slurm.nodes import Draft, Value, Values
+from penstock.migrate.slurm.lines import PlacedValue, SlurmField, SlurmLine, Values, is_true, with_defaults
+from penstock.migrate.slurm.nodes import Draft
 
 PoolKind = Literal["gpu", "npu", "cpu", "mixed"]
 NO_PARTITION = "no-partition"
@@ -26,36 +26,42 @@ MEMBERSHIPS_MAX = 1_000_000
 """Nodes in partitions, counted once for each partition."""
 LABEL_PREFIX = "partition."
 DESCRIPTION_NAMES_MAX = 20
-_TRUE = ("YES", "TRUE", "UP", "1")
-_QUOTA_WHY = "a limit per job; Penstock has none: jobs say what they need"
 _WHOLE_WHY = "jobs share nodes; a job that wants a whole one asks for all of it"
-_WHO_WHY = "who may use which nodes is not part of the cluster file"
-_PRIORITY_WHY = "pools have no priority; give such jobs a higher `priority`"
-_WHY: dict[str, str] = {
-    "Penstock has no limit per pool; a job's own `time_limit` holds": "MaxTime",
-    "a job that says no time has none; `predict_run_times` expects one from jobs like it": "DefaultTime",
-    _PRIORITY_WHY: "PriorityTier PriorityJobFactor Priority",
-    "whether jobs may be preempted is said by the job (`preemptible`), not by the pool": "PreemptMode",
-    "the grace before a stop is the job's own: `grace`": "GraceTime",
-    "nodes are shared between users; a reservation keeps nodes for a tenant": "ExclusiveUser",
-    "switches and racks are shared between jobs": "ExclusiveTopo",
-    _WHOLE_WHY: "Exclusive",
-    "all users see all pools": "Hidden",
-    "a job says its pool": "Alternate",
-    "reservations are for tenants, in the cluster file": "ReqResv",
-    "a pool has no quotas: give the queue of its jobs a max": "QOS",
-    "how Slurm binds tasks": "CpuBind",
-    "Penstock always counts CPUs, memory and devices": "SelectTypeParameters",
-    "prices are not part of the cluster file": "TRESBillingWeights",
-    "one topology holds for all pools": "Topology",
-    _QUOTA_WHY: "DefCpuPerGPU DefMemPerCPU DefMemPerGPU DefMemPerNode MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU"
-    " MaxMemPerNode MaxNodes MinNodes OverTimeLimit",
-    _WHO_WHY: "AllocNodes AllowAccounts AllowGroups AllowQos DenyAccounts DenyQos DisableRootJobs RootOnly",
-    "Penstock switches no nodes on or off": "PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout",
-}
-_WHY_NOT = {key: why for why, keys in _WHY.items() for key in keys.split()}
-_SHARING = ("OverSubscribe", "Shared")
-_SHARING_HOW = "whole devices are never shared; a job may ask for a share of one"
+_FATES = {
+    **fates("mapped", {
+        "the pool of these nodes, or their label partition.NAME": "Nodes",
+        "the pool called 'default', for jobs that name none": "Default",
+    }),
+    **fates("approximated", {
+        "whole devices are never shared; a job may ask for a share of one": "OverSubscribe Shared",
+    }),
+    **fates("not mapped", {
+        "Penstock has no limit per pool; a job's own `time_limit` holds": "MaxTime",
+        "a job that says no time has none; `predict_run_times` expects one from jobs like it": "DefaultTime",
+        "pools have no priority; give such jobs a higher `priority`": "PriorityTier PriorityJobFactor Priority",
+        "whether jobs may be preempted is said by the job (`preemptible`), not by the pool": "PreemptMode",
+        "the grace before a stop is the job's own: `grace`": "GraceTime",
+        "nodes are shared between users; a reservation keeps nodes for a tenant": "ExclusiveUser",
+        "switches and racks are shared between jobs": "ExclusiveTopo",
+        _WHOLE_WHY: "Exclusive",
+        "all users see all pools": "Hidden",
+        "a job says its pool": "Alternate",
+        "reservations are for tenants, in the cluster file": "ReqResv",
+        "a pool has no quotas: give the queue of its jobs a max": "QOS",
+        "how Slurm binds tasks": "CpuBind",
+        "Penstock always counts CPUs, memory and devices": "SelectTypeParameters",
+        "prices are not part of the cluster file": "TRESBillingWeights",
+        "one topology holds for all pools": "Topology",
+        "a limit per job; Penstock has none: jobs say what they need": "DefCpuPerGPU DefMemPerCPU DefMemPerGPU"
+        " DefMemPerNode MaxCPUsPerNode MaxCPUsPerSocket MaxMemPerCPU MaxMemPerNode MaxNodes MinNodes OverTimeLimit",
+        "who may use which nodes is not part of the cluster file": "AllocNodes AllowAccounts AllowGroups AllowQos"
+        " DenyAccounts DenyQos DisableRootJobs RootOnly",
+        "Penstock switches no nodes on or off": "PowerDownOnIdle ResumeTimeout SuspendTime SuspendTimeout",
+        "a line names its partitions once": "PartitionName",
+    }),
+}  # fmt: skip
+KEYS = ("LLN", "State", *_FATES)
+"""Keys of a line, as Slurm spells them."""
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,28 +80,18 @@ def read_partitions(
     Raises: ImportFault for a partition given twice, bad times and numbers, and above `PARTITIONS_MAX`.
     """
     sets = _node_sets(lines, nodes, hosts, report)
-    defaults: Values = {}
     found: dict[str, Partition] = {}
     members = 0
-    for line in lines:
-        if line.kind != "PartitionName":
-            continue
-        own = {field.key: Value(field.value, line.place) for field in line.fields[1:]}
-        if line.fields[0].value.upper() == "DEFAULT":
-            defaults.update(own)
-            report.mapped(line.place, "PartitionName", "DEFAULT", "defaults of the lines below")
-            _say_fields(line, report)
-            continue
-        for name in hosts.expand(line.place, "PartitionName", line.fields[0].value):
+    for line, values in with_defaults(lines, "PartitionName", _fate, report):
+        for name in hosts.expand(line.place, "PartitionName", line.name):
             if name in found:
                 raise line.place.fault("PartitionName", name, "each partition once")
             if len(found) >= PARTITIONS_MAX:
                 raise line.place.fault("PartitionName", name, f"at most {PARTITIONS_MAX} partitions")
-            found[name] = _partition(name, {**defaults, **own}, line, _Known(nodes, sets, hosts, report))
+            found[name] = _partition(name, values, line, _Known(nodes, sets, hosts, report))
             members += len(found[name].nodes)
             if members > MEMBERSHIPS_MAX:
                 raise line.place.fault("Nodes", name, f"at most {MEMBERSHIPS_MAX} nodes in all partitions together")
-        _say_fields(line, report)
     return tuple(found.values())
 
 
@@ -115,25 +111,21 @@ def _partition(name: str, values: Values, line: SlurmLine, known: _Known) -> Par
         name=name,
         place=line.place,
         nodes=nodes,
-        default=_flag(values.get("Default")),
-        least_loaded=_flag(values.get("LLN")),
+        default="Default" in values and is_true(values["Default"].text),
+        least_loaded="LLN" in values and is_true(values["LLN"].text),
     )
 
 
-def _flag(value: Value | None) -> bool:
-    return value is not None and value.text.upper() in _TRUE
-
-
-def _check_time(key: str, value: Value | None) -> None:
+def _check_time(key: str, value: PlacedValue | None) -> None:
     if value is None or value.text.upper() in ("NONE", "DEFAULT"):
         return
     try:
-        slurm_time_ms(value.text)
+        limit_ms(value.text)
     except ValueError:
         raise value.place.fault(key, value.text, "a time such as 60, 1-12:00:00 or INFINITE") from None
 
 
-def _nodes_of(value: Value, known: _Known) -> tuple[str, ...]:
+def _nodes_of(value: PlacedValue, known: _Known) -> tuple[str, ...]:
     """Return the nodes that a list names by name, by node set or by `ALL`; the others are reported."""
     if value.text.upper() == "ALL":
         return tuple(known.nodes)
@@ -159,7 +151,7 @@ def _node_sets(
     for line in lines:
         if line.kind != "NodeSet":
             continue
-        name, feature, names = line.fields[0].value, line.get("Feature"), line.get("Nodes")
+        name, feature, names = line.name, line.get("Feature"), line.get("Nodes")
         if feature is None and names is None:
             raise line.place.fault("NodeSet", name, "Feature or Nodes in its line")
         here = dict.fromkeys(hosts.expand(line.place, "Nodes", names) if names else ())
@@ -170,34 +162,17 @@ def _node_sets(
     return found
 
 
-def _say_fields(line: SlurmLine, report: MigrationReport) -> None:
-    for field in line.fields[1:]:
-        _say_field(line.place, field, report)
-
-
-def _say_field(place: SourcePlace, field: SlurmField, report: MigrationReport) -> None:
-    if field.key == "Nodes":
-        report.mapped(place, field.key, field.value, "the pool of these nodes, or their label partition.NAME")
-    elif field.key == "Default":
-        report.mapped(place, field.key, field.value, "the pool called 'default', for jobs that name none")
-    elif field.key == "LLN":
-        note = "placement worst_fit" if field.value.upper() in _TRUE else "placement of the other settings"
-        report.mapped(place, field.key, field.value, note)
-    elif field.key == "State":
-        _say_state(place, field, report)
-    elif field.key in _SHARING and field.value.upper() == "EXCLUSIVE":
-        report.lost(place, field.key, field.value, _WHOLE_WHY)
-    elif field.key in _SHARING:
-        report.approximated(place, field.key, field.value, _SHARING_HOW)
-    else:
-        report.lost(place, field.key, field.value, _WHY_NOT[field.key])
-
-
-def _say_state(place: SourcePlace, field: SlurmField, report: MigrationReport) -> None:
-    if field.value.upper() == "UP":
-        report.mapped(place, field.key, field.value, "a pool is always up")
-    else:
-        report.lost(place, field.key, field.value, "a pool is always up: drain its nodes with `penstock drain`")
+def _fate(field: SlurmField) -> Fate:
+    word = field.value.upper()
+    if field.key == "LLN":
+        return Fate("mapped", "placement worst_fit" if is_true(word) else "placement of the other settings")
+    if field.key == "State" and word == "UP":
+        return Fate("mapped", "a pool is always up")
+    if field.key == "State":
+        return Fate("not mapped", "a pool is always up: drain its nodes with `penstock drain`")
+    if field.key in ("OverSubscribe", "Shared") and word == "EXCLUSIVE":
+        return Fate("not mapped", _WHOLE_WHY)
+    return _FATES[field.key]
 
 
 def to_pools(

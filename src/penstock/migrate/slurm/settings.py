@@ -5,16 +5,16 @@ https://slurm.schedmd.com/sched_config.html, https://slurm.schedmd.com/preempt.h
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from penstock.core.model.cluster import BackfillRule, PlacementPolicy, PreemptionRule, QueuePolicy, Settings
-from penstock.migrate.quantities import slurm_time_ms
-from penstock.migrate.report import MigrationReport, SourcePlace
+from penstock.formats.slurm import limit_ms
+from penstock.migrate.report import Fate, MigrationReport, Reader, SourcePlace
 from penstock.migrate.slurm.keys import IGNORED
-from penstock.migrate.slurm.lines import SlurmLine
+from penstock.migrate.slurm.lines import PlacedValue, SlurmLine, Values, is_true
 
 WEIGHT_MAX = 2**32
 PRIORITY_MAX = 10_000
@@ -24,13 +24,6 @@ DEFAULT_HALF_LIFE_MS = 7 * DAY_MS
 DEFAULT_AGE_MS = 7 * DAY_MS
 DEFAULT_JOBS_TESTED = 500
 _WEIGHTS = ("Age", "Assoc", "Fairshare", "JobSize", "Partition", "QOS")
-
-
-class SlurmSetting(msgspec.Struct, frozen=True):
-    """The last value of a key, and where it stands."""
-
-    value: str
-    place: SourcePlace
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +45,7 @@ def read_scheduling(lines: Iterable[SlurmLine], report: MigrationReport) -> Sche
 
     Raises: ImportFault for a value that is no number or time where one is needed.
     """
-    given: dict[str, SlurmSetting] = {}
+    given: Values = {}
     for line in lines:
         for field in line.fields:
             if line.kind in _OTHER_KINDS:
@@ -61,9 +54,9 @@ def read_scheduling(lines: Iterable[SlurmLine], report: MigrationReport) -> Sche
                 report.lost(line.place, field.key, field.value, IGNORED[field.key])
                 continue
             if field.key in given:
-                report.lost(given[field.key].place, field.key, given[field.key].value, "a later line says it again")
-            given[field.key] = SlurmSetting(field.value, line.place)
-    reader = _Reader(given, report)
+                report.lost(given[field.key].place, field.key, given[field.key].text, "a later line says it again")
+            given[field.key] = PlacedValue(field.value, line.place)
+    reader = _Settings(given, report)
     multifactor = reader.multifactor()
     scheduling = Scheduling(
         qos_weight=reader.weight("QOS"),
@@ -81,45 +74,33 @@ def read_scheduling(lines: Iterable[SlurmLine], report: MigrationReport) -> Sche
 _OTHER_KINDS = ("NodeName", "NodeSet", "PartitionName", "DownNodes", "FrontendName")
 
 
-class _Reader:
-    def __init__(self, given: dict[str, SlurmSetting], report: MigrationReport) -> None:
+class _Settings(Reader):
+    def __init__(self, given: Values, report: MigrationReport) -> None:
         self._given, self._report = given, report
         self._said: set[str] = set()
 
     def _value(self, key: str, default: str = "") -> str:
-        return self._given[key].value if key in self._given else default
+        return self._given[key].text if key in self._given else default
 
-    def _say(self, say: Callable[[SourcePlace, str, object, str], None], key: str, note: str) -> None:
+    def say(self, key: str, fate: Fate) -> None:
         if key in self._given and key not in self._said:
             self._said.add(key)
-            say(self._given[key].place, key, self._given[key].value, note)
-
-    def _mapped(self, key: str, note: str) -> None:
-        self._say(self._report.mapped, key, note)
-
-    def _approximated(self, key: str, how: str) -> None:
-        self._say(self._report.approximated, key, how)
-
-    def _lost(self, key: str, why: str) -> None:
-        self._say(self._report.lost, key, why)
+            self._report.add(self._given[key].place, key, self._given[key].text, fate)
 
     def number(self, key: str, default: int, most: int = WEIGHT_MAX) -> int:
-        text = self._value(key, str(default))
-        if not text.isascii() or not text.isdecimal() or len(text) > 15 or int(text) > most:
-            raise self._given[key].place.fault(key, text, f"a whole number from 0 to {most}")
-        return int(text)
+        return self._given[key].place.whole(key, self._given[key].text, most) if key in self._given else default
 
     def time_ms(self, key: str, default: int) -> int:
         """Return a time in ms; one without an end is 0."""
         if key not in self._given:
             return default
         try:
-            return slurm_time_ms(self._value(key)) or 0
+            return limit_ms(self._value(key))
         except ValueError:
             raise self._given[key].place.fault(key, self._value(key), "a time such as 5, 1:30:00 or 7-0") from None
 
     def flag(self, key: str) -> bool:
-        return self._value(key, "NO").upper() in ("YES", "TRUE", "UP", "1")
+        return is_true(self._value(key))
 
     def weight(self, factor: str) -> int:
         return self.number(f"PriorityWeight{factor}", 0)
@@ -130,21 +111,21 @@ class _Reader:
         if not kind:
             return any(self.weight(factor) for factor in _WEIGHTS)
         if kind == "priority/basic":
-            self._mapped("PriorityType", "policy fifo")
+            self.mapped("PriorityType", "policy fifo")
         elif kind == "priority/multifactor":
-            self._approximated("PriorityType", "policy priority: a job's own number and its age; see the weights")
+            self.approximated("PriorityType", "policy priority: a job's own number and its age; see the weights")
         else:
-            self._approximated("PriorityType", "not a type that is known; taken for priority/multifactor")
+            self.approximated("PriorityType", "not a type that is known; taken for priority/multifactor")
         return kind != "priority/basic"
 
     def tree_policy(self, *, multifactor: bool) -> QueuePolicy:
         if not multifactor:
             return "fifo"
         if not self.weight("Fairshare"):
-            self._mapped("PriorityWeightFairshare", "0: queues are compared by priority, not by use")
+            self.mapped("PriorityWeightFairshare", "0: queues are compared by priority, not by use")
             return "priority"
         how = "policy fair_share: use orders the queues; it is not added to a job's priority"
-        self._approximated("PriorityWeightFairshare", how)
+        self.approximated("PriorityWeightFairshare", how)
         return "fair_share"
 
     def settings(self, *, multifactor: bool) -> dict[str, Any]:
@@ -153,11 +134,11 @@ class _Reader:
             found.update(self._priority())
         if "KillWait" in self._given:
             found["grace_default_ms"] = self.number("KillWait", 30, 65_535) * 1000
-            self._mapped("KillWait", "grace_default: from the stop signal to the kill")
+            self.mapped("KillWait", "grace_default: from the stop signal to the kill")
         exempt = self.time_ms("PreemptExemptTime", 0) if self._value("PreemptExemptTime") != "-1" else 0
         if exempt:
             found["min_runtime_before_preemption_ms"] = exempt
-        self._mapped("PreemptExemptTime", "min_runtime_before_preemption")
+        self.mapped("PreemptExemptTime", "min_runtime_before_preemption")
         found["backfill_depth_max"] = self._jobs_tested()
         return found
 
@@ -165,10 +146,10 @@ class _Reader:
         """Return how a job's priority changes: with its age, and with its size."""
         half_life = self.time_ms("PriorityDecayHalfLife", DEFAULT_HALF_LIFE_MS)
         if half_life:
-            self._mapped("PriorityDecayHalfLife", "fair_share_half_life")
+            self.mapped("PriorityDecayHalfLife", "fair_share_half_life")
         else:
             how = "only present use counts; in Slurm past use never fades then"
-            self._approximated("PriorityDecayHalfLife", how)
+            self.approximated("PriorityDecayHalfLife", how)
         if "PriorityDecayHalfLife" not in self._given:
             note = "fair_share_half_life 7d: Slurm's default"
             self._report.mapped(self._anywhere(), "PriorityDecayHalfLife", "7-0 (default)", note)
@@ -176,18 +157,18 @@ class _Reader:
         if qos > PRIORITY_MAX:
             age = age * PRIORITY_MAX // qos
             how = f"wait_bonus_max {age}: made smaller as PriorityWeightQOS is, of which {PRIORITY_MAX} points are left"
-            self._approximated("PriorityWeightAge", how)
-        self._mapped("PriorityWeightAge", "wait_bonus_max: points that a job gains by waiting")
-        self._mapped("PriorityMaxAge", "wait_bonus_horizon")
+            self.approximated("PriorityWeightAge", how)
+        self.mapped("PriorityWeightAge", "wait_bonus_max: points that a job gains by waiting")
+        self.mapped("PriorityMaxAge", "wait_bonus_horizon")
         small = self.flag("PriorityFavorSmall")
         size = "not by size" if small else "larger jobs are not preferred"
-        self._lost("PriorityWeightJobSize", f"size_penalty_per_device 0: {size}; set it to prefer small jobs")
-        self._lost("PriorityFavorSmall", "see PriorityWeightJobSize")
+        self.lost("PriorityWeightJobSize", f"size_penalty_per_device 0: {size}; set it to prefer small jobs")
+        self.lost("PriorityFavorSmall", "see PriorityWeightJobSize")
         how = f"jobs say `priority` as a number up to {PRIORITY_MAX}: see the entries of each QOS"
-        self._approximated("PriorityWeightQOS", how)
+        self.approximated("PriorityWeightQOS", how)
         for factor in ("Assoc", "Partition"):
-            self._lost(f"PriorityWeight{factor}", "jobs say `priority` themselves; accounts and pools add nothing")
-        self._lost("PriorityWeightTRES", "a job's priority does not grow with what it asks for")
+            self.lost(f"PriorityWeight{factor}", "jobs say `priority` themselves; accounts and pools add nothing")
+        self.lost("PriorityWeightTRES", "a job's priority does not grow with what it asks for")
         return {
             "fair_share_half_life_ms": half_life,
             "wait_bonus_max": age,
@@ -203,16 +184,16 @@ class _Reader:
     def preemption(self) -> PreemptionRule:
         kind = self._value("PreemptType", "preempt/none")
         if kind == "preempt/none":
-            self._mapped("PreemptType", "preemption never")
+            self.mapped("PreemptType", "preemption never")
         else:
             basis = "QOS" if kind == "preempt/qos" else "PriorityTier of partitions"
             how = f"preemption lower_priority: by the jobs' priority; in Slurm by {basis}"
-            self._approximated("PreemptType", how)
+            self.approximated("PreemptType", how)
         how = "victims are asked to save and go back into their queue (requeue); Penstock suspends nothing"
         requeues = self._value("PreemptMode", "OFF").upper() in ("OFF", "REQUEUE")
-        self._say(self._report.mapped if requeues else self._report.approximated, "PreemptMode", how)
-        self._lost("PreemptParameters", "victims are chosen by what their stop costs")
-        self._lost("SchedulerTimeSlice", "Penstock does not take turns on one device (no gang scheduling by time)")
+        self.say("PreemptMode", Fate("mapped" if requeues else "approximated", how))
+        self.lost("PreemptParameters", "victims are chosen by what their stop costs")
+        self.lost("SchedulerTimeSlice", "Penstock does not take turns on one device (no gang scheduling by time)")
         return "never" if kind == "preempt/none" else "lower_priority"
 
     def placement(self) -> PlacementPolicy:
@@ -222,23 +203,20 @@ class _Reader:
         linear = self._value("SelectType").endswith("linear")
         if linear:
             how = "jobs share nodes; a job that wants a whole one asks for all of it"
-            self._approximated("SelectType", how)
-        self._mapped("SelectType", "CPUs, memory and devices are counted")
+            self.approximated("SelectType", how)
+        self.mapped("SelectType", "CPUs, memory and devices are counted")
         if counts_memory:
-            self._mapped("SelectTypeParameters", f"memory is counted; placement {found}")
+            self.mapped("SelectTypeParameters", f"memory is counted; placement {found}")
         else:
             how = f"placement {found}; memory is counted, too: without it Slurm would not"
-            self._approximated("SelectTypeParameters", how)
+            self.approximated("SelectTypeParameters", how)
         return found
 
     def _parameter(self, name: str, default: int, most: int = 1_000_000) -> int:
         match = re.search(rf"(?:^|,)\s*{name}=([^,]*)", self._value("SchedulerParameters"), re.IGNORECASE)
         if match is None:
             return default
-        if not re.fullmatch(r"[0-9]{1,9}", match[1]) or int(match[1]) > most:
-            place = self._given["SchedulerParameters"].place
-            raise place.fault(f"SchedulerParameters {name}", match[1], f"a whole number from 0 to {most}")
-        return int(match[1])
+        return self._given["SchedulerParameters"].place.whole(f"SchedulerParameters {name}", match[1], most)
 
     def _jobs_tested(self) -> int:
         return max(1, self._parameter("bf_max_job_test", DEFAULT_JOBS_TESTED))
@@ -252,15 +230,15 @@ class _Reader:
             how = f"backfill {found}: one reservation" if found == "easy" else how
         else:
             found, how = "strict", "backfill strict: as in Slurm, no job passes the first one that does not fit"
-        self._approximated("SchedulerType", how)
+        self.approximated("SchedulerType", how)
         how = f"backfill_depth_max {self._jobs_tested()} (bf_max_job_test); the other parameters are Slurm's own"
-        self._approximated("SchedulerParameters", how)
+        self.approximated("SchedulerParameters", how)
         return found
 
     def rest(self) -> None:
         """Report every key that has no entry yet."""
         for key in self._given:
-            self._lost(key, _REST.get(key, "Slurm's own setting"))
+            self.lost(key, _REST.get(key, "Slurm's own setting"))
 
 
 _REST = {

@@ -6,8 +6,8 @@ Source: https://slurm.schedmd.com/tres.html
 from typing import NamedTuple
 
 from penstock.core.config.queues import AMOUNT_MAX
+from penstock.formats.slurm import gres_count, size_bytes, tres_items
 from penstock.migrate.model import Amount
-from penstock.migrate.quantities import slurm_count, slurm_memory_bytes
 from penstock.migrate.report import SourcePlace
 
 WORDS_MAX = 1_000
@@ -29,21 +29,22 @@ def read_tres(place: SourcePlace, key: str, text: str) -> Tres:
     """
     limits: dict[tuple[str, str], Amount] = {}
     rest: list[str] = []
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if len(words) > WORDS_MAX:
+    try:
+        items = list(tres_items(text))
+    except ValueError as error:
+        raise place.fault(key, error, "resources such as cpu=100 or gres/gpu:a100=8") from None
+    if len(items) > WORDS_MAX:
         raise place.fault(key, text, f"at most {WORDS_MAX} resources")
-    for word in words:
-        name, equals, amount = word.partition("=")
-        if not equals:
-            raise place.fault(key, word, "resources such as cpu=100 or gres/gpu:a100=8")
+    for name, amount in items:
         if amount in ("", "-1"):
             continue
         try:
-            found = _amount(name.strip().lower(), amount.strip())
+            found = _amount(name.lower(), amount)
         except ValueError:
-            raise place.fault(key, word, "a whole number, for mem with a unit such as 1000G") from None
+            expected = "a whole number, for mem with a unit such as 1000G"
+            raise place.fault(key, f"{name}={amount}", expected) from None
         if found is None:
-            rest.append(word)
+            rest.append(f"{name}={amount}")
         else:
             limits[found.resource, found.flavour] = found
     models = tuple(sorted(flavour for _, flavour in limits if flavour))
@@ -52,7 +53,7 @@ def read_tres(place: SourcePlace, key: str, text: str) -> Tres:
 
 def _amount(name: str, text: str) -> Amount | None:
     if name == "mem":
-        return Amount("memory", max=slurm_memory_bytes(text))
+        return Amount("memory", max=size_bytes(text))
     if name == "cpu":
         return Amount("cpus", max=_milli(text))
     if name == _GPU:
@@ -63,7 +64,7 @@ def _amount(name: str, text: str) -> Amount | None:
 
 
 def _milli(text: str) -> int:
-    found = slurm_count(text) * 1000
+    found = gres_count(text) * 1000
     if found > AMOUNT_MAX:
         raise ValueError(text)
     return found

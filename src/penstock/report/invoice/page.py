@@ -6,8 +6,9 @@ from functools import cache, lru_cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from penstock.core.ledger.bill import wrong_sum
 from penstock.core.model.invoices import Invoice
-from penstock.report.invoice.checks import check
+from penstock.report.invoice.errors import DoesNotAddUp
 from penstock.report.invoice.formats import Formats
 from penstock.report.invoice.sums import by_queue, by_resource, by_user, steps
 from penstock.report.invoice.words import TAGS, WORDS, Language
@@ -21,8 +22,13 @@ _JOINERS = "\n\u200c\u200d"
 
 
 def page(invoice: Invoice, language: Language, notice: str = "") -> str:
-    """Return the page; `notice` is shown below the title."""
-    check(invoice)
+    """Return the page; `notice` is shown below the title.
+
+    Raises: DoesNotAddUp where a sum is wrong: no paper may say what its own lines deny.
+    """
+    wrong = wrong_sum(invoice)
+    if wrong:
+        raise DoesNotAddUp(f"{invoice.number}: {wrong}", hint="its JSON and CSV say what was issued")
     words = WORDS[language]
     users, others = by_user(invoice.lines)
     formats = Formats(invoice, language)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from math import ceil
 
-from penstock.report.run import svg
+from penstock.report import svg
 from penstock.report.run.model import RunReport, UsageStep
-from penstock.report.run.svg import TimeScale, num
+from penstock.report.svg import TimeScale, num
 
 HEIGHT = 92.0
 GAP = 46.0
@@ -67,24 +67,18 @@ class _Panel:
         return self._top + HEIGHT * (1 - value / self._most)
 
     def levels(self) -> str:
-        parts = []
-        for level in (0, self._most // 2, self._most):
-            y = self.y(level)
-            parts.append(f'<path class="grid" d="M{num(svg.LEFT)} {num(y)}H{num(svg.WIDTH - svg.RIGHT)}"/>')
-            parts.append(svg.text(svg.LEFT - 8, y + 4, f"{level:,}", "tick", "end"))
-        return "".join(parts)
+        return "".join(svg.level(self.y(value), f"{value:,}") for value in (0, self._most // 2, self._most))
 
     def area(self, steps: Sequence[UsageStep], css: str, value: Callable[[UsageStep], float]) -> str:
         if not steps:
             return ""
-        x0 = num(self._scale.x(steps[0].time_ms))
-        return f'<path class="{css}" d="M{x0} {num(self.y(0))}{self._path(steps, value)}V{num(self.y(0))}Z"/>'
+        path = f"{self._path(steps, value)}V{num(self.y(0))}Z"
+        return svg.line(css, self._scale.x(steps[0].time_ms), self.y(0), path)
 
     def line(self, steps: Sequence[UsageStep], css: str, value: Callable[[UsageStep], float]) -> str:
         if not steps:
             return ""
-        first = f"M{num(self._scale.x(steps[0].time_ms))} {num(self.y(value(steps[0])))}"
-        return f'<path class="{css}" d="{first}{self._path(steps, value)}"/>'
+        return svg.line(css, self._scale.x(steps[0].time_ms), self.y(value(steps[0])), self._path(steps, value))
 
     def _path(self, steps: Sequence[UsageStep], value: Callable[[UsageStep], float]) -> str:
         parts, last = [], ""

@@ -1,12 +1,12 @@
 """Draws the timeline: one lane per device, bars by tenant, marks where an attempt was made to leave."""
 
 from penstock.core.model.ids import AttemptNumber, JobId
-from penstock.report.run import svg
+from penstock.report import svg
 from penstock.report.run.model import Bar, JobRow, NodeSpan, RunReport
-from penstock.report.run.palette import tenant_class
-from penstock.report.run.svg import TimeScale, num
-from penstock.report.run.text import clock, count, duration, esc, label
+from penstock.report.run.style import tenant_class
 from penstock.report.run.timeline import NodeBand, Placed, TimelineLayout
+from penstock.report.svg import TimeScale, num
+from penstock.report.text import clock, count, duration, esc
 
 TOP = 8.0
 ARROWS_MAX = 200
@@ -61,7 +61,7 @@ def _band(band: NodeBand, scale: TimeScale, lane_height: float) -> str:
         middle = TOP + lane.y + lane_height / 2 + 3.5
         parts.append(svg.text(svg.LEFT - 8, middle, lane.text, "tick", "end"))
         if lane is not band.lanes[0]:
-            parts.append(f'<path class="lane" d="M{num(left)} {num(TOP + lane.y)}H{num(right)}"/>')
+            parts.append(svg.across("lane", TOP + lane.y))
     return "".join(parts)
 
 
@@ -94,8 +94,8 @@ def _bar(placed: Placed, job: JobRow, css: str, scale: TimeScale, jobs: dict[Job
 
 
 def _label(job: JobRow, width: float) -> str:
-    """Return the label that fits: the name, the beginning of it, or the index in the array."""
-    shown = svg.fitted(label(job), width)
+    """Return what fits: the name, the beginning of it, or the index in the array."""
+    shown = svg.fitted(job.label, width)
     index = f"[{job.array_index}]"
     if job.array_id is not None and not shown.endswith(index):
         return index if svg.text_width(index) <= width else ""
@@ -107,14 +107,14 @@ def _hover(bar: Bar, job: JobRow, scale: TimeScale, jobs: dict[JobId, JobRow]) -
     to = "now" if bar.open else clock(bar.end_ms - scale.start_ms)
     where = f"{bar.node}, {'devices ' + ', '.join(map(str, bar.devices)) if bar.devices else 'CPU only'}"
     lines = [
-        f"{label(job)} (job {job.id}, {job.tenant})",
+        f"{job.label} (job {job.id}, {job.tenant})",
         f"attempt {bar.attempt}, replica {bar.rank}: {bar.outcome or 'still holds its place'}",
         where,
         f"{since} to {to} ({duration(bar.end_ms - bar.start_ms)})",
     ]
     if bar.stop_reason is not None:
         whom = jobs.get(bar.beneficiary) if bar.beneficiary is not None else None
-        lines.append(f"asked to leave: {bar.stop_reason}" + (f" for {label(whom)} (job {whom.id})" if whom else ""))
+        lines.append(f"asked to leave: {bar.stop_reason}" + (f" for {whom.label} (job {whom.id})" if whom else ""))
     return "\n".join(esc(line) for line in lines)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from penstock.core.model.ids import JobId
 from penstock.report.run.model import Interruption, InterruptionKind, JobRow, RunReport
-from penstock.report.run.text import clock, count, duration, esc, label
+from penstock.report.text import clock, count, duration, esc
 
 SENTENCES_MAX = 8
 NAMES_MAX = 3
@@ -81,7 +81,7 @@ class _Teller:
 
     def _name(self, job_id: JobId | None) -> str:
         job: JobRow | None = self._jobs.get(job_id) if job_id is not None else None
-        return f"<b>{esc(label(job))}</b>" if job is not None else "another job"
+        return f"<b>{esc(job.label)}</b>" if job is not None else "another job"
 
 
 def _resumption(items: Sequence[Interruption]) -> str:

@@ -8,11 +8,13 @@ from penstock.core.model.cluster import NodeState
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName, Rank
 from penstock.core.model.jobs import JobState, Outcome, StopReason
 from penstock.core.model.plan import WaitCode
+from penstock.report.text import cut
 
 WaitCause = WaitCode | Literal["dependency", "next_cycle", "not_sampled"]
 """The wait codes of a plan, and: `dependency` (unmet), `next_cycle` (a plan made here would have started it),
 `not_sampled` (no plan was made since it began to wait)."""
 
+NAME_CHARS_MAX = 60
 SpanKind = Literal["joining", "ready", "lost", "draining"]
 InterruptionKind = Literal["preempted", "lost", "drained", "failed"]
 
@@ -95,6 +97,12 @@ class JobRow(msgspec.Struct, frozen=True):
     array_index: int
     waits: tuple[WaitPart, ...]
     """In the order of `causes.CAUSES`; durations add up to `wait_ms`."""
+
+    @property
+    def label(self) -> str:
+        """What the page calls it, unescaped: its name with the array index, or its number."""
+        name = cut(self.name or f"job {self.id}", NAME_CHARS_MAX)
+        return f"{name}[{self.array_index}]" if self.array_id is not None else name
 
 
 class Usage(msgspec.Struct):

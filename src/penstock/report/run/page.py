@@ -1,18 +1,15 @@
 """The whole page: one file of HTML with its style, its script and its charts inside, and nothing from elsewhere."""
 
-from base64 import b64encode
-from hashlib import sha256
-
+from penstock.report.page import document, figure, legend, note, section
 from penstock.report.run.charts import load_chart
 from penstock.report.run.gantt import gantt
 from penstock.report.run.happened import happened
 from penstock.report.run.model import InterruptionKind, RunReport
-from penstock.report.run.palette import TENANT_COLOURS, tenant_class
 from penstock.report.run.sections import interruptions, jobs_table, usage, waiting
-from penstock.report.run.style import SCRIPT, stylesheet
-from penstock.report.run.tables import swatch
-from penstock.report.run.text import count, duration, esc, moment, percent
+from penstock.report.run.style import SCRIPT, TENANT_COLOURS, stylesheet, tenant_class
 from penstock.report.run.timeline import CPU_LANES_MAX, TimelineLayout, lay_out
+from penstock.report.tables import swatch
+from penstock.report.text import count, duration, esc, moment, percent
 
 STATES = ("succeeded", "running", "starting", "suspended", "stopping", "waiting", "failed", "cancelled")
 
@@ -24,40 +21,19 @@ def render(report: RunReport) -> str:
     """
     layout = lay_out(report)
     story = "".join(f"<li>{line}</li>" for line in happened(report))
-    quiet = '<p class="note">Every attempt ran undisturbed from its start to its end.</p>'
+    quiet = note("Every attempt ran undisturbed from its start to its end.")
     body = [
         _header(report),
-        _section("happened", "What happened", f'<ol class="story">{story}</ol>' if story else quiet),
-        _section("timeline", "Who held what", _timeline(report, layout)),
-        _section("load", "How much was held, and how many waited", _figure(load_chart(report), _load_note(report))),
-        _section("waiting", "What jobs waited for", waiting(report)),
-        _section("interruptions", "Preemptions, losses and recoveries", interruptions(report)),
-        _section("jobs", "Jobs", jobs_table(report)),
-        _section("usage", "Usage by tenant", usage(report)),
+        section("happened", "What happened", f'<ol class="story">{story}</ol>' if story else quiet),
+        section("timeline", "Who held what", _timeline(report, layout)),
+        section("load", "How much was held, and how many waited", figure(load_chart(report), _load_note(report))),
+        section("waiting", "What jobs waited for", waiting(report)),
+        section("interruptions", "Preemptions, losses and recoveries", interruptions(report)),
+        section("jobs", "Jobs", jobs_table(report)),
+        section("usage", "Usage by tenant", usage(report)),
         _footer(report),
     ]
-    main = f"<main>{''.join(body)}</main>"
-    return f'<!doctype html>\n<html lang="en">{_head()}<body>{main}<script>{SCRIPT}</script></body></html>\n'
-
-
-def _head() -> str:
-    allowed = b64encode(sha256(SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
-    return (
-        '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<link rel="icon" href="data:,"><title>Penstock run report</title>'
-        f"<style>{stylesheet()}</style></head>"
-    )
-
-
-def _section(name: str, title: str, body: str) -> str:
-    return f'<section aria-labelledby="h-{name}"><h2 id="h-{name}">{title}</h2>{body}</section>'
-
-
-def _figure(chart: str, note: str) -> str:
-    caption = f'<figcaption class="note">{note}</figcaption>' if note else ""
-    return f'<figure><div class="wide" tabindex="0" role="region" aria-label="chart">{chart}</div>{caption}</figure>'
+    return document("Penstock run report", body, style=stylesheet(), script=SCRIPT)
 
 
 def _header(report: RunReport) -> str:
@@ -110,14 +86,14 @@ def _steps_lost(report: RunReport, kind: InterruptionKind) -> str:
 
 def _timeline(report: RunReport, layout: TimelineLayout) -> str:
     if not report.nodes:
-        return '<p class="note">No node has joined.</p>'
+        return note("No node has joined.")
     notes = ["One lane is one device; hover for details, click to find the job."]
     if layout.nodes_left_out:
         notes.append(f"{count(layout.nodes_left_out, 'more node')} not drawn.")
     if layout.bars_left_out:
         left = f"{count(layout.bars_left_out, 'allocation')} of {len(report.bars):,} not drawn"
         notes.append(f"{left}: the shortest, and what overlaps more than {CPU_LANES_MAX} CPU lanes of a node.")
-    return _legend(report) + _figure(gantt(report, layout), " ".join(notes))
+    return _legend(report) + figure(gantt(report, layout), " ".join(notes))
 
 
 def _legend(report: RunReport) -> str:
@@ -140,7 +116,7 @@ def _legend(report: RunReport) -> str:
         icon = '<rect class="bar t0" width="14" height="14"/><rect width="14" height="14" fill="url(#hatch)"/>'
         words = "asked to save and leave"
         keys.append(f'<span class="key"><svg viewBox="0 0 14 14" aria-hidden="true">{icon}</svg>{words}</span>')
-    return f'<div class="legend">{"".join(keys)}</div>'
+    return legend(keys)
 
 
 def _load_note(report: RunReport) -> str:

@@ -3,32 +3,31 @@
 from collections.abc import Sequence
 
 from penstock.core.model.ids import JobId
+from penstock.core.place.fit import REASON_TEXT
+from penstock.report.page import note
 from penstock.report.run.build import tenant_totals
 from penstock.report.run.causes import CAUSES
-from penstock.report.run.model import Interruption, JobRow, RunReport, WaitCause, WaitPart
-from penstock.report.run.palette import tenant_class
-from penstock.report.run.tables import Cell, number, row, segment, swatch, table, text, track
-from penstock.report.run.text import (
-    KIND_TEXT,
-    clock,
-    count,
-    duration,
-    esc,
-    label,
-    percent,
-    refusals,
-)
+from penstock.report.run.model import Interruption, InterruptionKind, JobRow, RunReport, Usage, WaitCause, WaitPart
+from penstock.report.run.style import tenant_class
+from penstock.report.tables import Cell, number, row, segment, swatch, table, text, track
+from penstock.report.text import clock, count, duration, esc, percent
 
 WAIT_ROWS_MAX = 100
 INTERRUPTION_ROWS_MAX = 300
 JOB_ROWS_MAX = 600
 """Rows of jobs, members of arrays included."""
 BLOCKERS_NAMED_MAX = 3
+_KIND_TEXT: dict[InterruptionKind, str] = {
+    "preempted": "preempted",
+    "lost": "node lost",
+    "drained": "drained",
+    "failed": "failed, retried",
+}
 
 
 def left_out(total: int, most: int, noun: str, rule: str) -> str:
     """Return a note when a table is cut, or ''."""
-    return f'<p class="note">{count(total - most, "more " + noun)} not shown ({rule}).</p>' if total > most else ""
+    return note(f"{count(total - most, 'more ' + noun)} not shown ({rule}).") if total > most else ""
 
 
 def waiting(report: RunReport) -> str:
@@ -38,9 +37,9 @@ def waiting(report: RunReport) -> str:
         sums[part.cause] = sums.get(part.cause, 0) + part.duration_ms
     total_ms = sum(sums.values())
     if not total_ms:
-        return '<p class="note">No job waited.</p>'
+        return note("No job waited.")
     causes = [c for c in CAUSES if c in sums]
-    names = {job.id: label(job) for job in report.jobs}
+    names = {job.id: job.label for job in report.jobs}
     entries = sorted(_wait_entries(report.jobs), key=lambda e: -sum(p.duration_ms for p in e[1]))
     widest = sum(p.duration_ms for p in entries[0][1])
     by_cause = [
@@ -71,7 +70,7 @@ def _wait_entries(jobs: Sequence[JobRow]) -> list[tuple[Cell, tuple[WaitPart, ..
         if job.array_id is not None:
             arrays.setdefault(job.array_id, []).append(job)
         elif job.waits:
-            entries.append((Cell(_job_link(job), label(job).lower()), job.waits))
+            entries.append((Cell(_job_link(job), job.label.lower()), job.waits))
     for members in arrays.values():
         parts = _mean_parts(members)
         if parts:
@@ -105,15 +104,34 @@ def _why(part: WaitPart, names: dict[JobId, str]) -> str:
     shown = [esc(names.get(i, f"job {i}"), 40) for i in part.blockers[:BLOCKERS_NAMED_MAX]]
     if len(part.blockers) > BLOCKERS_NAMED_MAX:
         shown.append(f"{len(part.blockers) - BLOCKERS_NAMED_MAX} more")
-    detail = ", ".join(shown) or esc(refusals(part))
+    detail = ", ".join(shown) or esc(_refusals(part))
     about = f" <small>({detail})</small>" if detail else ""
     return f"{CAUSES[part.cause].label} {duration(part.duration_ms)}{about}"
+
+
+def _refusals(part: WaitPart) -> str:
+    """Return why nodes refused, in the product's words: `2 nodes have too few devices free`."""
+    if part.cause == "no_fit" and not part.refused:
+        return "no node was there"
+    return "; ".join(
+        f"{count(nodes, 'node')} {_agree(REASON_TEXT.get(code, code), nodes)}" for code, nodes in part.refused
+    )
+
+
+def _agree(text: str, nodes: int) -> str:
+    """Make the plural of `REASON_TEXT` fit one node."""
+    if nodes != 1:
+        return text
+    for plural, singular in (("have ", "has "), ("are ", "is "), ("belong ", "belongs "), ("do not", "does not")):
+        if text.startswith(plural):
+            return singular + text[len(plural) :]
+    return text
 
 
 def interruptions(report: RunReport) -> str:
     """Return the table of attempts that had to stop early, and how their jobs went on."""
     if not report.interruptions:
-        return '<p class="note">No attempt was interrupted.</p>'
+        return note("No attempt was interrupted.")
     jobs = {job.id: job for job in report.jobs}
     heads = ("#at", "what", "job", "for / why", "#cost, device-s", "#grace", "#left after", "#next ran after",
              "#saved step", "#resumed step", "#steps lost", "#back after", "on")  # fmt: skip
@@ -133,7 +151,7 @@ def _interruption_row(item: Interruption, jobs: dict[JobId, JobRow], start_ms: i
     return row(
         (
             number(item.time_ms - start_ms, clock(item.time_ms - start_ms)),
-            Cell(f'<span class="k k-{item.kind}">{KIND_TEXT[item.kind]}</span>{ended}', item.kind),
+            Cell(f'<span class="k k-{item.kind}">{_KIND_TEXT[item.kind]}</span>{ended}', item.kind),
             Cell(f"{_job_link(jobs[item.job_id])} <small>attempt {item.attempt}</small>", item.job_id),
             Cell(why, why.lower()),
             number(item.cost if item.cost else None, f"{item.cost // 1000:,}"),
@@ -154,7 +172,7 @@ def _time(ms: int | None) -> Cell:
 
 
 def _job_link(job: JobRow) -> str:
-    return f'<a href="#job-{job.id}">{esc(label(job))}</a>'
+    return f'<a href="#job-{job.id}">{esc(job.label)}</a>'
 
 
 JOB_HEADS = ("#id", "name", "tenant", "state", "#wait", "#run", "#attempts", "#preempted", "asks", "nodes", "end")
@@ -163,7 +181,7 @@ JOB_HEADS = ("#id", "name", "tenant", "state", "#wait", "#run", "#attempts", "#p
 def jobs_table(report: RunReport) -> str:
     """Return one entry per job, arrays folded into one entry that opens."""
     if not report.jobs:
-        return '<p class="note">No job was submitted.</p>'
+        return note("No job was submitted.")
     tenants = [t.tenant for t in report.tenants]
     arrays: dict[JobId, list[JobRow]] = {}
     for job in report.jobs:
@@ -188,7 +206,7 @@ def _job_row(job: JobRow, tenants: Sequence[str]) -> str:
     return row(
         (
             number(job.id, str(job.id)),
-            text(label(job)),
+            text(job.label),
             Cell(swatch(tenant_class(job.tenant, tenants), esc(job.tenant)), job.tenant),
             Cell(f'<span class="k k-{job.state}">{job.state}</span>', job.state),
             _time(job.wait_ms),
@@ -240,36 +258,28 @@ def _array_rows(members: Sequence[JobRow], listed: Sequence[JobRow], tenants: Se
 def usage(report: RunReport) -> str:
     """Return held time per tenant, exactly as billed, with bars for the share of the whole."""
     if not report.tenants:
-        return '<p class="note">No usage.</p>'
+        return note("Nobody used anything.")
     tenants = [t.tenant for t in report.tenants]
     total = tenant_totals(report)
-    bodies = []
-    for one in report.tenants:
-        css = tenant_class(one.tenant, tenants)
-        device_bar = segment(css, one.device_ms, total.device_ms, percent(one.device_ms, total.device_ms))
-        cpu_bar = segment(css, one.cpu_ms, total.cpu_ms, percent(one.cpu_ms, total.cpu_ms))
-        bodies.append(
-            row(
-                (
-                    Cell(swatch(css, esc(one.tenant)), one.tenant),
-                    number(one.jobs),
-                    number(one.attempts),
-                    number(one.device_ms, f"{one.device_ms / 1000:,.1f}"),
-                    Cell(track([device_bar])),
-                    number(one.cpu_ms, f"{one.cpu_ms / 1000:,.1f}"),
-                    Cell(track([cpu_bar])),
-                )
-            )
-        )
-    foot = (
-        text("all"),
-        number(total.jobs),
-        number(total.attempts),
-        number(total.device_ms, f"{total.device_ms / 1000:,.1f}"),
-        Cell(""),
-        number(total.cpu_ms, f"{total.cpu_ms / 1000:,.1f}"),
-        Cell(""),
-    )
+    bodies = [_usage_row(one, total, tenant_class(one.tenant, tenants)) for one in report.tenants]
     heads = ("tenant", "#jobs", "#attempts", "#device-seconds", "", "#CPU-seconds", "")
     caption = "Time held, from allocation to release"
-    return table(caption, heads, [*bodies, row(foot, ' class="sum"')], "usage")
+    return table(caption, heads, [*bodies, _usage_row(total, total)], "usage")
+
+
+def _usage_row(one: Usage, total: Usage, css: str = "") -> str:
+    """Return a tenant's row in the colour of `css`; without a colour it is the row of the sums."""
+
+    def bar(part: int, whole: int) -> Cell:
+        return Cell(track([segment(css, part, whole, percent(part, whole))]) if css else "")
+
+    cells = (
+        Cell(swatch(css, esc(one.tenant)), one.tenant) if css else text(one.tenant),
+        number(one.jobs),
+        number(one.attempts),
+        number(one.device_ms, f"{one.device_ms / 1000:,.1f}"),
+        bar(one.device_ms, total.device_ms),
+        number(one.cpu_ms, f"{one.cpu_ms / 1000:,.1f}"),
+        bar(one.cpu_ms, total.cpu_ms),
+    )
+    return row(cells, "" if css else ' class="sum"')

@@ -1,7 +1,14 @@
 """The page's stylesheet and script, inlined by `page`. No address of anything outside may stand here."""
 
+from collections.abc import Sequence
+
 from penstock.report.run.causes import CAUSES
-from penstock.report.run.palette import TENANT_COLOURS
+
+TENANT_COLOURS = ("#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#99ddff", "#bbcc33", "#aaaa00", "#dddddd")
+"""Safe for the colour-blind and under dark text; the last one is for all tenants beyond the others.
+
+Source: the `light` scheme of P. Tol, Colour Schemes, SRON/EPS/TN/09-002, 2021.
+"""
 
 _CSS = """
 :root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1c2024;--dim:#5a626b;--line:#dfe3e6;--soft:#eef1f3;
@@ -110,6 +117,11 @@ function sort(head){
   const sums=[...table.tBodies].filter(b=>b.rows[0].classList.contains("sum"));
   bodies.sort((a,b)=>order(value(a),value(b))*(down?-1:1));table.append(...bodies,...sums)}
 """
+
+
+def tenant_class(tenant: str, tenants: Sequence[str]) -> str:
+    """Return the CSS class of a tenant: by its place among the tenants of the report."""
+    return f"t{min(tenants.index(tenant), len(TENANT_COLOURS) - 1)}"
 
 
 def stylesheet() -> str:

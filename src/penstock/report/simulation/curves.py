@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from penstock.report.run import svg
-from penstock.report.run.svg import TimeScale, num
-from penstock.report.run.text import duration, esc
+from penstock.report import svg
+from penstock.report.svg import TimeScale, num
+from penstock.report.text import duration, esc
 
 HEIGHT = 210.0
 TOP = 10.0
@@ -52,11 +52,8 @@ def shares(series: Sequence[Series], title: str, ticks: Sequence[float], label: 
     """
     highest = max((one.points[-1][0] for one in series if one.points), default=1.0)
     scale = LogScale(ticks[0], max(highest, ticks[0] * 10))
-    parts = [_level(part, 1.0, f"{100 * part:.0f} %") for part in (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)]
-    for tick in ticks:
-        if tick <= scale.high:
-            parts.append(f'<path class="grid" d="M{num(scale.x(tick))} {num(TOP)}V{num(TOP + HEIGHT)}"/>')
-            parts.append(svg.text(scale.x(tick), TOP + HEIGHT + 15, label(tick), "tick", "middle"))
+    parts = [svg.level(_y(part, 1.0), f"{100 * part:.0f} %") for part in (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)]
+    parts += [svg.tick(scale.x(value), TOP, TOP + HEIGHT, label(value)) for value in ticks if value <= scale.high]
     for i, one in enumerate(series):
         points = [(scale.x(x), _y(part, 1.0)) for x, part in one.points]
         parts.append(_line(i, one.name, [(svg.LEFT, _y(0.0, 1.0)), *points]))
@@ -68,11 +65,10 @@ def over_time(series: Sequence[Series], title: str, begun_ms: int, ended_ms: int
     scale = TimeScale(begun_ms, ended_ms)
     highest = max((y for one in series for _, y in one.points), default=1.0)
     most = _even(max(highest, limit or 0.0))
-    parts = [_level(most * part, most, f"{most * part:,.0f}") for part in (0.0, 0.5, 1.0)]
+    parts = [svg.level(_y(most * part, most), f"{most * part:,.0f}") for part in (0.0, 0.5, 1.0)]
     parts.append(svg.axis(scale, TOP, TOP + HEIGHT))
     if limit is not None:
-        y = num(_y(limit, most))
-        parts.append(f'<path class="limit" d="M{num(svg.LEFT)} {y}H{num(svg.WIDTH - svg.RIGHT)}"/>')
+        parts.append(svg.across("limit", _y(limit, most)))
     for i, one in enumerate(series):
         points = [(scale.x(int(x)), _y(value, most)) for x, value in _thinned(one.points)]
         parts.append(_line(i, one.name, points, steps=True))
@@ -94,19 +90,11 @@ def _y(value: float, most: float) -> float:
     return TOP + HEIGHT * (1 - value / most)
 
 
-def _level(value: float, most: float, label: str) -> str:
-    y = _y(value, most)
-    grid = f'<path class="grid" d="M{num(svg.LEFT)} {num(y)}H{num(svg.WIDTH - svg.RIGHT)}"/>'
-    return grid + svg.text(svg.LEFT - 8, y + 4, label, "tick", "end")
-
-
 def _line(place: int, name: str, points: Sequence[tuple[float, float]], *, steps: bool = False) -> str:
     if not points:
         return ""
-    first, *rest = points
-    path = [f"M{num(first[0])} {num(first[1])}"]
-    path += [f"H{num(x)}V{num(y)}" if steps else f"L{num(x)} {num(y)}" for x, y in rest]
-    return f'<g><title>{esc(name)}</title><path class="curve s{place % SERIES_MAX}" d="{"".join(path)}"/></g>'
+    path = "".join(f"H{num(x)}V{num(y)}" if steps else f"L{num(x)} {num(y)}" for x, y in points[1:])
+    return f"<g><title>{esc(name)}</title>{svg.line(f'curve s{place % SERIES_MAX}', *points[0], path)}</g>"
 
 
 def span_label(ms: float) -> str:

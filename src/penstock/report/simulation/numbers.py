@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.report.run.text import duration
+from penstock.report.text import duration
 from penstock.sim.replay.compare import Interval, VariantResult, interval
 from penstock.sim.replay.measures import Measures
 

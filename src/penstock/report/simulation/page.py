@@ -1,15 +1,15 @@
 """One HTML page that compares policies on a trace: its style and its charts inside, and nothing from elsewhere."""
 
-from base64 import b64encode
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 
+from penstock.report.page import document, figure, legend, section
 from penstock.report.run.style import SCRIPT, stylesheet
-from penstock.report.run.tables import Cell, number, row, swatch, table, text
-from penstock.report.run.text import count, duration, esc, moment
 from penstock.report.simulation.curves import SERIES_MAX, Series, distribution, over_time, shares, span_label
 from penstock.report.simulation.numbers import MEASURES, Measure, by_variant, cost_rows
+from penstock.report.tables import Cell, number, row, swatch, table, text
+from penstock.report.text import count, duration, esc, moment
 from penstock.sim.replay.compare import Interval, VariantResult
+from penstock.sim.replay.counters import Sample
 from penstock.sim.replay.measures import SIZE_CLASSES, Measures, Summary
 from penstock.traces import Trace
 
@@ -33,47 +33,29 @@ def render(trace: Trace, results: Sequence[VariantResult]) -> str:
     paired = len(by_name) > 1 and len(next(iter(by_name.values()))) > 1
     body = [
         _header(trace, results),
-        _section("numbers", "In numbers", _numbers(by_name)),
-        *([_section("differences", "Against the first", _differences(by_name))] if paired else []),
-        _section("waits", "How long jobs waited", _legend(first) + _waits(first)),
-        _section("completions", "How long jobs took from submit to end", _legend(first) + _completions(first)),
-        _section("held", "Devices held", _legend(first) + _held(first)),
-        _section("stranded", "Idle devices that no waiting job could use", _legend(first) + _stranded(first)),
-        _section("queue", "Jobs waiting", _legend(first) + _queue(first)),
-        _section("fairness", "Who had less than an equal share", _legend(first) + _fairness(first)),
+        section("numbers", "In numbers", _numbers(by_name)),
+        *([section("differences", "Against the first", _differences(by_name))] if paired else []),
+        section("waits", "How long jobs waited", _legend(first) + _waits(first)),
+        section("completions", "How long jobs took from submit to end", _legend(first) + _completions(first)),
+        section("held", "Devices held", _legend(first) + _held(first)),
+        section("stranded", "Idle devices that no waiting job could use", _legend(first) + _stranded(first)),
+        section("queue", "Jobs waiting", _legend(first) + _queue(first)),
+        section("fairness", "Who had less than an equal share", _legend(first) + _fairness(first)),
         *_costs(by_name),
-        _section("tenants", "By tenant", _groups(by_name, "tenant", lambda m: m.by_tenant)),
-        _section("sizes", "By devices asked for", _groups(by_name, "devices", lambda m: m.by_size)),
+        section("tenants", "By tenant", _groups(by_name, "tenant", lambda m: m.by_tenant)),
+        section("sizes", "By devices asked for", _groups(by_name, "devices", lambda m: m.by_size)),
         _footer(trace),
     ]
-    page = f'<!doctype html>\n<html lang="en">{_head(trace)}<body><main>{"".join(body)}</main>'
-    return f"{page}<script>{SCRIPT}</script></body></html>\n"
+    return document(f"Policies on {esc(trace.name)}", body, style=_style(), script=SCRIPT)
 
 
-def _head(trace: Trace) -> str:
-    allowed = b64encode(sha256(SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
+def _style() -> str:
     colours = "".join(f".s{i}{{stroke:{c};background:{c}}}" for i, c in enumerate(COLOURS[:SERIES_MAX]))
-    return (
-        '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f'<link rel="icon" href="data:,"><title>Policies on {esc(trace.name)}</title>'
-        f"<style>{stylesheet()}{_STYLE}{colours}</style></head>"
-    )
-
-
-def _section(name: str, title: str, body: str) -> str:
-    return f'<section aria-labelledby="h-{name}"><h2 id="h-{name}">{title}</h2>{body}</section>'
-
-
-def _figure(chart: str, note: str) -> str:
-    caption = f'<figcaption class="note">{note}</figcaption>'
-    return f'<figure><div class="wide" tabindex="0" role="region" aria-label="chart">{chart}</div>{caption}</figure>'
+    return f"{stylesheet()}{_STYLE}{colours}"
 
 
 def _legend(first: Sequence[VariantResult]) -> str:
-    keys = [swatch(f"s{i % SERIES_MAX}", esc(result.variant)) for i, result in enumerate(first)]
-    return f'<div class="legend">{"".join(keys)}</div>'
+    return legend(swatch(f"s{i % SERIES_MAX}", esc(result.variant)) for i, result in enumerate(first))
 
 
 def _header(trace: Trace, results: Sequence[VariantResult]) -> str:
@@ -121,13 +103,13 @@ def _differences(by_name: dict[str, list[VariantResult]]) -> str:
 def _waits(first: Sequence[VariantResult]) -> str:
     series = [distribution(result.waits_ms, result.variant) for result in first]
     chart = shares(series, "share of jobs that waited no longer", SPANS_MS, span_label)
-    return _figure(chart, "At each time: the part of the jobs that had places by then, from their submit on.")
+    return figure(chart, "At each time: the part of the jobs that had places by then, from their submit on.")
 
 
 def _completions(first: Sequence[VariantResult]) -> str:
     series = [distribution(result.completions_ms, result.variant) for result in first]
     chart = shares(series, "share of jobs completed by then", SPANS_MS, span_label)
-    return _figure(chart, "At each time: the part of the jobs that were over by then, from their submit on.")
+    return figure(chart, "At each time: the part of the jobs that were over by then, from their submit on.")
 
 
 def _fairness(first: Sequence[VariantResult]) -> str:
@@ -137,12 +119,16 @@ def _fairness(first: Sequence[VariantResult]) -> str:
         "Finish-time ratio: how long a job took against what it would take with an equal share of the devices all the "
         "time (Themis, NSDI 2020). Right of 1 a job was worse off than that."
     )
-    return _figure(chart, note)
+    return figure(chart, note)
 
 
 def _span(first: Sequence[VariantResult]) -> tuple[int, int]:
     ended = [result.samples[-1].time_ms for result in first if result.samples]
     return min(result.begun_ms for result in first), max(ended, default=0)
+
+
+def _sampled(first: Sequence[VariantResult], value: Callable[[Sample], float]) -> list[Series]:
+    return [Series(one.variant, tuple((float(s.time_ms), float(value(s))) for s in one.samples)) for one in first]
 
 
 def _held(first: Sequence[VariantResult]) -> str:
@@ -156,26 +142,20 @@ def _held(first: Sequence[VariantResult]) -> str:
         series.append(Series(result.variant, tuple(points)))
     limit = max((sample.total_milli for result in first for sample in result.samples), default=0) / 1000
     chart = over_time(series, "devices held over time", *_span(first), limit)
-    return _figure(chart, "Devices held, averaged between samples; the broken line is all there are.")
+    return figure(chart, "Devices held, averaged between samples; the broken line is all there are.")
 
 
 def _stranded(first: Sequence[VariantResult]) -> str:
-    series = [
-        Series(result.variant, tuple((float(s.time_ms), s.stranded_milli / 1000) for s in result.samples))
-        for result in first
-    ]
+    series = _sampled(first, lambda sample: sample.stranded_milli / 1000)
     note = (
         "Free devices that the next job, of those that came lately, could not use on average (Weng et al., ATC 2023)."
     )
-    return _figure(over_time(series, "stranded devices over time", *_span(first)), note)
+    return figure(over_time(series, "stranded devices over time", *_span(first)), note)
 
 
 def _queue(first: Sequence[VariantResult]) -> str:
-    series = [
-        Series(result.variant, tuple((float(s.time_ms), float(s.jobs_waiting)) for s in result.samples))
-        for result in first
-    ]
-    return _figure(over_time(series, "jobs waiting over time", *_span(first)), "Jobs waiting for places.")
+    series = _sampled(first, lambda sample: sample.jobs_waiting)
+    return figure(over_time(series, "jobs waiting over time", *_span(first)), "Jobs waiting for places.")
 
 
 def _groups(
@@ -209,7 +189,7 @@ def _costs(by_name: dict[str, list[VariantResult]]) -> list[str]:
     bodies = [row([text(name), *(Cell(amount, None, True) for amount in amounts)]) for name, amounts in rows.cells]
     heads = (f"billed, {esc(rows.currency)}", *(f"#{esc(name)}" for name in by_name))
     shown = table("by the prices that are declared; nothing is given back for failed nodes", heads, bodies)
-    return [_section("costs", "What it would cost", shown)]
+    return [section("costs", "What it would cost", shown)]
 
 
 def _footer(trace: Trace) -> str:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
-from penstock.traces.loaders.build import NO_LENGTH, Builder
+from penstock.formats.devices import GIB
+from penstock.formats.numbers import RUN_MAX_MS
+from penstock.traces.loaders.build import Builder
 from penstock.traces.loaders.clusterlog import WIDTH, Asked, devices_only, read_rows, with_cpus
-from penstock.traces.loaders.moments import RUN_MAX_MS
-from penstock.traces.loaders.shapes import DEVICES_MAX, GIB, equal_nodes, processors
+from penstock.traces.loaders.shapes import DEVICES_MAX, equal_nodes, processors
 from penstock.traces.loaders.table import TextTable, words_of
 from penstock.traces.model import Trace
 
@@ -53,11 +54,7 @@ def _converted(table: TextTable, builder: Builder) -> None:
         devices = table.whole(row, workers, low=1, high=DEVICES_MAX) * table.milli(row, per_worker) // 1000
         if not 1 <= devices <= DEVICES_MAX:
             raise table.wrong(row, per_worker, f"1 to {DEVICES_MAX} devices in all workers together")
-        if run_ms <= 0:
-            builder.count(NO_LENGTH)
-            continue
-        spec = builder.spec(devices, devices_only, builder, devices)
-        builder.add(row[job], submit_ms, spec, builder.work(run_ms))
+        builder.ran(row[job], submit_ms, run_ms, devices, devices_only)
     builder.note("run time is iterations x computing time; networking time is synthetic in this file and not used")
 
 

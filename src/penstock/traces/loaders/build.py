@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from penstock.core.model.cluster import (
     DEFAULT_QUEUE,
@@ -52,6 +52,7 @@ ENDINGS: dict[str, Ending] = {
 
 
 Given = ParamSpec("Given")
+Alike = TypeVar("Alike", bound=Hashable)
 
 
 class Builder:
@@ -132,6 +133,28 @@ class Builder:
         if len(self._jobs) >= JOBS_MAX:
             raise self.fault(f"at most {JOBS_MAX} jobs", "more")
         self._jobs.append(TraceJob(name, submit_ms, spec, owner, work, seen))
+
+    def ran(
+        self,
+        name: str,
+        submit_ms: int,
+        run_ms: int,
+        key: Alike,
+        request: Callable[["Builder", Alike], JobSpec],
+        *,
+        ends: Ending = "succeeded",
+        user: str = "",
+        seen: Seen | None = None,
+    ) -> None:
+        """Add one job that ran for `run_ms`; where that is no time it is left out and counted.
+
+        Args:
+            key: alike for jobs that ask alike; `request` makes the spec of the first of them.
+        """
+        if run_ms <= 0:
+            self.count(NO_LENGTH)
+            return
+        self.add(name, submit_ms, self.spec(key, request, self, key), self.work(run_ms, ends), user, seen)
 
     def _other_name(self, name: str) -> str:
         key = "jobs have an id that an earlier one has: a number was put behind it"

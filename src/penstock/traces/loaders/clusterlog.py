@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.resources import Resources
-from penstock.traces.loaders.build import ENDINGS, NO_END, NO_LENGTH, NO_START, Builder
+from penstock.traces.loaders.build import ENDINGS, NO_END, NO_START, Builder
 from penstock.traces.loaders.shapes import CLIPPED, DEVICES_MAX, clipped, gang
 from penstock.traces.loaders.table import TextTable
 from penstock.traces.model import Seen
@@ -37,11 +37,7 @@ def read_rows(
             continue
         run_ms = table.length_ms(row, duration)
         seen = Seen(table.moment_ms(row, start), table.moment_ms(row, end))
-        if run_ms <= 0:
-            builder.count(NO_LENGTH)
-            continue
-        spec = builder.spec(asked, request, builder, asked)
-        builder.add(row[job], submit_ms, spec, builder.work(run_ms, ends), row[user], seen)
+        builder.ran(row[job], submit_ms, run_ms, asked, request, ends=ends, user=row[user], seen=seen)
 
 
 def with_cpus(builder: Builder, devices: int, cpus: int, node: Resources) -> GangAsk:

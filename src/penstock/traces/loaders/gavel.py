@@ -6,17 +6,15 @@ Narayanan et al., OSDI 2020.
 
 from pathlib import Path
 
-import msgspec
-
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
-from penstock.traces.errors import TraceError
+from penstock.formats.files import from_json, whole_file
+from penstock.formats.numbers import RUN_MAX_MS
+from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders.build import NO_LENGTH, Builder
-from penstock.traces.loaders.moments import RUN_MAX_MS
 from penstock.traces.loaders.shapes import DEVICES_MAX, NODES_MAX, equal_nodes, gang
 from penstock.traces.loaders.table import TextTable, beside
-from penstock.traces.loaders.text import whole_file
 from penstock.traces.model import Trace, Work
 
 WIDTH = 4
@@ -89,11 +87,8 @@ def _rates(path: Path, builder: Builder) -> Rates:
     if file is None:
         expected = "a throughput table in its folder or the one above: " + " or ".join(names)
         raise TraceError(str(path), found="none", expected=expected)
-    try:
-        raw = msgspec.json.decode(whole_file(file), type=Throughputs)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        expected = "a JSON object of throughputs by type of GPU, model and partner"
-        raise TraceError(str(file), found=str(problem), expected=expected) from None
+    expected = "a JSON object of throughputs by type of GPU, model and partner"
+    raw = from_json(whole_file(file, TracePlace), Throughputs, TracePlace(str(file)), expected)
     found: Rates = {}
     for at, model in enumerate(TYPES):
         if model not in raw:
@@ -138,10 +133,7 @@ def _nodes(path: Path, builder: Builder) -> tuple[NodeSpec, ...]:
 def _described(file: Path) -> tuple[int, int, int]:
     """Read `{"philly": ["300:300:300"]}`: V100, P100, K80."""
     expected = 'a cluster such as {"philly": ["300:300:300"]}'
-    try:
-        raw = msgspec.json.decode(whole_file(file), type=dict[str, list[str]])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        raise TraceError(str(file), found=str(problem), expected=expected) from None
+    raw = from_json(whole_file(file, TracePlace), dict[str, list[str]], TracePlace(str(file)), expected)
     words = next((specs[0] for specs in raw.values() if specs), "")
     parts = words.split(":")
     if len(parts) != len(TYPES) or not all(p.isdigit() and p.isascii() and len(p) < 7 for p in parts):

@@ -1,13 +1,12 @@
 """A cluster for sources without one: as large as the peak of concurrent use."""
 
-from collections.abc import Sequence
-
 import msgspec
 
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, ReplicaAsk, Resources
-from penstock.traces.loaders.shapes import equal_nodes
+from penstock.traces.loaders.build import Builder
+from penstock.traces.loaders.shapes import NODES_MAX, equal_nodes
 from penstock.traces.model import TraceJob
 
 
@@ -22,18 +21,21 @@ class _Group(msgspec.Struct):
     nodes: int = 1
 
 
-def nodes_at_peak(jobs: Sequence[TraceJob]) -> tuple[NodeSpec, ...]:
-    """Return equal nodes for each model of device, and nodes without, that hold the peak of concurrent use.
+def nodes_at_peak(builder: Builder) -> tuple[NodeSpec, ...]:
+    """Return equal nodes for each model of device, and nodes without, that hold all that ran at once at the peak.
 
-    Jobs without a start time in the source count as started when they were submitted.
+    Where the source does not tell when jobs started they count as started when they were submitted.
+    Raises: TraceError above `NODES_MAX` nodes.
     """
     groups: dict[str, _Group] = {}
-    for job in jobs:
+    for job in builder.jobs:
         model = _model(job.spec.ask)
         _count(groups.setdefault(model or "", _Group(model or "")), job)
     found: tuple[NodeSpec, ...] = ()
     for number, key in enumerate(sorted(groups)):
         found += _nodes(groups[key], f"n{number}-" if number else "n")
+    if len(found) > NODES_MAX:
+        raise builder.fault(f"jobs that {NODES_MAX} nodes can hold at once", f"{len(found)} nodes at the peak")
     return found
 
 

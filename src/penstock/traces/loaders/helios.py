@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
-from penstock.traces.loaders.build import NO_LENGTH, Builder
+from penstock.traces.loaders.build import Builder
 from penstock.traces.loaders.clusterlog import WIDTH, Asked, devices_only, read_rows, with_cpus
 from penstock.traces.loaders.shapes import DEVICES_MAX, equal_nodes, processors
 from penstock.traces.loaders.table import TextTable, words_of
@@ -46,11 +46,7 @@ def _projection(table: TextTable, builder: Builder) -> None:
         submit_ms = table.offset_ms(row, arrival)
         run_ms = table.length_ms(row, service)
         devices = table.whole(row, count, low=1, high=DEVICES_MAX)
-        if run_ms <= 0:
-            builder.count(NO_LENGTH)
-            continue
-        spec = builder.spec(devices, devices_only, builder, devices)
-        builder.add(row[job], submit_ms, spec, builder.work(run_ms))
+        builder.ran(row[job], submit_ms, run_ms, devices, devices_only)
 
 
 def _original(table: TextTable, builder: Builder, node_cpus: int) -> None:

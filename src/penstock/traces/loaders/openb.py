@@ -9,10 +9,9 @@ from pathlib import Path
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, JobSpec
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk, ReplicaAsk, Resources
-from penstock.traces.errors import TraceError
-from penstock.traces.loaders.build import NO_LENGTH, NO_START, Builder
+from penstock.traces.loaders.build import NO_START, Builder
 from penstock.traces.loaders.shapes import NODES_MAX, WIDTH_MAX, NodeNames, devices_of
-from penstock.traces.loaders.table import Row, TextTable, beside
+from penstock.traces.loaders.table import Row, TextTable, needed_beside
 from penstock.traces.model import Ending, Seen, Trace
 
 CPU_MILLI_MAX = 10_000_000
@@ -60,11 +59,8 @@ def read(path: Path) -> Trace:
             builder.count(NO_START)
             continue
         start_ms = table.offset_ms(row, scheduled)
-        if end_ms <= start_ms:
-            builder.count(NO_LENGTH)
-            continue
-        spec = builder.spec(shape, _request, builder, shape)
-        builder.add(row[name], submit_ms, spec, builder.work(end_ms - start_ms, ends), "", Seen(start_ms, end_ms))
+        seen = Seen(start_ms, end_ms)
+        builder.ran(row[name], submit_ms, end_ms - start_ms, shape, _request, ends=ends, seen=seen)
     builder.note("pods that were Running at the end of the trace count as ended by their owner at their deletion")
     builder.note("pods of quality BE have priority low, all others medium; the source has no owners and queues")
     return builder.trace(_nodes(path, builder))
@@ -94,10 +90,7 @@ def _request(builder: Builder, shape: Shape) -> JobSpec:
 
 
 def _nodes(path: Path, builder: Builder) -> tuple[NodeSpec, ...]:
-    listed = beside(path, NODE_FILES)
-    if listed is None:
-        expected = f"a node list beside it, {NODE_FILES[0]} or {NODE_FILES[1]} (or .gz)"
-        raise TraceError(str(path), found="none in its folder", expected=expected)
+    listed = needed_beside(path, NODE_FILES, f"a node list beside it, {' or '.join(NODE_FILES)} (or .gz)")
     table = TextTable(listed)
     name, cpu, memory, gpu, model = table.columns("sn", "cpu_milli", "memory_mib", "gpu", "model")
     names = NodeNames()

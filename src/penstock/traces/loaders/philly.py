@@ -11,12 +11,13 @@ import msgspec
 
 from penstock.core.model.cluster import NodeSpec, Quota
 from penstock.core.model.jobs import JobSpec
-from penstock.traces.errors import TraceError
+from penstock.formats.devices import GIB
+from penstock.formats.files import from_json, lines_by_block, whole_file
+from penstock.formats.numbers import RUN_MAX_MS, moment_ms
+from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders.build import NO_END, NO_LENGTH, NO_START, QUEUES_MAX, Builder, device_quota
-from penstock.traces.loaders.moments import RUN_MAX_MS, moment_ms
 from penstock.traces.loaders.shapes import (
     DEVICES_MAX,
-    GIB,
     NODES_MAX,
     PLAIN_NODE,
     WIDTH_MAX,
@@ -26,7 +27,6 @@ from penstock.traces.loaders.shapes import (
     gang,
 )
 from penstock.traces.loaders.table import TextTable, beside
-from penstock.traces.loaders.text import lines_by_block, whole_file
 from penstock.traces.model import Ending, Seen, Trace
 
 WIDTH, NODES = 8, 352
@@ -50,11 +50,7 @@ def read(path: Path) -> Trace:
     for row in table.rows():
         submit_ms, run_ms = table.moment_ms(row, submit), table.length_ms(row, duration)
         key = (table.whole(row, gpus, low=1, high=DEVICES_MAX), row[vc])
-        if run_ms <= 0:
-            builder.count(NO_LENGTH)
-            continue
-        spec = builder.spec(key, _request, builder, key)
-        builder.add(str(table.line - 1), submit_ms, spec, builder.work(run_ms))
+        builder.ran(str(table.line - 1), submit_ms, run_ms, key, _request)
     builder.note("jobs have no id in the source: they are named by their row; the source has no users")
     builder.note("times have no zone in the source: they count as UTC")
     return _finished(path, builder)
@@ -121,7 +117,7 @@ class LoggedJob(msgspec.Struct):
 
 def is_log(path: Path) -> bool:
     """Return whether the file is JSON, by its first letter."""
-    for lines in lines_by_block(path):
+    for lines in lines_by_block(path, TracePlace):
         for line in lines:
             if line.strip():
                 return line.lstrip()[0] in "[{"
@@ -146,12 +142,9 @@ def _read_log(path: Path, builder: Builder) -> Trace:
 
 
 def _logged(path: Path) -> list[LoggedJob]:
-    try:
-        return msgspec.json.decode(whole_file(path), type=list[LoggedJob])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        expected = "a JSON list of jobs with status, vc, jobid, submitted_time, attempts"
-        hint = "of JSON files only the cluster_job_log of Philly is a trace"
-        raise TraceError(str(path), found=str(problem), expected=expected, hint=hint) from None
+    expected = "a JSON list of jobs with status, vc, jobid, submitted_time, attempts"
+    hint = "of JSON files only the cluster_job_log of Philly is a trace"
+    return from_json(whole_file(path, TracePlace), list[LoggedJob], TracePlace(str(path)), expected, hint=hint)
 
 
 class _BadEntryError(Exception):

@@ -13,7 +13,6 @@ from penstock.traces.loaders.build import NO_LENGTH, Builder
 from penstock.traces.loaders.guess import nodes_at_peak
 from penstock.traces.loaders.plain_cells import COLUMNS, SPEC_COLUMNS, WORK_COLUMNS, read_spec, read_work
 from penstock.traces.loaders.plain_head import Head, read_head
-from penstock.traces.loaders.shapes import NODES_MAX
 from penstock.traces.loaders.table import Row, TextTable
 from penstock.traces.model import Seen, Trace, Work
 
@@ -93,9 +92,7 @@ class _Jobs:
 def _finished(builder: Builder, head: Head) -> Trace:
     nodes = head.nodes
     if not nodes:
-        nodes = nodes_at_peak(builder.jobs)
-        if len(nodes) > NODES_MAX:
-            raise builder.fault(f"jobs that {NODES_MAX} nodes can hold at once", f"{len(nodes)} nodes at the peak")
+        nodes = nodes_at_peak(builder)
         builder.note(
             f"cluster: {len(nodes)} nodes, as many as would hold every job from its submit on; "
             "say another with a line such as `# nodes=16 devices=8 model=V100` before the header"

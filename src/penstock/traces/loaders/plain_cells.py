@@ -1,9 +1,6 @@
 """Cells of the plain CSV: the request and the work of a job, read from text."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
-
-import msgspec
 
 from penstock.core.config.ask import DEVICES_PER_REPLICA_MAX, REPLICAS_MAX
 from penstock.core.model.cluster import ClusterConfig
@@ -12,9 +9,9 @@ from penstock.core.model.ids import QueueName, TenantName
 from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, JobSpec
 from penstock.core.model.quantities import parse_duration_ms, parse_size_bytes
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk, ReplicaAsk, Resources
-from penstock.traces.errors import TraceError
+from penstock.formats.files import Place, from_json
+from penstock.formats.numbers import RUN_MAX_MS, number, seconds_to_ms, whole_number, within
 from penstock.traces.loaders.build import COMMAND, printable
-from penstock.traces.loaders.moments import RUN_MAX_MS, number, seconds_to_ms, whole_number
 from penstock.traces.loaders.shapes import DEVICES_MAX, gang
 from penstock.traces.model import Ending, Work
 
@@ -37,15 +34,7 @@ Cells = Mapping[str, str]
 """By column; empty where a column is missing."""
 
 
-class CellPlace(Protocol):
-    """Knows where the cells stand."""
-
-    def fault(self, column: str, found: str, expected: str, hint: str = "") -> TraceError:
-        """Return an error at that place."""
-        ...
-
-
-def read_work(place: CellPlace, cells: Cells) -> Work:
+def read_work(place: Place, cells: Cells) -> Work:
     """Return the work of a row. Raises: TraceError."""
     run_ms = _cell(place, cells, "run", _duration_ms, "seconds, or a duration such as 1h30m")
     word = cells["ends"] or "succeeded"
@@ -73,8 +62,8 @@ def _parts(cells: Cells) -> list[str]:
     return parts[: POINTS_MAX + 1]
 
 
-def read_spec(place: CellPlace, cells: Cells, width: int, config: ClusterConfig | None) -> JobSpec:
-    """Return the spec of a row: the `spec` column as it is, else one from the other columns.
+def read_spec(place: Place, cells: Cells, width: int, config: ClusterConfig | None) -> JobSpec:
+    """Return what a row asks for: the `spec` column as it is, else what the other columns say.
 
     Args:
         width: devices of a node, which a job that names no `replicas` fills one after another.
@@ -103,7 +92,7 @@ def read_spec(place: CellPlace, cells: Cells, width: int, config: ClusterConfig 
     return spec
 
 
-def _ask(place: CellPlace, cells: Cells, width: int) -> GangAsk:
+def _ask(place: Place, cells: Cells, width: int) -> GangAsk:
     devices_milli = _cell(
         place, cells, "devices", _thousandths(DEVICES_MAX), "devices such as 8, or a part such as 0.25"
     )
@@ -128,11 +117,8 @@ def _ask(place: CellPlace, cells: Cells, width: int) -> GangAsk:
     return GangAsk(max(1, replicas), ReplicaAsk(host, devices), replicas_max=most if most > replicas else 0)
 
 
-def _whole_spec(place: CellPlace, text: str) -> JobSpec:
-    try:
-        spec = msgspec.json.decode(text, type=JobSpec)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
-        raise place.fault("spec", str(problem), "JSON of a JobSpec, as write_csv writes it") from None
+def _whole_spec(place: Place, text: str) -> JobSpec:
+    spec = from_json(text, JobSpec, place, "JSON of a JobSpec, as write_csv writes it", field="spec")
     for ask in (spec.ask, *spec.alternatives):
         groups = ((ask.replicas, ask.each), *((group.replicas, group.each) for group in ask.others))
         sound = all(count >= 1 and 0 <= each.device_count <= DEVICES_PER_REPLICA_MAX for count, each in groups)
@@ -144,14 +130,14 @@ def _whole_spec(place: CellPlace, text: str) -> JobSpec:
     return spec
 
 
-def _cell(place: CellPlace, cells: Cells, column: str, read: Callable[[str], int], expected: str) -> int:
+def _cell(place: Place, cells: Cells, column: str, read: Callable[[str], int], expected: str) -> int:
     try:
         return read(cells[column])
     except (ValueError, OverflowError):
         raise place.fault(column, cells[column], expected) from None
 
 
-def _points(place: CellPlace, cells: Cells, column: str, expected: str) -> tuple[tuple[str, int], ...]:
+def _points(place: Place, cells: Cells, column: str, expected: str) -> tuple[tuple[str, int], ...]:
     """Read `V100=1000;K80=300`."""
     found: list[tuple[str, int]] = []
     for part in cells[column].split(";") if cells[column] else ():
@@ -174,28 +160,17 @@ def _duration_ms(text: str) -> int:
         if len(text) > 32:
             raise
         value = parse_duration_ms(text)
-    if not 0 <= value <= RUN_MAX_MS:
-        raise ValueError(text)
-    return value
+    return within(value, 0, RUN_MAX_MS)
 
 
 def _priority(text: str) -> int:
     if not text:
         return PRIORITY_CLASSES["medium"]
-    value = PRIORITY_CLASSES[text] if text in PRIORITY_CLASSES else whole_number(text)
-    if not 0 <= value <= PRIORITY_MAX:
-        raise ValueError(text)
-    return value
+    return within(PRIORITY_CLASSES[text] if text in PRIORITY_CLASSES else whole_number(text), 0, PRIORITY_MAX)
 
 
 def _whole(high: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        value = whole_number(text) if text else 0
-        if not 0 <= value <= high:
-            raise ValueError(text)
-        return value
-
-    return read
+    return lambda text: within(whole_number(text) if text else 0, 0, high)
 
 
 def _thousandths(high: int) -> Callable[[str], int]:
@@ -211,7 +186,4 @@ def _thousandths(high: int) -> Callable[[str], int]:
 def _memory_bytes(text: str) -> int:
     if len(text) > 32:
         raise ValueError(text)
-    value = parse_size_bytes(text) if text else 0
-    if not 0 <= value <= MEMORY_MAX_BYTES:
-        raise ValueError(text)
-    return value
+    return within(parse_size_bytes(text) if text else 0, 0, MEMORY_MAX_BYTES)

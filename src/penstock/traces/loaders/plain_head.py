@@ -7,7 +7,7 @@ lines that begin with `#+ `. Other comments are comments.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -15,8 +15,9 @@ from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import nearest
 from penstock.core.model.quantities import parse_size_bytes
 from penstock.core.model.resources import Resources
-from penstock.traces.errors import TraceError
-from penstock.traces.loaders.moments import whole_number
+from penstock.formats.files import from_json
+from penstock.formats.numbers import whole_number, within
+from penstock.traces.errors import TracePlace
 from penstock.traces.loaders.shapes import NODES_MAX, PLAIN_CPU_MILLI, WIDTH_MAX, equal_nodes
 from penstock.traces.model import CapacityChange, Outage
 
@@ -53,27 +54,27 @@ def read_head(path: Path, comments: list[tuple[int, str]]) -> Head:
     notes: list[str] = []
     kinds = 0
     for line, text in _joined(comments):
-        word, _, value = text.removeprefix("# ").partition(": ")
+        place, (word, _, value) = TracePlace(str(path), line), text.removeprefix("# ").partition(": ")
         if text.startswith("# nodes="):
             kinds += 1
-            nodes += _kind_of_nodes(path, line, text.removeprefix("# "), kinds)
+            nodes += _kind_of_nodes(place, text.removeprefix("# "), kinds)
         elif not text.startswith("# ") or word not in JSON_WORDS:
             continue
         elif word == "name":
-            head.name = _decoded(path, line, value, str)
+            head.name = _decoded(place, value, str)
         elif word == "config":
-            head.config = _decoded(path, line, value, ClusterConfig)
+            head.config = _decoded(place, value, ClusterConfig)
         elif word == "node":
-            nodes.append(_decoded(path, line, value, NodeSpec))
+            nodes.append(_decoded(place, value, NodeSpec))
         elif word == "outage":
-            outages.append(_decoded(path, line, value, Outage))
+            outages.append(_decoded(place, value, Outage))
         elif word == "change":
-            changes.append(_decoded(path, line, value, CapacityChange))
+            changes.append(_decoded(place, value, CapacityChange))
         else:
-            notes.append(_decoded(path, line, value, str))
+            notes.append(_decoded(place, value, str))
         if max(len(nodes) - NODES_MAX, len(outages) + len(changes) - OUTAGES_MAX, len(notes) - NOTES_MAX) > 0:
             expected = f"at most {NODES_MAX} nodes, {OUTAGES_MAX} outages and changes, {NOTES_MAX} notes"
-            raise TraceError(str(path), line=line, found="more", expected=expected)
+            raise place.fault("", "more", expected)
     _check_nodes(path, nodes, outages)
     head.nodes, head.notes = tuple(nodes), tuple(notes)
     head.outages, head.changes = tuple(outages), tuple(changes)
@@ -95,32 +96,28 @@ def _joined(comments: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
         yield first, "".join(parts)
 
 
-def _decoded(path: Path, line: int, value: str, kind: type[Anything]) -> Anything:
-    try:
-        return msgspec.json.decode(value, type=kind)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
-        expected = f"JSON of a {kind.__name__}, as write_csv writes it"
-        raise TraceError(str(path), line=line, found=str(problem), expected=expected) from None
+def _decoded(place: TracePlace, value: str, kind: type[Anything]) -> Anything:
+    return from_json(value, kind, place, f"JSON of a {kind.__name__}, as write_csv writes it")
 
 
-def _kind_of_nodes(path: Path, line: int, text: str, number: int) -> tuple[NodeSpec, ...]:
+def _kind_of_nodes(place: TracePlace, text: str, number: int) -> tuple[NodeSpec, ...]:
     """Read `nodes=16 devices=8 model=V100 cpus=64 memory=512GiB`."""
     said: dict[str, str] = {}
     for part in text.split():
         word, found, value = part.partition("=")
         if not found or word not in WORDS or word in said:
             expected = "once each: " + ", ".join(f"{known}=" for known in WORDS)
-            raise TraceError(str(path), line=line, found=part, expected=expected, hint=nearest(word, WORDS))
+            raise place.fault("", part, expected, nearest(word, WORDS))
         said[word] = value
     amounts = {"devices": 0, "cpus": PLAIN_CPU_MILLI // 1000, "memory": 0}
     for word, (read, low, high) in _AMOUNTS.items():
         try:
-            amounts[word] = _within(read(said[word]), low, high) if word in said else amounts[word]
+            amounts[word] = within(read(said[word]), low, high) if word in said else amounts[word]
         except ValueError:
             expected = "numbers such as nodes=16 devices=8 model=V100 cpus=64 memory=512GiB"
-            raise TraceError(str(path), line=line, found=f"{word}={said[word]}", expected=expected) from None
+            raise place.fault("", f"{word}={said[word]}", expected) from None
     if number > KINDS_OF_NODES_MAX:
-        raise TraceError(str(path), line=line, found="more", expected=f"at most {KINDS_OF_NODES_MAX} kinds of nodes")
+        raise place.fault("", "more", f"at most {KINDS_OF_NODES_MAX} kinds of nodes")
     prefix = f"n{number - 1}-" if number > 1 else "n"
     capacity = Resources(1000 * amounts["cpus"], amounts["memory"])
     model = said.get("model", "")[:MODEL_MAX]
@@ -136,19 +133,11 @@ _AMOUNTS: dict[str, tuple[Callable[[str], int], int, int]] = {
 """How amounts of a kind of nodes are read, and within which bounds."""
 
 
-def _within(value: int, low: int, high: int) -> int:
-    if not low <= value <= high:
-        raise ValueError(value)
-    return value
-
-
 def _check_nodes(path: Path, nodes: list[NodeSpec], outages: list[Outage]) -> None:
     names = {node.name for node in nodes}
     if len(names) < len(nodes):
-        raise TraceError(str(path), found="two nodes of one name", expected="nodes with different names")
+        raise TracePlace(str(path)).fault("", "two nodes of one name", "nodes with different names")
     for outage in outages:
         if outage.node not in names or outage.until_ms < outage.from_ms:
-            found: Any = msgspec.json.encode(outage).decode()
-            raise TraceError(
-                str(path), found=found, expected="outages of nodes of the trace, that end after they begin"
-            )
+            expected = "outages of nodes of the trace, that end after they begin"
+            raise TracePlace(str(path)).fault("", msgspec.json.encode(outage).decode(), expected)

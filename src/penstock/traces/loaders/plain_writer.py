@@ -11,12 +11,12 @@ import msgspec
 from penstock.core.model.cluster import DEFAULT_QUEUE, DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.jobs import PRIORITY_CLASSES, JobSpec
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, Resources
+from penstock.formats.files import LINE_BYTES_MAX
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.build import printable
 from penstock.traces.loaders.plain import WIDTH
 from penstock.traces.loaders.plain_cells import COLUMNS, SPEC_COLUMNS, read_spec, read_work
 from penstock.traces.loaders.plain_head import MORE
-from penstock.traces.loaders.text import LINE_BYTES_MAX
 from penstock.traces.model import Trace, Work
 
 PIECE_CHARACTERS = LINE_BYTES_MAX // 5

@@ -9,9 +9,9 @@ import msgspec
 
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.formats.numbers import RUN_MAX_MS
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.build import Builder
-from penstock.traces.loaders.moments import RUN_MAX_MS
 from penstock.traces.loaders.shapes import equal_nodes
 from penstock.traces.loaders.table import TextTable
 from penstock.traces.model import Trace, TraceJob, Work

@@ -10,10 +10,11 @@ import msgspec
 
 from penstock.core.model.errors import nearest
 from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec
+from penstock.formats.numbers import RUN_MAX_MS, within
+from penstock.formats.slurm import limit_ms, time_ms
 from penstock.traces.loaders.build import ENDINGS, JOBS_MAX, NO_END, NO_LENGTH, NO_START, Builder
 from penstock.traces.loaders.guess import nodes_at_peak
-from penstock.traces.loaders.shapes import NODES_MAX
-from penstock.traces.loaders.slurm_amounts import Key, ask_of, length_ms, limit_ms
+from penstock.traces.loaders.slurm_amounts import Key, ask_of
 from penstock.traces.loaders.table import Row, TextTable
 from penstock.traces.model import Ending, Seen, Trace
 
@@ -42,6 +43,7 @@ LIVE = frozenset({
 })  # fmt: skip
 CUT_OFF = frozenset({"PREEMPTED", "NODE_FAIL"})
 """Such a run may be followed by another of the same job (`sacct -D`); where none follows, it was the last."""
+NO_LIMIT = frozenset({"", "Partition_Limit", "INVALID", "Unknown", "None"})
 UNKNOWN = frozenset({"", "Unknown", "None", "N/A"})
 STEPS = "rows left out: they are steps of jobs"
 REQUEUED = "rows left out: the job was put back or resized, the run that followed is a row of its own"
@@ -91,9 +93,7 @@ def read(path: Path) -> Trace:
     builder.note("times without a zone count as UTC")
     if not sheet.has("State"):
         builder.note("the source has no column State: every job counts as succeeded")
-    nodes = nodes_at_peak(builder.jobs)
-    if len(nodes) > NODES_MAX:
-        raise builder.fault(f"jobs that {NODES_MAX} nodes can hold at once", f"{len(nodes)} nodes at the peak")
+    nodes = nodes_at_peak(builder)
     devices = sum(len(node.devices) for node in nodes)
     builder.note(
         f"cluster: {len(nodes)} nodes with {devices} devices hold what ran at once at the peak; the source has none"
@@ -206,7 +206,7 @@ class _Sheet:
 
     def _length(self, row: Row) -> int:
         try:
-            return length_ms(row[self._elapsed])
+            return within(time_ms(row[self._elapsed], bare_ms=1000), 0, RUN_MAX_MS)
         except ValueError:
             raise self._table.wrong(row, self._elapsed, "a length such as 1-02:03:04, or seconds") from None
 
@@ -216,7 +216,7 @@ class _Sheet:
             return 0
         if row[at] not in self._limits:
             try:
-                self._limits[row[at]] = limit_ms(row[at])
+                self._limits[row[at]] = 0 if row[at] in NO_LIMIT else min(limit_ms(row[at]), RUN_MAX_MS)
             except ValueError:
                 expected = "a length such as 1-02:03:04, minutes, UNLIMITED or Partition_Limit"
                 raise self._table.wrong(row, at, expected) from None

@@ -8,8 +8,8 @@ from penstock.core.model.ids import NodeName
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import Device, DeviceAsk, ReplicaAsk, Resources
 from penstock.core.order.extension import NAME_CHARACTERS
+from penstock.formats.devices import GIB, KnownDevice, known_of
 
-GIB = 2**30
 NODES_MAX = 100_000
 WIDTH_MAX = 64
 """Devices of one node."""
@@ -23,25 +23,9 @@ NOTHING = Resources()
 PLAIN_NODE = Resources(PLAIN_CPU_MILLI)
 CLIPPED = "shapes asked for more CPUs or memory than the nodes here have: they ask for all of a node's"
 
-_MODELS: dict[str, tuple[int, tuple[int, int]]] = {
-    "V100": (32, (7, 0)),
-    "V100M16": (16, (7, 0)),
-    "V100M32": (32, (7, 0)),
-    "v100": (16, (7, 0)),
-    "p100": (16, (6, 0)),
-    "P100": (16, (6, 0)),
-    "k80": (12, (3, 7)),
-    "T4": (16, (7, 5)),
-    "A10": (24, (8, 6)),
-    "A40": (48, (8, 6)),
-    "L4": (24, (8, 9)),
-    "L40S": (48, (8, 9)),
-    "A100": (80, (8, 0)),
-    "H100": (80, (9, 0)),
-    "H200": (141, (9, 0)),
-}
-"""Memory (GiB) and compute capability, from the makers' data sheets."""
-_UNKNOWN_MODEL = (16, (0, 0))
+_SIZES_GIB = {"V100": 32, "A100": 80, "a100": 80, "P100": 16, "p100": 16}
+"""Memory in the clusters of the traces, of models that were sold in several sizes."""
+_UNKNOWN_MODEL = KnownDevice("nvidia", 16)
 
 
 def gang(devices: int, width: int, host: Resources = NOTHING, models: tuple[str, ...] = ()) -> GangAsk:
@@ -110,9 +94,11 @@ def equal_nodes(
 
 def devices_of(model: str, count: int, memory_bytes: int = 0) -> tuple[Device, ...]:
     """Return `count` devices; memory and capability are the model's where it is known, else 16 GiB and none."""
-    memory_gib, capability = _MODELS.get(model) or _MODELS.get(model.upper(), _UNKNOWN_MODEL)
-    size_bytes = memory_bytes or memory_gib * GIB
-    return tuple(Device(i, "nvidia", model or "GPU", size_bytes, capability, numa_node=i // 4) for i in range(count))
+    known = known_of(model) or _UNKNOWN_MODEL
+    size_bytes = memory_bytes or _SIZES_GIB.get(model, known.memory_gib) * GIB
+    return tuple(
+        Device(i, known.vendor, model or "GPU", size_bytes, known.capability, numa_node=i // 4) for i in range(count)
+    )
 
 
 class NodeNames:

@@ -1,6 +1,6 @@
-"""Lengths, sizes and resources as Slurm writes them.
+"""What a row of `sacct` asked for, as a gang.
 
-Source of the formats: https://slurm.schedmd.com/sacct.html (Timelimit, ReqMem, AllocTRES) and tres.html.
+Source of the formats: https://slurm.schedmd.com/sacct.html (ReqMem, AllocTRES) and tres.html.
 """
 
 from typing import NamedTuple
@@ -8,14 +8,12 @@ from typing import NamedTuple
 from penstock.core.config.ask import REPLICAS_MAX
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
-from penstock.traces.loaders.moments import RUN_MAX_MS, number, seconds_to_ms, whole_number
+from penstock.formats.numbers import number, whole_number, within
+from penstock.formats.slurm import read_gres, size_bytes, tres_items
 from penstock.traces.loaders.shapes import WIDTH_MAX
 from penstock.traces.loaders.table import TextTable
 
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
-NO_LIMIT = frozenset({"", "UNLIMITED", "Partition_Limit", "INVALID", "Unknown", "None"})
 CPUS_MAX = 1_000_000
-MEMORY_BYTES_MAX = 2**60
 
 Key = tuple[str, ...]
 """Cells of `sacct.SHAPE_COLUMNS`, in that order; empty where a column is missing."""
@@ -31,54 +29,11 @@ class TresAmounts(NamedTuple):
     model: str = ""
 
 
-def length_ms(text: str) -> int:
-    """Return milliseconds for `1-02:03:04`, `1-02`, `02:03:04`, `03:04.500` or seconds. Raises: ValueError."""
-    days, dash, clock = text.partition("-")
-    if not dash:
-        days, clock = "0", text
-    parts = clock.split(":")
-    if len(parts) > 3 or "-" in clock:
-        raise ValueError(text)
-    if dash:  # after days come hours first, with any number of parts
-        parts += ["0"] * (3 - len(parts))
-    *high, last = parts
-    found = seconds_to_ms(last) + whole_number(days) * 86_400_000
-    unit_ms = 60_000
-    for part in reversed(high):
-        found += whole_number(part) * unit_ms
-        unit_ms *= 60
-    if not 0 <= found <= RUN_MAX_MS:
-        raise ValueError(text)
-    return found
-
-
-def limit_ms(text: str) -> int:
-    """Return milliseconds for a time limit, in which a plain number is minutes; 0 for none. Raises: ValueError."""
-    if text in NO_LIMIT:
-        return 0
-    if text.isdigit() and text.isascii() and len(text) < 12:
-        return min(int(text) * 60_000, RUN_MAX_MS)
-    return length_ms(text)
-
-
-def size_bytes(text: str) -> int:
-    """Return bytes for `4G`, `62.50G` or `4000M`; without a unit it is MiB. Raises: ValueError."""
-    unit = _UNITS.get(text[-1:].upper())
-    value = number(text[:-1] if unit else text)
-    found = int(value * (unit or _UNITS["M"])) if abs(value) < 2**53 else -1
-    if not 0 <= found <= MEMORY_BYTES_MAX:
-        raise ValueError(text)
-    return found
-
-
 def tres(text: str) -> TresAmounts:
     """Return the amounts in `cpu=4,mem=16G,node=1,gres/gpu=2,gres/gpu:a100=2`. Raises: ValueError."""
     cpus = memory = nodes = gpus = of_models = 0
     model = ""
-    for item in text.split(",") if text else ():
-        name, found, value = item.partition("=")
-        if not found:
-            raise ValueError(text)
+    for name, value in tres_items(text):
         if name == "cpu":
             cpus = _count(value, CPUS_MAX)
         elif name == "mem":
@@ -115,14 +70,12 @@ def gres(text: str, nodes: int) -> tuple[int, str]:
 
 def _gpus(item: str) -> tuple[int, str]:
     """Return the number and model of `gpu:a100:2`, `gpu:2` or `gpu`; 0 for another resource. Raises: ValueError."""
-    parts = item.partition("(")[0].replace("gres/", "").split(":")
-    if parts[0] == "gres":
-        parts = parts[1:]
-    if not parts or parts[0] != "gpu":
+    found = read_gres(item.replace("gres/", "").removeprefix("gres:"))
+    if found is None or found.name != "gpu":
         return 0, ""
-    counted = len(parts) > 1 and parts[-1].isdigit()
-    count = _count(parts[-1], REPLICAS_MAX * WIDTH_MAX) if counted else 1
-    return count, ":".join(parts[1:-1] if counted else parts[1:])
+    if found.count > REPLICAS_MAX * WIDTH_MAX:
+        raise ValueError(item)
+    return found.count, found.kind
 
 
 def ask_of(table: TextTable, key: Key) -> GangAsk:
@@ -183,7 +136,4 @@ def _first(most: int, *cells: str) -> int:
 def _count(text: str, most: int) -> int:
     """Return a whole number; large ones are written with a unit of thousands, as in `1.5K`."""
     factor = 1000 if text[-1:] == "K" else 1
-    value = round(number(text[:-1]) * 1000) if factor > 1 else whole_number(text)
-    if not 0 <= value <= most:
-        raise ValueError(text)
-    return value
+    return within(round(number(text[:-1]) * 1000) if factor > 1 else whole_number(text), 0, most)

@@ -11,11 +11,11 @@ from penstock.core.config.ask import REPLICAS_MAX
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.quantities import TIME_MAX_MS
 from penstock.core.model.resources import Resources
-from penstock.traces.errors import TraceError
+from penstock.formats.files import lines_by_block
+from penstock.formats.numbers import RUN_MAX_MS, number
+from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders.build import JOBS_MAX, NO_LENGTH, NO_START, Builder
-from penstock.traces.loaders.moments import RUN_MAX_MS, number
 from penstock.traces.loaders.shapes import NODES_MAX, equal_nodes, processors
-from penstock.traces.loaders.text import lines_by_block
 from penstock.traces.model import Ending, Seen, Trace
 
 FIELDS = (
@@ -82,7 +82,7 @@ def read(path: Path) -> Trace:
 def _entries(path: Path, head: dict[str, int]) -> Iterator[SwfEntry]:
     """Yield the jobs; `head` gets the numbers of the header comments."""
     line = 0
-    for lines in lines_by_block(path):
+    for lines in lines_by_block(path, TracePlace):
         for text in lines:
             line += 1
             if text.startswith(";"):

@@ -11,9 +11,9 @@ from typing import Literal
 
 from penstock.core.model.errors import nearest
 from penstock.core.model.quantities import TIME_MAX_MS
-from penstock.traces.errors import TraceError
-from penstock.traces.loaders.moments import DIGITS_MAX, RUN_MAX_MS, moment_ms, seconds_to_ms, whole_number
-from penstock.traces.loaders.text import lines_by_block
+from penstock.formats.files import lines_by_block
+from penstock.formats.numbers import DIGITS_MAX, RUN_MAX_MS, moment_ms, seconds_to_ms, whole_number
+from penstock.traces.errors import TraceError, TracePlace
 
 COLUMNS_MAX = 1_000
 COMMENT_CHARACTERS_MAX = 2**28
@@ -37,7 +37,7 @@ class TextTable:
         self.comments: list[tuple[int, str]] = []
         self._separator = separator
         self._quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
-        self._blocks = lines_by_block(path)
+        self._blocks = lines_by_block(path, TracePlace)
         self._rest: list[str] = []
         header = self._header(comment)
         self.names = [name.strip() for name in self._parsed([header], self.line)[0]]
@@ -192,6 +192,14 @@ def beside(path: Path, names: Sequence[str]) -> Path | None:
             if found.is_file():
                 return found
     return None
+
+
+def needed_beside(path: Path, names: Sequence[str], expected: str) -> Path:
+    """Return what `beside` does. Raises: TraceError that says what was `expected` when nothing is there."""
+    found = beside(path, names)
+    if found is None:
+        raise TracePlace(str(path)).fault("", "none in its folder", expected)
+    return found
 
 
 def words_of(path: Path) -> set[str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
-from penstock.traces.errors import TraceError
-from penstock.traces.loaders.build import NO_LENGTH, Builder
-from penstock.traces.loaders.shapes import DEVICES_MAX, GIB, NODES_MAX, WIDTH_MAX, equal_nodes, gang
-from penstock.traces.loaders.table import TextTable, beside
+from penstock.formats.devices import GIB
+from penstock.traces.loaders.build import Builder
+from penstock.traces.loaders.shapes import DEVICES_MAX, NODES_MAX, WIDTH_MAX, equal_nodes, gang
+from penstock.traces.loaders.table import TextTable, needed_beside
 from penstock.traces.model import Trace
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
@@ -37,24 +37,18 @@ def read(path: Path) -> Trace:
     job, gpus, submit, model, duration = columns
     for row in table.rows():
         submit_ms, run_ms = table.offset_ms(row, submit), table.length_ms(row, duration)
-        key = (table.whole(row, gpus, low=1, high=DEVICES_MAX), row[model])
-        if run_ms <= 0:
-            builder.count(NO_LENGTH)
-            continue
-        spec = builder.spec(key, _request, builder, key, width)
-        builder.add(row[job], submit_ms, spec, builder.work(run_ms))
+        asked = (table.whole(row, gpus, low=1, high=DEVICES_MAX), width, row[model])
+        builder.ran(row[job], submit_ms, run_ms, asked, _request)
     return builder.trace(nodes)
 
 
-def _request(builder: Builder, key: tuple[int, str], width: int) -> JobSpec:
-    return builder.request(gang(key[0], width), name=key[1])
+def _request(builder: Builder, asked: tuple[int, int, str]) -> JobSpec:
+    devices, width, model = asked
+    return builder.request(gang(devices, width), name=model)
 
 
 def _nodes(path: Path, builder: Builder) -> tuple[NodeSpec, ...]:
-    described = beside(path, CLUSTER_FILES)
-    if described is None:
-        expected = "a cluster description beside it, " + " or ".join(CLUSTER_FILES)
-        raise TraceError(str(path), found="none in its folder", expected=expected)
+    described = needed_beside(path, CLUSTER_FILES, "a cluster description beside it, " + " or ".join(CLUSTER_FILES))
     table = TextTable(described)
     switches, per_switch, gpus, cpus, memory = table.columns(*CLUSTER_COLUMNS)
     row = next(table.rows(), None)

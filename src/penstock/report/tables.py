@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from penstock.report.run.text import esc
+from penstock.report.text import esc
 
 
 class Cell(NamedTuple):

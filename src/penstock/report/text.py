@@ -4,30 +4,17 @@ from datetime import UTC, datetime
 from html import escape
 
 from penstock.core.model.foreign import IN_A_LINE
-from penstock.core.place.fit import REASON_TEXT
-from penstock.report.run.model import InterruptionKind, JobRow, WaitPart
-
-NAME_CHARS_MAX = 60
-
-KIND_TEXT: dict[InterruptionKind, str] = {
-    "preempted": "preempted",
-    "lost": "node lost",
-    "drained": "drained",
-    "failed": "failed, retried",
-}
 
 
 def esc(text: object, most: int = 200) -> str:
     """Return `text` safe inside HTML text and quoted attributes, at most `most` characters of it."""
     plain = IN_A_LINE.sub("\N{REPLACEMENT CHARACTER}", str(text))
-    return escape(plain if len(plain) <= most else plain[: most - 1] + "…", quote=True)
+    return escape(cut(plain, most), quote=True)
 
 
-def label(job: JobRow) -> str:
-    """Return the label of a job, unescaped: its name with the array index, or its number."""
-    name = job.name or f"job {job.id}"
-    name = name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
-    return f"{name}[{job.array_index}]" if job.array_id is not None else name
+def cut(text: str, most: int) -> str:
+    """Return `text`, or its beginning with a sign that more was there: at most `most` characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def duration(ms: int) -> str:
@@ -68,22 +55,3 @@ def count(number: int, noun: str, plural: str = "") -> str:
 def percent(part: int, whole: int) -> str:
     """Return a share with one decimal, or a dash when there is no whole."""
     return f"{1000 * part // whole / 10:g} %" if whole else "–"
-
-
-def refusals(part: WaitPart) -> str:
-    """Return why nodes refused, in the product's words: `2 nodes have too few devices free`."""
-    if part.cause == "no_fit" and not part.refused:
-        return "no node was there"
-    return "; ".join(
-        f"{count(nodes, 'node')} {_agree(REASON_TEXT.get(code, code), nodes)}" for code, nodes in part.refused
-    )
-
-
-def _agree(text: str, nodes: int) -> str:
-    """Make the plural of `REASON_TEXT` fit one node."""
-    if nodes != 1:
-        return text
-    for plural, singular in (("have ", "has "), ("are ", "is "), ("belong ", "belongs "), ("do not", "does not")):
-        if text.startswith(plural):
-            return singular + text[len(plural) :]
-    return text

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from penstock.migrate.hostlist import HOSTS_MAX, expand
+from penstock.formats.hostlist import HOSTS_MAX, expand
 
 KNOWN = [
     ("n[8-11]", ["n8", "n9", "n10", "n11"]),

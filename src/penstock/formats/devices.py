@@ -1,4 +1,4 @@
-"""Properties of an accelerator from its name alone: other schedulers count devices and do not know their size."""
+"""What is known of an accelerator by its name alone: other programs count devices and do not say how big they are."""
 
 import re
 from typing import NamedTuple
@@ -22,6 +22,8 @@ _MODELS: dict[str, KnownDevice] = {
     "k80": KnownDevice("nvidia", 12, (3, 7)),
     "p100": KnownDevice("nvidia", 12, (6, 0)),
     "v100": KnownDevice("nvidia", 16, (7, 0)),
+    "v100m16": KnownDevice("nvidia", 16, (7, 0)),
+    "v100m32": KnownDevice("nvidia", 32, (7, 0)),
     "t4": KnownDevice("nvidia", 16, (7, 5)),
     "a100": KnownDevice("nvidia", 40, (8, 0)),
     "a800": KnownDevice("nvidia", 40, (8, 0)),

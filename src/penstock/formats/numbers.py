@@ -1,4 +1,4 @@
-"""Points in time and lengths of time as the sources write them, to integer milliseconds."""
+"""Numbers and times as other programs write them; times come out as integer milliseconds."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -33,6 +33,13 @@ def whole_number(text: str) -> int:
     if value != int(value) or abs(value) >= 2**53:
         raise ValueError(text)
     return int(value)
+
+
+def within(value: int, low: int, high: int) -> int:
+    """Return `value`. Raises: ValueError when it is not from `low` to `high`."""
+    if not low <= value <= high:
+        raise ValueError(value)
+    return value
 
 
 def seconds_to_ms(text: str) -> int:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from penstock.report.run.text import clock, esc
+from penstock.report.text import clock, esc
 
 WIDTH = 1160.0
 LEFT = 124.0
@@ -64,14 +64,29 @@ def text(x: float, y: float, words: str, css: str = "", anchor: str = "") -> str
     return f'<text class="{css}" x="{num(x)}" y="{num(y)}"{where}>{esc(words)}</text>'
 
 
+def line(css: str, x: float, y: float, to: str) -> str:
+    """Return a path from a point on; `to` is the rest of it, such as `H10V5`."""
+    return f'<path class="{css}" d="M{num(x)} {num(y)}{to}"/>'
+
+
+def across(css: str, y: float) -> str:
+    """Return a horizontal line over the whole chart."""
+    return line(css, LEFT, y, f"H{num(WIDTH - RIGHT)}")
+
+
+def level(y: float, words: str) -> str:
+    """Return a horizontal grid line with its value before it."""
+    return across("grid", y) + text(LEFT - 8, y + 4, words, "tick", "end")
+
+
+def tick(x: float, top: float, bottom: float, words: str) -> str:
+    """Return a vertical grid line with its value below it."""
+    return line("grid", x, top, f"V{num(bottom)}") + text(x, bottom + 15, words, "tick", "middle")
+
+
 def axis(scale: TimeScale, top: float, bottom: float) -> str:
     """Return vertical grid lines from `top` to `bottom` with the time since the start below them."""
-    parts = []
-    for tick in scale.ticks():
-        x = num(scale.x(tick))
-        parts.append(f'<path class="grid" d="M{x} {num(top)}V{num(bottom)}"/>')
-        parts.append(text(scale.x(tick), bottom + 15, clock(tick - scale.start_ms), "tick", "middle"))
-    return "".join(parts)
+    return "".join(tick(scale.x(at), top, bottom, clock(at - scale.start_ms)) for at in scale.ticks())
 
 
 def frame(height: float, title: str, body: str) -> str:
