@@ -1,4 +1,4 @@
-"""What is known of an accelerator by its name alone: other programs count devices and do not say how big they are."""
+"""Memory and vendor of an accelerator by its model: other programs count devices without their sizes."""
 
 import re
 from typing import NamedTuple

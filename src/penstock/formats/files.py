@@ -1,7 +1,6 @@
-"""Files that nobody vouches for: plain or gzip, within bounds, and every fault said with its line.
+"""Untrusted files: plain or gzip, within bounds, and every error with its line.
 
-Memory stays bounded whatever the file holds: it is read in blocks, and a line has a greatest length. Who reads says by
-a `Place` which error its faults are.
+Memory stays bounded: a file is read in blocks, and a line has a greatest length. The caller's `Place` makes the errors.
 """
 
 import gzip
@@ -22,7 +21,7 @@ FILE_BYTES_MAX = 4 * 2**30
 DOCUMENT_BYTES_MAX = 512 * 2**20
 """Unpacked size of a file that must be read as a whole (JSON)."""
 TEXT_BYTES_MAX = 16 * 2**20
-"""Unpacked size of a text that is held as a whole: a configuration is small, and what is not is none."""
+"""Unpacked size of a text that is held as a whole, such as a configuration."""
 BLOCK_BYTES = 2**17
 
 
@@ -30,7 +29,7 @@ class Place(Protocol):
     """A place in a file."""
 
     def fault(self, field: str, found: str, expected: str, hint: str = "", /) -> PenstockError:
-        """Return the error that says what is wrong here; the caller raises it."""
+        """Return the error for this place; the caller raises it."""
         ...
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 
 SIZE_MAX = 2**60
-"""What is above it is an error, not a number."""
+"""A larger number is an error."""
 _POWERS = {unit: 1024**power for power, unit in enumerate("KMGTP", 1)}
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)(?:([KMGTP])B?)?", re.IGNORECASE)
 _COUNT = re.compile(r"([0-9]{1,18})([KMGTP])?", re.IGNORECASE)
@@ -53,7 +53,7 @@ def limit_ms(text: str) -> int:
 def size_bytes(text: str) -> int:
     """Return bytes for `4G`, `62.50G` or `4000M`; without a unit it is megabytes (2^20).
 
-    Raises: ValueError for anything else and for what is above 2^60.
+    Raises: ValueError for anything else and for numbers above 2^60.
     Source: https://slurm.schedmd.com/slurm.conf.html#OPT_RealMemory, sacct.html#OPT_ReqMem
     """
     match = _SIZE.fullmatch(text)
@@ -65,7 +65,7 @@ def size_bytes(text: str) -> int:
 def gres_count(text: str) -> int:
     """Return a count of generic resources; a unit K, M, G, T or P multiplies by powers of 1024.
 
-    Raises: ValueError for anything else and for what is above 2^60.
+    Raises: ValueError for anything else and for numbers above 2^60.
     Source: https://slurm.schedmd.com/gres.conf.html#OPT_Count
     """
     match = _COUNT.fullmatch(text)

@@ -28,5 +28,5 @@ class TracePlace(NamedTuple):
     line: int = 0
 
     def fault(self, column: str, found: str, expected: str, hint: str = "") -> TraceError:
-        """Return the error that says what is wrong here; the caller raises it."""
+        """Return the error for this place; the caller raises it."""
         return TraceError(self.file, line=self.line, column=column, found=found, expected=expected, hint=hint)
