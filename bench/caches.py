@@ -11,6 +11,7 @@ import argparse
 import gc
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,14 +24,20 @@ from bench.plan_digests import parts
 from penstock.core.cycle import cycle, planner, resume, workspace
 from penstock.core.lifecycle.orders import apply_plan
 from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model import events as ev
+from penstock.core.model.cluster import ClusterConfig, NodeSpec, Settings
+from penstock.core.model.jobs import JobSpec
 from penstock.core.order import queues
 from penstock.core.place import capacity, holds, mig
 from penstock.core.place.gang import GangPlacer
 from penstock.core.preempt import preemptor
 from penstock.core.state.snapshot import take_snapshot
+from penstock.core.state.state import State
 from penstock.core.state.usage import pool_totals, whole_total
+from penstock.testing.builders import device, job_spec, node
 
 NODES, JOBS, ROUNDS = 1_000, 10_000, 100
+DEVICES, GIB = 8, 2**30
 PAIRS = 2
 REPLAYS = ("helios, fair_share", "helios, least_attained")
 
@@ -75,7 +82,6 @@ def _totals(self: Any, snapshot: Any) -> Any:
 CACHES = {
     "shapes ready to be placed": Cache(planner.Planner, {"_shape": _shape}),
     "totals of the cluster": Cache(planner.Planner, {"totals": _totals}),
-    "shapes that did not fit": forgetting(workspace.Workspace, "_refused"),
     "shapes that did not fit beside holds": forgetting(workspace.Workspace, "_lifted"),
     "jobs alike that wait": forgetting(cycle.Cycle, "_failed"),
     "views of held nodes": forgetting(holds.Holds, "_views"),
@@ -125,11 +131,53 @@ def _one_after_the_other(state: Any) -> Any:
     return state.seq
 
 
+def _state(nodes: list[NodeSpec], specs: list[JobSpec]) -> State:
+    """Return a state of empty nodes and of jobs that wait."""
+    state = State()
+    tx = Transaction(state, core_cycle.NOW_MS)
+    tx.emit(ev.ConfigChanged(ClusterConfig(settings=Settings(starts_per_cycle_max=1_000_000)), "bench"))
+    for spec in nodes:
+        tx.emit(ev.NodeRegistered(spec, "i1"))
+        tx.emit(ev.NodeReady(spec.name))
+    for number, job in enumerate(specs, 1):
+        tx.emit(ev.JobSubmitted(number, job, "ann"))
+    return state
+
+
+def _many_kinds() -> Any:
+    """Return a full cluster, and jobs of 2,000 lengths and 20 asks that wait."""
+    draw = random.Random(3)
+    nodes = [node(f"n{i}", DEVICES, cpus=128) for i in range(NODES // 10)]
+    full = [job_spec(1, cpus=4, time_limit_ms=draw.randrange(1, 100) * 60_000) for _ in range(len(nodes) * DEVICES)]
+    wait = [
+        job_spec(draw.choice((1, 2, 4, 8)), cpus=draw.randrange(1, 6), time_limit_ms=draw.randrange(60_000, 9_000_000))
+        for _ in range(2_000)
+    ]
+    state = _state(nodes, full + wait)
+    apply_plan(Transaction(state, core_cycle.NOW_MS), planner.Planner().plan(take_snapshot(state), core_cycle.NOW_MS))
+    return state
+
+
+def _instances() -> Any:
+    """Return a cluster of devices that may be cut up, and jobs for each profile."""
+    draw = random.Random(4)
+    devices = tuple(device(i, memory_bytes=40 * GIB, mig=True) for i in range(DEVICES))
+    profiles = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
+    nodes = [node(f"n{i}", devices, cpus=128) for i in range(NODES // 20)]
+    return _state(nodes, [job_spec(1, profile=draw.choice(profiles)) for _ in range(1_000)])
+
+
+def _plan(state: Any) -> Any:
+    return planner.Planner().plan(take_snapshot(state), core_cycle.NOW_MS).starts
+
+
 def scenarios() -> dict[str, Scenario]:
     found = {
         "gangs": _cold(gang=True),
         "single jobs": _cold(gang=False),
         "a job ends": Scenario(_full, _one_after_the_other),
+        "a job ends, many kinds wait": Scenario(_many_kinds, _one_after_the_other),
+        "instances": Scenario(_instances, _plan),
     }
     for name, work in parts(os.environ.get("PENSTOCK_TRACES")):
         if name in REPLAYS or name.endswith("crowded worlds"):
@@ -163,11 +211,12 @@ def worth(scenario: Scenario, cache: Cache) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="part of the name of a cache")
-    only = parser.parse_args().only
+    parser.add_argument("--scenario", default="", help="part of the name of a scenario")
+    chosen = parser.parse_args()
     print(json.dumps({"machine": machine()}))
-    known = scenarios()
+    known = {name: scenario for name, scenario in scenarios().items() if chosen.scenario in name}
     for name, cache in CACHES.items():
-        if only in name:
+        if chosen.only in name:
             print(f"{name} ...", file=sys.stderr)
             ratios = {scenario: round(worth(known[scenario], cache), 2) for scenario in known}
             print(json.dumps({"cache": name, "without_over_with": ratios, "most": max(ratios.values())}), flush=True)

@@ -44,8 +44,6 @@ class Workspace:
         self.over: QuotaExceeded | None = None
         self.elastic: dict[JobId, Job] = {}
         """Elastic jobs among those that start."""
-        self._refused: dict[GangPlacer, int] = {}
-        """Shapes that did not fit, and the version of the cluster at that time."""
         self._lifted: dict[tuple[GangPlacer, int], tuple[int, int, bool]] = {}
         """Whether a shape fitted within a horizon; with the version of the cluster and the revision of the holds."""
 
@@ -68,15 +66,7 @@ class Workspace:
 
         `over` is afterwards the maximum that kept it from places that were free for it.
         """
-        self.over = None
-        shapes = self.shapes(key)
-        only, version = self._only(shapes), self.cluster.version
-        if only is not None and self._refused.get(only) == version:
-            return None  # nothing has changed since it did not fit
-        found = self._place(key, shapes)
-        if found is None and only is not None:
-            self._refused[only] = version
-        return found
+        return self._place(key, self.shapes(key))
 
     def only_shape(self, key: RequestClass) -> GangPlacer | None:
         """Return the shape that alone decides whether jobs of the class fit; None where queues matter, too."""
