@@ -103,7 +103,7 @@ def test_a_process_that_never_lives_is_said():
 def test_a_question_that_fails_is_said_and_the_next_is_answered():
     world, job = waiting_world()
     estimate_process = EstimateProcess()
-    with pytest.raises(ApiError, match="cannot be worked out: KeyError"):
+    with pytest.raises(ApiError, match="cannot be estimated: KeyError"):
         estimate_process.ask(asked(world, job + 1_000))
     assert estimate_process.ask(asked(world, job)).samples == 50
     estimate_process.close()
