@@ -2,11 +2,11 @@
 
 import logging
 import random
+import shutil
 import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 
 import psycopg
@@ -234,15 +234,20 @@ def test_no_message_and_no_log_line_holds_the_password(caplog):
     assert "s3cret" not in failed.value.message + repr(failed.value.__context__) + caplog.text
 
 
-def test_a_really_full_disk_of_the_database_is_named_and_nothing_is_half_done(server, tmp_path):
-    with small_file_system(tmp_path / "disk", "8m") as folder:
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A folder that the database's account may enter: each start of pytest closes its own folders to all others."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def test_a_really_full_disk_of_the_database_is_named_and_nothing_is_half_done(server, outside):
+    with small_file_system(outside / "disk", "8m") as folder:
         folder.chmod(0o700)
         if server._user:
-            import shutil
-
             shutil.chown(folder, server._user)
-            for parent in takewhile(Path(tempfile.gettempdir()).__ne__, (tmp_path, *tmp_path.parents)):
-                parent.chmod(0o755)  # pytest makes its folders for their owner only
         url = server.database()
         server.execute(f"CREATE TABLESPACE small LOCATION '{folder}'")
         server.execute(f"ALTER DATABASE {url.partition('?')[0].rpartition('/')[2]} SET default_tablespace = small")
