@@ -1,6 +1,6 @@
 """Untrusted files: plain or gzip, within bounds, and every error with its line.
 
-Memory stays bounded: a file is read in blocks, and a line has a greatest length. The caller's `Place` makes the errors.
+Memory stays bounded: a file is read in blocks, a line has a greatest length. The caller's `FilePlace` makes the errors.
 """
 
 import gzip
@@ -25,7 +25,7 @@ TEXT_BYTES_MAX = 16 * 2**20
 BLOCK_BYTES = 2**17
 
 
-class Place(Protocol):
+class FilePlace(Protocol):
     """A place in a file."""
 
     def fault(self, field: str, found: str, expected: str, hint: str = "", /) -> PenstockError:
@@ -33,7 +33,7 @@ class Place(Protocol):
         ...
 
 
-PlaceOf = Callable[[str, int], Place]
+PlaceOf = Callable[[str, int], FilePlace]
 """Makes a place of a file's name and a line; lines count from 1, 0 is the file as a whole."""
 
 Decoded = TypeVar("Decoded")
@@ -79,7 +79,7 @@ def whole_text(path: Path, place_of: PlaceOf, *, bytes_max: int = TEXT_BYTES_MAX
 
 
 def from_json(
-    raw: bytes | str, kind: type[Decoded], place: Place, expected: str, *, field: str = "", hint: str = ""
+    raw: bytes | str, kind: type[Decoded], place: FilePlace, expected: str, *, field: str = "", hint: str = ""
 ) -> Decoded:
     """Return a value of `kind`. Raises: the error of `place` for what is no JSON, and for JSON of something else."""
     try:
@@ -152,7 +152,7 @@ def _lines(raw: bytes, path: Path, place_of: PlaceOf, before: int) -> list[str]:
     return lines
 
 
-def _too_long(place: Place) -> PenstockError:
+def _too_long(place: FilePlace) -> PenstockError:
     found = f"more than {LINE_BYTES_MAX} bytes without a line end"
     return place.fault("", found, f"lines of at most {LINE_BYTES_MAX} bytes")
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from penstock.core.model.errors import nearest
 from penstock.migrate.errors import ImportFault
 from penstock.migrate.located import Listing, LocatedPair, LocatedTable, Text, Value, shown_value
-from penstock.migrate.report import Fate, MigrationReport, Reader, SourcePlace
+from penstock.migrate.report import Fate, KeyReader, MigrationReport, SourcePlace
 
 FIELDS_MAX = 1_000
 """Fields of one mapping."""
@@ -23,7 +23,7 @@ _FALSE = ("false", "False", "FALSE")
 Kind = TypeVar("Kind", Text, Listing, LocatedTable)
 
 
-class Fields(Reader):
+class Fields(KeyReader):
     """The fields of a mapping that have not been read yet; `where` is the path of the mapping in its document."""
 
     def __init__(self, table: LocatedTable, where: str, report: MigrationReport) -> None:

@@ -44,7 +44,7 @@ def fates(outcome: Outcome, notes: Mapping[str, str]) -> dict[str, Fate]:
     return {key: Fate(outcome, note) for note, keys in notes.items() for key in keys.split()}
 
 
-class Reader(ABC):
+class KeyReader(ABC):
     """Reads keys of one place, and says what becomes of each."""
 
     def mapped(self, key: str, note: str = "") -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.core.model.cluster import BackfillRule, PlacementPolicy, PreemptionRule, QueuePolicy, Settings
 from penstock.formats.slurm import limit_ms
-from penstock.migrate.report import Fate, MigrationReport, Reader, SourcePlace
+from penstock.migrate.report import Fate, KeyReader, MigrationReport, SourcePlace
 from penstock.migrate.slurm.keys import IGNORED
 from penstock.migrate.slurm.lines import PlacedValue, SlurmLine, Values, is_true
 
@@ -74,7 +74,7 @@ def read_scheduling(lines: Iterable[SlurmLine], report: MigrationReport) -> Sche
 _OTHER_KINDS = ("NodeName", "NodeSet", "PartitionName", "DownNodes", "FrontendName")
 
 
-class _Settings(Reader):
+class _Settings(KeyReader):
     def __init__(self, given: Values, report: MigrationReport) -> None:
         self._given, self._report = given, report
         self._said: set[str] = set()

@@ -9,7 +9,7 @@ from penstock.core.model.ids import QueueName, TenantName
 from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, JobSpec
 from penstock.core.model.quantities import parse_duration_ms, parse_size_bytes
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk, ReplicaAsk, Resources
-from penstock.formats.files import Place, from_json
+from penstock.formats.files import FilePlace, from_json
 from penstock.formats.numbers import RUN_MAX_MS, number, seconds_to_ms, whole_number, within
 from penstock.traces.loaders.build import COMMAND, printable
 from penstock.traces.loaders.shapes import DEVICES_MAX, gang
@@ -34,7 +34,7 @@ Cells = Mapping[str, str]
 """By column; empty where a column is missing."""
 
 
-def read_work(place: Place, cells: Cells) -> Work:
+def read_work(place: FilePlace, cells: Cells) -> Work:
     """Return the work of a row. Raises: TraceError."""
     run_ms = _cell(place, cells, "run", _duration_ms, "seconds, or a duration such as 1h30m")
     word = cells["ends"] or "succeeded"
@@ -62,7 +62,7 @@ def _parts(cells: Cells) -> list[str]:
     return parts[: POINTS_MAX + 1]
 
 
-def read_spec(place: Place, cells: Cells, width: int, config: ClusterConfig | None) -> JobSpec:
+def read_spec(place: FilePlace, cells: Cells, width: int, config: ClusterConfig | None) -> JobSpec:
     """Return what a row asks for: the `spec` column as it is, else what the other columns say.
 
     Args:
@@ -92,7 +92,7 @@ def read_spec(place: Place, cells: Cells, width: int, config: ClusterConfig | No
     return spec
 
 
-def _ask(place: Place, cells: Cells, width: int) -> GangAsk:
+def _ask(place: FilePlace, cells: Cells, width: int) -> GangAsk:
     devices_milli = _cell(
         place, cells, "devices", _thousandths(DEVICES_MAX), "devices such as 8, or a part such as 0.25"
     )
@@ -117,7 +117,7 @@ def _ask(place: Place, cells: Cells, width: int) -> GangAsk:
     return GangAsk(max(1, replicas), ReplicaAsk(host, devices), replicas_max=most if most > replicas else 0)
 
 
-def _whole_spec(place: Place, text: str) -> JobSpec:
+def _whole_spec(place: FilePlace, text: str) -> JobSpec:
     spec = from_json(text, JobSpec, place, "JSON of a JobSpec, as write_csv writes it", field="spec")
     for ask in (spec.ask, *spec.alternatives):
         groups = ((ask.replicas, ask.each), *((group.replicas, group.each) for group in ask.others))
@@ -130,14 +130,14 @@ def _whole_spec(place: Place, text: str) -> JobSpec:
     return spec
 
 
-def _cell(place: Place, cells: Cells, column: str, read: Callable[[str], int], expected: str) -> int:
+def _cell(place: FilePlace, cells: Cells, column: str, read: Callable[[str], int], expected: str) -> int:
     try:
         return read(cells[column])
     except (ValueError, OverflowError):
         raise place.fault(column, cells[column], expected) from None
 
 
-def _points(place: Place, cells: Cells, column: str, expected: str) -> tuple[tuple[str, int], ...]:
+def _points(place: FilePlace, cells: Cells, column: str, expected: str) -> tuple[tuple[str, int], ...]:
     """Read `V100=1000;K80=300`."""
     found: list[tuple[str, int]] = []
     for part in cells[column].split(";") if cells[column] else ():
