@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from penstock.core.model import events as ev
 from tests.cli.test_simulate import penstock as bare
+from tests.core.audit.test_audit import preempted_log
 from tests.server.harness import Jobs
-from tests.sim.replay.test_audit import preempted_log
 
 
 @pytest.fixture(scope="module")
