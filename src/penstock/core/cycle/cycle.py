@@ -314,12 +314,14 @@ class Cycle:
         return False
 
     def _not_admitted(self, key: RequestClass, job: Job) -> Verdict | None:
+        pool, turns = self._workspace.pools.get(key.ask.pool), takes_turns(self._tree.rules.get(key.queue), job)
+        if not turns and (pool is None or not pool.reserve_milli):
+            return None  # most classes
         total_milli = self._workspace.totals.get(key.ask.pool, UsedAmounts()).device_milli
         free_milli = self._cluster.free_milli.get(key.ask.pool, 0)
-        pool = self._workspace.pools.get(key.ask.pool)
         if over_reserve(pool, key.ask.device_milli, free_milli, total_milli, preemptible=key.preemptible):
             return Verdict("reserve", job.id)
-        if takes_turns(self._tree.rules.get(key.queue), job):
+        if turns:
             admitted = self._waiting_milli(key.queue) + self._tree.branches[key.queue].used[0]
             if over_admission(self._settings, key.ask.device_milli, admitted, total_milli):
                 return Verdict("admission", job.id)
@@ -348,6 +350,7 @@ class Cycle:
 
     def _fits_beside(self, cursor: ClassCursor, end_ms: int) -> bool:
         """Return whether the job fits beside the capacity kept so far."""
-        with self._cluster.tentatively():
-            fits = self._workspace.place(cursor.key) is not None
+        mark = self._cluster.mark()  # not `tentatively`: this runs for every class that waits
+        fits = self._workspace.place(cursor.key) is not None
+        self._cluster.rollback(mark)
         return fits or (self._holds.may_help(end_ms) and self._workspace.fits_lifted(cursor.key, end_ms))

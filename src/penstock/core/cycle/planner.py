@@ -40,6 +40,8 @@ class Planner:
         self._totals: tuple[object, dict[PoolName, UsedAmounts], UsedAmounts] = (None, {}, UsedAmounts())
         self._placers: dict[tuple[GangAsk, TenantName], GangPlacer] = {}
         """Shapes ready to be placed: classes that differ in length or queue alone have the same."""
+        self._latest: tuple[RequestClass | None, int, list[GangPlacer]] = (None, -1, [])
+        """Shapes of the class that is considered: they are needed several times."""
 
     def plan(self, snapshot: Snapshot, now_ms: int) -> Plan:
         """Return the decisions of one cycle."""
@@ -55,6 +57,7 @@ class Planner:
             self.cluster = ClusterIndex(strategies, snapshot.typical)
             self._changes = ((), 0)
             self._placers.clear()
+            self._latest = (None, -1, [])
         self.cluster.sync(snapshot.nodes, snapshot.free, self._changed(snapshot))
         totals, whole = self.totals(snapshot)
         strategy = strategy_of(snapshot, totals, self.cluster.free_milli, self._thresholds)
@@ -80,7 +83,11 @@ class Planner:
 
     def _shapes(self, key: RequestClass) -> list[GangPlacer]:
         """Return the shapes that jobs of the class accept, in order, ready to be placed."""
-        return [self._shape(ask, key.tenant) for ask in (key.ask, *key.alternatives)]
+        known, generation, shapes = self._latest
+        if known is not key or generation != self.cluster.generation:
+            shapes = [self._shape(ask, key.tenant) for ask in (key.ask, *key.alternatives)]
+            self._latest = (key, self.cluster.generation, shapes)
+        return shapes
 
     def _shape(self, ask: GangAsk, tenant: TenantName) -> GangPlacer:
         known = self._placers.get((ask, tenant))

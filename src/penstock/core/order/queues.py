@@ -1,13 +1,14 @@
 """The queue tree with the use of each queue: shares, guarantees, and the maximum that a job would exceed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from penstock.core.model.cluster import ROOT_QUEUE, ClusterConfig, Node, Queue, Quota, Tenant, split_resource
 from penstock.core.model.ids import NodeName, QueueName, TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, RequestClass
 from penstock.core.model.plan import QuotaExceeded
+from penstock.core.model.tentative import Tentative
 from penstock.core.order.policies import OrderKey
 from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts
 
@@ -300,17 +301,14 @@ class QueueTree:
         self.charge(account, demand)
         return True
 
-    @contextmanager
-    def without(self, charges: Iterable[tuple[QueueNode, Sequence[int]]]) -> Iterator[None]:
+    def without(self, charges: Iterable[tuple[QueueNode, Sequence[int]]]) -> Tentative[None]:
         """Leave these amounts out of the use of their accounts while the context lasts."""
         left_out = list(charges)
-        for account, demand in left_out:
-            self.charge(account, demand, -1)
-        try:
-            yield
-        finally:
-            for account, demand in left_out:
-                self.charge(account, demand)
+        return Tentative(partial(self._charge_all, left_out, -1), lambda _: self._charge_all(left_out))
+
+    def _charge_all(self, charges: Iterable[tuple[QueueNode, Sequence[int]]], times: int = 1) -> None:
+        for account, demand in charges:
+            self.charge(account, demand, times)
 
     def exceeded(self, branch: QueueNode, demand: Sequence[int]) -> QuotaExceeded | None:
         """Return the lowest maximum that `demand` would exceed, or None when it may start."""

@@ -10,12 +10,12 @@ places, whichever requests came before.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.model.cluster import Node, PlacementPolicy
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
+from penstock.core.model.tentative import Tentative
 from penstock.core.place import fragmentation
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import Need, Picked, capacity, put_on
@@ -299,14 +299,9 @@ class ClusterIndex:
             self._move(node, old)
         del self._journal[position:]
 
-    @contextmanager
-    def tentatively(self) -> Iterator[None]:
+    def tentatively(self) -> Tentative[Mark]:
         """Roll back every change that is made while the context lasts."""
-        mark = self.mark()
-        try:
-            yield
-        finally:
-            self.rollback(mark)
+        return Tentative(self.mark, self.rollback)
 
     def free_of(self, node: int) -> NodeCapacity:
         return self.table.frees[self.state_of[node]]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -107,11 +106,11 @@ class Preemptor:
         """
         if not self.may_ask(cursor):
             return None
-        with self._tree.without(self._ending()):
-            rights = PreemptionRights(cursor.job, cursor.key, cursor.leaf, demand, self._tree)
-            remedies = (self._shrunk, self._moved, partial(self._evicted, below=below))
-            tried = (remedy(cursor, rights, placer) for remedy in remedies)
-            chosen = next((victims for victims in tried if victims is not None), None)
+        if ending := self._ending():
+            with self._tree.without(ending):
+                chosen = self._first_remedy(cursor, demand, placer, below)
+        else:
+            chosen = self._first_remedy(cursor, demand, placer, below)  # as in most cycles, for each class
         if chosen is None:
             return None
         self._tree.charge(cursor.leaf, demand)
@@ -124,6 +123,15 @@ class Preemptor:
         found = self._hold(cursor.job, self._leaving(cursor.job), placer, chosen)
         self.chosen.update(v.job.id for v in chosen)
         return found
+
+    def _first_remedy(
+        self, cursor: ClassCursor, demand: tuple[int, ...], placer: GangPlacer, below: QueueName | None
+    ) -> tuple[Victim, ...] | None:
+        rights = PreemptionRights(cursor.job, cursor.key, cursor.leaf, demand, self._tree)
+        chosen = self._shrunk(cursor, rights, placer)
+        if chosen is None:
+            chosen = self._moved(cursor, rights, placer)
+        return self._evicted(cursor, rights, placer, below) if chosen is None else chosen
 
     def may_ask(self, cursor: ClassCursor) -> bool:
         """Return False if surely no victim exists, without a look at running jobs: most classes stop here."""
