@@ -6,6 +6,7 @@ SEEDS ?= 200
 MUTANTS ?= 300
 WORKERS ?= auto
 PYTEST_ARGS ?=
+COVERED_BY := tests/core tests/control tests/sim/replay tests/report tests/migrate tests/traces
 
 .PHONY: help demo test lint audit install install-torch bench docs sim sim-planted soak coverage mutants clean
 
@@ -18,7 +19,7 @@ help:
 	@echo "make bench    the benchmarks, one JSON object a line"
 	@echo "make docs     the generated parts of docs/"
 	@echo "make soak     the long versions: 20,000 seeds, properties with 20 times the examples, 300 kill points (hours)"
-	@echo "make coverage  every line and branch of the core is reached by its tests (a quarter of an hour)"
+	@echo "make coverage  98 % of the core's lines and branches are reached without a server (a quarter of an hour)"
 	@echo "make mutants MUTANTS=n|all   small changes of order, place and room that a test has to notice"
 
 $(BIN)/python:
@@ -70,8 +71,8 @@ soak: $(VENV)/.dev
 	PENSTOCK_SLOW=1 $(BIN)/python -m pytest tests/crash tests/server/test_schema.py tests/server/test_noisy_neighbour.py
 
 coverage: $(VENV)/.dev
-	$(BIN)/python -m coverage run -m pytest -q tests/core
-	$(BIN)/python -m coverage report --fail-under=100
+	$(BIN)/python -m coverage run -m pytest -q $(COVERED_BY)
+	$(BIN)/python -m coverage report --fail-under=98
 
 mutants: $(VENV)/.dev
 	$(BIN)/python scripts/mutants.py --sample $(MUTANTS)
