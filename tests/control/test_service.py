@@ -213,6 +213,7 @@ def test_after_a_failed_commit_of_a_plan_another_cycle_is_made(live):
     live.rig.store.full = False
     live.ask(submit())()
     until(lambda: "AttemptAllocated" in live.rig.events(), "the job is allocated")
+    assert live.faults == [], "a full disk ends no loop"
 
 
 def test_a_broken_invariant_is_told_and_ends_the_loop(live):

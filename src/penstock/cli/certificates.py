@@ -1,4 +1,4 @@
-"""Certificates of a data folder, shown and rotated; a running server reloads changed ones by itself."""
+"""Certificates of a data folder, shown and rotated; a running server reloads changed ones."""
 
 import datetime as dt
 from typing import TYPE_CHECKING, Annotated

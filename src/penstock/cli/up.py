@@ -1,4 +1,4 @@
-"""`penstock up` and `down`: the server on this machine and its agents; and the server that `run` starts by itself."""
+"""`penstock up` and `down`: the server here and its agents; the server that `run` starts where none runs."""
 
 import contextlib
 import os

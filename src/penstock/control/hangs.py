@@ -26,7 +26,7 @@ AGAIN_LEAST_MS = 2_000
 AGAIN_FIRST_MS, AGAIN_MAX_MS = 10_000, 300_000
 """A standstill that is no hang is inspected again, after twice as long each time."""
 ALIKE_LEAST = 3
-"""A hang that may end by itself restarts the job only after this number of equal findings in a row."""
+"""A hang that may be transient restarts the job only after this number of equal findings in a row."""
 
 
 class Inspection(msgspec.Struct):

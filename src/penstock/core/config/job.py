@@ -70,7 +70,7 @@ def _jobs(entries: "list[tuple[str, Raw]]", problems: list[Problem]) -> list[New
 
 
 def _marker(entry: Raw) -> tuple[bytes, int]:
-    """Return a key that equal entries share, b'' for an entry that is read by itself; and its size in bytes."""
+    """Return a key that equal entries share, b'' for an entry without equals; and its size in bytes."""
     try:
         encoded = msgspec.msgpack.encode(entry)
     except (OverflowError, TypeError, ValueError):

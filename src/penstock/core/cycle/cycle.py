@@ -171,7 +171,7 @@ class Cycle:
     def _look_after_starving(self) -> None:
         """Start the most starved job of each pool, or keep room for it alone.
 
-        The oldest job that has waited over the bound by itself comes first; then the oldest of jobs that have waited
+        The oldest job whose own wait is over the bound comes first; then the oldest of jobs that have waited
         over it together, in proportion to how long they are expected to run.
         """
         most: dict[PoolName, tuple[tuple[int, int, int], Job, ClassId, RequestClass]] = {}
@@ -294,7 +294,7 @@ class Cycle:
         return self._decided, self._cluster.version, self._holds.revision, self._reservations.revision
 
     def _start(self, cursor: ClassCursor, found: Placed, end_ms: int) -> bool:
-        """Start the placed job; the class goes on."""
+        """Start the placed job; the next of its class is considered."""
         job = cursor.job
         choice, ask, places = found
         demand = self._order.demand(cursor)

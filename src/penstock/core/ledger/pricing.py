@@ -1,6 +1,6 @@
 """Costs of sessions: prices with validity, tiers by hours, surcharges, minimum periods, refunds. Exact integers.
 
-Theory. One sweep over all sessions of a tenant finds when each tier begins; then each session is cut by itself where
+Theory. One sweep over all sessions of a tenant finds when each tier begins; then each session is cut on its own where
 its price or the tier changes. Within a piece all is constant, so a charge is quantity x time x price x tier x factor,
 an integer over a fixed denominator; sums of them are exact, and only a line of an invoice is rounded. Hours that count
 for tiers are device-hours of the tenant in the calendar month. The tier that holds at the beginning of a millisecond

@@ -58,7 +58,7 @@ class FreezeReplica(msgspec.Struct, frozen=True, tag=True):
 
 
 class ThawReplica(msgspec.Struct, frozen=True, tag=True):
-    """Let the replica go on."""
+    """Resume a frozen replica."""
 
     key: ReplicaKey
 

@@ -258,11 +258,11 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     elastic_growth_period_ms: int = 60_000
     """At least this long between two changes of an elastic job's size."""
     suspended_max_ms: int = 3_600_000
-    """An attempt that is suspended this long saves and leaves: it can go on elsewhere, and others get its memory."""
+    """An attempt that is suspended this long saves and leaves: it can resume elsewhere, and others get its memory."""
     elastic_data_wait_max_milli: int = 500
     """An elastic job that waits for data for more of its time than this gets no more replicas; 1000: it may."""
     elastic_shrink_idle: bool = False
-    """An elastic job that computes for less than three tenths of its time goes on with half of its replicas."""
+    """An elastic job that computes for less than three tenths of its time continues with half of its replicas."""
     defrag: bool = False
     """Let jobs that can save move elsewhere when a gang fits only then. A dry run shows what it would do."""
     defrag_gain_milli: int = 1_500

@@ -214,7 +214,7 @@ class AttemptSuspended(Event, tag=True, frozen=True, omit_defaults=True):
 
 
 class AttemptResumed(Event, tag=True, frozen=True, omit_defaults=True):
-    """A suspended attempt has its CPUs again, where it was, and goes on."""
+    """A suspended attempt has its CPUs again, where it was, and runs."""
 
     job_id: JobId
     attempt: AttemptNumber

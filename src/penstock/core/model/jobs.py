@@ -348,7 +348,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     room_made: bool = False
     """Victims were preempted for it and it has not started since: it goes first, so that no other takes the room."""
     goes_on: bool = False
-    """It was stopped only to go on elsewhere or at another size: it comes right after the beneficiaries."""
+    """It was stopped only to resume elsewhere or at another size: it comes right after the beneficiaries."""
     progress: Progress = Progress()
     array_id: JobId | None = None
     array_index: int = 0

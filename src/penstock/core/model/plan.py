@@ -60,11 +60,11 @@ class Preemption(msgspec.Struct, frozen=True):
 
 
 MAY_GO_ON = ("", "node_draining")
-"""Attempts on a draining node stay there until they end: suspended ones may go on, too."""
+"""Attempts on a draining node stay there until they end: suspended ones may resume, too."""
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """A suspended attempt goes on where it is."""
+    """A suspended attempt resumes where it is."""
 
     job_id: JobId
     attempt: AttemptNumber

@@ -274,7 +274,7 @@ class QueueTree:
         return self.vector(charge.of_pool(ask.pool, self.pools) if self.pools else charge)
 
     def cpus_of(self, ask: GangAsk) -> tuple[int, ...]:
-        """Return the CPUs of a gang alone: the demand that a suspended attempt adds when it goes on."""
+        """Return the CPUs of a gang alone: the demand that a suspended attempt adds when it resumes."""
         return self.vector(UsedAmounts(0, ask.host_total.cpu_milli).of_pool(ask.pool, self.pools))
 
     def charge(self, branch: QueueNode, demand: Sequence[int], sign: int = 1) -> None:

@@ -167,7 +167,7 @@ class Replicas:
         return found
 
     def thaw(self, key: ReplicaKey) -> None:
-        """Let a replica go on."""
+        """Resume a frozen replica."""
         self._freezing.pop(key, None)
         running = self.running.get(key)
         if running is not None:

@@ -71,7 +71,7 @@ class Freeze(msgspec.Struct, frozen=True):
 
 
 class Thaw(msgspec.Struct, frozen=True):
-    """Let the replica go on."""
+    """Resume a frozen replica."""
 
     key: ReplicaKey
 
@@ -259,7 +259,7 @@ class AgentState:
         return []
 
     def _thaw(self, entry: ReplicaEntry) -> list[Action]:
-        """Let a replica go on: also one that is about to be frozen."""
+        """Resume a replica, also one that is about to be frozen."""
         if entry.state not in ("running", "frozen"):
             return []
         entry.state = "running"
