@@ -70,7 +70,7 @@ class Teller:
         self._every_h, self._samples, self._most = every_h, samples, most
         self._r = random.Random(seed)
         self._next_ms = 0
-        self.forecaster, self.calibration = Forecaster(State()), Calibration()
+        self.forecaster, self.calibration = Forecaster(()), Calibration()
         self.told: list[tuple[int, StartEstimate, int]] = []
         """When, what, and the start by limits alone."""
         self.looks = self.skipped = 0

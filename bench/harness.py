@@ -87,7 +87,7 @@ def server(
 
 
 def _wait_ready(data: Path, process: "subprocess.Popen[bytes]", nodes: int) -> None:
-    deadline = time.monotonic() + START_WAIT_S
+    deadline = time.monotonic() + START_WAIT_S + nodes
     while time.monotonic() < deadline and process.poll() is None:
         try:
             if Client.of(data).cluster().nodes_ready >= nodes:

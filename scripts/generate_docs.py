@@ -2,29 +2,48 @@
 
 import ast
 import inspect
+import json
+import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from drawings import drawings
-from msgspec.structs import replace
 
-from penstock.cli.main import COMMANDS, load
+from penstock.cli.commands import FORMER, GROUPS, PANELS
+from penstock.cli.examples import EXAMPLES
+from penstock.cli.helping import sections
+from penstock.cli.main import load
 from penstock.cli.output import EXIT_CODES
-from penstock.core.config.billing import BILLING
-from penstock.core.config.cluster import entry_sections, single_fields
-from penstock.core.config.fields import Field
-from penstock.core.config.job import FIELDS
-from penstock.core.config.settings import SETTINGS
+from penstock.core.config.cluster import cluster_schema
+from penstock.core.config.fields import DURATION, SIZE, TIME, Json
+from penstock.core.config.job import job_schema, request_schema
 from penstock.core.explain import reasons
 from penstock.core.model.cluster import Settings
 from penstock.core.state.tables import TABLES, mermaid
 from penstock.server.http.budgets import budgets_table
 
 DOCS = Path("docs")
+TEXTS = Path("src/penstock/core/config/setting_texts.py")
+REPEATED = ("alternatives", "groups", "later")
+"""Lists whose entries have fields that stand above."""
+NO_LIMIT = 2**53
+_WORDS = {
+    "string": "text",
+    "boolean": "`true`, `false`",
+    ("string", "number"): "number",
+    ("string", "integer"): "text or whole number",
+    ("string", "number", "boolean"): "text",
+}
+_KINDS = (
+    "A *duration* has a unit: `500ms`, `90s`, `15m`, `2h`, `1h30m`, `2d`; a plain number is seconds. A *size* has one,",
+    "too: `512MiB`, `40GiB` (powers of 1024), `64GB` (powers of 1000); a plain number is bytes. A *time* has its",
+    "offset from UTC: `2027-01-31T18:00+01:00`; a plain number is unix seconds. A *number* has at most three decimals.",
+)
+_EDITORS = "Its JSON Schema: [schema/{of}.json](schema/{of}.json), `penstock schema {of}`; [in an editor](editors.md)."
 
 
 def lifecycles() -> str:
@@ -44,12 +63,16 @@ def job_fields() -> str:
     rows = [
         "# Fields of a job",
         "",
-        "From `core/config/job.py` by `make docs`; `penstock schema` prints the JSON Schema.",
+        "From `core/config/job_fields.py` by `make docs`. What a field is by default stands in parentheses;",
+        "`defaults` beside a list of `jobs` may have the same fields.",
+        _EDITORS.format(of="job"),
         "",
-        "| field | what it says |",
-        "|---|---|",
+        *_KINDS,
+        "",
+        "| field | type | meaning |",
+        "|---|---|---|",
     ]
-    rows += [f"| `{name}` | {field.about} |" for name, field in FIELDS.items()]
+    rows += _rows(job_schema(), ("field", "type", "meaning"))
     return "\n".join(rows) + "\n"
 
 
@@ -58,63 +81,158 @@ def cluster_fields() -> str:
         "# Fields of a cluster file",
         "",
         "From the tables in `core/config` by `make docs`. An entry of a list has a name, which may stand alone:",
-        "`- vision` is `- {name: vision}`. `penstock schema cluster` prints the JSON Schema.",
+        "`- vision` is `- {name: vision}`.",
+        _EDITORS.format(of="cluster"),
+        "",
+        *_KINDS,
+        "",
+        "How the parts work together: [jobs.md](jobs.md#cluster-files), [policies.md](policies.md),",
+        "[tenants.md](tenants.md), [billing.md](billing.md).",
     ]
-    single = single_fields({}).fields
-    settings = _explained(Settings, SETTINGS.shown)
-    named = {name: (section.shown, section.defaults) for name, section in entry_sections({}, 2).items()}
-    named |= {"billing": (BILLING.shown, BILLING.defaults), "settings": (settings, SETTINGS.defaults)}
-    named["at the top"] = ({name: single[name] for name in ("root_policy", "candidates")}, single_fields({}).defaults)
-    for name, (fields, defaults) in named.items():
-        title = name if " " in name else f"`{name}`"
-        parts += ["", f"## {title}", "", "| field | default | meaning |", "|---|---|---|", *_rows("", fields, defaults)]
+    sections = cluster_schema()["properties"]
+    single = {name: sections.pop(name) for name in ("root_policy", "candidates")}
+    last = {name: sections.pop(name) for name in ("billing", "settings")}
+    for name, section in {**sections, **last, "at the top": {"properties": single}}.items():
+        title, about = (name, "") if " " in name else (f"`{name}`", section["description"].capitalize() + ".")
+        head = [*([about, ""] if about else []), "| field | type | default | meaning |", "|---|---|---|---|"]
+        fields = section if "properties" in section else section["items"]["anyOf"][1]
+        parts += ["", f"## {title}", "", *head, *_rows(fields, ("field", "type", "default", "meaning"))]
     return "\n".join(parts) + "\n"
 
 
-def _rows(above: str, fields: Mapping[str, Field], defaults: Mapping[str, Any]) -> list[str]:
+def _rows(schema: Json, columns: Sequence[str], above: str = "") -> list[str]:
+    """Return a row for each field, those of inner mappings below it; `REPEATED` have the fields of a table above."""
     rows = []
-    for name, field in fields.items():
-        words = ": " + ", ".join(f"`{word}`" for word in field.schema["enum"]) if "enum" in field.schema else ""
-        default = defaults.get(field.at or name)
-        shown = "" if default in (None, "", (), {}) or field.fields else f"`{_plain(field.write(default))}`"
-        rows.append(f"| `{above}{name}` | {shown} | {field.about}{words} |")
-        rows += _rows(f"{above}{name}.", field.fields, defaults if field.grouped else {})
+    required = schema.get("required", ())
+    for name, field in schema["properties"].items():
+        if field.get("deprecated"):
+            continue
+        default = "" if "default" not in field else f"`{_plain(field['default'])}`"
+        cells = {
+            "field": f"`{above}{name}`" + (" (required)" if name in required and name != "name" else ""),
+            "type": _kind(field),
+            "default": default,
+            "meaning": field["description"],
+        }
+        rows.append("| " + " | ".join(cells[column].replace("|", "\\|") for column in columns) + " |")
+        if name not in REPEATED:
+            rows += [row for inner in _mappings(field) for row in _rows(inner, columns, f"{above}{name}.")]
     return rows
+
+
+def _mappings(schema: Json) -> list[Json]:
+    """Return the mappings with fields of their own that a value, or an entry of it, may be."""
+    if "properties" in schema:
+        return [schema]
+    inner = [*schema.get("anyOf", ()), *(schema[key] for key in ("items", "additionalProperties") if schema.get(key))]
+    return [found for one in inner for found in _mappings(one)]
+
+
+def _kind(schema: Json) -> str:
+    """Return what values of a schema are, for people."""
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_kind(one) for one in schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(f"`{word}`" for word in schema["enum"])
+    for name, known in {"duration": DURATION, "size": SIZE, "time": TIME}.items():
+        if schema.get("examples") == known["examples"]:
+            return name
+    kind = schema["type"]
+    if kind in ("integer", "number"):
+        high = f" to {schema['maximum']:,}" if schema.get("maximum", NO_LIMIT) < NO_LIMIT else ""
+        return {"integer": "whole number"}.get(kind, kind) + (f", {schema['minimum']:,}{high}" if high else "")
+    if kind == "array":
+        return f"list of: {_kind(schema['items'])}"
+    if kind == "object":
+        return "mapping"
+    if schema.get("pattern", "").startswith("^ext:"):
+        return "`ext:NAME`"
+    if schema.get("examples"):
+        return f"such as `{schema['examples'][0]}`"
+    return _WORDS[kind if isinstance(kind, str) else tuple(kind)]
 
 
 def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _explained(struct: type, fields: Mapping[str, Field]) -> dict[str, Field]:
-    """Return fields with what the text below each attribute says."""
-    (body,) = (node for node in ast.parse(inspect.getsource(struct)).body if isinstance(node, ast.ClassDef))
-    texts = {}
+def setting_texts() -> str:
+    """Return a module with the text below each setting of the model, for schemas: the core cannot read its source."""
+    (body,) = (node for node in ast.parse(inspect.getsource(Settings)).body if isinstance(node, ast.ClassDef))
+    lines = ['"""What each setting says: the texts below the attributes of `Settings`, copied by `make docs`."""', ""]
+    lines.append("SETTING_TEXTS = {")
     for attribute, text in pairwise(body.body):
         if isinstance(attribute, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            texts[ast.unparse(attribute.target)] = " ".join(str(text.value.value).split())
-    return {name: replace(field, about=texts.get(field.at or name, "")) for name, field in fields.items()}
+            said = " ".join(str(text.value.value).split()).replace('"', '\\"')
+            lines.append(f'    "{ast.unparse(attribute.target)}": "{said}",')
+    return "\n".join(["# ruff: noqa: E501", *lines, "}"]) + "\n"
 
 
 def command_line() -> str:
-    parts = ["# Command line", "", "From the program's own help by `make docs`. Every listing takes `--json`.", ""]
+    """Return the reference of the command line: the program's own help, panel by panel."""
+    parts = [
+        "# Command line",
+        "",
+        "From the program's own help by `make docs`. `--data DIR` and `--server URL` say which server is meant, before",
+        "or after the command; without them it is the one on this machine, or that of `PENSTOCK_URL`.",
+        "",
+        "| exit code | meaning |",
+        "|---|---|",
+        "| 0 | done |",
+        "| 1 | any other error |",
+    ]
+    codes: dict[int, list[str]] = {}
+    for name, code in EXIT_CODES.items():
+        codes.setdefault(code, []).append(f"`{name}`")
+    parts += [f"| {code} | {', '.join(names)} |" for code, names in sorted(codes.items()) if code != 1]
     parts += [
-        "Exit codes: 0 done; "
-        + "; ".join(f"{code} {name}" for name, code in EXIT_CODES.items())
-        + "; 1 any other error; `run` ends with the job's own.",
+        "| 10, 11 | `plan`: a job waits, its start is unknown. `sizing`: 10, no size that was tried reaches the goal |",
+        "| 130 | interrupted |",
+        "",
+        "`run` and `exec` end with the program's own code. With `--json` an error is JSON on standard error.",
         "",
     ]
-    parts += ["| command | what it does |", "|---|---|"]
-    for name, entry in COMMANDS.items():
-        if not entry.hidden:
-            parts.append(f"| `penstock {name}` | {' '.join(load(name).help.split())} |")
+    for title, panel in PANELS.items():
+        parts += [f"## {title}", ""]
+        for name, entry in panel.items():
+            if not entry.hidden:
+                parts += _command(load(name), f"penstock {name}")
+    parts += ["## Former names", "", "They work, and name the new one.", ""]
+    parts += [f"- `{old}`: `{new}`" for old, new in FORMER.items()]
     return "\n".join(parts) + "\n"
+
+
+def _command(command: Any, path: str) -> list[str]:
+    """Return the help of a command and of its members, as Markdown."""
+    members = getattr(command, "commands", None)
+    if members is not None:
+        loaded = {
+            name: load(f"{command.name} {name}") if command.name in GROUPS else one for name, one in members.items()
+        }
+        return [line for name, member in loaded.items() for line in _command(member, f"{path} {name}")]
+    context = command.make_context(path, [], resilient_parsing=True)
+    context.info_name = path
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    lines = [f"### {path}", "", " ".join(command.help.split()), "", f"    {usage}", ""]
+    rows = [row for rows in sections(command, context).values() for row in rows if "--help" not in row[0]]
+    if rows:
+        lines += ["| | |", "|---|---|", *(f"| `{_cell(name)}` | {_cell(about)} |" for name, about in rows), ""]
+    examples = EXAMPLES.get(path.removeprefix("penstock "), ())
+    return [*lines, *(f"    {line}" for line in examples), *([""] if examples else [])]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
 
 
 def architecture() -> str:
     text = (DOCS / "architecture.md").read_text()
     between = re.compile(r"(<!-- drawings[^>]*-->\n).*(<!-- end -->)", re.DOTALL)
     return between.sub(lambda found: f"{found[1]}\n{drawings()}\n{found[2]}", text)
+
+
+def _json(schema: Json) -> str:
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 def main() -> None:
@@ -126,14 +244,20 @@ def main() -> None:
         "cli.md": command_line(),
         "reasons.md": reasons.table(),
         "api-budgets.md": budgets_table(),
+        "schema/job.json": _json(request_schema()),
+        "schema/cluster.json": _json(cluster_schema()),
     }
-    stale = [name for name, text in made.items() if not (DOCS / name).exists() or (DOCS / name).read_text() != text]
+    files = {DOCS / name: text for name, text in made.items()} | {TEXTS: setting_texts()}
+    stale = [str(path) for path, text in files.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:
         print("docs: " + (f"not current: {', '.join(stale)} (make docs)" if stale else "ok"))
         sys.exit(bool(stale))
     for name in stale:
-        (DOCS / name).write_text(made[name])
-    print(f"wrote {', '.join(stale) or 'nothing: all current'}")
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(files[Path(name)])
+    print(f"wrote {', '.join(stale) or 'nothing: all current'}", flush=True)
+    if str(TEXTS) in stale:  # the tables above were made with the former texts
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - this script itself
 
 
 if __name__ == "__main__":

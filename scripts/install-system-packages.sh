@@ -10,6 +10,8 @@ command -v scontrol >/dev/null 2>&1 || packages="$packages slurm-client"
 # Fonts of the invoices: Chinese, and one without Chinese to see what becomes of it then.
 ls /usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc >/dev/null 2>&1 || packages="$packages fonts-noto-cjk"
 ls /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf >/dev/null 2>&1 || packages="$packages fonts-dejavu-core"
+# The pages are measured in it, at the widths of a telephone, a tablet and a desk.
+command -v chromium >/dev/null 2>&1 || packages="$packages chromium"
 # The tests start a PostgreSQL of their own: that of the system, or of the wheel pgserver, which Python 3.13 lacks.
 if ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && ! command -v initdb >/dev/null 2>&1 \
     && ! .venv/bin/python -c "import pgserver" >/dev/null 2>&1; then

@@ -10,26 +10,26 @@ import pytest
 
 SLOWEST_SHOWN = 20
 BUDGETS_S = {
-    "tests/cli": 800,
-    "tests/client": 60,
-    "tests/control": 120,
-    "tests/core": 1_300,
-    "tests/crash": 900,
-    "tests/devices": 30,
-    "tests/engines": 240,
-    "tests/formats": 30,
-    "tests/migrate": 60,
-    "tests/report": 220,
-    "tests/security": 60,
-    "tests/server": 1_800,
-    "tests/sim": 600,
-    "tests/store": 240,
-    "tests/testing": 60,
-    "tests/traces": 120,
-    "tests/training": 500,
+    "tests/cli": 1900,  # README, tutorial and the page on policies are played as they stand
+    "tests/client": 120,
+    "tests/control": 240,
+    "tests/core": 2600,
+    "tests/crash": 1800,
+    "tests/devices": 60,
+    "tests/engines": 480,
+    "tests/formats": 60,
+    "tests/migrate": 120,
+    "tests/report": 440,
+    "tests/security": 120,
+    "tests/server": 3600,
+    "tests/sim": 1600,
+    "tests/store": 480,
+    "tests/testing": 120,
+    "tests/traces": 240,
+    "tests/training": 1000,
 }
-"""Seconds of all workers together: about twice as many as on a machine of two cores that others use, too."""
-OTHERS_S = 60
+"""Seconds of all workers together: about three times those of a quiet machine of two cores; some are half as fast."""
+OTHERS_S = 400
 """Budget of the files in no folder."""
 
 

@@ -12,7 +12,7 @@ import msgspec
 from penstock.core.config.cluster import ClusterFile
 from penstock.core.config.nodes import VirtualNode
 from penstock.core.model.cluster import NodeSpec
-from penstock.core.model.errors import InvalidInput, StoreError
+from penstock.core.model.errors import StoreError
 from penstock.core.model.resources import Device
 from penstock.devices.host import host_resources
 from penstock.devices.installed import discovered
@@ -22,6 +22,7 @@ from penstock.engines.processes.paths import DataFolder
 from penstock.server.http.transport import Transport, transport_of
 from penstock.starts import whole
 from penstock.store.address import Address, Store, open_store
+from penstock.store.succession import kept_address, refuse_other
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ class ServeOptions(msgspec.Struct, frozen=True):
     limits_file: Path | None = None
     store_file: Path | None = None
     """Holds the address of the log (or `sqlite`), and is removed once read; None: as before."""
+    switch_store: bool = False
+    """The folder's present log is left behind for the one of `store_file`."""
     store_wait_s: float = 0.0
     """Time to wait for an unreachable database."""
     respawn_agents: bool = True
@@ -60,6 +63,7 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         limits_file=_place(raw, "limits_file"),
         store_file=_place(raw, "store_file"),
         store_wait_s=raw.get("store_wait_s", 0.0),
+        switch_store=raw.get("switch_store", False),
         respawn_agents=raw.get("respawn_agents", True),
         check_invariants=raw.get("check_invariants", False),
     )
@@ -104,23 +108,21 @@ def read_once(path: Path | None) -> str:
     return ""
 
 
-def opened_store(address: Address, data: DataFolder, wait_s: float) -> Store:
-    """Open the log. Raises: StoreError; InvalidInput when another log would be left behind in the folder."""
+def opened_store(address: Address, data: DataFolder, wait_s: float, *, switch: bool = False) -> Store:
+    """Open the log of a data folder.
+
+    Args:
+        switch: whichever log was the folder's before.
+    Raises: StoreError; InvalidInput when the folder's log would be left behind.
+    """
+    if not switch:
+        refuse_other(kept_address(data.log, data.store_address), address)
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            store = open_store(address)
-            break
+            return open_store(address)
         except StoreError as error:
             if time.monotonic() > deadline:
                 raise
             log.warning("the log cannot be opened yet: %s", error.message)
             time.sleep(STORE_PAUSE_S)
-    if address.url and (data.log / "log.sqlite").exists() and not store.records(0, 1):
-        store.close()
-        raise InvalidInput(
-            f"{data.root} has a log of its own, and {address.shown} is empty",
-            hint=f"penstock backup FILE --data {data.root} --store sqlite, then penstock restore FILE --store ADDRESS; "
-            "or use another data folder",
-        )
-    return store

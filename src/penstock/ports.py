@@ -14,7 +14,7 @@ from penstock.core.model.resources import Device
 from penstock.core.model.resources import Discovery as Discovery
 
 if TYPE_CHECKING:  # agents load this module without the state and without the events
-    from penstock.core.model.events import Record
+    from penstock.core.model.events import JobSubmitted, Record
     from penstock.core.state.state import Image
 
 
@@ -28,6 +28,19 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Return time for leases and deadlines, suspended time included."""
         ...
+
+
+class FinishedDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept with a finished job beside the first fields, so that lists need not read its submit."""
+
+    preemptible: bool
+    replica_total: int
+    """Of all its groups."""
+    devices_milli: int
+    devices_text: str
+    """As `core.model.ask_text.devices_cell` writes it."""
+    checkpoint_step: int = 0
+    """Of its last checkpoint; 0: it saved none."""
 
 
 class FinishedJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,6 +66,8 @@ class FinishedJob(msgspec.Struct, frozen=True, omit_defaults=True):
     array_id: JobId | None = None
     array_index: int = 0
     nodes: tuple[str, ...] = ()
+    details: FinishedDetails | None = None
+    """None in rows that older versions wrote: its submit in the log tells all but the checkpoint."""
 
 
 class EventStore(Protocol):
@@ -102,6 +117,10 @@ class EventReader(Protocol):
         ...
 
     def records_of_job(self, job_id: JobId) -> "list[Record]": ...
+
+    def submits(self, job_ids: Sequence[JobId]) -> "Mapping[JobId, JobSubmitted]":
+        """Return the submits of those of these jobs that the log has."""
+        ...
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None: ...
 

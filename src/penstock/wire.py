@@ -20,6 +20,7 @@ import uvloop
 
 from penstock import starts
 from penstock.bootstrap import RealClock, ServeOptions, measured, node_specs, opened_store, options_of, read_once
+from penstock.cli.output import EXIT_CODES
 from penstock.control import gc as collector
 from penstock.control.config_files import read_cluster_file
 from penstock.control.controller import Controller
@@ -117,7 +118,7 @@ class _Running:
         self._listener = listen(options.transport)
         self._port = int(self._listener.getsockname()[1])
         self._unix = listen_in(data.root)
-        self._store = opened_store(address, data, options.store_wait_s)
+        self._store = opened_store(address, data, options.store_wait_s, switch=options.switch_store)
         self._nodes = node_specs(declared, data)
         self._admission = Admission(data, self._nodes, measured(declared, self._nodes))
         name = f"{socket.gethostname()}:{os.getpid()}"
@@ -324,7 +325,7 @@ class _Running:
             f"penstock: another server leads now ({error.message}): waiting as its standby", file=sys.stderr, flush=True
         )
         again = msgspec.json.decode(sys.argv[1]) | {"port": self._port, "store_wait_s": RETURN_WAIT_S}
-        for once in ("cluster_file", "limits_file", "store_file"):  # their contents are in the folder
+        for once in ("cluster_file", "limits_file", "store_file", "switch_store"):  # their contents are in the folder
             again.pop(once, None)
         starts.become("penstock.wire", msgspec.json.encode(again).decode())
 
@@ -355,7 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"  {problem.message} {problem.hint}", file=sys.stderr)
         hint = f"\n  hint: {error.hint}" if error.hint else ""
         print(f"penstock: {error.message}{hint}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(EXIT_CODES.get(error.code, 1))  # `up` passes it on
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
 """The command line as people use it: real processes against a server of their own."""
 
+import contextlib
+import fcntl
 import json
 import os
+import re
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +50,7 @@ def _become(words: tuple[str, ...], folder: Path, variables: dict[str, str], fil
         os.environ.update(variables)
         sys.argv = ["penstock", *words]
         main()
+        code = 0
     except SystemExit as left:
         code = left.code or 0
     except BaseException:  # noqa: BLE001 - whatever it is, the test sees it as the program's end
@@ -79,6 +85,28 @@ class Terminal:
             out.seek(0)
             err.seek(0)
             return Told(os.waitstatus_to_exitcode(ended[0]), out.read().decode(), err.read().decode())
+
+    def at_terminal(self, *words: str, columns: int = 80, typed: str = "") -> Told:
+        """Run one command at a terminal of a width, and answer its question; styles are taken out of what it wrote."""
+        main_end, own_end = os.openpty()
+        fcntl.ioctl(own_end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        variables = {name: value for name, value in self._environment({"TERM": "xterm"}).items() if name != "COLUMNS"}
+        pid = os.fork()
+        if pid == 0:
+            os.close(main_end)
+            with open(own_end, "r+b", buffering=0) as terminal:
+                _become(words, self.folder, variables, (terminal, terminal, terminal))
+        os.close(own_end)
+        written = b""
+        with contextlib.suppress(OSError):  # the end of a terminal whose program has ended
+            while piece := os.read(main_end, 65536):
+                written += piece
+                if typed and written.endswith(b"[y/N]: "):
+                    os.write(main_end, typed.encode())
+                    typed = ""
+        os.close(main_end)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return Told(code, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode()).replace("\r\n", "\n"), "")
 
     def anew(self, *words: str) -> Told:
         """Run one command in a fresh interpreter, as a shell does."""

@@ -68,4 +68,4 @@ def test_what_would_not_be_safe_is_refused_before_anything_is_made(alone, words,
 
 def test_limits_are_taken_over_and_a_wrong_one_is_named(alone):
     told = alone("up", "--limits", alone.file("request_per_s: 5\n", "limits.yaml"))
-    assert (told.code, "request_per_s" in told.err, "requests_per_s" in told.err) == (1, True, True)
+    assert (told.code, "request_per_s" in told.err, "requests_per_s" in told.err) == (2, True, True)

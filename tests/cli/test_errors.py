@@ -12,7 +12,11 @@ CYCLE = "jobs:\n- {name: a, command: x, after_ok: b}\n- {name: b, command: x, af
     [
         ("comand: python train.py\n", 2, ["comand is not a field", "did you mean 'command'?"]),
         ("command: x\npriority: hihg\n", 2, ["hihg", "did you mean 'high'?"]),
-        ("command: x\ndevices: 5\n", 2, ["could hold 1 x (5 devices", "the largest with 4 devices"]),
+        (
+            "command: x\ndevices: 5\n",
+            2,
+            ["can hold this job (5 devices", "the largest node of pool"],
+        ),
         (CYCLE, 2, ["these jobs wait for each other: ", "a -> b -> a"]),
         ("command: x\nqueue: defualt\n", 2, ["there is no queue 'defualt'", "did you mean 'default'?"]),
         ("command: x\nafter_ok: 999999\n", 2, ["job 999999 does not exist"]),
@@ -56,7 +60,7 @@ def test_a_file_that_is_no_text_is_named(penstock):
     assert "it is no UTF-8 text" in penstock("submit", "job.yaml").err
 
 
-@pytest.mark.parametrize("words", [("show",), ("explain",), ("cancel",), ("logs",), ("logs", "-f"), ("checkpoint",)])
+@pytest.mark.parametrize("words", [("show",), ("explain",), ("cancel",), ("logs",), ("logs", "-f"), ("save",)])
 def test_an_unknown_job_has_a_code_of_its_own(penstock, words):
     told = penstock(*words, "999999")
     assert told.code == 5
@@ -95,7 +99,7 @@ def test_logs_uses_the_token_that_is_given(penstock):
     assert penstock("logs", "1", PENSTOCK_TOKEN="wrong").code == 4
 
 
-@pytest.mark.parametrize("words", [("nonsense",), ("ps", "--nonsense"), ("show", "x"), ("cancel", "0"), ("run",)])
+@pytest.mark.parametrize("words", [("nonsense",), ("ps", "--nonsense"), ("show", "x"), ("cancel", "x"), ("run",)])
 def test_a_wrong_command_line_is_told_so(penstock, words):
     told = penstock(*words)
     assert told.code == 2
@@ -104,7 +108,7 @@ def test_a_wrong_command_line_is_told_so(penstock, words):
 
 def test_a_checkpoint_that_cannot_be_asked_for_is_explained(penstock):
     job = penstock.job("sleep", "60")
-    told = penstock("checkpoint", str(job))
+    told = penstock("save", str(job))
     penstock("cancel", str(job))
     assert told.code == 2
     assert "error: job" in told.err

@@ -15,12 +15,14 @@ def test_when_waiting_jobs_start(penstock, server):
     until(lambda: server.client.job(waiting).state == "waiting", "it waits")
     told = penstock("eta", str(waiting))
     assert told.code == 0, told.err
-    assert [word in told.out for word in ("later", "8 of 10 starts", " to ")] == [True] * 3
+    assert [word in told.out for word in ("later", "8 of 10 such starts", "in about")] == [True] * 3
     (one,) = penstock("eta", "--json").json()["jobs"]
     assert one["id"] == waiting
     assert one["likely_ms"] > one["submitted_ms"]
     explained = penstock("explain", str(waiting))
-    assert "as 8 of 10 such starts (penstock eta)" in explained.out
+    assert "starts in about" in explained.out
+    assert "(8 of 10 such starts: " in explained.out
+    assert "at the latest, if jobs keep to their time limits" in explained.out
     early_ms, late_ms = penstock("explain", str(waiting), "--json").json()["start_interval_ms"]
     assert one["submitted_ms"] <= early_ms < late_ms
     for job in held:

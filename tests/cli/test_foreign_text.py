@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.cli import main, output
+from penstock.cli import output
 from penstock.core.model import foreign
 from penstock.core.model.errors import PenstockError, Problem
 from penstock.traces import write_csv
 from tests.cli.conftest import Terminal
+from tests.cli.stage import LEAVES
 from tests.server.harness import Jobs, Server, until
 from tests.server.services.test_billing import past_server
 from tests.sim.replay.builders import job, trace
@@ -29,8 +30,22 @@ COMMANDS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f\ud800-\udfff]"
 )
 CHANGES = {
-    *("up", "down", "backup", "restore", "apply", "reverse", "run", "submit", "cancel", "checkpoint", "lease", "shell"),
-    *("credit", "drain", "invoice issue", "invoice pay", "invoice correct", "token create", "token revoke"),
+    *(
+        "up",
+        "down",
+        "store backup",
+        "store restore",
+        "apply",
+        "run",
+        "submit",
+        "lease",
+        "shell",
+        "exec",
+        "drain",
+        "wait",
+    ),
+    *("cancel", "hold", "release", "requeue", "edit", "save", "token create", "token revoke", "money reverse"),
+    *("money credit", "money invoice issue", "money invoice pay", "money invoice correct", "help", "wait"),
     *("secret set", "secret remove", "secret rotate", "admin add", "admin set", "admin remove"),
 }
 RAW = {"logs"}
@@ -70,7 +85,6 @@ class World:
         ours = [(str(number),) for number in (self.failed, self.running, self.waiting, self.after)]
         return {
             "ps": [(), ("-a",), ("-a", "--tenant", HOSTILE)],
-            "jobs": [()],
             "show": [*ours, ("99999",)],
             "explain": ours,
             "plan": [("--name", HOSTILE, "--devices", "4", "--", "true"), ("--queue", HOSTILE, "--", "true")],
@@ -79,8 +93,12 @@ class World:
             "whatif": [()],
             "report": [("--out", "page")],
             "sim": [("trace.csv", "-P", "fifo+easy"), ("trace.csv", "-P", HOSTILE), (HOSTILE,)],
-            "capacity": [("trace.csv", "--model", HOSTILE), ("trace.csv", "-P", "fifo+easy")],
-            "nodes": [()],
+            "sizing": [("trace.csv", "--model", HOSTILE), ("trace.csv", "-P", "fifo+easy")],
+            "nodes": [(), ("n1",), (HOSTILE,)],
+            "cycle": [()],
+            "status": [()],
+            "version": [()],
+            "events": [(), (str(self.failed),)],
             "queue": [()],
             "alerts": [()],
             "defrag": [()],
@@ -88,13 +106,13 @@ class World:
             "quota": [()],
             "whoami": [()],
             "certificates": [()],
-            "verify": [()],
+            "store verify": [()],
             "usage": [("--by", "user,job"), ("--waste",), ("--by", HOSTILE)],
-            "bill": [(), ("--csv",), ("--month", HOSTILE)],
-            "account": [(), (HOSTILE,)],
-            "ledger": [()],
-            "invoice list": [()],
-            "invoice show": [(self.invoice,), (HOSTILE,)],
+            "money bill": [(), ("--csv",), ("--month", HOSTILE)],
+            "money accounts": [(), (HOSTILE,)],
+            "money ledger": [()],
+            "money invoice list": [()],
+            "money invoice show": [(self.invoice,), (HOSTILE,)],
             "checkpoints": [("damaged",), (HOSTILE,), (str(self.failed),)],
             "token list": [()],
             "secret list": [()],
@@ -129,16 +147,8 @@ def penstock(world) -> Terminal:
     return Terminal(world.folder, world.server.data.root, world.server.root)
 
 
-def every_command() -> set[str]:
-    found: set[str] = set()
-    for name in main.COMMANDS:
-        inner = getattr(main.load(name), "commands", None)
-        found |= {name} if inner is None else {f"{name} {each}" for each in inner}
-    return found
-
-
 def test_every_command_that_reads_is_tried(world):
-    assert set(world.reads()) | CHANGES | RAW == every_command()
+    assert set(world.reads()) | CHANGES | RAW == set(LEAVES)
 
 
 def test_no_command_says_anything_to_the_terminal(world, penstock):
@@ -154,13 +164,15 @@ def test_no_command_says_anything_to_the_terminal(world, penstock):
     assert (bad, silent) == ([], 0)
 
 
-@pytest.mark.parametrize("command", ["ps", "show", "explain", "eta", "nodes", "bill", "token list", "ledger", "audit"])
+@pytest.mark.parametrize(
+    "command", ["ps", "show", "explain", "eta", "nodes", "money bill", "token list", "money ledger", "audit"]
+)
 def test_what_others_wrote_is_shown_as_it_is_with_commands_made_visible(world, penstock, command):
     arguments = {"ps": ("-a",), "show": (str(world.failed),), "audit": (str(world.failed),)}
     arguments["explain"] = (str(world.waiting),)
     told = penstock(*command.split(), *arguments.get(command, ()))
     assert told.code == 0, told.err
-    wanted = {"explain": "waiting", "ledger": "[red]x\\"}.get(command, SHOWN[:40])
+    wanted = {"explain": "waiting", "money ledger": "[red]x\\"}.get(command, SHOWN[:40])
     assert wanted in told.out
 
 
@@ -206,7 +218,7 @@ def test_pages_hold_what_others_wrote_as_text(world, penstock):
 
 def test_only_one_module_writes():
     """Whoever needs another way to write adds it there."""
-    allowed = {("shell.py", "sys.stdout.flush"), ("main.py", "sys.stderr.close"), ("simulate.py", "sys.stderr.isatty")}
+    allowed = {("shell.py", "sys.stdout.flush"), ("main.py", "sys.stdout.flush"), ("simulate.py", "sys.stderr.isatty")}
     allowed |= {("simulate.py", "rich.console.Console")}  # of the progress bar, which shows numbers only
     found = set()
     for path in sorted(Path(output.__file__).parent.glob("*.py")):

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from tests.server.harness import Jobs, until
 
 
@@ -31,6 +33,22 @@ def test_a_shell_has_the_environment_of_its_lease_and_ends_with_it(penstock, ser
     assert time.monotonic() - begun < 15
     running.stdout.close()
     running.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "said"),
+    [
+        ("nosuchprog", 127, "there is no program 'nosuchprog' in the job's PATH"),
+        ("/no/such/prog", 127, "there is no program '/no/such/prog'"),
+        ("/etc", 126, "'/etc' cannot be run: Permission denied"),
+        ("", 2, "the command is empty"),
+    ],
+)
+def test_a_shell_says_in_a_line_that_a_program_cannot_be_run(penstock, server, word, code, said):
+    lease = held(penstock, "--for", "1m")
+    told = penstock("shell", str(lease["id"]), "--", word)
+    assert (told.code, told.out, told.err) == (code, "", f"error: {said}\n")
+    server.client.cancel(lease["id"])
 
 
 def test_a_shell_needs_a_job_that_runs(penstock, server):

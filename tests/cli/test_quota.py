@@ -11,6 +11,7 @@ from tests.server.harness import Server, cluster_file, until
 def server(tmp_path):
     declared = cluster_file(1, 4)
     declared["queues"] = [{"name": "default", "max": {"default/devices": 4}, "alerts": [50]}]
+    declared["queues"].append({"name": "full", "guaranteed": {"devices": 1}})
     declared["tenants"] = ["default", {"name": "t", "max": {"devices": 1}}]
     with Server(tmp_path / "data", declared) as found:
         yield found
@@ -36,3 +37,14 @@ def test_an_alert_is_written_once_and_shown_with_its_quota(server, tmp_path):
     assert (pool["name"], pool["total_milli"], pool["allocated_milli"]) == ("default", 4_000, 2_000)
     assert pool["devices"] == {"available": 2, "allocated": 2, "reserved": 0, "maintenance": 0, "failed": 0}
     assert "2 available, 2 allocated" in penstock("pools").out
+
+
+def test_a_guarantee_in_full_use_is_no_alarm_and_a_full_maximum_is_one(server, tmp_path):
+    job = {"command": "sleep 60", "devices": 1, "cpus": 1, "memory": "64MiB"}
+    ids = server.client.submit(job | {"tenant": "t", "queue": "full"}).jobs
+    until(lambda: server.client.job(ids[0].id).state == "running", "the job runs")
+    lines = [line.split() for line in Terminal(tmp_path, server.data.root, server.root)("quota").out.splitlines()]
+    (full,) = [line for line in lines if line[:3] == ["queue", "full", "devices"]]
+    (tenant,) = [line for line in lines if line[:3] == ["tenant", "t", "devices"]]
+    assert " ".join(full).endswith("100 % of guaranteed")
+    assert "100 % !" in " ".join(tenant)

@@ -68,7 +68,7 @@ def test_an_address_on_the_command_line_is_blotted_out(alone, url):
     process = alone.begin("up", "--store", url.replace("host=", "host=/nowhere"), "--json")
     until(lambda: process.poll() is not None or PASSWORD not in command_line(process.pid), "it is blotted out")
     _, told = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 6
     assert "the database cannot be reached" in told
     assert PASSWORD not in told
     assert [p for p in alone.data.rglob("*") if p.is_file() and PASSWORD in p.read_text(errors="replace")] == []
@@ -103,18 +103,75 @@ def test_what_cannot_be_is_refused_before_anything_is_made(alone, words, said):
 
 
 def test_a_folder_with_a_log_of_its_own_does_not_begin_anew_elsewhere(alone, url):
-    store = SqliteStore(alone.data / "log")
-    store.close()
+    started(alone)
+    alone("down")
     told = alone("up", "--store", url)
-    print(told.err)
-    assert (told.code, "has a log of its own" in told.err, "penstock backup FILE" in told.err) == (1, True, True)
+    assert told.code == 2
+    assert f"the log of this data folder is in {alone.data / 'log'}, and there is none in postgresql://" in told.err
+    assert "penstock store backup FILE" in told.err
+    assert "--switch-store leaves it behind" in told.err
+    assert PASSWORD not in told.err
     assert not (alone.data / "store.url").exists()
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_folder_whose_log_is_in_a_database_is_not_started_on_a_file(alone, url, stale):
+    if stale:  # the file from before the log was brought to the database
+        started(alone)
+        alone("down")
+        alone("store", "backup", "b.zip")
+        alone("store", "restore", "b.zip", "--store", url)
+    started(alone, "--store", url)
+    assert alone.job("true") == 1
+    alone("down")
+    told = alone("up", "--store", "sqlite")
+    assert told.code == 2
+    why = f"{alone.data / 'log'} has only " if stale else f"there is none in {alone.data / 'log'}"
+    assert "the log of this data folder is in postgresql://" in told.err
+    assert why in told.err
+    assert (alone.data / "store.url").read_text() == url + "\n"
+    assert (alone.data / "log").exists() == stale
+    assert alone("up").code == 0
+    assert alone.job("true") == 2
+    alone("down")
+
+
+def test_a_log_is_left_behind_only_on_request_and_its_address_is_kept(alone, url):
+    started(alone, "--store", url)
+    assert alone.job("true") == 1
+    alone("down")
+    assert alone("up", "--switch-store").code == 2
+    assert alone("up", "--store", "sqlite", "--switch-store").code == 0
+    assert alone.job("true") == 1
+    kept = alone.data / "store.url.former"
+    assert (kept.read_text(), kept.stat().st_mode & 0o777) == (url + "\n", 0o600)
+    assert not (alone.data / "store.url").exists()
+    alone("down")
+    assert alone("up").code == 0
+    alone("down")
+
+
+def test_a_folder_does_not_leave_a_database_that_is_away(alone, url):
+    started(alone, "--store", url)
+    alone("down")
+    (alone.data / "store.url").write_text(url.replace("host=", "host=/nowhere") + "\n")
+    told = alone("up", "--store", "sqlite")
+    assert (told.code, "cannot be compared with it: the database cannot be reached" in told.err) == (2, True)
+
+
+def test_the_same_database_with_another_password_is_no_other_log(alone, url):
+    started(alone, "--store", url)
+    alone("down")
+    other = url.replace(PASSWORD, "changed")
+    assert alone("up", "--store", other).code == 0
+    assert (alone.data / "store.url").read_text() == other + "\n"
+    alone("down")
 
 
 def test_a_second_server_waits_beside_the_first_and_takes_over(alone, url):
     first = started(alone, "--store", url)
     again = alone("up")
-    assert (again.code, "--standby starts a standby" in again.err) == (1, True)
+    assert (again.code, "--standby starts a standby" in again.err) == (7, True)
     second = alone("up", "--standby", "--json").json()
     assert (second["role"], second["url"] != first["url"]) == ("standby", True)
     leader = json.loads((alone.data / "server.json").read_bytes())["pid"]
@@ -124,7 +181,7 @@ def test_a_second_server_waits_beside_the_first_and_takes_over(alone, url):
     third = alone("up", "--standby")
     assert third.out.startswith("Penstock waits at http://127.0.0.1:")
     told = alone("down")
-    assert told.out == "ended the server, 1 standby and 1 agent(s)\n"
+    assert told.out == "ended the server, 1 standby and 1 agent\n"
     until(lambda: [p for p in started_for(alone.folder) if p != os.getpid()] == [], "all processes are gone", 10)
     assert list(alone.data.glob("standby-*")) == []
 
@@ -135,7 +192,7 @@ def test_what_a_killed_standby_left_is_no_server(alone, url):
     (left,) = alone.data.glob("standby-*.json")
     os.kill(int(left.stem.partition("-")[2]), 9)
     time.sleep(0.1)
-    assert alone("down").out == "ended the server and 1 agent(s)\n"
+    assert alone("down").out == "ended the server and 1 agent\n"
     assert not left.exists()
 
 
@@ -145,15 +202,15 @@ def test_a_running_cluster_is_kept_restored_into_a_database_and_goes_on_there(al
     jobs = Jobs(client)
     first = jobs.submit("exit 3")
     jobs.ended(first)
-    told = alone("backup", "cluster.zip").out
+    told = alone("store", "backup", "cluster.zip").out
     assert told.startswith("kept ")
-    assert told.endswith(f"record(s) and 1 finished job(s): {alone.data / 'log'}, cluster.zip\n")
-    assert alone("verify").code == 0
+    assert told.endswith(f"records and 1 finished job: {alone.data / 'log'}, cluster.zip\n")
+    assert alone("store", "verify").code == 0
     client.close()
     alone("down")
-    assert alone("backup", "later.zip", "--json").json()["manifest"]["members"]["finished.rows"]["rows"] == 1
-    assert alone("restore", "later.zip", "--store", url).code == 0
-    assert alone("verify", "--store", url, "--json").json()["verdict"]["problem"] == ""
+    assert alone("store", "backup", "later.zip", "--json").json()["manifest"]["members"]["finished.rows"]["rows"] == 1
+    assert alone("store", "restore", "later.zip", "--store", url).code == 0
+    assert alone("store", "verify", "--store", url, "--json").json()["verdict"]["problem"] == ""
     assert alone("up", "--store", url).code == 0
     assert alone("show", str(first), "--json").json()["job"]["exit_code"] == 3
     assert alone.job("true") == first + 1
@@ -162,10 +219,10 @@ def test_a_running_cluster_is_kept_restored_into_a_database_and_goes_on_there(al
 
 def test_a_restore_into_a_log_is_refused(alone):
     started(alone)
-    alone("backup", "b.zip")
-    told = alone("restore", "b.zip")
+    alone("store", "backup", "b.zip")
+    told = alone("store", "restore", "b.zip")
     assert (told.code, "is not empty" in told.err) == (1, True)
-    assert alone("backup", "b.zip").code == 1
+    assert alone("store", "backup", "b.zip").code == 1
     alone("down")
 
 
@@ -174,18 +231,18 @@ def test_verify_ends_with_1_and_says_the_first_difference(alone):
     from tests.store.builders import records
 
     store.append(records(1, 3), [], store.acquire_epoch())
-    print(alone("verify").err)
-    assert alone("verify").out.endswith(
-        "log: 3 record(s) without a gap, 0 finished and 3 live job(s), no snapshot: all as the log tells\n"
+    print(alone("store", "verify").err)
+    assert alone("store", "verify").out.endswith(
+        "log: 3 records without a gap, 0 finished and 3 live jobs, no snapshot: all as the log tells\n"
     )
     store._writer.execute("DELETE FROM events WHERE seq = 2")
     store.close()
-    told = alone("verify")
+    told = alone("store", "verify")
     assert (told.code, told.err) == (1, f"{alone.data / 'log'}: record 2 is missing: 3 comes there\n")
-    assert alone("verify", "--json").code == 1
+    assert alone("store", "verify", "--json").code == 1
 
 
 def test_verifying_what_is_not_there_is_an_error(alone):
-    told = alone("verify")
+    told = alone("store", "verify")
     assert (told.code, told.err.startswith("error: there is no log in ")) == (2, True)
     assert not alone.data.exists()

@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from penstock.cli import up
 from tests.server.harness import SOURCES, cluster_file, environment, started_for, sweep, until
 
 
@@ -22,10 +25,10 @@ def test_up_and_down_leave_nothing_behind(alone):
     up = alone.anew("up", "--cluster", file, "--json").json()
     assert (up["data"], up["url"].startswith("http://127.0.0.1:")) == (str(alone.data), True)
     again = alone("up", "--cluster", file)
-    assert (again.code, "already" in again.err) == (1, True)
+    assert (again.code, "already" in again.err) == (7, True)
     job = alone("submit", "--json", "--", "sh", "-c", "trap '' TERM; sleep 300").json()["jobs"][0]["id"]
     assert job == 1
-    assert alone("down").out == "ended the server and 2 agent(s)\n"
+    assert alone("down").out == "ended the server and 2 agents\n"
     nothing_is_left(alone)
     assert alone("down").code == 3
 
@@ -33,7 +36,7 @@ def test_up_and_down_leave_nothing_behind(alone):
 def test_a_server_that_cannot_start_says_why(alone):
     file = alone.file("nodes: [{nam: x}]\n", "cluster.yaml")
     told = alone("up", "--cluster", file)
-    assert told.code == 1
+    assert told.code == 2
     assert "the server did not start" in told.err
     assert "did you mean 'name'?" in told.err or "nodes[0]" in told.err
     nothing_is_left(alone)
@@ -100,3 +103,61 @@ def test_up_waits_for_every_node_that_the_file_declares(alone):
     file = alone.file(json.dumps(cluster_file(6)), "cluster.yaml")
     up = alone.anew("up", "--cluster", file, "--json").json()
     assert (up["cluster"]["nodes_ready"], up["cluster"]["devices"]) == (6, 24)
+
+
+def test_up_says_how_many_nodes_are_ready_while_it_waits(alone, monkeypatch):
+    monkeypatch.setattr(up, "SAY_EVERY_S", 0.0)
+    file = alone.file(json.dumps(cluster_file(6)), "cluster.yaml")
+    told = alone("up", "--cluster", file)
+    said = told.err.splitlines()
+    assert said
+    assert all(re.fullmatch(r"[0-5] of 6 nodes ready", line) for line in said)
+    assert "6 nodes, 24 devices. Try: penstock run -- echo hello" in told.out
+    assert alone("down").code == 0
+    told = alone("up", "--json")
+    assert (told.json()["cluster"]["nodes_ready"], told.err) == (6, "")
+
+
+class Growing:
+    """A server of which one more node is ready at each look, up to a number."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.ready = most, 0
+
+    def nodes(self):
+        self.ready = min(self.ready + 1, self.most)
+        return [NodeView(f"n{i}", "ready", connected=True) for i in range(self.ready)]
+
+
+class NodeView(NamedTuple):
+    name: str
+    state: str
+    connected: bool
+
+
+def waited(client: Growing, count: int) -> None:
+    up._wait_for_nodes({f"n{i}" for i in range(count)}, client, Path("server.log"), lambda: None, quiet=True)
+
+
+def test_up_waits_for_as_long_as_further_nodes_become_ready(monkeypatch):
+    monkeypatch.setattr(up, "START_WAIT_S", 0.3)
+    monkeypatch.setattr(up, "NODE_WAIT_S", 0.0)
+    client = Growing(9)
+    waited(client, 9)  # at least 0.5 s
+    assert client.ready == 9
+
+
+def test_up_gives_up_when_no_further_node_becomes_ready(monkeypatch):
+    monkeypatch.setattr(up, "START_WAIT_S", 0.2)
+    monkeypatch.setattr(up, "NODE_WAIT_S", 0.0)
+    with pytest.raises(up.NotStarted) as failed:
+        waited(Growing(2), 3)
+    assert failed.value.message == "2 of 3 nodes became ready, and no other within 0.2 s"
+    assert "penstock nodes shows which are missing" in failed.value.hint
+
+
+def test_two_servers_that_start_at_once_are_refused_as_one_after_the_other(alone):
+    file = alone.file(json.dumps(cluster_file(1)), "cluster.yaml")
+    both = [alone.begin("up", "--cluster", file) for _ in range(2)]
+    told = [one.communicate(timeout=60)[1] for one in both]
+    assert sorted(one.returncode for one in both) == [0, 7], told

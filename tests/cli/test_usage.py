@@ -21,6 +21,12 @@ def test_usage_and_waste_are_shown_and_written(penstock, server, tmp_path, words
     assert float(line["device_hours"]) == pytest.approx(row["device_milli_ms"] / 3.6e9)
 
 
+def test_waste_says_its_units(penstock, server):
+    jobs = Jobs(server.client)
+    jobs.ended(jobs.submit("true", devices=1))
+    assert penstock("usage", "--waste").out.endswith("all times in device-hours\n")
+
+
 def test_a_span_without_use_says_so(penstock):
     told = penstock("usage", "--waste", "--until", "2020-01-02T00:00Z", "--since", "2020-01-01T00:00Z")
     assert "no use" in told.out

@@ -22,8 +22,8 @@ COMMANDS = (
     ("down",),
     ("shell", "1"),
     ("certificates",),
-    ("backup", "archive"),
-    ("verify",),
+    ("store", "backup", "archive"),
+    ("store", "verify"),
     ("token", "list"),
 )
 
@@ -59,7 +59,7 @@ def test_a_server_looks_itself_whoever_starts_it(alone):
     alone.data.chmod(0o777)
     words = [sys.executable, "-P", "-m", "penstock.wire", json.dumps({"data": str(alone.data)})]
     done = subprocess.run(words, capture_output=True, text=True, env=environment(alone.folder))
-    assert (done.returncode, f"hint: chmod go-w {alone.data}" in done.stderr) == (2, True)
+    assert (done.returncode, f"hint: chmod go-w {alone.data}" in done.stderr) == (4, True)
     assert list(alone.data.iterdir()) == []
 
 

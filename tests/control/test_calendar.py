@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.control.calendar import (
     calendar,
     days,
+    local_time,
     month_begins,
     month_named,
     months,
@@ -186,3 +187,21 @@ def test_a_calendar_knows_the_month_of_each_of_its_days_and_of_now(zone, first, 
         begin = found.month_of(moment)
         assert local(zone, begin).strftime("%Y-%m") == local(zone, moment).strftime("%Y-%m")
         assert local(zone, begin).day == 1
+
+
+@pytest.mark.parametrize(
+    ("zone", "time", "shown"),
+    [
+        ("UTC", "2026-03-01T00:00", "2026-03-01T00:00:00Z"),
+        ("Europe/Berlin", "2026-02-28T23:00", "2026-03-01T00:00:00+01:00"),
+        ("Europe/Berlin", "2026-06-30T22:00:01.250", "2026-07-01T00:00:01.250+02:00"),
+        ("America/New_York", "2026-11-01T04:00", "2026-11-01T00:00:00-04:00"),
+    ],
+)
+def test_moments_are_shown_by_the_clock_of_the_zone(zone, time, shown):
+    assert local_time(zone, at(time)) == shown
+
+
+def test_no_moment_and_one_beyond_all_calendars_are_shown_as_they_can_be():
+    assert local_time("Europe/Berlin", 0) == ""
+    assert local_time("Europe/Berlin", 2**60) == f"{2**60} ms"

@@ -206,6 +206,44 @@ def test_a_checkpoint_can_be_asked_only_of_a_program_that_declared_how():
     assert rig.handle(msg.AskCheckpoint(saving)).orders == (("a", SaveReplica(ReplicaKey(saving, 1, 0))),)
 
 
+def test_a_checkpoint_can_be_asked_of_a_program_that_says_how_while_it_says_so():
+    rig = Rig("a")
+    job = rig.running()
+    refused = rig.ask(msg.AskCheckpoint(job)).problems[0]
+    assert refused.hint.startswith("a session of penstock.training says it once it has begun")
+    for _ in range(2):
+        rig.report("a", rig.seen(job), progress=(ProgressSeen(KEY, "listens", 0, why="SIGUSR1"),))
+        assert rig.state.jobs[job].saves
+        assert rig.handle(msg.AskCheckpoint(job)).orders == (("a", SaveReplica(KEY)),)
+    rig.report("a", rig.seen(job), progress=(ProgressSeen(KEY, "listens", 0, why=""),))
+    assert rig.ask(msg.AskCheckpoint(job)).problems[0].code == "cannot_checkpoint"
+    assert rig.events().count("SaveSignalNoted") == 2
+
+
+@pytest.mark.parametrize(
+    "said", [ProgressSeen(KEY, "listens", 0, why="SIGKILL"), ProgressSeen(KEY, "listens", 0, why="x")], ids=str
+)
+def test_what_is_no_signal_to_save_is_not_heard(said):
+    rig = Rig("a")
+    job = rig.running()
+    rig.report("a", rig.seen(job), progress=(said,))
+    assert (rig.state.jobs[job].save_signal, rig.events().count("SaveSignalNoted")) == ("", 0)
+
+
+def test_what_an_earlier_attempt_said_does_not_count_for_the_next():
+    rig = Rig("a")
+    job = rig.running(retries_max=1)
+    rig.report("a", rig.seen(job), progress=(ProgressSeen(KEY, "listens", 0, why="SIGUSR1"),))
+    assert rig.state.jobs[job].save_signal == "SIGUSR1"
+    rig.exit(job, 1)
+    rig.wait(1_000_000)
+    rig.ask(rig.hello())
+    rig.report("a")
+    rig.cycle()
+    rig.report("a", rig.seen(job, attempt=2))
+    assert (rig.state.jobs[job].state, rig.state.jobs[job].save_signal) == ("running", "")
+
+
 def test_a_resumption_said_again_after_a_checkpoint_changes_nothing():
     rig = Rig("a")
     job = rig.running()

@@ -48,6 +48,15 @@ def test_a_group_takes_nothing_more_after_many_jobs():
     assert [len(collected(inbox)) for _ in range(4)] == [1, 2, 1, 0]
 
 
+def test_a_group_takes_nothing_more_after_many_changes():
+    inbox = Inbox()
+    many = tuple(JobId(i) for i in range(module.GROUP_JOBS_MAX))
+    for _ in range(2):
+        inbox.put(msg.ChangeJobs("cancel", many, UserName("ann")), None, ANN)
+    inbox.put(cancel(1), None, EVE)
+    assert [len(collected(inbox)) for _ in range(3)] == [1, 2, 0]
+
+
 def test_what_one_caller_may_have_waiting_leaves_room_for_another(monkeypatch):
     monkeypatch.setattr(module, "SHARE", WaitingLimit(2, 2, 3))
     inbox = Inbox()

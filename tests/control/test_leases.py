@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.control import messages as msg
+from penstock.core.model.events import NodeLost
 from penstock.engines.agent.protocol import ServerTaken, ServerWelcome
 from penstock.engines.agent.state_machine import AgentState
 from tests.control.rig import MARGIN_MS, TTL_MS, Rig
@@ -20,6 +21,15 @@ def test_a_silent_node_is_lost_when_its_lease_ends_and_not_before(silent_ms, sta
     rig = Rig("a")
     rig.wait(silent_ms)
     assert rig.state.nodes["a"].state == state
+
+
+def test_a_lost_node_failed_not_before_it_was_last_heard():
+    rig = Rig("a")
+    rig.clock.now += 700
+    rig.report("a")
+    rig.wait(TTL_MS)
+    (lost,) = (r for r in rig.store.records if isinstance(r.event, NodeLost))
+    assert lost.time_ms - lost.event.heard_ms == TTL_MS
 
 
 def test_a_report_renews_the_lease():

@@ -14,6 +14,7 @@ from penstock.control.finished_jobs import finished_row
 from penstock.control.log_check import CheckResult, Verifier
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.state.state import State, fold
+from penstock.ports import FinishedDetails
 from penstock.store import encoding
 from penstock.store.address import Address, copy_of
 from tests.core.histories import NAMES, operations, play, small_world
@@ -95,6 +96,23 @@ def test_any_history_with_a_snapshot_anywhere_is_found_right(found, part, tmp_pa
         assert verified(place).problem == ""
 
 
+def with_details(place, details):
+    """Keep other details with the first finished job."""
+    (job_id, body), *_ = place.open()._fetch("SELECT id, body FROM finished ORDER BY id LIMIT 1")
+    row = msgspec.structs.replace(encoding.decode_finished(body), details=details)
+    change(place, "UPDATE finished SET body = ? WHERE id = ?", encoding.encode(row), job_id)
+
+
+def test_rows_of_older_versions_without_details_are_right(one):
+    with_details(one, None)
+    assert verified(one).problem == ""
+
+
+def test_details_that_the_log_does_not_give_are_named(one):
+    with_details(one, FinishedDetails(preemptible=False, replica_total=7, devices_milli=0, devices_text=""))
+    assert "details" in verified(one).problem
+
+
 def test_a_missing_record_is_named(one):
     change(one, "DELETE FROM events WHERE seq = 17")
     assert verified(one).problem == "record 17 is missing: 18 comes there"
@@ -159,7 +177,7 @@ def test_a_finished_job_that_is_not_kept_is_named(one):
 def test_a_finished_job_that_never_was_is_found(one):
     job = msgspec.structs.replace(one.open().finished_jobs(1)[0], id=9_999)
     change(one, "INSERT INTO finished VALUES (?, ?, ?)", *encoding.finished_row(job))
-    assert verified(one).problem == "1 finished job(s) are kept of which the log does not tell"
+    assert verified(one).problem == "1 finished job in the store, but not in the log"
 
 
 def test_a_term_that_went_back_is_found(one, log):

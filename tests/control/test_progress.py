@@ -7,6 +7,7 @@ from penstock.core.messages.orders import InspectReplica, StopReplica
 from penstock.core.messages.reports import ProgressSeen, ReplicaInspected, ReplicaKey
 from penstock.core.model.events import AttemptResumed, AttemptStopRequested, AttemptSuspended, ReplicaFrozen
 from penstock.core.model.hangs import Frame, Sight
+from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.progress import Gauges
 from penstock.core.state.expected_end import told_rest_ms
 from tests.control.rig import Rig
@@ -92,8 +93,6 @@ def test_a_rank_that_is_stopped_is_told_and_started_again_at_once():
 
 
 def _killed():
-    from penstock.core.model.jobs import ExitInfo
-
     return ExitInfo(signal=9, stop_sent=True)
 
 
@@ -242,3 +241,78 @@ def test_one_that_is_suspended_makes_no_step_and_that_is_no_hang():
     frozen(rig, job_id, back=True)
     assert asked_for(rig.wait(4_200)) == []
     assert asked_for(rig.wait(1)) == [InspectReplica(ReplicaKey(job_id, 1, 0))]
+
+
+# Before the first report.
+
+
+def restarted():
+    """Return a rig and a job whose first attempt reported steps and failed; the second has just begun."""
+    rig = Rig("a")
+    job_id = rig.running(retries_max=1)
+    for step in range(1, 5):
+        rig.wait(2_000)
+        progress(rig, job_id, step)
+    rig.wait(1)
+    rig.exit(job_id, 1)
+    rig.wait(2_000)
+    rig.cycle()
+    rig.report("a", rig.seen(job_id, attempt=2))
+    return rig, job_id
+
+
+def asked_after(rig, job_id, seconds, attempt=2):
+    """Let time pass without a report; return after how many seconds its rank is inspected, None if it is not."""
+    for second in range(1, seconds + 1):
+        handled = rig.wait(1_000)
+        rig.handle(rig.message("a", rig.seen(job_id, attempt=attempt)))
+        if asked_for(handled):
+            assert asked_for(handled) == [InspectReplica(ReplicaKey(job_id, attempt, 0))]
+            return second
+    return None
+
+
+def test_an_attempt_that_should_have_reported_by_now_is_inspected():
+    rig, job_id = restarted()
+    assert 900 <= asked_after(rig, job_id, 910) <= 906
+
+
+def test_a_hang_before_the_first_report_is_said_and_ends_nothing():
+    rig, job_id = restarted()
+    for _ in range(5):
+        assert asked_after(rig, job_id, 910)
+        answer(rig, job_id, Sight(0, "S", stack=LOADER), attempt=2)
+    assert rig.events().count("HangFound") == 1
+    job = rig.state.jobs[job_id]
+    assert (job.state, job.attempt.stop) == ("running", None)
+    assert job.progress.hang.startswith("no step is reported yet; rank 0")
+    progress(rig, job_id, 4, attempt=2)
+    rig.wait(1)
+    assert rig.state.jobs[job_id].progress.hang == ""
+    assert rig.fits_log()
+
+
+def test_a_rank_stopped_before_the_first_report_starts_again():
+    rig, job_id = restarted()
+    assert asked_after(rig, job_id, 910)
+    answer(rig, job_id, Sight(0, "T"), attempt=2)
+    assert rig.events()[-2:] == ["HangFound", "AttemptStopRequested"]
+
+
+def test_a_limit_that_is_declared_says_that_steps_are_reported():
+    rig = Rig("a")
+    job_id = rig.running(hang_limit_ms=10_000)
+    assert 10 <= asked_after(rig, job_id, 20, attempt=1) <= 16
+
+
+def test_a_program_that_never_reported_is_left_alone():
+    rig = Rig("a")
+    job_id = rig.running()
+    assert asked_after(rig, job_id, 1_000, attempt=1) is None
+
+
+def test_one_that_has_reported_once_is_left_alone_while_its_steps_are_of_unknown_length():
+    rig = Rig("a")
+    job_id = rig.running(hang_limit_ms=10_000)
+    progress(rig, job_id, 1, Gauges())
+    assert asked_after(rig, job_id, 60, attempt=1) is None

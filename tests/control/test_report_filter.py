@@ -70,13 +70,14 @@ def test_long_texts_are_cut(cluster, places):
         replicas=(ReplicaSeen(KEY, "exited", exit=ExitInfo(1, problem=LONG, note=LONG), refused=LONG),),
         progress=(ProgressSeen(KEY, "checkpoint", 1, why=LONG),),
         inspected=(
-            ReplicaInspected(KEY, Sight(0, stack=(Frame(LONG, LONG),) * 99, native=(LONG,) * 99, problem=LONG)),
+            ReplicaInspected(KEY, Sight(0, "?", False, 0, (Frame(LONG, LONG),) * 99, False, (LONG,) * 99, LONG, LONG)),
         ),
         check=NodeCheck(passed=False, text=LONG),
     )
     found = heard(cluster.state, said)
     (seen,), (progress,), (sight,) = found.replicas, found.progress, [i.sight for i in found.inspected]
-    texts = (seen.exit.problem, seen.exit.note, seen.refused, progress.why, found.check.text, sight.problem)
+    of_replica = (seen.exit.problem, seen.exit.note, seen.refused)
+    texts = (*of_replica, progress.why, found.check.text, sight.problem, sight.killed)
     assert {len(text) for text in texts} == {SAID_MAX_CHARS}
     assert (len(sight.stack), len(sight.native)) == (FRAMES_MAX, FRAMES_MAX)
     assert {len(n) for n in (sight.stack[0].function, sight.stack[0].file, sight.native[0])} == {NAME_MAX_CHARS}
@@ -100,3 +101,11 @@ def test_of_checkpoints_that_a_node_tells_of_at_once_the_newest_of_each_job_is_h
     resumed = ProgressSeen(KEY, "resumed", 3)
     found = heard(cluster.state, report(here, progress=(*told, resumed)))
     assert found.progress == (ProgressSeen(KEY, "checkpoint", 999), resumed)
+
+
+def test_of_signals_that_a_program_says_at_once_the_last_is_heard(cluster, places):
+    here, _ = places
+    told = tuple(ProgressSeen(KEY, "listens", 0, why=name) for name in ("SIGUSR1", "") * 500)
+    saved = ProgressSeen(KEY, "checkpoint", 3)
+    found = heard(cluster.state, report(here, progress=(saved, *told)))
+    assert found.progress == (saved, told[-1])

@@ -43,7 +43,7 @@ class Killer:
     def _wait_for_load(self) -> None:
         begin = time.monotonic()
         load = self._load
-        until(lambda: load.seen_s > begin and load.in_flight >= IN_FLIGHT_MIN, "enough jobs in flight", 60)
+        until(lambda: load.seen_s > begin and load.in_flight >= IN_FLIGHT_MIN, "enough jobs in flight", 240)
 
     def _point(self, what: What) -> None:
         node = "" if what in ("server", "starting server") else self._chance.choice(self._cluster.nodes)

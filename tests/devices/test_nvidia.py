@@ -51,7 +51,7 @@ def test_devices_are_listed_with_the_closest_link_to_each_other(monkeypatch, nvl
             Device(0, **facts, numa_node=0, links=(DeviceLink(1, kind),), uuid="GPU-0"),
             Device(1, **facts, numa_node=1, links=(DeviceLink(0, kind),), uuid="GPU-1"),
         ),
-        "2 device(s)",
+        "2 devices",
     )
 
 

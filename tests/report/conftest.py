@@ -91,9 +91,10 @@ class World:
         reports.on_report(tx, NodeReport(spec.name, Incarnation(f"{name}/{life}"), 1, True))
         self.commit(tx)
 
-    def lose(self, name: str) -> None:
+    def lose(self, name: str, silent_ms: int = 0) -> None:
         tx = self.transaction()
-        reports.lose_node(tx, NodeName(name), "no heartbeat for 30 s")
+        heard_ms = self.now_ms - silent_ms if silent_ms else 0
+        reports.lose_node(tx, NodeName(name), "no heartbeat within its lease", heard_ms)
         self.commit(tx)
 
     def drain(self, name: str, *, on: bool) -> None:

@@ -27,6 +27,7 @@ from penstock.testing.builders import job_spec, node
 from penstock.testing.harness import World as WorldOf
 from penstock.testing.harness import cluster as core_cluster
 from tests.properties import examples
+from tests.report.conftest import LAUNCH_MS, START_MS
 
 cuts = examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -155,6 +156,26 @@ def test_steps_lost_with_a_node_are_those_since_the_last_checkpoint(report):
     assert (report.totals.losses, report.totals.recoveries, report.totals.steps_lost_lost) == (1, 1, 47)
 
 
+def test_a_job_is_back_so_long_after_its_node_was_last_heard(world, program):
+    job_id = world.submit("nightly", program(save_every_ms=2_000), devices=2)
+    world.cycle()
+    world.run(6_000)
+    world.note_work("node-a")
+    world.lose("node-a", silent_ms=1_500)
+    world.node("node-b")
+    world.cycle()
+    world.run(20_000)
+    (item,) = build(world.records, world.now_ms).interruptions
+    assert (item.job_id, item.time_ms - START_MS) == (job_id, 4_500)
+    assert (item.noticed_after_ms, item.restarted_after_ms) == (1_500, 1_500 + LAUNCH_MS)
+    assert "noticed after 1.5 s). Back after 1.8 s at step" in render(build(world.records, world.now_ms))
+
+
+def test_a_loss_without_a_known_failure_counts_from_the_moment_it_was_noticed(report):
+    item = next(i for i in report.interruptions if i.kind == "lost")
+    assert (item.time_ms - report.start_ms, item.noticed_after_ms, item.left_after_ms) == (57_000, 0, 800)
+
+
 def test_available_time_counts_only_while_a_node_is_ready(report):
     lost_ms = 68_000 - 57_000
     whole = 8 * (report.until_ms - report.start_ms)
@@ -262,3 +283,16 @@ def test_who_waits_for_an_array_waits_until_its_last_job_has_ended():
     found, _ = attribute(w.records, w.now)
     assert found[4] == found[5]
     assert (found[4][0].cause, found[4][0].duration_ms, found[4][0].blockers) == ("dependency", 30_000, (1,))
+
+
+def test_jobs_that_wait_count_as_work_so_that_many_are_sampled_less_often(monkeypatch):
+    monkeypatch.setattr("penstock.report.run.waits.PLAN_WORK_MAX", 200)
+    planned = []
+    for waiting in (1, 50):
+        w = core_cluster(1, 1)
+        w.request(job_spec(1), array=waiting)
+        for turn in range(20):
+            w.now += 10
+            w.drain("n0", on=not turn % 2)
+        planned.append(build(w.records, w.now).sampling.planned)
+    assert planned[0] > 3 * planned[1] > 0

@@ -1,12 +1,16 @@
 """Jobs from end to end: gangs meet, nothing stays behind, the important one gets its room and nobody loses work."""
 
+import contextlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from penstock.core.model.errors import PenstockError
+from penstock.core.model.events import CheckpointSaved, ReplicaExited
 from penstock.engines.local.launch import agent_pid
 from penstock.engines.processes import procfs
 from penstock.engines.processes.containment import choose
@@ -83,7 +87,23 @@ def test_a_job_over_its_memory_is_ended_and_told_why(jobs):
     code = "x = bytearray()\nwhile True: x += bytes(1 << 20)"
     shown = jobs.ended(jobs.submit(["python3", "-S", "-c", code], memory="64MiB"))
     assert (shown.state, shown.exit_signal) == ("failed", 9)
-    assert shown.reason == "signal 9 (out of host memory: the limit is 64 MiB)"
+    assert shown.reason == "signal 9 (out of memory: limit 64 MiB, killed by the kernel (1 process))"
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="control groups need root")
+@pytest.mark.parametrize(
+    ("after", "state", "code"), [("", "failed", 137), ("; exit 3", "failed", 3), ("; true", "succeeded", 0)]
+)
+def test_a_program_over_its_memory_within_a_shell_is_seen_too(jobs, after, state, code):
+    program = "python3 -S -c 'while True: globals().setdefault(\"x\", []).append(bytes([1]) * (1 << 20))'"
+    job = jobs.submit(program + (after or "; exit $?"), memory="64MiB")
+    shown = jobs.ended(job)
+    why = "out of memory: limit 64 MiB, killed by the kernel (1 process)"
+    assert (shown.state, shown.exit_code) == (state, code)
+    assert shown.reason == ("" if state == "succeeded" else f"exit {code} ({why})")
+    (ended,) = (e.event.exit for e in jobs.client.job_events(job) if isinstance(e.event, ReplicaExited))
+    assert (ended.note, ended.observed) == (why, True)
 
 
 def test_a_failed_job_is_tried_again_as_often_as_it_asked(jobs):
@@ -210,6 +230,30 @@ def test_a_checkpoint_on_request_is_made_and_shown(jobs):
     jobs.state(job, "running")
     jobs.client.checkpoint(job)
     until(lambda: jobs.client.job(job).checkpoint_step == 7, "the checkpoint is logged")
+
+
+TRAINS = """
+import time
+from penstock import training
+with training.session() as run:
+    run.resume(None)
+    for step in run.steps(100_000, capture=lambda: {"step": run.step}):
+        print("step", flush=True)
+        time.sleep(0.02)
+"""
+
+
+def test_a_training_is_asked_to_save_without_a_declaration(jobs):
+    job = jobs.submit([sys.executable, "-c", TRAINS], env={"PYTHONPATH": str(ROOT / "src")})
+    jobs.said(job, "step")
+
+    def saved() -> list[str]:
+        with contextlib.suppress(PenstockError):  # refused until the agent has read the report
+            jobs.client.checkpoint(job)
+        return [e.event.why for e in jobs.client.job_events(job) if isinstance(e.event, CheckpointSaved)]
+
+    assert set(until(saved, "the checkpoint is logged")) == {"request"}
+    jobs.client.cancel(job)
 
 
 def test_a_drained_node_gets_no_work_and_is_opened_again(jobs):

@@ -6,12 +6,14 @@ import pytest
 
 from penstock.core.lifecycle.requests import submit
 from penstock.core.messages.requests import Refusal
-from penstock.core.model.access import Scope
+from penstock.core.model.access import Scope, User
+from penstock.core.model.cluster import Queue, Tenant
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.server.http.limits import Limits, RateGate
+from penstock.server.http.parsing import jobs_of
 from penstock.server.http.responses import ApiError
-from penstock.server.submitting import _submit
-from penstock.testing.builders import node
+from penstock.server.submitting import _submit, adopted
+from penstock.testing.builders import config, node
 from penstock.testing.harness import World
 
 ANN = Scope("ann", tenants={"default": "member"}, level="write")
@@ -62,3 +64,70 @@ def test_a_request_that_is_repeated_makes_nothing():
     made = here.decided(here.asked(b'{"command": "true"}'))
     again = here.decided(here.asked(b'{"command": "true"}'))
     assert (again.job_ids, again.repeated) == (made.job_ids, True)
+
+
+# Jobs that name no tenant or queue.
+
+TEAMS = (Tenant("research"), Tenant("speech"), Tenant("vision"))
+MEMBER = Scope("ann", tenants={"speech": "member", "vision": "member"}, level="write")
+ADMIN = Scope("ops", "admin", level="admin", local=True)
+
+
+def names(body: bytes, scope: Scope, **fields) -> list[tuple[str, str]]:
+    return [(one.spec.tenant, one.spec.queue) for one in adopted(jobs_of(body), scope, config(**fields))]
+
+
+def refused(body: bytes, scope: Scope, **fields) -> list[tuple[str, str, str, str]]:
+    with pytest.raises(ApiError) as found:
+        names(body, scope, **fields)
+    return [(one.code, one.field, one.message, one.hint) for one in found.value.details.problems]
+
+
+def test_jobs_get_the_defaults_of_what_they_do_not_name():
+    body = b'[{"command": "a"}, {"command": "b", "tenant": "speech"}, {"command": "c", "queue": "low"}]'
+    queues = (Queue("low"), Queue("high"))
+    found = names(body, ADMIN, tenants=TEAMS, queues=queues, default_tenant="vision", default_queue="high")
+    assert found == [("vision", "high"), ("speech", "high"), ("vision", "low")]
+
+
+def test_a_named_tenant_is_never_replaced_by_a_default():
+    with pytest.raises(ApiError, match="tenant is 'default': you may not submit jobs for it") as found:
+        names(b'{"command": "a", "tenant": "default"}', MEMBER, tenants=TEAMS, default_tenant="vision")
+    assert found.value.details.hint == "known: speech, vision"
+
+
+def test_without_a_default_the_tenants_that_one_may_use_are_named_and_how_to_set_one():
+    assert refused(b'{"command": "a"}', MEMBER, tenants=TEAMS) == [
+        (
+            "missing_field",
+            "tenant",
+            "the job names no tenant, and there is no default: you may submit jobs for speech, vision",
+            "--tenant speech; or ask an administrator for a default (default_tenant)",
+        )
+    ]
+    assert refused(b'[{"command": "a"}]', ADMIN, tenants=TEAMS) == [
+        (
+            "missing_field",
+            "jobs[0].tenant",
+            "jobs[0] names no tenant, and there is no default: you may submit jobs for research, speech, vision",
+            "--tenant research; a default for all: penstock admin set settings.default_tenant=research",
+        )
+    ]
+
+
+def test_a_declared_administrator_may_set_their_own_default():
+    (problem,) = refused(b'{"command": "a"}', ADMIN, tenants=TEAMS, users=(User("ops", "admin"),))
+    assert problem[3].endswith("=research; for you: penstock admin set user.ops.default_tenant=research")
+
+
+def test_without_a_default_queue_the_queues_are_named():
+    problems = refused(b'{"command": "a"}', ADMIN, queues=(Queue("low"), Queue("high")))
+    assert [problem[:3] for problem in problems] == [
+        ("missing_field", "queue", "the job names no queue, and there is no default: there are low, high")
+    ]
+
+
+def test_jobs_alike_share_one_spec():
+    entries = jobs_of(b'{"command": "a"}')
+    made = adopted(entries * 3, ADMIN, config(tenants=TEAMS, default_tenant="vision"))
+    assert len({id(one.spec) for one in made}) == 1

@@ -208,6 +208,26 @@ GRIDS = {
         b_viewer      404 404       403 404
         nobody        404 404       404 404
     """,
+    "act on many": """
+                      own colleague b   none
+        operator      ok  ok        ok  404
+        operator_write ok ok        ok  404
+        admin         ok  ok        ok  404
+        admin_write   ok  ok        ok  404
+        both          ok  ok        ok  404
+        local         ok  ok        ok  404
+        mixed         403 403       403 404
+        operator_in_a ok  ok        404 404
+        admin_in_a    ok  ok        404 404
+        a_admin       ok  ok        404 404
+        a_admin_write ok  ok        404 404
+        both_in_a     ok  ok        404 404
+        member        ok  403       404 404
+        member_write  ok  403       404 404
+        b_admin       404 404       ok  404
+        b_member      404 404       ok  404
+        everybody     403 403       403 403
+    """,
     "submit": """
                       a   b   none
         admin         ok  ok  422
@@ -321,6 +341,10 @@ GRIDS = {
 }
 
 
+GRIDS["list jobs"] = GRIDS["see"].replace("404", "422")
+"""A tenant that is not seen is answered like one that does not exist."""
+
+
 class Row(NamedTuple):
     """What is expected of one operation, and how it is asked."""
 
@@ -345,12 +369,13 @@ TENANT = "?tenant={tenant}"
 SEEN = ("a", "b", "none")
 OPERATIONS = {
     "POST /jobs": Row("submit", 200, body={"command": "true", "tenant": Named("tenant"), "after_any": Named("live")}),
-    "GET /jobs": Row("list", query=TENANT + "&finished=true"),
+    "GET /jobs": Row("list jobs", query=TENANT + "&finished=true"),
     "GET /jobs/{job_id}": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/explanation": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/events": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/outputs": Row("see", targets=SEEN),
     "GET /jobs/{job_id}/logs": Row("see", query="?attempt=1", targets=SEEN),
+    "POST /jobs/actions": Row("act on many", body={"action": "cancel", "select": Named("select")}),
     "POST /jobs/{job_id}/cancel": Row("act", live=False),
     "POST /jobs/{job_id}/checkpoint": Row("act", 409),
     "GET /health": Row("anybody", public=True),
@@ -373,7 +398,7 @@ OPERATIONS = {
     "GET /bill": Row("see", query=TENANT),
     "GET /accounts": Row("see", query=TENANT),
     "POST /accounts/{tenant}/credits": Row("administer", body={"amount": 9000, "reference": Named("reference")}),
-    "GET /ledger": Row("list", query=TENANT),
+    "GET /ledger": Row("see", query=TENANT),
     "POST /ledger/{record}/reversal": Row("administer", 409, body={"reason": "r"}),
     "GET /invoices": Row("list", query=TENANT),
     "POST /invoices": Row("administer", 409, body={"tenant": Named("tenant")}),
@@ -612,6 +637,7 @@ def values(world: World, target: str, job: str = "finished") -> dict[str, Any]:
     return {
         "tenant": tenant,
         "job_id": world.jobs.get(f"{owner} {job}", UNKNOWN_JOB),
+        "select": {"ids": [str(world.jobs.get(f"{owner} {job}", UNKNOWN_JOB))]},
         "live": world.jobs["b live" if target == "b" else "own live"],
         "number": {"b": "INV-000002", "none": "INV-000009"}.get(target, "INV-000001"),
         "reference": SECRETS["credit"] if target == "b" else "a-credit",

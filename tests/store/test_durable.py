@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.errors import StaleEpoch, StoreError
-from penstock.core.model.events import LeaderElected, Record
+from penstock.core.model.events import JobCancelRequested, LeaderElected, Record
 from tests.properties import examples
 from tests.store.builders import finished, kept, record, records
 from tests.store.places import KINDS, NAMES, opened
@@ -89,6 +89,12 @@ def test_the_records_of_a_job_are_those_about_it_and_no_others(store):
     election = Record(3, 2_000, LeaderElected(1, "server"))
     store.append([*records(1, 2), election], [], store.acquire_epoch())
     assert (store.records_of_job(2), store.records_of_job(9)) == ([record(2)], [])
+
+
+def test_submits_of_jobs_are_found_by_number_and_unknown_ones_left_out(store):
+    store.append([*records(1, 2), Record(3, 9, JobCancelRequested(1, "ann"))], [], store.acquire_epoch())
+    assert store.submits([1, 2, 9]) == {1: record(1).event, 2: record(2).event}
+    assert store.submits([]) == {}
 
 
 def test_finished_jobs_come_newest_first_and_page_by_page(store):

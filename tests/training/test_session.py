@@ -106,6 +106,29 @@ def test_the_checkpoint_signal_saves_and_carries_on(report: Path, read_lines: Re
     assert kinds(read_lines(report))[0] == ("checkpoint", 2, "request")
 
 
+def test_without_a_declared_signal_the_session_says_to_which_it_listens_and_heeds_it(
+    report: Path, read_lines: ReadLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PENSTOCK_CHECKPOINT_SIGNAL")
+    assert count_to(5, {1: kill(signal.SIGUSR1)})[1] == 5
+    lines = read_lines(report)
+    assert [line["signal"] for line in lines if line["kind"] == "listens"] == ["SIGUSR1", ""]
+    assert ("checkpoint", 2, "request") in kinds(lines)
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
+def test_a_signal_that_the_program_uses_is_left_to_it(
+    report: Path, read_lines: ReadLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PENSTOCK_CHECKPOINT_SIGNAL")
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        count_to(2)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert "listens" not in {line["kind"] for line in read_lines(report)}
+
+
 def test_every_request_gets_an_answer(report: Path, read_lines: ReadLines) -> None:
     def save_now_and_ask(run: Session) -> None:
         run.checkpoint(lambda: {"count": 2})

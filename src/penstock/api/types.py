@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.core.model.accounts import InvoiceHead, Lot
+from penstock.core.model.accounts import Lot
 from penstock.core.model.answers import Alert, Bill, BudgetView, JournalEntry
 from penstock.core.model.errors import Problem
-from penstock.core.model.objectives import Scores
 
 
 class JobRef(msgspec.Struct, frozen=True):
@@ -66,9 +65,12 @@ class JobView(msgspec.Struct, frozen=True):
     queue: str
     user: str
     priority: int
-    preemptible: bool
+    preemptible: bool | None
+    """None: not known, of jobs that ended under an older version."""
     replicas: int
+    """Of all groups of its gang."""
     devices: int
+    """Devices that it holds any part of; `devices_milli` counts parts as parts."""
     submitted_ms: int
     started_ms: int
     finished_ms: int
@@ -77,7 +79,8 @@ class JobView(msgspec.Struct, frozen=True):
     nodes: list[str]
     reason: str
     step: int
-    checkpoint_step: int
+    checkpoint_step: int | None
+    """Of its last checkpoint, 0: none; None: not known, of jobs that ended under an older version."""
     exit_code: int | None = None
     exit_signal: int | None = None
     array_id: int | None = None
@@ -86,6 +89,20 @@ class JobView(msgspec.Struct, frozen=True):
     replica_list: list[ReplicaView] = []
     ends_ms: int = 0
     """When it is expected to end (unix ms), by its own account or that of jobs like it; 0 where neither tells."""
+    devices_milli: int | None = None
+    """Devices asked for, in thousandths: fractions as such, MIG instances by their compute slices; None: not known."""
+    devices_text: str = ""
+    """The same for people, such as `8`, `4x2`, `0.25` or `1x mig 1g.10gb`."""
+    pool: str = ""
+    """This and all below: of one job alone, and empty in lists."""
+    asks: str = ""
+    """What its replicas ask for, in words."""
+    placement: str = ""
+    """Where they may stand, in words; empty: anywhere in the pool."""
+    time_limit_ms: int = 0
+    """Of one attempt; 0: none."""
+    array_counts: dict[str, int] = {}
+    """Where the job stands for its array: the array's live members that match, by state."""
 
 
 class JobList(msgspec.Struct, frozen=True):
@@ -93,6 +110,10 @@ class JobList(msgspec.Struct, frozen=True):
 
     jobs: list[JobView]
     next_before: int | None = None
+    next_cursor: str = ""
+    """To ask for the rows that follow; empty at the end."""
+    totals: dict[str, int] = {}
+    """Live jobs that match, by state, on all pages."""
 
 
 class DeviceView(msgspec.Struct, frozen=True):
@@ -104,6 +125,9 @@ class DeviceView(msgspec.Struct, frozen=True):
     job: int | None
     """The holder, where the caller may see that job."""
     held: bool = False
+    healthy: bool = True
+    mig: bool = False
+    """It may be cut into MIG instances."""
 
 
 class NodeView(msgspec.Struct, frozen=True):
@@ -122,6 +146,13 @@ class NodeView(msgspec.Struct, frozen=True):
     connected: bool
     shut_to: list[str] = []
     """Tenants that get no new work there, for what their jobs claimed of it: those that the caller sees."""
+    labels: dict[str, str] = {}
+    zone: str = ""
+    rack: str = ""
+    switch: str = ""
+    links: dict[str, list[list[int]]] = {}
+    """Devices joined by links of a kind (`nvlink`, `pcie`, `numa`) or a closer one: groups of indexes, of two or more.
+    Kinds that are not known, or join the same devices as a closer kind, are left out."""
 
 
 class NodeList(msgspec.Struct, frozen=True):
@@ -178,56 +209,6 @@ class AlertList(msgspec.Struct, frozen=True):
     alerts: list[Alert]
 
 
-class Move(msgspec.Struct, frozen=True):
-    """A job that would save and go on elsewhere, and what that costs."""
-
-    job: int
-    cost_device_ms: int
-
-
-class Defrag(msgspec.Struct, frozen=True):
-    """What moving jobs would gain: who would start, on which nodes, and who would move for it."""
-
-    beneficiary: int
-    nodes: list[str]
-    moves: list[Move]
-
-
-class DefragList(msgspec.Struct, frozen=True):
-    switched_on: bool
-    """Whether the scheduler does it automatically."""
-    found: list[Defrag]
-
-
-class CandidatePlan(msgspec.Struct, frozen=True):
-    """A plan that was weighed: scores from 0 to 1000 (more is better) and their weighted sum, 0 to 1,000,000."""
-
-    placement: str
-    scores: Scores
-    weighted: int
-    chosen: bool
-    on_front: bool
-    """No other candidate is better at something and nowhere worse."""
-
-
-class CycleView(msgspec.Struct, frozen=True):
-    """What the last cycle decided."""
-
-    seq: int
-    """The last log record of its snapshot."""
-    strategy: str
-    """Its search effort, and why."""
-    starts: int
-    preemptions: int
-    waiting: dict[str, int]
-    """Waiting request classes, by reason code."""
-    reserved: list[int]
-    """Jobs with a reservation."""
-    candidates: list[CandidatePlan]
-    """The plans it chose from, if the cluster file names several placements."""
-    problems: list[str]
-
-
 class OutputRef(msgspec.Struct, frozen=True):
     attempt: int
     rank: int
@@ -246,6 +227,11 @@ class BillList(msgspec.Struct, frozen=True):
     bills: list[Bill]
     priced: bool = True
     """Whether any price is declared."""
+    time_zone: str = "UTC"
+    """In which the months begin, and the times are written."""
+    from_time: str = ""
+    """The begin with its offset, such as `2026-11-01T00:00:00+01:00`."""
+    until_time: str = ""
 
 
 class Me(msgspec.Struct, frozen=True):
@@ -260,6 +246,9 @@ class Me(msgspec.Struct, frozen=True):
     """Level of the token: read, write, admin."""
     submits: list[str]
     """Tenants for which jobs may be submitted."""
+    default_tenant: str = ""
+    """Of jobs that name none; empty: they have to."""
+    default_queue: str = ""
 
 
 class AccountView(msgspec.Struct, frozen=True):
@@ -292,6 +281,8 @@ class AccountList(msgspec.Struct, frozen=True):
     priced: bool
     """Whether any price is declared."""
     accounts: list[AccountView]
+    time_zone: str = "UTC"
+    """In which the periods of budgets begin, and the times are written."""
 
 
 class MoneyAnswer(msgspec.Struct, frozen=True):
@@ -301,12 +292,6 @@ class MoneyAnswer(msgspec.Struct, frozen=True):
     repeated: bool = False
 
 
-class InvoiceList(msgspec.Struct, frozen=True):
-    currency: str
-    digits: int
-    invoices: list[InvoiceHead]
-
-
 class Journal(msgspec.Struct, frozen=True):
     """Entries of the ledger, and the balance of each account by now; debits are positive."""
 
@@ -314,6 +299,8 @@ class Journal(msgspec.Struct, frozen=True):
     digits: int
     entries: list[JournalEntry]
     balances: dict[str, int]
+    time_zone: str = "UTC"
+    """In which the times are written."""
 
 
 class ConfigView(msgspec.Struct, frozen=True):

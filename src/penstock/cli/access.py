@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import Console, print_done, print_json, say, table
 from penstock.core.model.quantities import format_time
 
 token = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 
 
-def whoami(data: DataOption = None, json: JsonOption = False) -> None:
+def whoami(json: JsonOption = False) -> None:
     """Show your user, roles and the level of your token."""
-    found = client_of(data).me()
+    found = client_of().me()
     if json:
         print_json(found)
         return
@@ -21,7 +21,11 @@ def whoami(data: DataOption = None, json: JsonOption = False) -> None:
     if found.role:
         roles.insert(0, f"{found.role} of the cluster")
     say(f"{found.user}: {', '.join(roles) or 'no role'}; this token is for: {found.level}")
-    say(f"may submit for {', '.join(found.submits) or 'nobody'}")
+    say(f"may submit jobs for {', '.join(found.submits) or 'no tenant'}")
+    if found.submits:
+        tenant = f"go to {found.default_tenant}" if found.default_tenant else "are refused"
+        queue = f"to {found.default_queue}" if found.default_queue else "are refused"
+        say(f"jobs that name no tenant {tenant}, those that name no queue {queue}")
 
 
 @token.command("create")
@@ -34,12 +38,11 @@ def create_token(
         typer.Option(help="Days until it expires; 0: never. By default 90, and no later than your own token."),
     ] = None,
     note: Annotated[str, typer.Option(help="Purpose of the token.")] = "",
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Create a token; its secret is printed only once."""
     body = {"user": user, "level": level, "tenants": tenant or [], "days": days, "note": note}
-    made = client_of(data).create_token(body)
+    made = client_of().create_token(body)
     if json:
         print_json(made)
         return
@@ -49,9 +52,9 @@ def create_token(
 
 
 @token.command("list")
-def list_tokens(data: DataOption = None, json: JsonOption = False) -> None:
+def list_tokens(json: JsonOption = False) -> None:
     """List the tokens that you may revoke."""
-    found = client_of(data).tokens()
+    found = client_of().tokens()
     if json:
         print_json(found)
         return
@@ -68,15 +71,15 @@ def list_tokens(data: DataOption = None, json: JsonOption = False) -> None:
         )
         for one in found
     ]
-    Console().print(table(("token", "user", "for", "in", "created", "expires", "by", "note"), rows))
+    columns = ("token", "user", "for", "in", "created", "expires", "by", "note")
+    Console().print(table(columns, rows, drop=("by", "created", "in", "note"), text=("note",)))
 
 
 @token.command("revoke")
 def revoke_token(
     token_id: Annotated[str, typer.Argument(help="Number of the token, as `token list` shows it.")],
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Revoke a token at once."""
-    client_of(data).revoke_token(token_id)
+    client_of().revoke_token(token_id)
     print_done({"revoked": token_id}, f"token {token_id} is revoked", as_json=json)

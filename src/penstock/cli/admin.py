@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.confirm import DryRunOption, YesOption, confirm
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import print_document, print_json, say
 from penstock.core.model.errors import InvalidInput, nearest
 from penstock.core.model.foreign import lines
+from penstock.core.model.words import counted
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 FieldsArgument = Annotated[list[str] | None, typer.Argument(help="FIELD=VALUE, such as weight=2 or max.devices=16.")]
 
 admin = typer.Typer(no_args_is_help=True, help="Show and change pools, tenants, users, queues and settings.")
@@ -22,11 +22,10 @@ def apply(
     file: Annotated[Path, typer.Option("--file", "-f", help="Cluster file (YAML), or - for standard input.")],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Apply a cluster file. Shows the changes, asks, and applies all of them or none."""
-    _change({"config": _read(file)}, data, dry_run=dry_run, yes=yes, as_json=json)
+    _change({"config": _read(file)}, dry_run=dry_run, yes=yes, as_json=json)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -54,20 +53,20 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def _change(change: dict[str, Any], data: Path | None, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _change(change: dict[str, Any], *, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Plan a change, ask, and apply it as it was planned."""
-    client = client_of(data)
+    client = client_of()
     plan = client.configure({**change, "dry_run": True})
     if not as_json:
         for one in plan.changes:
             say(one.text)
         if not plan.changes:
             say("nothing changes")
-    asks = not yes and not as_json and sys.stdin.isatty()
-    if plan.changes and not dry_run and (not asks or typer.confirm(f"Apply {len(plan.changes)} change(s)?")):
+    if plan.changes and not dry_run:
+        confirm(f"Apply {counted(len(plan.changes), 'change')}?", yes=yes, as_json=as_json)
         plan = client.configure({**change, "base": plan.base})
         if not as_json:
-            say(f"applied {len(plan.changes)} change(s)")
+            say(f"applied {counted(len(plan.changes), 'change')}")
     if as_json:
         print_json(plan)
 
@@ -75,13 +74,12 @@ def _change(change: dict[str, Any], data: Path | None, *, dry_run: bool, yes: bo
 @admin.command("show")
 def show(
     section: Annotated[str, typer.Argument(help="pools, tenants, users, queues, billing, settings, ...")] = "",
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Print the declared configuration as a cluster file."""
     import yaml
 
-    found = client_of(data).config()
+    found = client_of().config()
     if json:
         print_json(found)
         return
@@ -102,12 +100,11 @@ def add(
     fields: FieldsArgument = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add a pool, tenant, user, queue or reservation."""
     said = [f"{kind}.{name}.{field}" for field in fields or []]
-    _change({"add": [f"{kind}.{name}"], "set": said}, data, dry_run=dry_run, yes=yes, as_json=json)
+    _change({"add": [f"{kind}.{name}"], "set": said}, dry_run=dry_run, yes=yes, as_json=json)
 
 
 @admin.command("set")
@@ -115,11 +112,10 @@ def change(
     changes: Annotated[list[str], typer.Argument(help="PATH=VALUE, such as queue.research.max.devices=16.")],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set fields of the configuration; an empty value removes a field."""
-    _change({"set": changes}, data, dry_run=dry_run, yes=yes, as_json=json)
+    _change({"set": changes}, dry_run=dry_run, yes=yes, as_json=json)
 
 
 @admin.command("remove")
@@ -128,8 +124,7 @@ def remove(
     name: Annotated[str, typer.Argument(help="Name of the one to remove.")],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Remove a pool, tenant, user, queue or reservation that no live job needs."""
-    _change({"remove": [f"{kind}.{name}"]}, data, dry_run=dry_run, yes=yes, as_json=json)
+    _change({"remove": [f"{kind}.{name}"]}, dry_run=dry_run, yes=yes, as_json=json)

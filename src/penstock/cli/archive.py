@@ -1,4 +1,4 @@
-"""`penstock backup`, `restore` and `verify`: the log of a data folder or of a database, without a running server."""
+"""`penstock store`: the log of a data folder or of a database, backed up, restored and verified without a server."""
 
 import time
 from pathlib import Path
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli.options import DataOption, JsonOption, StoreOption, data_folder
+from penstock.cli.options import JsonOption, StoreOption, data_folder
 from penstock.cli.output import print_done, print_json, say
 from penstock.cli.secrets import hide
+from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
     from penstock.store.address import Address
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 def backup(
     file: Annotated[Path, typer.Argument(help="Archive to write; must not exist.")],
-    data: DataOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -26,7 +26,7 @@ def backup(
     from penstock.store.address import copy_of
     from penstock.store.archive import write_archive
 
-    where = _address(data, store)
+    where = _address(store)
     with copy_of(where) as log:
         manifest = write_archive(file, log, program=__version__, made_ms=time.time_ns() // 1_000_000)
     _say("kept", manifest, where, file, as_json=json)
@@ -34,7 +34,6 @@ def backup(
 
 def restore(
     file: Annotated[Path, typer.Argument(help="Archive written by backup.")],
-    data: DataOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -42,33 +41,35 @@ def restore(
     from penstock.store.address import restoring
     from penstock.store.archive import restore_archive
 
-    where = _address(data, store)
+    where = _address(store)
     with restoring(where) as target:
         manifest = restore_archive(file, target)
     _say("restored", manifest, where, file, as_json=json)
 
 
-def _address(data: Path | None, store: str | None) -> "Address":
+def _address(store: str | None) -> "Address":
     """Return the address of the log to use. Raises: InvalidInput."""
     from penstock.store.address import address_of
 
     hide(store)
-    folder = data_folder(data)
+    folder = data_folder()
     return address_of(folder.log, store, folder.store_address)
 
 
 def _say(done: str, manifest: "ArchiveManifest", where: "Address", file: Path, *, as_json: bool) -> None:
     finished = manifest.members["finished.rows"].rows
-    text = f"{done} {manifest.last_seq} record(s) and {finished} finished job(s): {where.shown}, {file}"
+    text = (
+        f"{done} {counted(manifest.last_seq, 'record')} and {counted(finished, 'finished job')}: {where.shown}, {file}"
+    )
     print_done({"log": where.shown, "file": str(file), "manifest": manifest}, text, as_json=as_json)
 
 
-def verify(data: DataOption = None, store: StoreOption = None, json: JsonOption = False) -> None:
+def verify(store: StoreOption = None, json: JsonOption = False) -> None:
     """Check the log: sequence, snapshot, finished jobs. Folds it from its first record; exit code 1 if they differ."""
     from penstock.control.log_check import Verifier
     from penstock.store.address import copy_of
 
-    where = _address(data, store)
+    where = _address(store)
     with copy_of(where) as log:
         verdict = Verifier(log).verify()
     if json:
@@ -78,8 +79,8 @@ def verify(data: DataOption = None, store: StoreOption = None, json: JsonOption 
     else:
         snapshot = f"the snapshot of record {verdict.snapshot_seq}" if verdict.snapshot_seq else "no snapshot"
         say(
-            f"{where.shown}: {verdict.records} record(s) without a gap, {verdict.finished} finished and "
-            f"{verdict.live} live job(s), {snapshot}: all as the log tells"
+            f"{where.shown}: {counted(verdict.records, 'record')} without a gap, {verdict.finished} finished and "
+            f"{counted(verdict.live, 'live job')}, {snapshot}: all as the log tells"
         )
     if verdict.problem:
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.eventlog import log_of
-from penstock.cli.options import DataOption, JsonOption, LogOption
+from penstock.cli.options import JsonOption, LogOption
 from penstock.cli.output import Console, marked, print_json, say
 from penstock.cli.simulate import progress
 from penstock.core.model import events as ev
@@ -26,7 +26,6 @@ UNLAWFUL = 1
 
 def audit(
     job: Annotated[int | None, typer.Argument(help="Number of a job; by default every decision of the log.")] = None,
-    data: DataOption = None,
     log: LogOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -37,7 +36,7 @@ def audit(
     from penstock.core.audit import audit as rederived
     from penstock.extensions import installed_policies
 
-    records = log_of(data, log)
+    records = log_of(log)
     job_id = None if job is None else JobId(job)
     submitted = _submitted(records, job_id)
     with progress(f"{len(records):,} records", quiet=json) as on_share:

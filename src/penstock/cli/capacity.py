@@ -1,4 +1,4 @@
-"""`penstock capacity`: the number of nodes that a waiting-time goal needs."""
+"""`penstock sizing`: the number of nodes that a waiting-time goal needs."""
 
 import sys
 from pathlib import Path
@@ -102,7 +102,7 @@ def _print(trace: "Trace", goal: "Goal", result: "Capacity", model: str | None) 
     ]
     heads = (f"nodes{kind}", "meets it", f"wait, {goal.which}", "wait, mean", "utilisation", "never ended")
     say(f"{trace.name}: {len(trace.jobs):,} jobs; goal: wait, {goal.which}, at most {duration(goal.most_ms)}")
-    Console().print(table(heads, rows, right=heads))
+    Console().print(table(heads, rows, right=heads, drop=heads[:1:-1]))
     if result.nodes is None:
         say(f"not even {result.points[-1].nodes:,} nodes{kind} meet it")
     else:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import DataOption, JsonOption, data_folder
+from penstock.cli.options import JsonOption, data_folder
 from penstock.cli.output import Console, print_json, say, table
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import NodeName
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def certificates(
-    data: DataOption = None,
     rotate: Annotated[
         bool, typer.Option("--rotate", help="Replace the authority; the former stays trusted for a while.")
     ] = False,
@@ -26,7 +25,7 @@ def certificates(
     from penstock.engines.local.launch import known_nodes
     from penstock.security.keeper import CertificateKeeper
 
-    folder = data_folder(data)
+    folder = data_folder()
     if not folder.root.is_dir():
         raise InvalidInput(f"there is no data folder {folder.root}", hint="penstock up makes it, with certificates")
     keeper = CertificateKeeper(folder.certificates)
@@ -39,7 +38,9 @@ def certificates(
         print_json({"trusted": str(keeper.trusted_file), "certificates": shown})
         return
     rows = [_row(one) for one in shown]
-    Console().print(table(["what", "name", "also for", "until", "renewed from"], rows))
+    Console().print(
+        table(["what", "name", "also for", "until", "renewed from"], rows, drop=("also for", "renewed from"))
+    )
     if rotate or dropped:
         say(*_said(keeper, shown, rotated=rotate, dropped=dropped))
 

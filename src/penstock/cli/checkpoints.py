@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 import typer
 
-from penstock.cli.options import DataOption, JsonOption, data_folder
+from penstock.cli.options import JsonOption, data_folder
 from penstock.cli.output import Console, marked, print_json, say, table
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import JobId
@@ -54,11 +54,10 @@ def checkpoints(
     which: Annotated[str, typer.Argument(help="Number of a job, or a folder of checkpoints.")],
     verify: Annotated[bool, typer.Option("--verify", help="Read and compare every byte.")] = False,
     step: Annotated[int | None, typer.Option("--step", help="Only the checkpoint of this step.")] = None,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the checkpoints of a job. With --verify, check that each can be restored."""
-    checked = _look(_folder_of(which, data), verify=verify, step=step)
+    checked = _look(_folder_of(which), verify=verify, step=step)
     if json:
         print_json({"folder": str(checked.folder), "checkpoints": checked.found})
     else:
@@ -71,10 +70,10 @@ def checkpoints(
         )
 
 
-def _folder_of(which: str, data: Path | None) -> Path:
+def _folder_of(which: str) -> Path:
     """Return the folder of checkpoints to use. Raises: NoCheckpoints."""
     if which.isdecimal() and not Path(which).is_dir():
-        folder = data_folder(data).checkpoints(JobId(int(which)))
+        folder = data_folder().checkpoints(JobId(int(which)))
         if not folder.is_dir():
             raise NoCheckpoints(
                 f"job {which} has no checkpoints in {folder.parent.parent.parent}",
@@ -147,8 +146,12 @@ def _print(checked: Checked) -> None:
         ]
         for view in checked.found
     ]
-    columns = ("STEP", "STATE", "SIZE", "SHARED", "RANKS", "LAYOUT", "ATTEMPT", "SAVED")
-    Console().print(table(columns, rows, right=("STEP", "SIZE", "SHARED", "RANKS", "ATTEMPT")))
+    columns = ("step", "state", "size", "shared", "ranks", "layout", "attempt", "saved")
+    right, drop = (
+        ("step", "size", "shared", "ranks", "attempt"),
+        ("layout", "shared", "ranks", "attempt", "saved", "size"),
+    )
+    Console().print(table(columns, rows, right=right, drop=drop, text=("state",)))
     say(f"in {checked.folder}")
 
 

@@ -5,48 +5,69 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.api import types as api
-from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.completion import complete_nodes
+from penstock.cli.errors import NotThere
+from penstock.cli.node_page import print_node, state_text
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import Console, marked, print_done, print_json, say, table
 from penstock.core.model.answers import OF_RUNNING
-from penstock.core.model.errors import InvalidInput, Problem
+from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.quantities import format_duration, format_size, listed, parse_duration_ms
+from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-def nodes(data: DataOption = None, json: JsonOption = False) -> None:
+JOBS_SHOWN = 4
+"""Jobs that the list of nodes names of each."""
+
+
+def nodes(
+    name: Annotated[
+        str, typer.Argument(metavar="[NODE]", autocompletion=complete_nodes, help="Show this node with its devices.")
+    ] = "",
+    json: JsonOption = False,
+) -> None:
     """List nodes with their devices and jobs."""
-    found = client_of(data).nodes()
+    found = client_of().nodes()
+    if name:
+        known = {node.name: node for node in found}
+        if name not in known:
+            raise NotThere(f"there is no node '{name}'", hint=nearest(name, known))
+        if json:
+            print_json(known[name])
+        else:
+            print_node(known[name])
+        return
     if json:
         print_json({"nodes": found})
         return
     rows = [_node_row(node) for node in found]
-    Console().print(table(("node", "state", "CPUs", "memory", "devices (x: held)", "jobs"), rows, right=("CPUs",)))
+    drop = ("switch", "rack", "memory", "pool", "CPUs", "jobs", "devices (x: held)")
+    columns = ("node", "state", "pool", "rack", "switch", "CPUs", "memory", "devices (x: held)", "jobs")
+    Console().print(table(columns, rows, right=("CPUs",), drop=drop, text=("state",)))
 
 
 def _node_row(node: api.NodeView) -> tuple[str, ...]:
     marks = "".join("x" if d.job is not None else "." for d in node.devices)
     models = {d.model + (" (simulated)" if d.simulated else "") for d in node.devices}
     devices = f"{marks} {len(node.devices)} x {', '.join(sorted(models))}" if node.devices else "none"
-    state = node.state if node.connected or node.state == "lost" else f"{node.state}, not connected"
-    if node.draining:
-        state += f", draining{': ' + node.drain_reason if node.drain_reason else ''}"
-    if node.shut_to:
-        state += f", shut to {listed(node.shut_to)}"
     return (
         node.name + (" (virtual)" if node.virtual else ""),
-        state,
+        state_text(node),
+        node.pool,
+        node.rack,
+        node.switch,
         f"{node.cpu_held_milli / 1000:g}/{node.cpu_milli / 1000:g}",
         f"{format_size(node.memory_held_bytes)} of {format_size(node.memory_bytes)}",
         devices,
-        ", ".join(map(str, node.jobs)),
+        listed(node.jobs, JOBS_SHOWN),
     )
 
 
 def drain(
-    node: Annotated[str, typer.Argument(help="Name of the node.")],
-    data: DataOption = None,
+    node: Annotated[str, typer.Argument(autocompletion=complete_nodes, help="Name of the node.")],
     off: Annotated[bool, typer.Option("--off", help="Open the node again.")] = False,
     evict: Annotated[bool, typer.Option(help="Ask running jobs to save and move.")] = False,
     after: Annotated[str, typer.Option("--after", help="Evict jobs that still run after this time, such as 2h.")] = "",
@@ -55,7 +76,7 @@ def drain(
 ) -> None:
     """Close a node to new work, or open it again."""
     after_ms = _duration("after", after) if after else 0
-    client_of(data).drain(node, on=not off, evict=evict, reason=reason, evict_after_ms=after_ms)
+    client_of().drain(node, on=not off, evict=evict, reason=reason, evict_after_ms=after_ms)
     text = f"node {node} is {'open again' if off else 'being drained'}"
     print_done({"node": node, "draining": not off}, text, as_json=json)
 
@@ -68,24 +89,24 @@ def _duration(field: str, text: str) -> int:
         raise InvalidInput(problem.message, problems=(problem,)) from None
 
 
-def alerts(data: DataOption = None, json: JsonOption = False) -> None:
+def alerts(json: JsonOption = False) -> None:
     """List jobs that can never start, and other problems. Most severe first, each with its remedy."""
-    found = client_of(data).alerts()
+    found = client_of().alerts()
     if json:
         print_json({"alerts": found})
         return
     for alert in found:
         jobs = ", ".join(map(str, alert.job_ids)) + (", ..." if alert.count > len(alert.job_ids) else "")
-        say(f"{alert.code}: {alert.count} job(s): {jobs}")
+        say(f"{alert.code}: {counted(alert.count, 'job')}: {jobs}")
         say(f"  {alert.text}")
         say(f"  to resolve it: {alert.resolve}")
     if not found:
         say("no alerts")
 
 
-def defrag(data: DataOption = None, json: JsonOption = False) -> None:
+def defrag(json: JsonOption = False) -> None:
     """Show which jobs would move to fit a gang, and at what cost. Nothing moves."""
-    found = client_of(data).defrag()
+    found = client_of().defrag()
     if json:
         print_json(found)
         return
@@ -99,9 +120,9 @@ def defrag(data: DataOption = None, json: JsonOption = False) -> None:
         say("nothing was moved; the setting `defrag: true` lets the scheduler do it")
 
 
-def queue(data: DataOption = None, json: JsonOption = False) -> None:
+def queue(json: JsonOption = False) -> None:
     """Show the queue tree, waiting jobs and those next to start."""
-    client = client_of(data)
+    client = client_of()
     found = client.queues()
     if json:
         print_json({"queues": found})
@@ -125,6 +146,6 @@ def queue(data: DataOption = None, json: JsonOption = False) -> None:
         if not placed:
             break
     Console().print(tree)
-    standing = sum(alert.count for alert in client.alerts() if alert.code not in OF_RUNNING)
+    standing = sum(alert.count for alert in client.alerts() if alert.code not in OF_RUNNING | {"tenant_held"})
     if standing:
-        say(f"{standing} job(s) can never start as things are: penstock alerts")
+        say(f"{counted(standing, 'job')} can never start as things are: penstock alerts")

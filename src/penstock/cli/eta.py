@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from penstock.api import types as api
-from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table
 from penstock.core.model.answers import Bucket, Score
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.quantities import format_duration
+from penstock.core.model.start_text import interval_text
 
 EXPECTED = (10, 40, 40, 10)
 """Of a hundred starts, how many should come before the early time, between early and likely, and so on."""
@@ -22,11 +23,10 @@ UNTOLD = "unknown"
 def eta(
     jobs: Annotated[list[int] | None, typer.Argument(help="Numbers of waiting jobs; by default all.")] = None,
     calibration: Annotated[bool, typer.Option("--calibration", help="Show how accurate past estimates were.")] = False,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Estimate when waiting jobs start. The interval holds 8 of 10 starts."""
-    client = client_of(data)
+    client = client_of()
     if not calibration:
         _print_etas(jobs or (), client.etas(), as_json=json)
     elif json:
@@ -54,7 +54,14 @@ def _print_etas(jobs: Collection[int], found: api.EtaList, *, as_json: bool) -> 
         return
     ordered = sorted(chosen, key=lambda j: (not j.likely_ms, j.likely_ms, j.id))
     rows = [_row(job, found.made_ms) for job in ordered]
-    Console().print(table(("job", "name", "queue", "waited", "starts in", "8 of 10 starts"), rows, right=("job",)))
+    Console().print(
+        table(
+            ("job", "name", "queue", "waited", "starts", "8 of 10 such starts"),
+            rows,
+            right=("job",),
+            drop=("waited", "queue", "8 of 10 such starts"),
+        )
+    )
     if found.untold:
         say(f"and {found.untold:,} more that were submitted later")
     if not found.samples:
@@ -65,9 +72,8 @@ def _row(job: api.EtaView, now_ms: int) -> tuple[str, ...]:
     waited = format_duration(max(0, now_ms - job.submitted_ms))
     if not job.likely_ms:
         return str(job.id), job.name, job.queue, waited, UNTOLD, ""
-    early, likely = (format_duration(max(0, at - now_ms)) for at in (job.early_ms, job.likely_ms))
-    late = format_duration(max(0, job.late_ms - now_ms)) if job.late_ms else "no estimate"
-    return str(job.id), job.name, job.queue, waited, likely, f"{early} to {late}"
+    likely = f"in about {format_duration(max(0, job.likely_ms - now_ms))}"
+    return str(job.id), job.name, job.queue, waited, likely, interval_text(now_ms, job.early_ms, job.late_ms)
 
 
 def _print_score(score: Score) -> None:

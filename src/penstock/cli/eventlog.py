@@ -9,13 +9,13 @@ from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import Record
 
 
-def log_of(data: Path | None, log: Path | None) -> list[Record]:
+def log_of(log: Path | None) -> list[Record]:
     """Return the whole log: of the file if one is named, else of the running server.
 
     Raises: InvalidInput when the file is none, or when its records do not follow one another; ServerNotRunning.
     """
     if log is None:
-        return list(client_of(data).all_events())
+        return list(client_of().all_events())
     try:
         records = msgspec.json.decode(log.read_bytes(), type=list[Record])
     except (OSError, msgspec.MsgspecError) as error:

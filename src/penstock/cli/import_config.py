@@ -145,7 +145,14 @@ def _print(imported: "Imported", out: Path, jobs: int | None) -> None:
     weaker = [entry for entry in imported.report if entry.outcome != "mapped"]
     rows = [(f"{Path(e.file).name}:{e.line}", e.key, e.value, e.outcome, e.note) for e in weaker[:SHOWN_MAX]]
     if rows:
-        Console().print(table(("where", "key", "value", "", "what became of it"), rows))
+        Console().print(
+            table(
+                ("where", "key", "value", "", "what became of it"),
+                rows,
+                drop=("value",),
+                text=("value", "what became of it"),
+            )
+        )
     if len(weaker) > SHOWN_MAX:
         say(f"and {len(weaker) - SHOWN_MAX:,} more in {out / 'report.json'}")
     say(f"wrote {out / 'cluster.yaml'} and {out / 'report.json'}")

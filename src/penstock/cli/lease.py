@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import CpusOption, DataOption, JsonOption, MemoryOption, QueueOption, TenantOption, client_of
+from penstock.cli.options import CpusOption, JsonOption, MemoryOption, QueueOption, TenantOption, client_of
 from penstock.cli.output import print_json, say
 
 POLL_S = 0.3
@@ -21,11 +21,10 @@ def lease(
     queue: QueueOption = None,
     tenant: TenantOption = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the lease runs.")] = True,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Hold devices for interactive work, for a limited time."""
-    client = client_of(data)
+    client = client_of()
     given = {"cpus": cpus, "memory": memory, "queue": queue, "tenant": tenant}
     asked: dict[str, Any] = {"count": devices, "model": model} if model else {"count": devices}
     job: dict[str, Any] = {"lease": True, "time_limit": length, "workdir": str(Path.cwd())}

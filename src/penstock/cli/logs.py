@@ -1,62 +1,102 @@
 """`penstock logs`, and following what jobs write."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from penstock.api import types as api
-from penstock.cli.options import DataOption, JobArgument, client_of
-from penstock.cli.output import raw
+from penstock.cli.errors import NotThere
+from penstock.cli.options import JobArgument, client_of
+from penstock.cli.output import raw, say
+from penstock.core.model.foreign import in_json
+from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
     from penstock.client import Client
 
 POLL_S = 0.15
+TAIL_PIECE_BYTES = 64 * 1024
+TAIL_MAX_BYTES = 16 * 2**20
+"""The last lines are looked for in this much of an output's end."""
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
 
 def logs(
     job: JobArgument,
-    data: DataOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job has ended.")] = False,
-    rank: Annotated[int | None, typer.Option(help="Only this replica.")] = None,
-    attempt: Annotated[int | None, typer.Option(help="Only this attempt; by default the newest.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Only this replica.", min=0)] = None,
+    attempt: Annotated[int | None, typer.Option(help="Only this attempt; by default the newest.", min=1)] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", help="Only the last lines of each output.", min=0)] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print each line as a JSON object.")] = False,
 ) -> None:
     """Print the output of a job, byte by byte. At a terminal its escape sequences take effect, as with cat."""
-    client = client_of(data)
+    client = client_of()
+    shown = client.job(job)
+    _check(client.outputs(job), shown, rank=rank, attempt=attempt)
     if follow:
-        follow_job(client, job, rank=rank, attempt=attempt)
+        follow_job(client, job, rank=rank, attempt=attempt, tail=tail, json=json)
         return
-    client.job(job)
-    follower = OutputFollower(client, job, rank=rank, attempt=attempt)
+    follower = OutputFollower(client, job, rank=rank, attempt=attempt, tail=tail, json=json)
     while follower.step():
         pass
     follower.finish()
+    if not follower.any:
+        say(f"penstock: job {job} is {shown.state} and has written nothing", err=True)
+
+
+def _check(outputs: list[api.OutputRef], job: api.JobView, *, rank: int | None, attempt: int | None) -> None:
+    """Raise NotThere when an attempt or rank is named that the job does not have."""
+    if attempt is not None and attempt > job.attempt:
+        known = counted(job.attempt, "attempt") if job.attempt else "no attempt yet"
+        raise NotThere(f"job {job.id} has no attempt {attempt}: it has {known}")
+    ranks = {each.rank for each in outputs} | {each.rank for each in job.replica_list} | set(range(job.replicas))
+    if rank is not None and rank not in ranks:
+        raise NotThere(f"job {job.id} has no rank {rank}: its ranks are 0 to {max(ranks)}")
 
 
 class OutputFollower:
-    """Prints outputs from where it left off; lines of several replicas carry their rank."""
+    """Prints outputs from where it left off; lines of several replicas carry their rank.
 
-    def __init__(self, client: "Client", job_id: int, *, rank: int | None, attempt: int | None) -> None:
+    Without an attempt, it begins with the newest and continues with those that follow.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        job_id: int,
+        *,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        json: bool = False,
+        err: bool = False,
+    ) -> None:
         self._client, self._job_id, self._rank, self._attempt = client, job_id, rank, attempt
+        self._tail, self._json, self._err = tail, json, err
+        self._first: int | None = attempt
         self._offsets: dict[tuple[int, int], int] = {}
         self._partial: dict[tuple[int, int], bytes] = {}
+        self.any = False
+        """Whether anything was printed."""
 
     def step(self) -> bool:
         """Print new output; return whether there was any."""
-        listed = [o for o in self._client.outputs(self._job_id) if self._rank is None or o.rank == self._rank]
-        if self._attempt is not None:
-            listed = [o for o in listed if o.attempt == self._attempt]
-        elif not self._offsets and listed:
-            newest = max(o.attempt for o in listed)
-            listed = [o for o in listed if o.attempt == newest]
-        several = len({o.rank for o in listed}) > 1
-        return sum(self._print(output, several) for output in listed) > 0
+        listed = [o for o in self._client.outputs(self._job_id) if self._rank in (None, o.rank)]
+        if self._first is None and listed:
+            self._first = max(o.attempt for o in listed)
+        first, last = self._first or 0, self._attempt or math.inf
+        wanted = [o for o in listed if first <= o.attempt <= last]
+        several = len({o.rank for o in wanted}) > 1
+        return sum(self._print(output, several) for output in wanted) > 0
 
     def _print(self, output: api.OutputRef, several: bool) -> bool:
         place = (output.attempt, output.rank)
+        if place not in self._offsets and self._tail is not None:
+            self._offsets[place] = self._begin_of_tail(output)
         offset = self._offsets.get(place, 0)
         if output.size_bytes <= offset and place in self._offsets:
             return False
@@ -64,20 +104,39 @@ class OutputFollower:
         self._offsets[place] = where + len(data)
         if where > offset:
             data = b"[penstock: %d older bytes were given up]\n" % (where - offset) + data
-        if not several:
-            raw(data)
+        self.any = self.any or bool(data)
+        if several or self._json:
+            *lines, self._partial[place] = (self._partial.pop(place, b"") + data).split(b"\n")
+            raw(b"".join(self._line(place, line) for line in lines), err=self._err)
         else:
-            whole = self._partial.pop(place, b"") + data
-            lines = whole.split(b"\n")
-            self._partial[place] = lines.pop()
-            raw(b"".join(b"[%d] %s\n" % (output.rank, line) for line in lines))
+            raw(data, err=self._err)
         return bool(data)
+
+    def _line(self, place: tuple[int, int], line: bytes) -> bytes:
+        attempt, rank = place
+        if not self._json:
+            return b"[%d] %s\n" % (rank, line)
+        shown = {"job": self._job_id, "attempt": attempt, "rank": rank, "line": line.decode(errors="replace")}
+        return in_json(msgspec.json.encode(shown).decode()).encode() + b"\n"
+
+    def _begin_of_tail(self, output: api.OutputRef) -> int:
+        """Return where the last lines of an output begin, looked for from its end."""
+        at, after, wanted = output.size_bytes, b"", self._tail or 0
+        while at > 0 and after[:-1].count(b"\n") < wanted and len(after) < TAIL_MAX_BYTES:
+            begin = max(0, at - TAIL_PIECE_BYTES)
+            where, data = self._client.logs(self._job_id, output.attempt, output.rank, begin)
+            after = data[: at - where] + after
+            if where > begin:
+                break
+            at = begin
+        lines = after.splitlines(keepends=True)[-wanted:] if wanted else []
+        return output.size_bytes - sum(map(len, lines))
 
     def finish(self) -> None:
         """Print unfinished last lines."""
-        for (_, rank), line in sorted(self._partial.items()):
+        for place, line in sorted(self._partial.items()):
             if line:
-                raw(b"[%d] %s\n" % (rank, line))
+                raw(self._line(place, line), err=self._err)
 
 
 def follow_job(
@@ -86,14 +145,18 @@ def follow_job(
     *,
     rank: int | None = None,
     attempt: int | None = None,
+    tail: int | None = None,
+    json: bool = False,
+    err: bool = False,
     say: Callable[[str], object] | None = None,
 ) -> api.JobView:
     """Print output until the job has ended and everything was printed; return the ended job.
 
     Args:
+        err: print to standard error.
         say: called once with why the job waits, if it does, and for each new attempt.
     """
-    follower = OutputFollower(client, job_id, rank=rank, attempt=attempt)
+    follower = OutputFollower(client, job_id, rank=rank, attempt=attempt, tail=tail, json=json, err=err)
     seen_attempt, explained = 0, False
     begun = time.monotonic()
     while True:

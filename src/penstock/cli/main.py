@@ -3,103 +3,107 @@
 A command is imported when it is called: help, completion and every other command start without it.
 """
 
+import os
 import sys
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-
-class Entry(NamedTuple):
-    """Where a command is declared, and the line that `penstock --help` shows of it."""
-
-    place: str
-    """`module:attribute`; the attribute is a function, or a `typer.Typer` with commands of its own."""
-    summary: str
-    hidden: bool = False
+from penstock.cli.commands import FORMER, GROUPS, MEANINGS, PANELS, TOP, Entry
 
 
-COMMANDS = {
-    "up": Entry("up:up", "Start the server and the agents of this machine's nodes."),
-    "down": Entry("up:down", "Stop the server and its agents."),
-    "certificates": Entry("certificates:certificates", "Show or rotate the certificates of a data folder."),
-    "backup": Entry("archive:backup", "Back up the log, as of now, to one archive."),
-    "restore": Entry("archive:restore", "Restore the log from an archive, where there is none yet."),
-    "verify": Entry("archive:verify", "Check the log: sequence, snapshot, finished jobs."),
-    "apply": Entry("admin:apply", "Apply a cluster file."),
-    "quota": Entry("pools:quota", "Show use, borrowing and lending of quotas, with holders."),
-    "pools": Entry("pools:pools", "Show capacity, allocation and device states of each pool."),
-    "whoami": Entry("access:whoami", "Show your user, roles and the level of your token."),
-    "lease": Entry("lease:lease", "Hold devices for interactive work, for a limited time."),
-    "shell": Entry("shell:shell", "Open a shell in a lease or running job."),
-    "usage": Entry("usage:usage", "Show device, CPU and memory time, and how much was used."),
-    "account": Entry("money:account", "Show tenants' balances, credit, and budgets with forecasts."),
-    "credit": Entry("money:credit", "Add a payment or a grant to a tenant's credit."),
-    "reverse": Entry("money:reverse", "Reverse a credit or payment."),
-    "ledger": Entry("money:ledger", "Show the double-entry journal."),
-    "run": Entry("run:run", "Run a command as a job and follow its output."),
-    "submit": Entry("submit:submit", "Submit a job file or a command, and return at once."),
-    "plan": Entry("plan:plan", "Show what a submit would do, without submitting."),
-    "ps": Entry("jobs:ps", "List jobs."),
-    "jobs": Entry("jobs:ps", "List jobs.", hidden=True),
-    "show": Entry("jobs:show", "Show one job with its attempts and events."),
-    "logs": Entry("logs:logs", "Print the output of a job, byte by byte."),
-    "explain": Entry("jobs:explain", "Explain why a job waits."),
-    "cancel": Entry("jobs:cancel", "Cancel jobs."),
-    "checkpoint": Entry("jobs:checkpoint", "Ask a running job to save a checkpoint and continue."),
-    "nodes": Entry("cluster:nodes", "List nodes with their devices and jobs."),
-    "drain": Entry("cluster:drain", "Close a node to new work, or open it again."),
-    "queue": Entry("cluster:queue", "Show the queue tree, waiting jobs and those next to start."),
-    "alerts": Entry("cluster:alerts", "List jobs that can never start, and other problems."),
-    "defrag": Entry("cluster:defrag", "Show which jobs would move to fit a gang, and at what cost."),
-    "report": Entry("report:report", "Write a page on everything that happened, and summary.json."),
-    "sim": Entry("simulate:sim", "Compare policies on a trace of jobs."),
-    "schema": Entry("schema:schema", "Print the JSON Schema of job or cluster files."),
-    "capacity": Entry("capacity:capacity", "Find how many nodes keep waiting times within a goal."),
-    "whatif": Entry("whatif:whatif", "Replay the cluster's log with other rules, quotas or nodes."),
-    "bill": Entry("bill:bill", "Show what each tenant owes for a month, and for what."),
-    "eta": Entry("eta:eta", "Estimate when waiting jobs start."),
-    "checkpoints": Entry("checkpoints:checkpoints", "List the checkpoints of a job."),
-    "audit": Entry("audit:audit", "Repeat every decision from the log, and check the rules."),
-    "import": Entry("import_config:import_config", "Convert another scheduler's configuration, with a report."),
-    "invoice": Entry("money:invoice", "Show, issue, pay and correct invoices."),
-    "token": Entry("access:token", "Create, list and revoke tokens."),
-    "admin": Entry("admin:admin", "Show and change pools, tenants, users, queues and settings."),
-    "secret": Entry("secrets:secret", "Set, list and remove secrets that jobs get as variables."),
-}
-"""In the order of the help."""
+def entry_of(name: str) -> Entry:
+    """Return the entry of a command such as `ps` or `money bill`. Raises: KeyError."""
+    group, _, member = name.partition(" ")
+    return GROUPS[group][member] if member else TOP[name]
 
 
 def load(name: str) -> Any:
-    """Import a command and return it, as typer makes it. Raises: KeyError."""
-    entry = COMMANDS[name]
+    """Import a command and return it, as typer makes it, with the options that all of them share. Raises: KeyError."""
+    entry = entry_of(name)
+    word = name.rpartition(" ")[2]
+    if not entry.place:
+        return LazyGroup(name=word, help=entry.summary, rich_markup_mode=None, below=name)
     module, attribute = entry.place.split(":")
     declared = getattr(import_module(f"penstock.cli.{module}"), attribute)
+    from penstock.cli.helping import PlainCommand, PlainGroup
+    from penstock.cli.shared import complete
+
     holder = typer.Typer(rich_markup_mode=None)
     if isinstance(declared, typer.Typer):
-        holder.add_typer(declared, name=name, hidden=entry.hidden)
+        for member in declared.registered_commands:
+            member.cls = PlainCommand
+        holder.add_typer(declared, name=word, hidden=entry.hidden, cls=PlainGroup)
     else:
-        holder.command(name, hidden=entry.hidden)(declared)
-    return typer.main.get_group(holder).commands[name]
+        holder.command(word, hidden=entry.hidden, cls=PlainCommand)(declared)
+
+    return complete(typer.main.get_group(holder).commands[word], name, watch=entry.watch)
 
 
 class LazyGroup(TyperGroup):
     """Knows its commands by the table, and imports one when it is to run."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, below: str = "", **settings: Any) -> None:
         super().__init__(**settings)
-        for name, entry in COMMANDS.items():
+        self._below = below
+        for name, entry in (GROUPS[below] if below else TOP).items():
             self.add_command(TyperCommand(name, help=entry.summary, hidden=entry.hidden))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options before the command; without any word, print the help, which is no error."""
+        if not args and not ctx.resilient_parsing:
+            from penstock.cli.output import print_document
+
+            print_document(ctx.get_help() + "\n")
+            raise typer.Exit
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        if not self._below and args[0] in FORMER:
+            new = FORMER[args[0]]
+            from penstock.cli.output import say
+
+            say(f"penstock: {args[0]} is now called {new}: penstock {new}", err=True)
+            args = [*new.split(), *args[1:]]
+        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            _no_command(ctx.command_path, args[0], [*self.commands], self._below)
         name, command, rest = super().resolve_command(ctx, args)
-        return name, load(name) if name else command, rest
+        return name, load(f"{self._below} {name}".strip()) if name else command, rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands panel by panel, with names in one column over all panels."""
+        panels = {"Commands": GROUPS[self._below]} if self._below else PANELS
+        width = max(len(name) for panel in panels.values() for name in panel)
+        for title, panel in panels.items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), entry.summary) for name, entry in panel.items() if not entry.hidden]
+                formatter.write_dl(rows)
+
+    def main(self, args: Any = None, prog_name: str | None = None, *unused: Any, **extra: Any) -> Any:
+        """Run a command; unlike typer's own, every error is left to the caller."""
+        self._main_shell_completion(extra, prog_name or "penstock")
+        with self.make_context("penstock", list(sys.argv[1:] if args is None else args), **extra) as ctx:
+            return self.invoke(ctx)
+
+
+def _no_command(path: str, word: str, known: list[str], below: str) -> None:
+    """Raise the error of an unknown command, with the right word."""
+    from penstock.cli.errors import UsageError
+    from penstock.core.model.errors import nearest
+
+    meant = None if below else MEANINGS.get(word.lower())
+    if meant:
+        hint = f"penstock {meant}: {TOP[meant.split()[0]].summary}"
+    else:
+        near = nearest(word, [*known, *(() if below else FORMER)])
+        hint = near if near.startswith("did you mean") else f"{path} --help lists the commands"
+    raise UsageError(f"there is no command '{word}'", hint=hint)
 
 
 app = typer.Typer(
     cls=LazyGroup,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -115,29 +119,69 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+def _data(value: str | None) -> None:
+    if value is not None:
+        from penstock.cli.shared import use_data
+
+        use_data(value)
+
+
+def _server(value: str | None) -> None:
+    if value is not None:
+        from penstock.cli.shared import use_server
+
+        use_server(value)
+
+
+@app.callback(epilog="penstock help COMMAND shows examples. Start here: penstock up, then penstock run -- echo hello")
 def top(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            callback=_data,
+            metavar="DIR",
+            help="Data folder of the server here [PENSTOCK_HOME; ~/.local/share/penstock].",
+        ),
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", callback=_server, metavar="URL", help="Server elsewhere [PENSTOCK_URL]."),
+    ] = None,
 ) -> None:
     """Penstock pools accelerators and lets the right ML job through at the right moment."""
 
 
 def main() -> None:
     """Run the program; a known error ends it with a message and a code of its own (docs/cli.md)."""
+    words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     try:
         app()
+        sys.stdout.flush()
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
+    except typer.Abort:
+        from penstock.cli.output import say
+
+        say("", "penstock: stopped at the question; nothing was changed", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered goes nowhere, without a word
         sys.exit(141)
     except Exception as error:
         from penstock.cli.output import print_error
+        from penstock.cli.parser import as_ours
         from penstock.core.model.errors import PenstockError
 
-        if not isinstance(error, PenstockError):
+        known = error if isinstance(error, PenstockError) else as_ours(error)
+        if known is None:
             raise
-        sys.exit(print_error(error, as_json="--json" in sys.argv))
+        sys.exit(print_error(known, as_json="--json" in words))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import Console, print_document, print_done, print_encoded, print_json, say, table
 from penstock.core.model.quantities import format_time, money
+from penstock.core.model.words import counted
 
 NumberArgument = Annotated[str, typer.Argument(help="Number of the invoice.")]
 TenantArgument = Annotated[str, typer.Argument(help="Only this tenant.")]
@@ -18,11 +19,10 @@ invoice = typer.Typer(no_args_is_help=True, help="Show, issue, pay and correct i
 
 def account(
     tenant: TenantArgument = "",
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show tenants' balances, credit, and budgets with forecasts."""
-    found = client_of(data).accounts(tenant)
+    found = client_of().accounts(tenant)
     if json:
         print_json(found)
         return
@@ -33,14 +33,16 @@ def account(
     for one in found.accounts:
         amounts = (one.balance, one.credit, one.owed, one.unbilled, one.month_spent, one.day_cost)
         rows.append((one.tenant, *(money(amount, found.digits) for amount in amounts), one.held))
-    Console().print(table(columns, rows, right=columns[1:7]))
+    Console().print(
+        table(columns, rows, right=columns[1:7], drop=("a day", "unbilled", "month", "owed", "credit"), text=("held",))
+    )
     say(f"amounts in {found.currency}")
     for one in found.accounts:
         for budget in one.budgets:
             spent, whole = money(budget.spent, found.digits), money(budget.amount, found.digits)
             low, high = money(budget.forecast_low, found.digits), money(budget.forecast_high, found.digits)
             kind = "hard budget" if budget.hard else "budget"
-            until = format_time(budget.until_ms)
+            until = budget.until_time or format_time(budget.until_ms)
             percent = budget.spent * 100 // budget.amount
             say(f"{one.tenant}: {kind} {budget.name}: {spent} of {whole} ({percent} %), at this rate")
             say(f"  {low} to {high} by {until}")
@@ -53,48 +55,47 @@ def credit(
     grant: Annotated[bool, typer.Option("--grant", help="A grant, not a payment.")] = False,
     expires: Annotated[str, typer.Option(help="When the rest expires, such as 2027-01-01T00:00+01:00.")] = "",
     note: Annotated[str, typer.Option(help="Note, shown in the ledger.")] = "",
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add a payment or a grant to a tenant's credit."""
     kind = "grant" if grant else "payment"
     body = {"amount": amount, "reference": reference, "kind": kind, "expires": expires, "note": note}
-    done = client_of(data).add_credit(tenant, body)
+    done = client_of().add_credit(tenant, body)
     text = f"{reference} was there before: nothing changed" if done.repeated else f"{amount} added to {tenant}"
     print_done(done, text, as_json=json)
 
 
 def reverse(
-    record: Annotated[int, typer.Argument(help="Record of the credit or payment, as `penstock ledger` shows it.")],
+    record: Annotated[
+        int, typer.Argument(help="Record of the credit or payment, as `penstock money ledger` shows it.")
+    ],
     reason: Annotated[str, typer.Option(help="Reason, shown in the ledger.")],
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Reverse a credit or payment. Of a grant, what is left is taken back."""
-    done = client_of(data).reverse(record, reason)
+    done = client_of().reverse(record, reason)
     text = f"record {record} is reversed{f': {done.number} is open again' if done.number else ''}"
     print_done(done, text, as_json=json)
 
 
 def ledger(
     tenant: TenantArgument = "",
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the double-entry journal. Each entry adds up to zero."""
-    found = client_of(data).journal(tenant)
+    found = client_of().journal(tenant)
     if json:
         print_json(found)
         return
     rows = []
     for entry in found.entries:
         for at, posting in enumerate(entry.postings):
-            about = (str(entry.seq), format_time(entry.time_ms), entry.text) if at == 0 else ("", "", "")
+            about = (str(entry.seq), entry.time or format_time(entry.time_ms), entry.text) if at == 0 else ("", "", "")
             debit = money(posting.amount, found.digits) if posting.amount > 0 else ""
             paid = money(-posting.amount, found.digits) if posting.amount < 0 else ""
             rows.append((*about, posting.account, debit, paid))
     columns = ("record", "time", "entry", "account", "debit", "credit")
-    Console().print(table(columns, rows, right=("record", "debit", "credit")))
+    Console().print(table(columns, rows, right=("record", "debit", "credit"), drop=("time", "entry"), text=("entry",)))
     balances = [(name, money(amount, found.digits)) for name, amount in found.balances.items()]
     Console().print(table(("account", "balance"), balances, right=("balance",)))
 
@@ -102,21 +103,30 @@ def ledger(
 @invoice.command("list")
 def list_invoices(
     tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
-    data: DataOption = None,
+    only_open: Annotated[bool, typer.Option("--open", help="Only invoices with an amount due.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List invoices and credit notes, newest first."""
-    found = client_of(data).invoices(tenant)
+    """List invoices and credit notes, newest first, and what each tenant still has to pay."""
+    found = client_of().invoices(tenant, only_open=only_open)
     if json:
         print_json(found)
         return
+    if not found.invoices:
+        say("nothing is open" if only_open else "no invoices")
+        return
     rows = []
     for head in found.invoices:
-        amounts = (head.total, head.due, head.corrected, head.paid)
+        amounts = (head.total, head.paid, head.corrected, head.due)
         shown = [money(amount, found.digits) for amount in amounts]
-        rows.append((head.number, head.tenant, format_time(head.from_ms)[:10], *shown, head.corrects))
-    columns = ("number", "tenant", "from", "total", "due", "corrected", "paid", "corrects")
-    Console().print(table(columns, rows, right=columns[3:7]))
+        rows.append((head.number, head.tenant, head.month, head.issued_time[:10], *shown, head.corrects))
+    columns = ("number", "tenant", "month", "issued", "total", "paid", "corrected", "due", "corrects")
+    Console().print(table(columns, rows, right=columns[4:8], drop=("corrects", "corrected", "paid", "issued", "month")))
+    if found.left_out:
+        say(f"and {counted(found.left_out, 'older one')}: --tenant TENANT lists those of one tenant")
+    say(f"amounts in {found.currency}; months of {found.time_zone}")
+    for one in found.open:
+        owes = f"{money(one.due, found.digits)} {found.currency} on {counted(one.invoices, 'invoice')}"
+        say(f"{one.tenant} owes {owes}")
 
 
 @invoice.command("show")
@@ -124,12 +134,11 @@ def show_invoice(
     number: NumberArgument,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write: .pdf, .html, .csv or .json.")] = None,
     language: Annotated[str, typer.Option(help="en or zh.")] = "en",
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show an invoice as issued, or write it as a document."""
     kind = "json" if json else out.suffix.lstrip(".").lower() if out is not None else "csv"
-    found = client_of(data).invoice_document(number, kind, language)
+    found = client_of().invoice_document(number, kind, language)
     if out is None:
         if json:
             print_encoded(found)
@@ -141,11 +150,9 @@ def show_invoice(
 
 
 @invoice.command("issue")
-def issue_invoice(
-    tenant: Annotated[str, typer.Argument(help="Tenant to invoice.")], data: DataOption = None, json: JsonOption = False
-) -> None:
+def issue_invoice(tenant: Annotated[str, typer.Argument(help="Tenant to invoice.")], json: JsonOption = False) -> None:
     """Issue the invoice of the oldest month not invoiced yet; by default this happens automatically."""
-    done = client_of(data).issue_invoice(tenant)
+    done = client_of().issue_invoice(tenant)
     print_done(done, done.number, as_json=json)
 
 
@@ -154,11 +161,10 @@ def pay_invoice(
     number: NumberArgument,
     amount: Annotated[str, typer.Argument(help="In the currency, such as 1250.00.")],
     reference: ReferenceOption,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Record a payment of an invoice, or of a part of it."""
-    done = client_of(data).pay_invoice(number, amount, reference)
+    done = client_of().pay_invoice(number, amount, reference)
     print_done(done, f"{reference} was noted before" if done.repeated else f"{amount} noted for {number}", as_json=json)
 
 
@@ -167,9 +173,8 @@ def correct_invoice(
     number: NumberArgument,
     reason: Annotated[str, typer.Option(help="Reason, shown on the credit note.")],
     amount: Annotated[str, typer.Option(help="Before tax; by default all that is left of it.")] = "",
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Issue a credit note for an invoice, or a part of it; an issued invoice never changes."""
-    done = client_of(data).correct_invoice(number, reason, amount or None)
+    done = client_of().correct_invoice(number, reason, amount or None)
     print_done(done, f"{done.number} corrects {number}", as_json=json)

@@ -2,14 +2,16 @@
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from penstock.core.model.errors import InvalidInput, Problem
+from penstock.cli import place
+from penstock.cli.completion import complete_jobs, complete_queues, complete_tenants
+from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.quantities import parse_duration_ms
 from penstock.starts import whole
 
@@ -17,19 +19,16 @@ if TYPE_CHECKING:
     from penstock.client import Client
     from penstock.engines.processes.paths import DataFolder
 
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", help="Data folder of the server [env: PENSTOCK_HOME; ~/.local/share/penstock]."),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JobArgument = Annotated[int, typer.Argument(help="Number of the job.", min=1)]
-WhatArgument = Annotated[
-    list[str], typer.Argument(help="A job file (.yaml, .yml, .json or - for stdin), or -- COMMAND.")
-]
+JobArgument = Annotated[int, typer.Argument(help="Number of the job.", min=1, autocompletion=complete_jobs)]
 CpusOption = Annotated[float | None, typer.Option("--cpus", "-c", help="CPUs of each replica.")]
 MemoryOption = Annotated[str | None, typer.Option("--memory", "--mem", help="Host memory of each replica.")]
-QueueOption = Annotated[str | None, typer.Option("--queue", "-p", help="Queue of the job.")]
-TenantOption = Annotated[str | None, typer.Option("--tenant", "-A", help="Tenant of the job.")]
+QueueOption = Annotated[
+    str | None, typer.Option("--queue", "-p", autocompletion=complete_queues, help="Queue of the job.")
+]
+TenantOption = Annotated[
+    str | None, typer.Option("--tenant", "-A", autocompletion=complete_tenants, help="Tenant of the job.")
+]
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -45,66 +44,49 @@ KindOption = Annotated[str | None, typer.Option(help="Format of the trace; by de
 LoadOption = Annotated[float, typer.Option(help="Load relative to the trace; other than 1 draws a workload like it.")]
 NodesOption = Annotated[str | None, typer.Option(help="Number of nodes instead: 90, +4, -2 or +4xH100.")]
 
-PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
-"""Variables of the submitting shell that a job gets, so that `python` means the same there."""
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
-class JobShape(NamedTuple):
-    """The options about a job, with their definitions; None where an option is not given."""
-
-    name: Annotated[str | None, typer.Option("--name", "-J", help="Name of the job.")] = None
-    devices: Annotated[int | None, typer.Option("--devices", "--gpus", "-g", help="Devices of each replica.")] = None
-    replicas: Annotated[int | None, typer.Option("--replicas", "-n", help="Replicas, which start together.")] = None
-    cpus: CpusOption = None
-    memory: MemoryOption = None
-    priority: Annotated[str | None, typer.Option("--priority", help="low, medium, high or a number.")] = None
-    queue: QueueOption = None
-    tenant: TenantOption = None
-    time_limit: Annotated[str | None, typer.Option("--time-limit", "-t", help="Stop the job after this time.")] = None
-    array: Annotated[int | None, typer.Option("--array", "-a", help="Number of copies to submit.")] = None
-    env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE, or NAME as in this shell.")] = None
-    secrets: Annotated[
-        list[str] | None, typer.Option("--secret", help="Secret as a variable: NAME or VARIABLE=NAME.")
-    ] = None
-
-    def fields(self) -> dict[str, Any]:
-        """Return the job-file fields that were given."""
-        apart = ("env", "secrets")
-        given = {name: value for name, value in self._asdict().items() if value is not None and name not in apart}
-        if self.secrets:
-            given["secrets"] = {one.partition("=")[0]: one.partition("=")[2] or one for one in self.secrets}
-        if self.priority is not None and self.priority.isdigit():
-            given["priority"] = int(self.priority)
-        return given
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables asked for with --env."""
-        found = {}
-        for item in self.env or []:
-            name, given, value = item.partition("=")
-            found[name] = value if given else os.environ.get(name, "")
-        return found
+def pairs(option: str, given: list[str]) -> dict[str, str]:
+    """Return the mapping that a repeated option NAME=VALUE gives. Raises: InvalidInput."""
+    found = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not name or not equals:
+            raise InvalidInput(f"{option} is '{item}', expected NAME=VALUE")
+        found[name] = value
+    return found
 
 
-def shaped(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `JobShape`, but for those named, in place of its parameter `shape`."""
-    hints = get_type_hints(JobShape, include_extras=True)
+def one_of(option: str, given: str, known: Iterable[str]) -> str:
+    """Return the word an option gives, one of those known. Raises: InvalidInput with the nearest right word."""
+    words = list(known)
+    if given not in words:
+        raise InvalidInput(f"{option} is '{given}', expected one of {', '.join(words)}", hint=nearest(given, words))
+    return given
+
+
+def spread(
+    kind: Any, name: str, *, without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the fields of a named tuple as options, but for those named, in place of its parameter `name`."""
+    hints = get_type_hints(kind, include_extras=True)
     options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hints[name])
-        for name in JobShape._fields
-        if name not in without
+        inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hints[field])
+        for field in kind._fields
+        if field not in without
     ]
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def call(**given: Any) -> None:
-            shape = JobShape(**{option.name: given.pop(option.name) for option in options})
-            command(**given, shape=shape)
+            made = kind(**{option.name: given.pop(option.name) for option in options})
+            command(**given, **{name: made})
 
         signature = inspect.signature(command)
         parameters: list[inspect.Parameter] = []
         for one in signature.parameters.values():
-            parameters += options if one.name == "shape" else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+            parameters += options if one.name == name else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
         call.__dict__["__signature__"] = signature.replace(parameters=parameters)
         return call
 
@@ -120,39 +102,39 @@ def duration_ms(option: str, text: str, *, hint: str = "such as 30s, 5m or 2h") 
         raise InvalidInput(problem.message, problems=(problem,)) from None
 
 
-def data_folder(given: Path | None) -> "DataFolder":
-    """Return the data folder, at an absolute path: the option, else PENSTOCK_HOME, else the user's own.
+def data_folder() -> "DataFolder":
+    """Return the data folder, at an absolute path: that of `--data`, else PENSTOCK_HOME, else the user's own.
 
     Raises: NotPrivate when another user could have filled it: it decides where tokens are sent, and which programs run.
     """
     from penstock.engines.processes.paths import DataFolder
     from penstock.engines.processes.trust import check_data
 
-    home = given or os.environ.get("PENSTOCK_HOME")
-    folder = DataFolder(whole(home or Path.home() / ".local" / "share" / "penstock"))
+    folder = DataFolder(whole(place.home()))
     check_data(folder)
     return folder
 
 
-def client_of(data: Path | None) -> "Client":
+def client_of() -> "Client":
     """Return a client of the running server, with the token in PENSTOCK_TOKEN if that is set.
 
-    PENSTOCK_URL names a server elsewhere, unless `--data` was given; PENSTOCK_CA the authorities to trust.
+    `--server` or PENSTOCK_URL names a server elsewhere, unless `--data` is given; PENSTOCK_CA the authorities to trust.
 
     Raises: ServerNotRunning, InvalidInput, NotTrusted.
     """
     from penstock.client import Client
 
     token = os.environ.get("PENSTOCK_TOKEN")
-    if data is not None or not remote():
-        return Client.of(data_folder(data).root, token=token)
+    if not remote():
+        return Client.of(data_folder().root, token=token)
     if not token:
-        raise InvalidInput("PENSTOCK_URL is set, but no token", hint="set PENSTOCK_TOKEN")
+        said = "--server names a server elsewhere" if place.PLACE.server else "PENSTOCK_URL is set"
+        raise InvalidInput(f"{said}, but there is no token", hint="set PENSTOCK_TOKEN")
     ca = os.environ.get("PENSTOCK_CA")
     insecure = os.environ.get("PENSTOCK_INSECURE") == "1"
-    return Client.at(os.environ["PENSTOCK_URL"], token=token, ca=Path(ca) if ca else None, insecure=insecure)
+    return Client.at(place.url(), token=token, ca=Path(ca) if ca else None, insecure=insecure)
 
 
 def remote() -> bool:
-    """Return whether the environment names a server elsewhere."""
-    return bool(os.environ.get("PENSTOCK_URL"))
+    """Return whether the command line or the environment names a server elsewhere."""
+    return bool(place.url())

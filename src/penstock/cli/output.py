@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.cli.tables import Table
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.foreign import in_json, lines, one_line
 
@@ -26,6 +27,8 @@ EXIT_CODES: dict[str, int] = {
     "bad_trace": 2,
     "bad_certificate": 2,
     "conflict": 2,
+    "usage": 2,
+    "not_confirmed": 2,
     "too_large": 2,
     "server_not_running": 3,
     "unauthenticated": 4,
@@ -38,6 +41,8 @@ EXIT_CODES: dict[str, int] = {
     "overloaded": 6,
     "too_many_requests": 6,
     "already_running": 7,
+    "job_failed": 1,
+    "timed_out": 8,
 }
 """Exit code by error code; any other error is 1."""
 
@@ -66,10 +71,22 @@ def print_document(text: str) -> None:
     sys.stdout.write(lines(text))
 
 
-def raw(data: bytes) -> None:
+def raw(data: bytes, *, err: bool = False) -> None:
     """Print a program's output unchanged, byte by byte, on the user's request."""
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    out = sys.stderr if err else sys.stdout
+    out.buffer.write(data)
+    out.buffer.flush()
+
+
+def clear_screen() -> None:
+    """Clear a terminal, to draw on it again."""
+    if sys.stdout.isatty():
+        sys.stdout.write("\x1b[2J\x1b[H")
+
+
+def flush() -> None:
+    """Write out what was printed. Raises: BrokenPipeError when nobody reads it."""
+    sys.stdout.flush()
 
 
 def print_json(value: Any) -> None:
@@ -119,17 +136,33 @@ class Console:
     """Prints tables, trees and lines with styles on standard output."""
 
     def __init__(self) -> None:
-        from rich.console import Console as Rich
+        from rich.console import Console as RichConsole
 
-        width = None if sys.stdout.isatty() else PIPED_WIDTH
-        self._rich = Rich(highlight=False, markup=False, emoji=False, width=width)
+        class Rich(RichConsole):
+            """Leaves a closed pipe to the program, which ends without a word."""
+
+            def on_broken_pipe(self) -> None:
+                raise BrokenPipeError
+
+        self._width = None if sys.stdout.isatty() else PIPED_WIDTH
+        self._rich = Rich(highlight=False, markup=False, emoji=False, width=self._width)
 
     def print(self, what: object = "") -> None:
         """Print a line, or a table or tree. A string is no markup."""
+        if isinstance(what, Table):
+            self._print_table(what)
+            return
         self._rich.print(_Harmless(one_line(what) if isinstance(what, str) else what))
 
-    def clear(self) -> None:
-        self._rich.clear()
+    def _print_table(self, shown: Table) -> None:
+        """Print a table; what does not fit a terminal is left out in the table's own order, and named."""
+        from rich.text import Text
+
+        fitted, left_out = shown.fitted(self._rich.width if self._width is None else None)
+        self._rich.print(_Harmless(fitted), soft_wrap=True)
+        if left_out:
+            note = f"not shown for lack of width: {', '.join(reversed(left_out))}"
+            self._rich.print(_Harmless(Text(note, style="dim")))
 
 
 class _Harmless:
@@ -145,22 +178,17 @@ class _Harmless:
             yield piece if piece.control else Segment(lines(piece.text), piece.style)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence["str | Text"]], *, right: Sequence[str] = ()) -> Any:
-    """Return a plain table; columns named in `right` are aligned to the right, empty columns are left out.
-
-    Text that does not fit is cut with an ellipsis, so that each row stays one line.
-    """
-    from rich import box
-    from rich.table import Table
-
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    used = [i for i in range(len(columns)) if not rows or any(row[i] for row in rows)]
-    for i in used:
-        justify: Any = "right" if columns[i] in right else "left"
-        made.add_column(_text(columns[i]), justify=justify, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        made.add_row(*(_text(row[i]) for i in used))
-    return made
+def table(
+    columns: Sequence[str],
+    rows: "Sequence[Sequence[str | Text]]",
+    *,
+    right: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    text: Sequence[str] = (),
+) -> Table:
+    """Return a plain table (see `Table`): columns in `right` are aligned to the right, those in `drop` may be left out,
+    those in `text` may be cut."""
+    return Table(columns, rows, right=right, drop=drop, text=text)
 
 
 def marked(pattern: str, *given: object) -> "Text":

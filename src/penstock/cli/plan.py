@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import DataOption, JobShape, JsonOption, WhatArgument, client_of, duration_ms, shaped
+from penstock.cli.options import JsonOption, client_of, duration_ms
 from penstock.cli.output import Console, marked, print_json
 from penstock.cli.requests import request_of
+from penstock.cli.shape import JobShape, WhatArgument, shaped
 from penstock.core.model.answers import PlanAnswer, PlannedJob, Quote
 from penstock.core.model.quantities import format_duration, money
+from penstock.core.model.start_text import latest_text
 
 WAITS, UNTOLD = 10, 11
 """Exit codes: some job waits (longer than `--within`); the start of some job is unknown."""
@@ -18,14 +20,13 @@ WAITS, UNTOLD = 10, 11
 @shaped()
 def plan(
     what: WhatArgument,
-    data: DataOption = None,
     shape: JobShape = JobShape(),
     within: Annotated[str | None, typer.Option(help="Exit with 0 if it starts within this time.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Show what a submit would do, without submitting. Exit code: 0 starts now, 10 waits, 11 unknown."""
     within_ms = 0 if within is None else duration_ms("within", within)
-    print_plan(client_of(data).plan(request_of(what, shape)), within_ms, as_json=json)
+    print_plan(client_of().plan(request_of(what, shape)), within_ms, as_json=json)
 
 
 def print_plan(answer: PlanAnswer, within_ms: int = 0, *, as_json: bool) -> None:
@@ -75,15 +76,13 @@ def _print(job: PlannedJob, now_ms: int) -> None:
     for victim in job.preempts:
         name = f" ({victim.name})" if victim.name else ""
         out.print(f"  would preempt job {victim.job_id}{name}, by the rule {victim.rule}")
-    if not job.starts_now and job.start_p50_ms:
-        low, high = job.start_p10_ms - now_ms, job.start_p90_ms - now_ms
-        most = format_duration(max(0, high)) if job.start_p90_ms else "no estimate"
-        out.print(f"  8 of 10 samples: {format_duration(max(0, low))} to {most}; if no other job is submitted")
     if job.price is not None:
         out.print(f"  {_price(job.price)}")
     if job.explanation is not None:
+        if job.explanation.start_by_ms and not job.starts_now:
+            out.print(f"  starts {latest_text(now_ms, job.explanation.start_by_ms)}")
         for constraint in job.explanation.constraints:
-            out.print(f"  {constraint.code}: {constraint.text}")
+            out.print(marked("  {} [dim]({})[/]", constraint.text, constraint.code))
         for edit in job.explanation.edits:
             when = "would start now" if edit.starts_now else "would make room now"
             out.print(marked("  [green]{}:[/] {}", when, edit.text))

@@ -1,13 +1,13 @@
 """`penstock pools` and `quota`: capacity, allocations, and their holders."""
 
-from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table
 from penstock.core.model.quantities import format_milli, format_resource, format_size, format_time
 
 
-def pools(data: DataOption = None, json: JsonOption = False) -> None:
+def pools(json: JsonOption = False) -> None:
     """Show capacity, allocation and device states of each pool."""
-    listed = client_of(data).pools()
+    listed = client_of().pools()
     if json:
         print_json({"pools": listed})
         return
@@ -29,8 +29,9 @@ def pools(data: DataOption = None, json: JsonOption = False) -> None:
         )
     amounts_shown = ("total", "allocated", "reserved", "available", "out", "used")
     columns = ("pool", "nodes open", *amounts_shown, "devices", "CPUs", "memory", "parts")
+    drop = ("parts", "out", "reserved", "memory", "CPUs", "allocated", "nodes open", "devices", "total")
     if rows:
-        Console().print(table(columns, rows, right=(*amounts_shown, "CPUs")))
+        Console().print(table(columns, rows, right=(*amounts_shown, "CPUs"), drop=drop))
     else:
         say("no pools are declared")
 
@@ -40,9 +41,9 @@ def _counts(counts: object) -> list[tuple[str, int]]:
     return [(name, getattr(counts, name)) for name in names]
 
 
-def quota(data: DataOption = None, json: JsonOption = False) -> None:
+def quota(json: JsonOption = False) -> None:
     """Show use, borrowing and lending of quotas, with holders."""
-    found = client_of(data).quotas()
+    found = client_of().quotas()
     if json:
         print_json(found)
         return
@@ -50,12 +51,12 @@ def quota(data: DataOption = None, json: JsonOption = False) -> None:
     for one in found.quotas:
         amounts = (one.used, one.guaranteed, one.maximum, one.borrowed, one.lent)
         shown = ["" if amount is None else format_resource(one.resource, amount) for amount in amounts]
-        mark = f"{one.percent} %" + (" !" if one.level >= 95 else "")
+        mark = f"{one.percent} %" + (" of guaranteed" if one.maximum is None else " !" if one.level >= 95 else "")
         alert = f"{one.alerted} % {format_time(one.alerted_ms)}" if one.alerted else ""
         rows.append((f"{one.kind} {one.name}", one.resource, *shown, mark, alert))
     columns = ("of", "resource", "used", "guaranteed", "max", "borrowed", "lent", "reached", "alert")
     if rows:
-        Console().print(table(columns, rows, right=columns[2:-1]))
+        Console().print(table(columns, rows, right=columns[2:-1], drop=("alert", "lent", "borrowed", "guaranteed")))
     else:
         say("no quotas are declared: max and guaranteed of queues, max of tenants")
     held = [
@@ -63,4 +64,5 @@ def quota(data: DataOption = None, json: JsonOption = False) -> None:
         for one in found.holders
     ]
     if held:
-        Console().print(table(("tenant", "user", "queue", "resource", "holds", "jobs"), held, right=("holds", "jobs")))
+        holders = ("tenant", "user", "queue", "resource", "holds", "jobs")
+        Console().print(table(holders, held, right=("holds", "jobs"), drop=("jobs", "queue")))

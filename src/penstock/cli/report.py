@@ -7,19 +7,18 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import print_done
 
 
 def report(
-    data: DataOption = None,
     out: Annotated[Path, typer.Option(help="Folder for report.html and summary.json.")] = Path("penstock-report"),
     json: JsonOption = False,
 ) -> None:
     """Write a page on everything that happened, and summary.json."""
     from penstock.report import run as page
 
-    client = client_of(data)
+    client = client_of()
     built = page.build(list(client.all_events()), time.time_ns() // 1_000_000)
     out.mkdir(parents=True, exist_ok=True)
     summary = page.summary(built)

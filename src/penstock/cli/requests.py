@@ -5,9 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.options import PASSED_ON, JobShape
+from penstock.cli.errors import UsageError
+from penstock.cli.shape import PASSED_ON, JobShape
 from penstock.core.model.errors import InvalidInput
+from penstock.starts import tool
 
+INTERPRETERS = {".py": "python", ".sh": "sh", ".bash": "bash", ".r": "Rscript", ".R": "Rscript", ".jl": "julia"}
+"""What runs a script, by its ending."""
 JOB_FILE_ENDINGS = (".yaml", ".yml", ".json")
 
 
@@ -18,7 +22,17 @@ def request_of(what: list[str], shape: JobShape) -> Any:
 
 
 def from_command(command: list[str], shape: JobShape) -> dict[str, Any]:
+    """Return the request for a command. Raises: UsageError for a script that needs its interpreter named."""
+    interpreter = INTERPRETERS.get(Path(command[0]).suffix)
+    if interpreter and _program(command[0]) is None:
+        hint = f"did you mean: -- {interpreter} {' '.join(command)}"
+        raise UsageError(f"{command[0]} is neither a job file nor a program that can be run", hint=hint)
     return {"command": command, **shape.fields(), **_surroundings({}, shape)}
+
+
+def _program(word: str) -> str | None:
+    """Return the program that a command begins with, or None."""
+    return tool(word) if "/" not in word else word if os.access(word, os.X_OK) else None
 
 
 def _surroundings(job: dict[str, Any], shape: JobShape) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.logs import follow_job
-from penstock.cli.options import DataOption, JobShape, shaped
-from penstock.cli.output import say
+from penstock.cli.output import print_json, say
 from penstock.cli.requests import from_command
+from penstock.cli.shape import JobShape, shaped
 from penstock.cli.up import ensure
 
 if TYPE_CHECKING:
@@ -18,20 +18,24 @@ if TYPE_CHECKING:
 @shaped(without=("array",))
 def run(
     command: Annotated[list[str], typer.Argument(help="Command to run, after --.")],
-    data: DataOption = None,
     shape: JobShape = JobShape(),
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the ended job as JSON; its output goes to standard error.")
+    ] = False,
 ) -> None:
     """Run a command as a job and follow its output. Exits with the job's exit code."""
-    client = ensure(data)
+    client = ensure()
     made = client.submit(from_command(command, shape)).jobs[0]
     say(f"penstock: job {made.id} ({made.name})", err=True)
     try:
-        ended = follow_job(client, made.id, say=lambda text: say(f"penstock: {text}", err=True))
+        ended = follow_job(client, made.id, err=json, say=lambda text: say(f"penstock: {text}", err=True))
     except KeyboardInterrupt:
         client.cancel(made.id)
         say("", f"penstock: job {made.id} is being cancelled", err=True)
         sys.exit(130)
-    if ended.reason and ended.state != "succeeded":
+    if json:
+        print_json(ended)
+    elif ended.reason and ended.state != "succeeded":
         say(f"penstock: job {made.id} {ended.state}: {ended.reason}", err=True)
     sys.exit(_exit_code(ended))
 

@@ -7,7 +7,10 @@ import typer
 from penstock.cli.output import print_json
 
 
-def schema(of: Annotated[Literal["job", "cluster"], typer.Argument(help="Kind of file.")] = "job") -> None:
+def schema(
+    of: Annotated[Literal["job", "cluster"], typer.Argument(help="Kind of file.")] = "job",
+    json: Annotated[bool, typer.Option("--json", hidden=True)] = False,
+) -> None:
     """Print the JSON Schema of job or cluster files."""
     from penstock.core.config.cluster import cluster_schema
     from penstock.core.config.job import request_schema

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import Console, print_done, print_json, say, table
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.quantities import format_time
@@ -28,11 +28,10 @@ def set_secret(
     name: Annotated[str, typer.Argument(help="Name, such as HF_TOKEN.")],
     tenant: SharedOption = "",
     file: Annotated[Path | None, typer.Option("--file", help="Read the value from this file, as it is.")] = None,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set a secret, or replace its value. The value is asked for, or read from standard input."""
-    made = client_of(data).set_secret(name, _value(name, file), tenant)
+    made = client_of().set_secret(name, _value(name, file), tenant)
     whose = f"all jobs of tenant {made.tenant}" if made.tenant else f"jobs of {made.owner}"
     print_done(made, f"secret {made.name} is set, for {whose} that name it under 'secrets'", as_json=json)
 
@@ -52,9 +51,9 @@ def _value(name: str, file: Path | None) -> str:
 
 
 @secret.command("list")
-def list_secrets(data: DataOption = None, json: JsonOption = False) -> None:
+def list_secrets(json: JsonOption = False) -> None:
     """List the secrets that your jobs may use; values are never shown."""
-    found = client_of(data).secrets()
+    found = client_of().secrets()
     if json:
         print_json(found)
         return
@@ -62,25 +61,24 @@ def list_secrets(data: DataOption = None, json: JsonOption = False) -> None:
         say("no secrets are set: penstock secret set NAME")
         return
     rows = [(one.name, one.tenant or "-", one.owner or "-", format_time(one.set_ms), one.by) for one in found]
-    Console().print(table(("secret", "tenant", "user", "set", "by"), rows))
+    Console().print(table(("secret", "tenant", "user", "set", "by"), rows, drop=("by", "set")))
 
 
 @secret.command("remove")
 def remove_secret(
     name: Annotated[str, typer.Argument(help="Name of the secret.")],
     tenant: SharedOption = "",
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Remove a secret that no live job needs."""
-    client_of(data).remove_secret(name, tenant)
+    client_of().remove_secret(name, tenant)
     print_done({"removed": name}, f"secret {name} is removed", as_json=json)
 
 
 @secret.command("rotate")
-def rotate_key(data: DataOption = None, json: JsonOption = False) -> None:
+def rotate_key(json: JsonOption = False) -> None:
     """Seal all secrets with a new key and discard the former ones: removed and replaced values are lost for good."""
-    done = client_of(data).rotate_secret_key()
+    done = client_of().rotate_secret_key()
     text = f"{done.sealed} secrets are sealed with a new key; {done.dropped} former keys are gone"
     print_done(done, text, as_json=json)
 

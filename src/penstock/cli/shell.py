@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from penstock.api.types import JobView
-from penstock.cli.options import DataOption, client_of, data_folder
+from penstock.cli.options import client_of, data_folder
+from penstock.cli.output import say
 from penstock.cli.terminal import close_others, run_apart
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import JobSubmitted, ReplicaStarted
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.engines.processes.accounts import UserAccount
     from penstock.engines.processes.paths import DataFolder
 
+_NOT_FOUND_CODE, _NOT_RUN_CODE = 127, 126
+"""As of a shell (POSIX, 2.8.2)."""
 _FOR_ACCOUNTS = ("TERM", "LANG")
 """Variables of the caller's that the shell of another account gets."""
 _FOR_SELF = (*_FOR_ACCOUNTS, "HOME", "SHELL", "USER", "SSH_AUTH_SOCK")
@@ -29,7 +32,6 @@ def shell(
     job: Annotated[int, typer.Argument(help="Number of a lease or running job.", min=1)],
     command: Annotated[list[str] | None, typer.Argument(help="Command to run instead of a shell.")] = None,
     rank: Annotated[int, typer.Option(help="Rank of the replica.", min=0)] = 0,
-    data: DataOption = None,
 ) -> None:
     """Open a shell in a lease or running job. It has the job's devices, environment and limits, and ends with it.
 
@@ -37,11 +39,13 @@ def shell(
     """
     from penstock.engines.processes.accounts import account_of
 
-    client = client_of(data)
+    if command and not command[0]:
+        raise InvalidInput("the command is empty")
+    client = client_of()
     shown = client.job(job)
     if shown.state != "running":
         raise InvalidInput(f"job {job} is {shown.state}: a shell needs one that runs")
-    held = _prove(client, shown, rank, data_folder(data))
+    held = _prove(client, shown, rank, data_folder())
     client.close()
     if held.uid == os.geteuid():
         _be_inside(held, command)  # one's own job is entered by this very process
@@ -77,7 +81,21 @@ def _be_inside(held: "ProcessHandle", command: list[str] | None) -> NoReturn:
     held.change_to_its_folder()
     words = command or [os.environ.get("SHELL", "/bin/sh")]
     sys.stdout.flush()
-    os.execvpe(words[0], words, environment)  # noqa: S606 - the caller's own command
+    try:
+        os.execvpe(words[0], words, environment)  # noqa: S606 - the caller's own command
+    except OSError as error:
+        raise _not_run(words[0], error) from error
+
+
+def _not_run(program: str, error: OSError) -> typer.Exit:
+    """Say why a program cannot be run; return the end with a shell's exit code for that."""
+    missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    if missing:
+        where = "" if "/" in program else " in the job's PATH"
+        say(f"error: there is no program {program!r}{where}", err=True)
+    else:
+        say(f"error: {program!r} cannot be run: {error.strerror}", err=True)
+    return typer.Exit(_NOT_FOUND_CODE if missing else _NOT_RUN_CODE)
 
 
 def _be_account_inside(

@@ -4,15 +4,15 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import DataOption, JobShape, JsonOption, WhatArgument, client_of, shaped
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import print_json, say
 from penstock.cli.requests import request_of
+from penstock.cli.shape import JobShape, WhatArgument, shaped
 
 
 @shaped()
 def submit(
     what: WhatArgument,
-    data: DataOption = None,
     shape: JobShape = JobShape(),
     key: Annotated[str | None, typer.Option(help="Idempotency key: a repeated one submits nothing new.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; show the plan.")] = False,
@@ -22,9 +22,9 @@ def submit(
     if dry_run:
         from penstock.cli.plan import print_plan
 
-        print_plan(client_of(data).plan(request_of(what, shape)), as_json=json)
+        print_plan(client_of().plan(request_of(what, shape)), as_json=json)
         return
-    answer = client_of(data).submit(request_of(what, shape), idempotency_key=key)
+    answer = client_of().submit(request_of(what, shape), idempotency_key=key)
     if json:
         print_json(answer)
         return

@@ -12,10 +12,11 @@ import msgspec
 import typer
 
 from penstock import starts
-from penstock.cli.options import DataOption, JsonOption, StoreOption, client_of, data_folder, remote
-from penstock.cli.output import print_done, print_json, say
+from penstock.cli.options import JsonOption, StoreOption, client_of, data_folder, remote
+from penstock.cli.output import EXIT_CODES, print_done, print_json, say
 from penstock.cli.secrets import hide
 from penstock.core.model.errors import InvalidInput, PenstockError
+from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -23,11 +24,22 @@ if TYPE_CHECKING:
 
 SERVER = "penstock.wire"
 START_WAIT_S = 30.0
+"""For a server to answer; then for each further node to become ready."""
+NODE_WAIT_S = 0.25
+"""For each node, on top of that: their agents all start at once, on the same processors."""
+SAY_EVERY_S = 3.0
 STOP_WAIT_S = 40.0
 
 
+class NotStarted(PenstockError):
+    """The server has ended, or not all of it came up. `code` is that of the server's own error, where it has one."""
+
+    def __init__(self, message: str, *, hint: str, exit_code: int = 1) -> None:
+        super().__init__(message, hint=hint)
+        self.code = next((code for code, number in EXIT_CODES.items() if number == exit_code), "error")
+
+
 def up(
-    data: DataOption = None,
     cluster: Annotated[Path | None, typer.Option(help="Cluster file (YAML): pools, tenants, queues, nodes.")] = None,
     host: Annotated[str, typer.Option(help="Address of the API; 0.0.0.0: all addresses.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the API; 0: a free port.")] = 0,
@@ -38,6 +50,9 @@ def up(
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
     limits: Annotated[Path | None, typer.Option(help="Limits of requests and connections (YAML).")] = None,
     store: StoreOption = None,
+    switch: Annotated[
+        bool, typer.Option("--switch-store", help="Leave the data folder's present log behind for that of --store.")
+    ] = False,
     standby: Annotated[
         bool, typer.Option("--standby", help="Start as a standby of the leading server; needs a store.")
     ] = False,
@@ -46,6 +61,7 @@ def up(
     json: JsonOption = False,
 ) -> None:
     """Start the server and the agents of this machine's nodes."""
+    from penstock.engines.local.server_lock import AlreadyRunning
     from penstock.server.http.transport import checked, transport_of
 
     options: dict[str, object] = {
@@ -61,14 +77,14 @@ def up(
         "respawn_agents": respawn,
     }
     checked(transport_of(options))
-    folder = data_folder(data)
-    options = {"data": str(folder.root), **options, **_store_options(folder, store, standby=standby)}
+    folder = data_folder()
+    options = {"data": str(folder.root), **options, **_store_options(folder, store, standby=standby, switch=switch)}
     if foreground:
         starts.become(SERVER, msgspec.json.encode(options).decode(), variables=_environment())
     if not standby and running_client(folder) is not None:
         hint = "penstock down ends it; with --store, --standby starts a standby"
-        raise PenstockError(f"a server runs on {folder.root} already", hint=hint)
-    _print_started(folder, *_started(folder, options), as_json=json)
+        raise AlreadyRunning(f"a server runs on {folder.root} already", hint=hint)
+    _print_started(folder, *_started(folder, options, quiet=json), as_json=json)
 
 
 def _whole(path: Path | None) -> str | None:
@@ -85,12 +101,14 @@ def _print_started(folder: "DataFolder", client: "Client", info: dict[str, Any],
         print_json({"data": str(folder.root), "url": url, "cluster": shown, **role})
     elif leads:
         say(f"Penstock is up at {url} (data in {folder.root})")
-        say(f"{shown.nodes_ready} node(s), {shown.devices} device(s). Try: penstock run -- echo hello")
+        tenant = "" if client.me().default_tenant else " --tenant TENANT"
+        have = f"{counted(shown.nodes_ready, 'node')}, {counted(shown.devices, 'device')}"
+        say(f"{have}. Try: penstock run{tenant} -- echo hello")
     else:
         say(f"Penstock waits at {url} (data in {folder.root}), as a standby of the server that leads")
 
 
-def _store_options(folder: "DataFolder", store: str | None, *, standby: bool) -> dict[str, object]:
+def _store_options(folder: "DataFolder", store: str | None, *, standby: bool, switch: bool) -> dict[str, object]:
     """Return the server's options for its store: the address itself only in a file that the server removes.
 
     Raises: InvalidInput for an invalid address.
@@ -104,12 +122,14 @@ def _store_options(folder: "DataFolder", store: str | None, *, standby: bool) ->
         raise InvalidInput(
             "--standby needs a database that both servers use", hint="--store postgresql://HOST/DATABASE"
         )
+    if switch and not store:
+        raise InvalidInput("--switch-store needs --store", hint="--store postgresql://HOST/DATABASE, or --store sqlite")
     if not store:
         return {}
     make_folder(folder.root, passed_by_accounts())
     given = folder.root / f"store.given-{os.getpid()}"
     write_whole(given, address.url or store)
-    return {"store_file": str(given)}
+    return {"store_file": str(given), "switch_store": switch}
 
 
 def _environment() -> dict[str, str]:
@@ -136,21 +156,28 @@ def running_client(folder: "DataFolder") -> "Client | None":
     return client if client.healthy() else None
 
 
-def ensure(data: Path | None) -> "Client":
+def ensure() -> "Client":
     """Return a client of the running server; start an embedded one, and say so, where none runs.
 
     Raises: PenstockError with the server's message when it did not come up.
     """
-    if data is not None or not remote():
-        folder = data_folder(data)
+    if not remote():
+        folder = data_folder()
         if running_client(folder) is None:
             say(f"penstock: no server was running; starting one on {folder.root} (penstock down ends it)", err=True)
             _started(folder, {"data": str(folder.root)})
-    return client_of(data)  # with the token that the environment names
+    return client_of()  # with the token that the environment names
 
 
-def _started(folder: "DataFolder", options: dict[str, object]) -> "tuple[Client, dict[str, Any]]":
-    """Start a server; return a client and the server's info, once its nodes are ready or it is on standby."""
+def _started(
+    folder: "DataFolder", options: dict[str, object], *, quiet: bool = False
+) -> "tuple[Client, dict[str, Any]]":
+    """Start a server; return a client and the server's info, once its nodes are ready or it is on standby.
+
+    Args:
+        quiet: say nothing of how many nodes are ready.
+    Raises: NotStarted.
+    """
     from penstock.privatefiles import make_folder, open_own, passed_by_accounts
 
     make_folder(folder.root, passed_by_accounts())
@@ -159,20 +186,53 @@ def _started(folder: "DataFolder", options: dict[str, object]) -> "tuple[Client,
         begin = os.fstat(log.fileno()).st_size
         words = msgspec.json.encode(options).decode()
         process = starts.begin(SERVER, words, output=log, variables=_environment())
-    deadline = time.monotonic() + START_WAIT_S
-    while time.monotonic() < deadline:
+
+    def lives() -> None:
         if process.poll() is not None:
             with path.open("rb") as log:
                 log.seek(begin)
                 said = log.read().decode(errors="replace").strip()
-            raise PenstockError(f"the server did not start:\n{said}", hint=f"its log is {path}")
+            text, hint = f"the server did not start:\n{said}", f"its log is {path}"
+            raise NotStarted(text, hint=hint, exit_code=process.returncode)
+
+    deadline = time.monotonic() + START_WAIT_S
+    while time.monotonic() < deadline:
+        lives()
         info = _said_by(folder, process.pid)
         client = running_client(folder) if info else None
-        if info and client is not None and ("nodes" not in info or _ready(info, client)):
+        if info and client is not None:
+            _wait_for_nodes(set(info.get("nodes", ())), client, path, lives, quiet=quiet)
             process.returncode = 0  # it outlives this command on purpose
             return client, info
         time.sleep(0.05)
-    raise PenstockError("the server did not become ready in time", hint=f"its log is {path}")
+    process.returncode = 0
+    raise NotStarted(
+        f"the server (process {process.pid}) does not answer after {START_WAIT_S:g} s",
+        hint=f"it goes on starting; its log is {path}",
+    )
+
+
+def _wait_for_nodes(wanted: set[str], client: "Client", path: Path, lives: Callable[[], None], *, quiet: bool) -> None:
+    """Return once all nodes of a server are ready; say how many are. Raises: NotStarted when no further one gets so."""
+    most, said_s = 0, time.monotonic()
+    deadline = said_s + START_WAIT_S + NODE_WAIT_S * len(wanted)
+    while wanted:
+        lives()
+        ready = _ready(wanted, client)
+        now_s = time.monotonic()
+        if ready == len(wanted):
+            return
+        if ready > most:
+            most, deadline = ready, max(deadline, now_s + START_WAIT_S)
+        if now_s > deadline:
+            raise NotStarted(
+                f"{most} of {counted(len(wanted), 'node')} became ready, and no other within {START_WAIT_S:g} s",
+                hint=f"the server goes on: penstock nodes shows which are missing, its log is {path}",
+            )
+        if now_s - said_s >= SAY_EVERY_S and not quiet:
+            said_s = now_s
+            say(f"{ready} of {counted(len(wanted), 'node')} ready", err=True)
+        time.sleep(min(0.5, 0.05 + len(wanted) / 500))  # a list of many nodes takes the time of their agents
 
 
 def _said_by(folder: "DataFolder", pid: int) -> dict[str, Any]:
@@ -185,20 +245,22 @@ def _said_by(folder: "DataFolder", pid: int) -> dict[str, Any]:
     return {}
 
 
-def _ready(info: dict[str, Any], client: "Client") -> bool:
-    """Return whether every node that this server runs is ready for work."""
-    wanted = set(info["nodes"])
-    return wanted <= {node.name for node in client.nodes() if node.state == "ready" and node.connected}
+def _ready(wanted: set[str], client: "Client") -> int:
+    """Return how many of these nodes are ready for work; 0 where a busy server does not say."""
+    try:
+        return sum(node.name in wanted and node.state == "ready" and node.connected for node in client.nodes())
+    except PenstockError:
+        return 0
 
 
-def down(data: DataOption = None, json: JsonOption = False) -> None:
+def down(json: JsonOption = False) -> None:
     """Stop the server and its agents. Running jobs are stopped, and resume when it is up again."""
     from penstock.client import ServerNotRunning
     from penstock.engines.local.launch import agent_pid, known_nodes, stop_agent
     from penstock.engines.local.server_lock import waiting_servers
     from penstock.engines.processes.procfs import signal_holder
 
-    folder = data_folder(data)
+    folder = data_folder()
     waiting = waiting_servers(folder)
     for each in waiting:  # standbys before the leader: none of them may take over
         signal_holder(each, folder.standby_info(each), signal.SIGTERM)
@@ -214,8 +276,8 @@ def down(data: DataOption = None, json: JsonOption = False) -> None:
         stop_agent(folder, name)
     _wait(lambda: not any(agent_pid(folder, n) for n in nodes), "some agents did not stop in time")
     done = {"server": pid, "agents": nodes, **({"standbys": waiting} if waiting else {})}
-    beside = f", {len(waiting)} standby" if waiting else ""
-    print_done(done, f"ended the server{beside} and {len(nodes)} agent(s)", as_json=json)
+    standbys = f", {len(waiting)} standby{'s' if len(waiting) > 1 else ''}" if waiting else ""
+    print_done(done, f"ended the server{standbys} and {counted(len(nodes), 'agent')}", as_json=json)
 
 
 def _server_pid(folder: "DataFolder") -> int | None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.api.usage import UsageList, WasteList
-from penstock.cli.options import DataOption, JsonOption, client_of
+from penstock.cli.options import JsonOption, client_of
 from penstock.cli.output import Console, print_json, say, table
 from penstock.core.model.answers import UsageRow, WasteRow
 from penstock.core.model.quantities import money
@@ -23,11 +23,10 @@ def usage(
         bool, typer.Option("--waste", help="Show idle time with its causes and cost; by default of this month.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write: .csv or .parquet.")] = None,
-    data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show device, CPU and memory time, and how much was used."""
-    client = client_of(data)
+    client = client_of()
     query = {name: text for name, text in (("since", since), ("until", until)) if text}
     if out is not None:
         kind = out.suffix.lstrip(".").lower()
@@ -43,9 +42,11 @@ def usage(
     if isinstance(found, UsageList):
         _show(names, _USAGE_COLUMNS, [(row, _usage_cells(row)) for row in found.rows])
         return
-    columns = _WASTE_COLUMNS + ((f"idle {found.currency}", "unknown", "cost") if found.priced else ())
+    columns = _WASTE_COLUMNS + (("idle cost", "not known cost", "cost") if found.priced else ())
     rows = sorted(found.rows, key=lambda row: (-row.idle_cost, -row.idle_milli_ms))
     _show(names, columns, [(row, _waste_cells(row, found)) for row in rows])
+    if rows:
+        say("all times in device-hours" + (f"; amounts in {found.currency}" if found.priced else ""))
 
 
 _USAGE_COLUMNS = ("device-hours", "measured", "used", "idle", "CPU-hours", "GiB-hours", "jobs", "attempts")
@@ -54,7 +55,7 @@ _WASTE_COLUMNS = ("device-hours", "used", "waits for data", "hangs", "not known"
 
 def _show(names: list[str], columns: tuple[str, ...], rows: list[tuple[Any, tuple[str, ...]]]) -> None:
     lines = [(*(str(getattr(row, name)) for name in names), *cells) for row, cells in rows]
-    Console().print(table((*names, *columns), lines, right=columns))
+    Console().print(table((*names, *columns), lines, right=columns, drop=tuple(reversed(columns[1:]))))
     if not lines:
         say("no use")
 

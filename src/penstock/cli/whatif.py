@@ -10,7 +10,7 @@ import typer
 from msgspec.structs import replace
 
 from penstock.cli.eventlog import log_of
-from penstock.cli.options import DataOption, JsonOption, LogOption, NodesOption, duration_ms
+from penstock.cli.options import JsonOption, LogOption, NodesOption, duration_ms
 from penstock.cli.output import print_json, say
 from penstock.cli.simulate import for_programs, print_results, progress, write_page
 from penstock.core.model.errors import InvalidInput, Problem, nearest
@@ -45,7 +45,6 @@ class Changes(NamedTuple):
 
 
 def whatif(
-    data: DataOption = None,
     policy: Annotated[list[str] | None, typer.Option("--policy", "-P", help="As for sim; may be repeated.")] = None,
     change: Annotated[
         list[str] | None,
@@ -63,7 +62,7 @@ def whatif(
 
     now_ms = time.time_ns() // 1_000_000
     since_ms = 0 if since is None else now_ms - duration_ms("from", since, hint="such as 12h or 30d")
-    records = log_of(data, log)
+    records = log_of(log)
     told = trace_of(records)
     if not told.trace.jobs:
         raise InvalidInput("the log has no jobs yet", hint="submit some, or name another log with --log")

@@ -60,6 +60,11 @@ class HttpCaller:
         self._looked = 0
         """Up to which event the server looked for the last page of events."""
 
+    @property
+    def address(self) -> str:
+        """Where the server is that is asked: host and port."""
+        return f"{self._at.host}:{self._at.port}"
+
     def _call(
         self,
         method: str,
@@ -84,7 +89,7 @@ class HttpCaller:
         token: str | None = None,
     ) -> bytes:
         """Return the body of an answer. Without a `token` the client's own is sent; `""` sends none."""
-        url = "/api/v1" + path + ("?" + urlencode(query) if query else "")
+        url = "/api/v1" + path + ("?" + urlencode(query, doseq=True) if query else "")
         token = self._token if token is None else token
         sent = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
         payload = None

@@ -10,12 +10,16 @@ from urllib.parse import quote
 import msgspec
 
 from penstock.api import types as api
+from penstock.api.invoices import InvoiceList
+from penstock.api.jobs import ActionAnswer
 from penstock.api.quotas import PoolList, QuotaList
+from penstock.api.scheduling import CycleView, DefragList
 from penstock.api.usage import UsageList, WasteList
 from penstock.client import proof
 from penstock.client.calling import HttpCaller
 from penstock.client.endpoints import Endpoint, endpoint_of, parsed, running_on, trusted_by
 from penstock.client.errors import ServerNotRunning
+from penstock.core.model.actions import JobAction
 from penstock.core.model.answers import Alert, PlanAnswer, PoolStats, Score
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.events import Record
@@ -99,6 +103,26 @@ class Client(HttpCaller):
     def cancel(self, job_id: int) -> None:
         self._call("POST", f"/jobs/{job_id}/cancel", api.DoneAnswer)
 
+    def act(
+        self,
+        action: JobAction,
+        select: Mapping[str, Any],
+        *,
+        change: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        expect: int | None = None,
+    ) -> ActionAnswer:
+        """Do one action with all live jobs of a selection: `{"ids": ["3", "5-9"]}`, `{"name": "a*"}`, `{"all": True}`.
+
+        Args:
+            change: for `edit`, the new values.
+            dry_run: only count.
+            expect: refuse if another number of jobs matches.
+        """
+        body = {"action": action, "select": select, "set": change or {}, "dry_run": dry_run, "expect": expect}
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        return self._call("POST", "/jobs/actions", ActionAnswer, body=body, headers=headers)
+
     def outputs(self, job_id: int) -> list[api.OutputRef]:
         return self._call("GET", f"/jobs/{job_id}/outputs", api.OutputList).outputs
 
@@ -138,13 +162,13 @@ class Client(HttpCaller):
         """Return the alerts, most severe first."""
         return self._call("GET", "/alerts", api.AlertList).alerts
 
-    def cycle(self) -> api.CycleView:
+    def cycle(self) -> CycleView:
         """Return what the last scheduling cycle decided."""
-        return self._call("GET", "/cycle", api.CycleView)
+        return self._call("GET", "/cycle", CycleView)
 
-    def defrag(self) -> api.DefragList:
+    def defrag(self) -> DefragList:
         """Return what moving jobs would gain; nothing moves."""
-        return self._call("GET", "/defrag", api.DefragList)
+        return self._call("GET", "/defrag", DefragList)
 
     def usage(self, by: str = "tenant", **query: Any) -> UsageList:
         """Return allocated and used time; `since` and `until` are times with their offset."""
@@ -185,8 +209,10 @@ class Client(HttpCaller):
         """Take back the credit or payment of a record; once."""
         return self._call("POST", f"/ledger/{record}/reversal", api.MoneyAnswer, body={"reason": reason})
 
-    def invoices(self, tenant: str = "") -> api.InvoiceList:
-        return self._call("GET", "/invoices", api.InvoiceList, query={"tenant": tenant} if tenant else None)
+    def invoices(self, tenant: str = "", *, only_open: bool = False) -> InvoiceList:
+        """Return the newest invoices and credit notes, or those with an amount due, and the sums due."""
+        query = {"limit": 1_000, **({"tenant": tenant} if tenant else {}), **({"open": True} if only_open else {})}
+        return self._call("GET", "/invoices", InvoiceList, query=query)
 
     def invoice_document(self, number: str, kind: str, language: str = "en") -> bytes:
         """Return an invoice as json, html, pdf or csv."""

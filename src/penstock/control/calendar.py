@@ -119,6 +119,21 @@ def month_named(zone: str, text: str) -> tuple[int, int]:
     return max(0, begin), month_begins(zone, *following)
 
 
+def local_time(zone: str, time_ms: int) -> str:
+    """Return a moment (unix ms) by the clock of a zone with its offset, such as `2026-11-01T00:00:00+01:00`; '' for 0.
+
+    A moment that no calendar has is returned as its number of milliseconds.
+    """
+    if not time_ms:
+        return ""
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, ZoneInfo(zone)).replace(microsecond=time_ms % 1000 * 1000)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+    shown = moment.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds")
+    return shown.replace("+00:00", "Z") if zone == "UTC" else shown
+
+
 class ZoneDates(NamedTuple):
     """The days and months of a time zone, as `core/ledger/posting.py` needs them."""
 

@@ -11,6 +11,7 @@ from penstock.core.config.cluster import ClusterFile, declaration, parse_cluster
 from penstock.core.config.reader import short
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem, nearest
+from penstock.core.model.words import counted
 from penstock.extensions import installed_policies
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,7 +41,7 @@ def read_cluster_file(path: Path) -> ClusterFile:
         raise InvalidInput(f"{path} is no YAML: {error}") from error
     parsed, problems = _parsed(raw)
     if problems:
-        raise InvalidInput(f"{path} has {len(problems)} problem(s)", problems=problems)
+        raise InvalidInput(f"{path} has {counted(len(problems), 'problem')}", problems=problems)
     return parsed
 
 
@@ -81,7 +82,7 @@ def cluster_config(raw: object) -> ClusterConfig:
     """
     parsed, problems = _parsed(raw)
     if problems:
-        raise InvalidInput(f"the cluster file has {len(problems)} problem(s)", problems=problems)
+        raise InvalidInput(f"the cluster file has {counted(len(problems), 'problem')}", problems=problems)
     return parsed.config
 
 
@@ -132,7 +133,7 @@ def with_changes(
     parsed, problems = _parsed(raw)
     if problems:
         said = ", ".join([*remove, *add, *changes])
-        raise InvalidInput(f"{said}: {len(problems)} problem(s)", problems=problems)
+        raise InvalidInput(f"{said}: {counted(len(problems), 'problem')}", problems=problems)
     return parsed.config
 
 

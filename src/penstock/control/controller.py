@@ -21,7 +21,7 @@ from penstock.control.progress import Pulses
 from penstock.control.report_filter import heard
 from penstock.core.config.diff import digest
 from penstock.core.cycle.triggers import PlanClock
-from penstock.core.lifecycle import money, orders, quota_alerts, reports, requests, secrets, tokens
+from penstock.core.lifecycle import acting, money, orders, quota_alerts, reports, requests, secrets, tokens
 from penstock.core.lifecycle.declaring import declared
 from penstock.core.lifecycle.draining import drain
 from penstock.core.lifecycle.size import BOUNDS, over_size, size_of
@@ -37,8 +37,10 @@ from penstock.core.model.errors import InvalidInput, Problem, StaleEpoch, StoreE
 from penstock.core.model.ids import Epoch, JobId, UserName
 from penstock.core.model.jobs import Job, JobState
 from penstock.core.model.plan import Plan
+from penstock.core.model.words import counted
 from penstock.core.predict.forecast import Forecaster
 from penstock.core.state import invariants
+from penstock.core.state.identity import begun_by, identity_of
 from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
 from penstock.ports import Clock, EventStore
@@ -132,12 +134,12 @@ class Controller:
             self._load()
         self.epoch = epoch
         tx = Transaction(self.state, self._clock.unix_ms())
-        tx.emit(ev.LeaderElected(self.epoch, self._name, __version__))
+        tx.emit(ev.LeaderElected(self.epoch, self._name, __version__, self._identity(tx.now_ms)))
         if config is not None and config != self.state.config:
             problems = requests.config_problems(self.state, config, tx.now_ms)
             if problems:
                 raise InvalidInput(
-                    f"the cluster file cannot be taken over: {len(problems)} problem(s)", problems=problems
+                    f"the cluster file cannot be taken over: {counted(len(problems), 'problem')}", problems=problems
                 )
         declared(tx, self.state.config if config is None else config, UserName("server"))
         try:
@@ -146,6 +148,13 @@ class Controller:
             self.behind = True
             raise
         return tuple(tx.records)
+
+    def _identity(self, now_ms: int) -> str:
+        """Return the cluster's identity: that of the log as it began, which may be now."""
+        if self.state.identity.cluster:
+            return self.state.identity.cluster
+        first = next(iter(self._store.tail(0)), None)
+        return begun_by(self._name, now_ms) if first is None else identity_of(first)
 
     def _load(self) -> None:
         """Fold the log; nothing changes when it cannot be read."""
@@ -167,7 +176,7 @@ class Controller:
         self._forecaster = None
         self._pulses.learn(self.state, self._clock.monotonic_ms())
         self.plan_clock = PlanClock()
-        self.leases.reset(self.state.nodes, self._lease_ends_ms())
+        self.leases.reset(self.state.nodes, self._lease_ends_ms(), self._clock.monotonic_ms())
 
     def handle(self, group: Sequence[msg.Request]) -> Handled:
         """Decide and commit a group; the replies may be given once this returns.
@@ -201,12 +210,15 @@ class Controller:
                 self.reached.pop(record.event.job_id, None)
         self._pulses.forget(job.id for job, _ in tx.finished)
         fresh = [order for record in tx.records for order in orders.orders_of(record, self.state)]
-        for request in group:
+        for request, reply in zip(group, replies, strict=True):
             if isinstance(request, msg.AskCheckpoint):
                 fresh += orders.save_orders(self.state, request.job_id)
+            elif isinstance(request, msg.ChangeJobs) and isinstance(reply, msg.JobsChanged):
+                asked = reply.changed if request.action == "save" else ()
+                fresh += [order for job_id in asked for order in orders.save_orders(self.state, job_id)]
             elif isinstance(request, msg.TimePassed):
                 now_ms = self._clock.monotonic_ms()
-                fresh += self._inspections.orders(self.state, now_ms)
+                fresh += self._inspections.orders(self.state, now_ms, unix_ms=self._clock.unix_ms())
                 fresh += self._checks.due(orders.check_orders(self.state, self._clock.unix_ms()), now_ms)
         found, self._found = self._found, []
         return Handled(tuple(replies), tuple(fresh), (*found, *tx.records))
@@ -232,7 +244,7 @@ class Controller:
             return
         if self._forecaster is None:
             history = reversed(self._store.finished_jobs(HISTORY_JOBS))
-            self._forecaster = Forecaster(self.state, map(past_run, history))
+            self._forecaster = Forecaster(self.state.jobs.values(), map(past_run, history))
         else:
             self._forecaster.observe(tx.records)
         times = self._forecaster.told(self.state, self._clock.unix_ms())
@@ -256,6 +268,8 @@ class Controller:
                 return requests.submit(tx, request, self._outcomes(request), self.bounds)
             case msg.Cancel():
                 return msg.Done(requests.cancel(tx, request.job_id, request.by, request.reason))
+            case msg.ChangeJobs():
+                return self._change_jobs(tx, request)
             case msg.AskCheckpoint():
                 problem = requests.may_ask_checkpoint(self.state, request.job_id)
                 return Refusal("conflict", (problem,)) if problem else msg.Done()
@@ -307,6 +321,13 @@ class Controller:
                     assert_never(request)
                 return tokens.decide(tx, request)
 
+    def _change_jobs(self, tx: Transaction, request: msg.ChangeJobs) -> msg.Reply:
+        refused = [
+            (job_id, acting.act(tx, job_id, request.action, request.by, request.change)) for job_id in request.job_ids
+        ]
+        changed = tuple(job_id for job_id, why in refused if why is None)
+        return msg.JobsChanged(changed, tuple((job_id, why) for job_id, why in refused if why is not None))
+
     def _configure(self, tx: Transaction, request: msg.Configure) -> msg.Reply:
         refused = requests.config_problems(self.state, request.config, tx.now_ms)
         if request.base not in ("", digest(self.state.config)):
@@ -329,9 +350,11 @@ class Controller:
         return self._clock.monotonic_ms() + self.state.config.settings.lease_ttl_ms
 
     def _hello(self, tx: Transaction, request: msg.Hello) -> msg.Reply:
-        reports.on_hello(tx, request.spec, request.incarnation)
+        now_ms = self._clock.monotonic_ms()
+        silent_ms = self.leases.silent_ms(request.spec.name, now_ms)
+        reports.on_hello(tx, request.spec, request.incarnation, tx.now_ms - silent_ms if silent_ms is not None else 0)
         settings = self.state.config.settings
-        self.leases.begin(request.spec.name, request.incarnation, self._lease_ends_ms())
+        self.leases.begin(request.spec.name, request.incarnation, self._lease_ends_ms(), now_ms)
         return msg.Welcome(self.epoch, settings.lease_ttl_ms - settings.lease_margin_ms, settings.heartbeat_ms)
 
     def _report(self, tx: Transaction, report: NodeReport) -> msg.Reply:
@@ -342,7 +365,7 @@ class Controller:
             return msg.ReportTaken(report.seq, ())
         lease.last_seq = report.seq
         report = heard(self.state, report)
-        lease.deadline_ms = self._lease_ends_ms()
+        lease.deadline_ms, lease.heard_ms = self._lease_ends_ms(), self._clock.monotonic_ms()
         for seen in report.progress:
             if seen.kind == "progress":
                 self.reached[seen.key.job_id] = seen.step
@@ -360,10 +383,11 @@ class Controller:
 
     def _time_passed(self, tx: Transaction) -> None:
         now_ms = self._clock.monotonic_ms()
-        for name, incarnation in self.leases.expire(now_ms):
+        for name, lease in self.leases.expire(now_ms):
             node = self.state.nodes[name]
-            if node.state != "lost" and node.incarnation == incarnation:
-                reports.lose_node(tx, name, "no heartbeat within its lease")
+            if node.state != "lost" and node.incarnation == lease.incarnation:
+                heard_ms = tx.now_ms - (now_ms - lease.heard_ms)
+                reports.lose_node(tx, name, "no heartbeat within its lease", heard_ms)
         reports.on_time(tx)
         self._pulses.tell(tx, now_ms)
         self._inspections.conclude(tx, now_ms)

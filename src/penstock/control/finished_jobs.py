@@ -1,11 +1,12 @@
 """The stored row of a job that has left the state: computed at its end, and again when a log is verified."""
 
+from penstock.core.model.ask_text import devices_cell
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.model.ids import QueueName, TenantName, UserName
 from penstock.core.model.jobs import Job
 from penstock.core.predict.forecast import PastRun
 from penstock.core.predict.runtime import JobFeatures
-from penstock.ports import FinishedJob
+from penstock.ports import FinishedDetails, FinishedJob
 
 
 def finished_row(job: Job, record: Record) -> FinishedJob:
@@ -33,6 +34,13 @@ def finished_row(job: Job, record: Record) -> FinishedJob:
         array_id=job.array_id,
         array_index=job.array_index,
         nodes=job.last_nodes,
+        details=FinishedDetails(
+            preemptible=job.spec.preemptible,
+            replica_total=job.spec.ask.replica_total,
+            devices_milli=job.spec.ask.device_milli,
+            devices_text=devices_cell(job.spec.ask),
+            checkpoint_step=job.progress.checkpoint_step,
+        ),
     )
 
 

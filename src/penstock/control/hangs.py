@@ -5,11 +5,16 @@ the agents of all ranks are asked what their program does (an inspection), then 
 that may show which rank is to blame. The result is a finding: no hang, and the next inspection follows after twice as
 long; or a hang, which goes into the log, and is ended at once if it is certain, or when its limit is over and enough
 inspections in a row have found the same.
+
+Before the first report nobody knows how long a step takes, and a start may take long: an attempt that should have
+reported by now is inspected as well, and what is found is said; only a rank that is certain to be stuck ends it.
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.control.progress import Pulse, Pulses
+from penstock.core.health.anomaly import first_report_overdue
 from penstock.core.health.diagnose import diagnose, stalled
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.orders import Addressed, InspectReplica
@@ -17,7 +22,7 @@ from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.model.events import AttemptStopRequested, HangFound
 from penstock.core.model.hangs import Finding, Sight
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
-from penstock.core.model.jobs import Attempt, Job
+from penstock.core.model.jobs import DEFAULT_HANG_LIMIT_MS, Attempt, Job
 from penstock.core.state.state import State
 
 ANSWERS_WAIT_MS, NATIVE_WAIT_MS = 5_000, 15_000
@@ -27,6 +32,10 @@ AGAIN_FIRST_MS, AGAIN_MAX_MS = 10_000, 300_000
 """A standstill that is no hang is inspected again, after twice as long each time."""
 ALIKE_LEAST = 3
 """A hang that may be transient restarts the job only after this number of equal findings in a row."""
+
+
+EXPECT_EVERY_MS = 5_000
+"""Attempts that have reported nothing are looked through this often."""
 
 
 class Inspection(msgspec.Struct):
@@ -67,6 +76,7 @@ class Inspections:
     def __init__(self, pulses: Pulses) -> None:
         self._pulses = pulses
         self._by_job: dict[JobId, Standstill] = {}
+        self._expected_ms: int | None = None
 
     def note(self, report: NodeReport) -> None:
         """Take in a node's answers."""
@@ -77,8 +87,13 @@ class Inspections:
             if one.key.rank in standstill.inspection.ranks:
                 standstill.inspection.sights[one.key.rank] = one.sight
 
-    def orders(self, state: State, now_ms: int) -> list[Addressed]:
-        """Return the orders to inspect programs that make no step."""
+    def orders(self, state: State, now_ms: int, *, unix_ms: int) -> list[Addressed]:
+        """Return the orders to inspect programs that make no step.
+
+        Args:
+            now_ms: monotonic ms.
+        """
+        self._expect(state, now_ms, unix_ms)
         orders: list[Addressed] = []
         for job_id, pulse in self._pulses:
             standstill = self._by_job.get(job_id)
@@ -89,12 +104,28 @@ class Inspections:
             if not closer and not _overdue(standstill, pulse, now_ms):
                 continue
             job = state.jobs.get(job_id)
-            if job is None or job.attempt is None or job.attempt.stop is not None:
+            if job is None or job.attempt is None or job.undisturbed is None:
                 continue
             if standstill is None:
                 standstill = self._by_job[job_id] = Standstill(pulse.attempt, pulse.moves)
             orders += _ask(job, job.attempt, standstill, now_ms)
         return orders
+
+    def _expect(self, state: State, now_ms: int, unix_ms: int) -> None:
+        """Note the attempts that should have reported a step by now, and have reported nothing."""
+        if self._expected_ms is not None and now_ms - self._expected_ms < EXPECT_EVERY_MS:
+            return
+        self._expected_ms = now_ms
+        for job in state.indexes.active.values():
+            attempt = job.undisturbed
+            if attempt is None or not attempt.running_ms:
+                continue
+            worked_ms, limit_ms = attempt.worked_ms(unix_ms), job.spec.hang_limit_ms
+            declared = limit_ms != DEFAULT_HANG_LIMIT_MS and worked_ms >= limit_ms
+            if declared or first_report_overdue(job, unix_ms):
+                pulse = self._pulses.of(job.id)
+                if pulse is None or pulse.attempt != attempt.number:
+                    self._pulses.expect(job.id, attempt.number, now_ms, since_ms=now_ms - worked_ms)
 
     def conclude(self, tx: Transaction, now_ms: int) -> None:
         """Emit hangs that inspections have shown, and restart hung jobs where their spec asks for it."""
@@ -114,10 +145,10 @@ def _lasts(standstill: Standstill, pulse: Pulse) -> bool:
 
 def _overdue(standstill: Standstill | None, pulse: Pulse, now_ms: int) -> bool:
     """Return whether the next step is so late that the ranks are to be inspected, or inspected again."""
-    if pulse.moved_ms is None:
-        return False
     if standstill is not None and (standstill.inspection is not None or now_ms < standstill.again_ms):
         return False
+    if pulse.moved_ms is None:
+        return pulse.awaited_since_ms is not None
     gauges = pulse.gauges()
     at_end = 0 < gauges.total_steps <= pulse.step
     usual_ms = max(gauges.step_ms, gauges.report_gap_ms) if gauges.step_ms else 0
@@ -154,7 +185,10 @@ def _conclude(tx: Transaction, job: Job, attempt: Attempt, pulse: Pulse, standst
         standstill.closer = finding.look_closer
         return
     standstill.inspection = None
-    idle_ms = now_ms - (pulse.moved_ms or 0)
+    awaited_ms = pulse.awaited_since_ms
+    if awaited_ms is not None:
+        finding = replace(finding, text=f"no step is reported yet; {finding.text}")
+    idle_ms = now_ms - (awaited_ms if awaited_ms is not None else pulse.moved_ms or 0)
     standstill.again_ms = now_ms + standstill.pause_ms
     standstill.pause_ms = min(2 * standstill.pause_ms, AGAIN_MAX_MS)
     if not finding.hung:
@@ -165,7 +199,7 @@ def _conclude(tx: Transaction, job: Job, attempt: Attempt, pulse: Pulse, standst
     if before is None or before.text != finding.text:
         tx.emit(HangFound(job.id, attempt.number, pulse.step, finding.culprits, finding.text, idle_ms))
     standstill.found, pulse.hang_step = finding, pulse.step
-    if job.spec.on_hang == "restart":
+    if job.spec.on_hang == "restart" and (awaited_ms is None or finding.certain):
         _end(tx, job, attempt, standstill, job.spec.hang_limit_ms - idle_ms, now_ms)
 
 

@@ -17,7 +17,7 @@ from penstock.core.order.turns import FairQueue, Submitter, TooManyWaiting, Wait
 GROUP_MAX = 512
 """Requests decided and committed together."""
 GROUP_JOBS_MAX = 1_000
-"""A group that submits more jobs takes no further request."""
+"""A group that submits or changes more jobs takes no further request."""
 REPORTS_MAX = 20_000
 """Reports that may wait; an agent whose report is refused says hello again."""
 SHARE = WaitingLimit(user=2_000, tenant=5_000, total=20_000)
@@ -81,4 +81,6 @@ class Inbox:
 
 
 def _jobs_of(request: msg.Request) -> int:
+    if isinstance(request, msg.ChangeJobs):
+        return len(request.job_ids)
     return sum(max(1, new.array) for new in request.jobs) if isinstance(request, Submit) else 0

@@ -18,6 +18,8 @@ class Lease(msgspec.Struct):
 
     incarnation: Incarnation
     deadline_ms: int
+    heard_ms: int
+    """When the node was last heard, or the lease began."""
     last_seq: int = 0
     """Number of the last report that counted."""
 
@@ -28,32 +30,37 @@ class Leases:
     def __init__(self) -> None:
         self._of: dict[NodeName, Lease] = {}
 
-    def reset(self, nodes: Mapping[NodeName, Node], deadline_ms: int) -> None:
+    def reset(self, nodes: Mapping[NodeName, Node], deadline_ms: int, now_ms: int) -> None:
         """Keep the leases of unchanged incarnations, and give the other nodes time to say hello."""
         former, self._of = self._of, {}
         for name, node in nodes.items():
             if node.state != "lost":
                 known = former.get(name)
                 same = known is not None and known.incarnation == node.incarnation
-                self._of[name] = known if known and same else Lease(node.incarnation, deadline_ms)
+                self._of[name] = known if known and same else Lease(node.incarnation, deadline_ms, now_ms)
 
-    def begin(self, name: NodeName, incarnation: Incarnation, deadline_ms: int) -> None:
+    def begin(self, name: NodeName, incarnation: Incarnation, deadline_ms: int, now_ms: int) -> None:
         """Begin a lease for an agent that has said hello, unless it has one."""
         known = self._of.get(name)
         if known is None or known.incarnation != incarnation:
-            self._of[name] = Lease(incarnation, deadline_ms)
+            self._of[name] = Lease(incarnation, deadline_ms, now_ms)
 
     def of(self, report: NodeReport) -> Lease | None:
         """Return the lease of the agent that reports, None where it has none."""
         lease = self._of.get(report.node)
         return lease if lease is not None and lease.incarnation == report.incarnation else None
 
-    def expire(self, now_ms: int) -> Iterator[tuple[NodeName, Incarnation]]:
+    def silent_ms(self, name: NodeName, now_ms: int) -> int | None:
+        """Return for how long a node was not heard, None where it has no lease."""
+        lease = self._of.get(name)
+        return max(0, now_ms - lease.heard_ms) if lease else None
+
+    def expire(self, now_ms: int) -> Iterator[tuple[NodeName, Lease]]:
         """End the leases that are over, and yield their nodes."""
         for name, lease in list(self._of.items()):
             if self._has_expired(lease, now_ms):
                 del self._of[name]
-                yield name, lease.incarnation
+                yield name, lease
 
     def _has_expired(self, lease: Lease, now_ms: int) -> bool:
         return now_ms >= lease.deadline_ms

@@ -13,6 +13,7 @@ from penstock.control.finished_jobs import finished_row
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.model.ids import ClassId, JobId
+from penstock.core.model.words import counted
 from penstock.core.state import invariants
 from penstock.core.state.state import Image, State
 from penstock.ports import FinishedJob
@@ -133,6 +134,8 @@ class Verifier:
                 found = _decode_finished(body)
             except msgspec.DecodeError as error:
                 raise Damage(f"finished job {job.id} cannot be read: {error}") from error
+            if found.details is None:  # an older version wrote it
+                job = replace(job, details=None)
             if found != job:
                 raise Damage(f"finished job {job.id}: {_first(found, job)}")
         self._ended_count += len(self._ended)
@@ -150,7 +153,7 @@ class Verifier:
             raise Damage(f"the snapshot is of record {self._image.seq}, and the log ends at {self._state.seq}")
         if self._log.finished_count() != self._ended_count:
             extra = self._log.finished_count() - self._ended_count
-            raise Damage(f"{extra} finished job(s) are kept of which the log does not tell")
+            raise Damage(f"{counted(extra, 'finished job')} in the store, but not in the log")
         if self._log.epoch < self._state.epoch:
             raise Damage(f"the term is {self._log.epoch}, and the log has seen {self._state.epoch}")
         broken = invariants.violations(self._state)

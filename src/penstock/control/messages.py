@@ -7,6 +7,8 @@ from penstock.core.messages.access import SecretDone, SecretRequest, TokenDone, 
 from penstock.core.messages.money import MoneyDone, MoneyRequest
 from penstock.core.messages.orders import Order
 from penstock.core.messages.reports import NodeReport
+from penstock.core.messages.requests import ChangeJobs as ChangeJobs
+from penstock.core.messages.requests import JobsChanged as JobsChanged
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
@@ -96,6 +98,7 @@ Request = (
     | NoteAccess
     | Submit
     | Cancel
+    | ChangeJobs
     | AskCheckpoint
     | Drain
     | Configure
@@ -158,6 +161,7 @@ Reply = (
     Submitted
     | Refusal
     | Done
+    | JobsChanged
     | Welcome
     | ReportTaken
     | PlanCommitted

@@ -44,6 +44,8 @@ class Pulse(msgspec.Struct):
     noted_ms: int = 0
     hang_step: int | None = None
     """The step after which a hang was found: nothing is noted until the next step."""
+    awaited_since_ms: int | None = None
+    """Since when a first report is awaited that should have come by now; None where none is."""
     known: Gauges | None = None
     """The gauges of the whole job; None: to be added up anew."""
 
@@ -92,6 +94,10 @@ class Pulses:
             pulse = self._by_job[key.job_id] = Pulse(key.attempt, now_ms)
         return pulse
 
+    def expect(self, job_id: JobId, attempt: AttemptNumber, now_ms: int, *, since_ms: int) -> None:
+        """Note that an attempt has run since `since_ms` without the report that is expected of it."""
+        self._by_job[job_id] = Pulse(attempt, now_ms, awaited_since_ms=since_ms)
+
     def forget(self, job_ids: Iterable[JobId]) -> None:
         """Drop the pulses of jobs that are gone."""
         for job_id in job_ids:
@@ -112,6 +118,7 @@ class Pulses:
 
 
 def _take(pulse: Pulse, seen: ProgressSeen, now_ms: int) -> None:
+    pulse.awaited_since_ms = None
     known = pulse.ranks.get(seen.key.rank)
     gauges = seen.gauges or known or Gauges()
     if gauges != known:

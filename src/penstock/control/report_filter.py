@@ -41,16 +41,20 @@ def _own(state: State, node: NodeName, told: Iterable[Told]) -> list[Told]:
 
 
 def _newest(told: Sequence[ProgressSeen]) -> list[ProgressSeen]:
-    """Return the entries, of each job's checkpoints only the newest: each would be a record.
+    """Return the entries, of each job's checkpoints and signals only the newest: each would be a record.
 
     So a program that reports thousands a second neither fills the log nor delays other callers.
     """
     last: dict[JobId, int] = {}
+    signals: dict[ReplicaKey, int] = {}
     for at, seen in enumerate(told):
         known = last.get(seen.key.job_id)
         if seen.kind == "checkpoint" and (known is None or seen.step >= told[known].step):
             last[seen.key.job_id] = at
-    return [seen for at, seen in enumerate(told) if seen.kind != "checkpoint" or last[seen.key.job_id] == at]
+        elif seen.kind == "listens":
+            signals[seen.key] = at
+    kept = {*last.values(), *signals.values()}
+    return [seen for at, seen in enumerate(told) if seen.kind not in ("checkpoint", "listens") or at in kept]
 
 
 def _is_placed(state: State, node: NodeName, key: ReplicaKey) -> bool:
@@ -80,6 +84,7 @@ def _bounded(sight: Sight) -> Sight:
         stack=tuple(_named(frame) for frame in sight.stack[:FRAMES_MAX]),
         native=tuple(name[:NAME_MAX_CHARS] for name in sight.native[:FRAMES_MAX]),
         problem=sight.problem[:SAID_MAX_CHARS],
+        killed=sight.killed[:SAID_MAX_CHARS],
     )
 
 

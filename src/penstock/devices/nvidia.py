@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.model.resources import Device, DeviceLink, Discovery, LinkKind
+from penstock.core.model.words import counted
 
 MAJOR = 195
 """Of `/dev/nvidia0` and so on. Source: the kernel's devices.txt."""
@@ -42,7 +43,7 @@ class Nvidia:
         finally:
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
-        return Discovery(devices, f"{len(devices)} device(s)")
+        return Discovery(devices, f"{counted(len(devices), 'device')}")
 
     def closed_files(self, given: Iterable[Device], here: Iterable[Device]) -> tuple[str, ...]:
         """Return the files of the other devices; none where the files of the given ones are unknown.

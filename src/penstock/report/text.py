@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from penstock.core.model.foreign import IN_A_LINE
+from penstock.core.model.words import counted as counted
 
 
 def esc(text: object, most: int = 200) -> str:
@@ -45,11 +46,6 @@ def moment(unix_ms: int) -> str:
         return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return f"{unix_ms} ms"
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """Return `1 job`, `2 jobs`, `1,200 jobs`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def percent(part: int, whole: int) -> str:

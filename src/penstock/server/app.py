@@ -23,6 +23,7 @@ from penstock.server.routes.cluster import cluster_routes, foresight_routes, sch
 from penstock.server.routes.config import declaring_routes
 from penstock.server.routes.events import event_routes
 from penstock.server.routes.invoices import invoice_routes, payment_routes
+from penstock.server.routes.job_actions import job_action_routes
 from penstock.server.routes.jobs import job_routes
 from penstock.server.routes.openapi import describe, document_route
 from penstock.server.routes.quotas import quota_routes
@@ -51,6 +52,7 @@ def create_app(backend: Backend, estimates: EstimateService, billing: BillingSer
         return found
 
     caller = Annotated[Scope, Depends(scope)]
+    job_action_routes(app, backend, caller)
     job_routes(app, backend, estimates, caller)
     cluster_routes(app, backend, caller)
     scheduling_routes(app, backend, caller)

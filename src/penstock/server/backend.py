@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from penstock.control import messages as msg
 from penstock.control.inbox import SERVER, InboxFull, OnReply
 from penstock.control.metrics import MemoryMetrics
@@ -12,6 +14,7 @@ from penstock.core.lifecycle.requests import Submit
 from penstock.core.lifecycle.size import RECORD_BYTES
 from penstock.core.lifecycle.thresholds import SharedAmount
 from penstock.core.messages.access import SetSecret
+from penstock.core.messages.requests import ChangeJobs
 from penstock.core.model.events import Record
 from penstock.core.model.ids import NodeName
 from penstock.core.order.turns import TooManyWaiting
@@ -20,7 +23,7 @@ from penstock.ports import Clock, EventReader
 from penstock.security.vault import Vault
 from penstock.server.http.accesslog import AccessLog
 from penstock.server.http.auth import LocalTokens
-from penstock.server.http.kept import KeptAnswers
+from penstock.server.http.kept import KeptAnswers, RepeatedRequests
 from penstock.server.http.limits import Limits, RateGate
 from penstock.server.http.pools import Pools
 from penstock.server.http.responses import ApiError
@@ -64,6 +67,7 @@ class Backend:
         self.bodies = SharedAmount(BODIES_MAX_BYTES)
         self.documents = KeptAnswers(clock, DOCUMENT_MS)
         """Of invoices, which never change."""
+        self.repeats = RepeatedRequests(clock)
         self.metrics = metrics if metrics is not None else MemoryMetrics()
         self.access = AccessLog(clock, self.metrics)
         self.durable_seq = 0
@@ -118,6 +122,9 @@ class Backend:
             if len(self.state.config.tenants) > 1:  # then `jobs_per_request` bounds the sum, too
                 self.gate.jobs(caller.tenant, sum(new.count for new in request.jobs))
             self.gate.log(caller.tenant, max(RECORD_BYTES, request.log_bytes))
+        elif isinstance(request, ChangeJobs):
+            size = RECORD_BYTES + len(msgspec.msgpack.encode(request.change))
+            self.gate.log(caller.tenant, size * len(request.job_ids))
         elif isinstance(request, SetSecret):
             self.gate.log(caller.tenant, RECORD_BYTES + len(request.secret.sealed))
         else:

@@ -10,12 +10,15 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from penstock.core.lifecycle.asking import asked_problems
+from penstock.core.lifecycle.defaults import default_queue, default_tenant
 from penstock.core.lifecycle.requests import NewJob, unknown_job
 from penstock.core.messages.requests import Submit
 from penstock.core.model.access import Scope
-from penstock.core.model.cluster import DEFAULT_TENANT, ClusterConfig
-from penstock.core.model.errors import Problems, TooManyProblems, nearest
-from penstock.core.model.ids import JobId
+from penstock.core.model.cluster import ClusterConfig
+from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
+from penstock.core.model.ids import JobId, QueueName, TenantName
+from penstock.core.model.jobs import JobSpec
+from penstock.core.model.quantities import listed
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
 from penstock.engines.processes.accounts import may_switch
 from penstock.server.backend import Backend
@@ -111,23 +114,73 @@ def account_for(scope: Scope, config: ClusterConfig) -> str:
 
 
 def adopted(entries: Sequence[NewJob], scope: Scope, config: ClusterConfig) -> tuple[NewJob, ...]:
-    """Return the jobs, those that name no tenant for the only one for which the caller may submit.
+    """Return the jobs with the defaults of those that name no tenant or queue (`core/lifecycle/defaults.py`).
 
-    Raises: ApiError when the caller may not submit for one of their tenants. Only callers who see every tenant learn
-        that it does not exist.
+    Raises: ApiError when there is no default, and when the caller may not submit for one of their tenants. Only callers
+        who see every tenant learn that it does not exist.
     """
-    mine = [tenant.name for tenant in config.tenants if scope.submits(tenant.name)]
+    tenant, queue = default_tenant(config, scope), default_queue(config, scope.user)
+    filled: dict[tuple[int, bool, bool], JobSpec] = {}
     found = []
     for entry in entries:
-        tenant = entry.spec.tenant
-        if not scope.submits(tenant) and tenant == DEFAULT_TENANT and len(mine) == 1:
-            entry = replace(entry, spec=replace(entry.spec, tenant=mine[0]))
-        elif not scope.submits(tenant):
-            where = f"{entry.field}.tenant" if entry.field else "tenant"
-            text = f"{where} is '{tenant}': you may not submit jobs for it"
-            hint = nearest(tenant, mine) or (
-                f"you may for {', '.join(mine)}" if mine else "ask for the role of a member"
-            )
-            raise ApiError("forbidden", text, hint=hint)
+        if entry.unnamed:
+            open_tenant, open_queue = "tenant" in entry.unnamed, "queue" in entry.unnamed
+            if (open_tenant and not tenant) or (open_queue and not queue):
+                raise invalid(_without_default(entry, scope, config, tenant=tenant, queue=queue))
+            key = (id(entry.spec), open_tenant, open_queue)  # entries alike may share their spec
+            spec = filled.get(key)
+            if spec is None:
+                names = (tenant if open_tenant else entry.spec.tenant, queue if open_queue else entry.spec.queue)
+                spec = filled[key] = _of(entry.spec, *names)
+            entry = entry if spec is entry.spec else replace(entry, spec=spec, unnamed=())
+        if not scope.submits(entry.spec.tenant):
+            raise _not_theirs(entry, scope, config)
         found.append(entry)
     return tuple(found)
+
+
+def _of(spec: JobSpec, tenant: TenantName, queue: QueueName) -> JobSpec:
+    """Return the spec with a tenant and a queue; the same one where it has them."""
+    return spec if (spec.tenant, spec.queue) == (tenant, queue) else replace(spec, tenant=tenant, queue=queue)
+
+
+def _not_theirs(entry: NewJob, scope: Scope, config: ClusterConfig) -> ApiError:
+    mine, name = _own_tenants(scope, config), entry.spec.tenant
+    where = f"{entry.field}.tenant" if entry.field else "tenant"
+    hint = nearest(name, mine) or (f"you may for {listed(mine)}" if mine else "ask for the role of a member")
+    return ApiError("forbidden", f"{where} is '{name}': you may not submit jobs for it", hint=hint)
+
+
+def _own_tenants(scope: Scope, config: ClusterConfig) -> list[TenantName]:
+    return [tenant.name for tenant in config.tenants if scope.submits(tenant.name)]
+
+
+def _without_default(
+    entry: NewJob, scope: Scope, config: ClusterConfig, *, tenant: TenantName, queue: QueueName
+) -> list[Problem]:
+    """Return what an entry has to name, what there is to name, and how to set a default."""
+    mine = _own_tenants(scope, config)
+    problems = []
+    if "tenant" in entry.unnamed and not tenant:
+        text = f"names no tenant, and there is no default: you may submit jobs for {listed(mine) or 'none'}"
+        problems.append(_to_name("tenant", entry, scope, config, text, mine))
+    if "queue" in entry.unnamed and not queue:
+        names = [one.name for one in config.queues]
+        text = f"names no queue, and there is no default: there are {listed(names)}"
+        problems.append(_to_name("queue", entry, scope, config, text, names))
+    return problems
+
+
+def _to_name(
+    field: str, entry: NewJob, scope: Scope, config: ClusterConfig, text: str, names: Sequence[str]
+) -> Problem:
+    name = names[0] if names else "NAME"
+    hint = f"--{field} {name}"
+    if scope.administers:
+        hint += f"; a default for all: penstock admin set settings.default_{field}={name}"
+        if scope.user in config.user_by_name:
+            hint += f"; for you: penstock admin set user.{scope.user}.default_{field}={name}"
+    else:
+        hint += f"; or ask an administrator for a default (default_{field})"
+    where = f"{entry.field}.{field}" if entry.field else field
+    return Problem("missing_field", where, f"{entry.field or 'the job'} {text}", "", hint)

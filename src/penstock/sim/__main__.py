@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
+from penstock.core.model.words import counted
 from penstock.sim.world.planted import PLANTED_BUGS, planted
 from penstock.sim.world.world import World, WorldOutcome
 
@@ -63,6 +64,11 @@ EXPECTED_PROBES = (
     "honest_key_repeated",
     "secret_kept_for_job",
     "asked_while_held",
+    "hands_hold",
+    "hands_release",
+    "hands_requeue",
+    "hands_edit",
+    "stopped_requeued",
 )
 """Rare situations that a big run should reach; those it did not are named."""
 
@@ -134,7 +140,7 @@ def _many(outcomes: Iterable[WorldOutcome], total: int) -> int:
     took_s = time.monotonic() - begun
     hours = simulated_ms / 3_600_000
     print(f"{done} seeds in {took_s:.1f} s: {steps} steps, {records} log records, {hours:.1f} simulated hours")
-    print(f"violations: {len(failed)} seed(s)" + (f" {sorted(o.seed for o in failed)[:20]}" if failed else ""))
+    print(f"violations: {counted(len(failed), 'seed')}" + (f" {sorted(o.seed for o in failed)[:20]}" if failed else ""))
     missing = [name for name in EXPECTED_PROBES if not probes[name]]
     print("reached: " + ", ".join(f"{name} {probes[name]}" for name in EXPECTED_PROBES if probes[name]))
     if missing:

@@ -25,6 +25,8 @@ SCHEMES = ("postgresql://", "postgres://")
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "sslcrldir", "passfile")
 """Parameters of an address that name files or folders."""
 SYSTEM_AUTHORITIES = "system"
+FORMER = ".former"
+"""Behind the name of the file with the address of a log that was left."""
 
 
 class Store(EventStore, EventReader, ProjectionStore, Protocol):
@@ -50,6 +52,14 @@ class Address(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         from penstock.store.pgconnect import shown
 
         return shown(self.url)
+
+    def same_place(self, other: "Address") -> bool:
+        """Return whether both name one log, perhaps with another user or password."""
+        if not self.url or not other.url:
+            return self == other
+        from penstock.store.pgconnect import place
+
+        return place(self.url) == place(other.url)
 
 
 def address_of(folder: Path, given: str | None, remembered: Path) -> Address:
@@ -90,11 +100,13 @@ def _anchored(pair: str) -> str:
 
 
 def remember(address: Address, remembered: Path) -> None:
-    """Let a later start without an address find the same log."""
+    """Let a later start without an address find the same log; the address of another one is kept beside."""
+    with contextlib.suppress(FileNotFoundError):
+        before = remembered.read_text(encoding="utf-8").strip()
+        if before != address.url:
+            remembered.replace(remembered.with_name(remembered.name + FORMER))
     if address.url:
         write_whole(remembered, address.url + "\n")
-    else:
-        remembered.unlink(missing_ok=True)
 
 
 def open_store(address: Address) -> Store:

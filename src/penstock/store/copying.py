@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -31,13 +31,21 @@ class NotEmpty(InvalidInput):
     code = "not_empty"
 
 
+class NoLog(InvalidInput):
+    """There is no log at the address."""
+
+
 class LogCopy(Protocol):
     """A log as it was when this was opened; later records are not seen."""
 
     epoch: Epoch
 
-    def events(self) -> Iterator[EventRow]:
+    def events(self) -> Generator[EventRow]:
         """Return all records in order."""
+        ...
+
+    def last_seq(self) -> int:
+        """Return the number of the last record, 0 when there is none."""
         ...
 
     def record(self, row: EventRow) -> Record:
@@ -92,10 +100,13 @@ class SqliteCopy:
     def record(self, row: EventRow) -> Record:
         return self._specs.record(row)
 
-    def events(self) -> Iterator[EventRow]:
+    def events(self) -> Generator[EventRow]:
         yield from map(
             EventRow._make, self._connection.execute("SELECT seq, time_ms, job, body FROM events ORDER BY seq")
         )
+
+    def last_seq(self) -> int:
+        return int(self._last)
 
     def finished(self) -> Iterator[FinishedRow]:
         yield from map(FinishedRow._make, self._connection.execute("SELECT id, state, body FROM finished ORDER BY id"))
@@ -115,11 +126,11 @@ class SqliteCopy:
 def sqlite_copy(folder: Path) -> Iterator[SqliteCopy]:
     """Open the log in `folder` for reading; a server may be running on it.
 
-    Raises: InvalidInput when there is none; StoreError when it cannot be read.
+    Raises: NoLog when there is none; StoreError when it cannot be read.
     """
     path = folder / "log.sqlite"
     if not path.exists():
-        raise InvalidInput(f"there is no log in {folder}")
+        raise NoLog(f"there is no log in {folder}")
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=5.0)) as connection:
             connection.execute("PRAGMA query_only=ON")

@@ -7,7 +7,7 @@ others name its record. Readers get it back, and the same object for all jobs, a
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -137,6 +137,11 @@ class Specs:
             while self._bytes > SPECS_KEPT_MAX_BYTES or len(self._kept) > SPECS_KEPT_MAX:
                 _, (_, gone) = self._kept.popitem(last=False)
                 self._bytes -= gone
+
+
+def submits_of(records: Iterable[Record]) -> dict[JobId, JobSubmitted]:
+    """Return the submits among the first records of jobs, by job."""
+    return {r.event.job_id: r.event for r in records if isinstance(r.event, JobSubmitted)}
 
 
 def finished_row(job: FinishedJob) -> FinishedRow:

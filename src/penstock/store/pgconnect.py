@@ -58,6 +58,13 @@ def shown(url: str) -> str:
     return f"postgresql://{host}{port and ':'}{port}/{parts.get('dbname', '')}"
 
 
+def place(url: str) -> tuple[str, ...]:
+    """Return which log an address names, whoever connects and how: server, database, schema."""
+    parts = _parts(url)
+    named = ("service", "host", "hostaddr", "port", "options")
+    return (*(str(parts.get(name) or "") for name in named), str(parts.get("dbname") or parts.get("user") or ""))
+
+
 def connect(url: str, *, read_only: bool = False, statement_timeout_ms: int = STATEMENT_TIMEOUT_MS) -> Connection:
     """Return a connection on which each statement is a transaction, durable once it returns.
 

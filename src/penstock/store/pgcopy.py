@@ -1,17 +1,16 @@
 """A consistent copy of a log in PostgreSQL, and a log made there in one transaction."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
 
-from penstock.core.model.errors import StoreError
 from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch
 from penstock.core.state.state import Image
 from penstock.store import encoding
-from penstock.store.copying import BATCH, NotEmpty
+from penstock.store.copying import BATCH, NoLog, NotEmpty
 from penstock.store.encoding import EventRow, FinishedRow, Specs
 from penstock.store.migrations import refuse_newer
 from penstock.store.pgconnect import Connection, connect, shown, translated
@@ -38,13 +37,18 @@ class PostgresCopy:
     def record(self, row: EventRow) -> Record:
         return self._specs.record(row)
 
-    def events(self) -> Iterator[EventRow]:
-        yield from map(EventRow._make, self._rows("SELECT seq, time_ms, job, body FROM events ORDER BY seq"))
+    def events(self) -> Generator[EventRow]:
+        with contextlib.closing(self._rows("SELECT seq, time_ms, job, body FROM events ORDER BY seq")) as rows:
+            yield from map(EventRow._make, rows)
+
+    def last_seq(self) -> int:
+        row = self._connection.execute("SELECT max(seq) FROM events").fetchone()
+        return int(row[0] or 0) if row else 0
 
     def finished(self) -> Iterator[FinishedRow]:
         yield from map(FinishedRow._make, self._rows("SELECT id, state, body FROM finished ORDER BY id"))
 
-    def _rows(self, query: str) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, query: str) -> Generator[tuple[Any, ...]]:
         with self._connection.cursor(name="penstock_copy") as cursor:
             cursor.itersize = BATCH
             yield from cursor.execute(query)
@@ -68,14 +72,14 @@ class PostgresCopy:
 def postgres_copy(url: str) -> Iterator[PostgresCopy]:
     """Open the log at `url` for reading; servers may be running on it.
 
-    Raises: StoreError when there is none, or it cannot be read.
+    Raises: NoLog when there is none; StoreError when it cannot be read.
     """
     with contextlib.closing(connect(url, read_only=True, statement_timeout_ms=0)) as connection:
         try:
             found = version_of(connection)
             refuse_newer(found, shown(url))
             if not found:
-                raise StoreError(f"there is no log at {shown(url)}")
+                raise NoLog(f"there is no log at {shown(url)}")
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             with connection.transaction():
                 yield PostgresCopy(connection)

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from penstock.core.model.errors import StaleEpoch, StoreError
-from penstock.core.model.events import Record
+from penstock.core.model.events import JobSubmitted, Record
 from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import JobState
 from penstock.core.state.state import Image
@@ -165,6 +165,14 @@ class PostgresStore:
     def records_of_job(self, job_id: JobId) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE job = %s ORDER BY seq"
         return [self._specs.record(EventRow(*row)) for row in self._readers.fetch(query, (job_id,))]
+
+    def submits(self, job_ids: Sequence[JobId]) -> dict[JobId, JobSubmitted]:
+        query = (
+            "SELECT first.* FROM unnest(%s::bigint[]) AS wanted (id) CROSS JOIN LATERAL "
+            "(SELECT seq, time_ms, job, body FROM events WHERE job = wanted.id ORDER BY seq LIMIT 1) AS first"
+        )
+        rows = self._readers.fetch(query, (list(job_ids),)) if job_ids else ()
+        return encoding.submits_of(self._specs.record(EventRow(*row)) for row in rows)
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None:
         rows = self._readers.fetch("SELECT body FROM finished WHERE id = %s", (job_id,))

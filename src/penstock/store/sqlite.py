@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.model.errors import StaleEpoch, StoreError, StoreFull
-from penstock.core.model.events import Record
+from penstock.core.model.events import JobSubmitted, Record
 from penstock.core.model.ids import Epoch, JobId
 from penstock.core.model.jobs import JobState
 from penstock.core.state.state import Image
@@ -32,6 +32,7 @@ from penstock.store.encoding import (
     finished_row,
     image_of,
     rows_next,
+    submits_of,
 )
 from penstock.store.migrations import SCHEMA_VERSION, fresh_statements, refuse_newer, upgrade
 
@@ -225,6 +226,11 @@ class SqliteStore:
     def records_of_job(self, job_id: JobId) -> list[Record]:
         query = "SELECT seq, time_ms, job, body FROM events WHERE job = ? ORDER BY seq"
         return [self._specs.record(EventRow(*row)) for row in self._fetch(query, (job_id,))]
+
+    def submits(self, job_ids: Sequence[JobId]) -> dict[JobId, JobSubmitted]:
+        query = "SELECT seq, time_ms, job, body FROM events WHERE job = ? ORDER BY seq LIMIT 1"
+        rows = (row for job_id in job_ids for row in self._fetch(query, (job_id,)))
+        return submits_of(self._specs.record(EventRow(*row)) for row in rows)
 
     def finished_job(self, job_id: JobId) -> FinishedJob | None:
         rows = self._fetch("SELECT body FROM finished WHERE id = ?", (job_id,))

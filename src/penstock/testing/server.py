@@ -24,6 +24,7 @@ from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.resources import Resources
+from penstock.core.model.words import counted
 from penstock.core.order.extension import OrderPolicy, registry
 from penstock.engines.local.nodes import specs
 from penstock.loopthread import LoopThread
@@ -78,7 +79,7 @@ class InProcessServer:
         self._policies = registry(policies)
         declared, problems = parse_cluster(cluster_file() if cluster is None else cluster, self._policies)
         if problems:
-            raise InvalidInput(f"the cluster file has {len(problems)} problem(s)", problems=problems)
+            raise InvalidInput(f"the cluster file has {counted(len(problems), 'problem')}", problems=problems)
         nodes = specs(declared.nodes, HOST, (), simulated_of(declared.nodes))
         self.engine = FakeEngine(*nodes, behaviour=behaviour)
         self._config = declared.config

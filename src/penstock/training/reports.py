@@ -83,6 +83,11 @@ class Reporter:
             self.flush()
             self._append({"time_ms": _now_ms(), "kind": kind, "step": step, **fields})
 
+    @property
+    def listens(self) -> Callable[[str], None] | None:
+        """The report of the signal that makes the program save and carry on, '' for none; None where nobody reads."""
+        return None if self._path is None else lambda name: self.event("listens", 0, signal=name)
+
     def flush(self) -> None:
         """Write the progress that was held back, if any."""
         with self._lock:

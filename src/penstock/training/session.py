@@ -23,11 +23,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from penstock.training.environment import Environment, read_environment
-from penstock.training.errors import (
-    BadArgument,
-    Preempted,
-    ResumeNotCalled,
-)
+from penstock.training.errors import BadArgument, Preempted, ResumeNotCalled
 from penstock.training.locate import open_checkpoints
 from penstock.training.meters import Item, Meters, Waiting, device_memory_bytes
 from penstock.training.ranks.consensus import REASONS, Agrees, BorderAction
@@ -147,7 +143,8 @@ class Session:
 
     def __enter__(self) -> Self:
         if self._handle_signals:
-            self._wishes.install(stop=signal.SIGTERM, save=self.environment.checkpoint_signal)
+            say = None if self.checkpoints is None else self._reporter.listens
+            self._wishes.install(stop=signal.SIGTERM, save=self.environment.checkpoint_signal, say=say)
         try:
             if self.checkpoints is not None:
                 self.checkpoints.open()
@@ -175,8 +172,8 @@ class Session:
         try:
             self._end(kind)
         finally:
-            self._reporter.close()
             self._wishes.restore()
+            self._reporter.close()
 
     def _end(self, kind: type[BaseException] | None) -> None:
         if self._watch is not None:

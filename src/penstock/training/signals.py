@@ -10,10 +10,13 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
 from penstock.training.errors import STOPPED_BY_SIGTERM, NotMainThread
+
+CHOSEN = signal.SIGUSR1
 
 
 class Wishes:
@@ -25,6 +28,7 @@ class Wishes:
         self._owner = os.getpid()
         self._stop_signal: int | None = None
         self._before: dict[int, object] = {}
+        self._say: Callable[[str], None] | None = None
         self._ends: tuple[int, int] | None = None
 
     def open_pipe(self) -> tuple[int, int] | None:
@@ -50,8 +54,20 @@ class Wishes:
         if self._ends is not None:
             signal.set_wakeup_fd(-1)
 
-    def install(self, *, stop: signal.Signals, save: signal.Signals | None) -> None:
-        """Take over the signals until `restore`. Raises: NotMainThread."""
+    def install(
+        self,
+        *,
+        stop: signal.Signals,
+        save: signal.Signals | None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """Take over the signals until `restore`.
+
+        Args:
+            say: without `save`, a signal for it is chosen that the program does not use, and its name told; '' at the
+                end. None: none is chosen.
+        Raises: NotMainThread.
+        """
         if threading.current_thread() is not threading.main_thread():
             raise NotMainThread(
                 "a training session with signal handlers was opened in thread "
@@ -59,9 +75,13 @@ class Wishes:
                 "handle_signals=False and call request_stop() yourself."
             )
         self._stop_signal = stop
+        if save is None and say is not None and signal.getsignal(CHOSEN) is signal.SIG_DFL:
+            save, self._say = CHOSEN, say
         for signal_number in (stop, save):
             if signal_number is not None:
                 self._before[signal_number] = signal.signal(signal_number, self._received)
+        if self._say is not None:
+            self._say(CHOSEN.name)
 
     def retake(self) -> None:
         """Reinstall the handlers of `install` where a library has replaced them since."""
@@ -74,6 +94,9 @@ class Wishes:
             signal.set_wakeup_fd(-1)
             os.close(self._ends[1])
             self._ends = None
+        if self._say is not None:
+            self._say("")
+            self._say = None
         for signal_number, handler in self._before.items():
             # None: set by C code; Python cannot name it, and the default is the nearest thing.
             signal.signal(signal_number, signal.SIG_DFL if handler is None else handler)  # type: ignore[arg-type]

@@ -129,7 +129,12 @@ EXAMPLES = {
     "after_ok": [(5, lambda e: e.spec.after, (Dependency(5, "after_ok"),)), ("6", lambda e: e.spec.after[0].job_id, 6)],
     "after_any": [([5, "6"], lambda e: e.spec.after, (Dependency(5, "after_any", 2),))],
     "after_failed": [([7], lambda e: e.spec.after, (Dependency(7, "after_failed"),))],
-    "array": [(4, lambda e: e.array, 4)],
+    "array": [
+        (4, lambda e: e.array, 4),
+        ("0-9%4", lambda e: (e.array, e.array_first, e.array_step, e.spec.array_parallel), (10, 0, 1, 4)),
+        ("1-10:3", lambda e: (e.array, e.array_first, e.array_step, e.spec.array_parallel), (4, 1, 3, 0)),
+        ("6%6", lambda e: (e.array, e.spec.array_parallel), (6, 0)),
+    ],
     "time_limit": [("2h", lambda e: e.spec.time_limit_ms, 7_200_000)],
     "estimated_duration": [(90, lambda e: e.spec.estimated_duration_ms, 90_000)],
     "max_wait": [("1d", lambda e: e.spec.max_wait_ms, 86_400_000)],
@@ -174,7 +179,7 @@ def test_a_field_means_what_it_says(field, value, get, expected):
 
 def test_what_is_left_out_is_assumed_as_documented():
     each = ReplicaAsk(Resources(cpu_milli=1000), None)
-    assert read() == NewJob(JobSpec(SHELL, GangAsk(1, each), name="train"))
+    assert read() == NewJob(JobSpec(SHELL, GangAsk(1, each), name="train"), unnamed=("tenant", "queue"))
 
 
 @pytest.mark.parametrize("field", sorted(set(FIELDS) - {"command"}))

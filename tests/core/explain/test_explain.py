@@ -12,6 +12,7 @@ from penstock.core.explain.why import PLANNER_USES_MAX
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import ConfigChanged, RunTimesPredicted
 from penstock.core.model.jobs import Dependency, GroupAsk
+from penstock.core.model.words import agree
 from penstock.core.place.fit import REASON_TEXT
 from penstock.testing.builders import GIB, ask, config, device, job_spec, linked, node
 from penstock.testing.harness import World, cluster
@@ -66,7 +67,7 @@ def test_a_job_that_does_not_fit_is_told_the_numbers():
     found = why(w, job)
     assert (found.code, found.refused, found.replicas_possible) == ("no_fit", {"devices_short": 2}, 0)
     assert found.text == (
-        "needs 2 x 3 devices; 4 free in all, at most 2 on one node: 2 node(s) have too few devices free"
+        "needs 2 x 3 devices; 4 free in all, at most 2 on one node: 2 nodes have too few devices free"
     )
 
 
@@ -100,7 +101,7 @@ def test_a_required_topology_names_the_best_domain_and_what_it_lacks():
 
 def test_a_spread_gang_is_told_how_many_nodes_have_room():
     w = racks(4, 4)
-    text = "needs 2 x 1 devices on as many nodes; 1 node(s) have room: short by 1"
+    text = "needs 2 x 1 devices on as many nodes; 1 node has room: short by 1"
     assert constraints(w, w.submit(1, 2, topology="spread")) == [("devices_short", text, 1, "nodes", "default")]
 
 
@@ -141,7 +142,7 @@ def test_storage_and_bandwidth_are_named_in_their_units():
 def test_resources_that_are_free_apart_but_not_together_are_told_where():
     w = World(node("a", 2, cpus=8), node("b", 0, cpus=8))
     fill(w, "a", devices=0, cpus=7)
-    text = "each resource is free, but together there is room for 0 of 1 replica(s); a, the nearest of the others, "
+    text = "each resource is free, but together there is room for 0 of 1 replica; a, the nearest of the others, "
     text += "has 1 of 2 CPUs free"
     assert constraints(w, w.submit(2, cpus=2)) == [("combination", text, 1, "replicas", "default")]
 
@@ -154,14 +155,14 @@ def test_a_combination_without_devices_looks_at_cpu_first():
 
 def test_a_combination_of_many_replicas_names_what_the_other_nodes_lack():
     w = World(node("a", 4, cpus=2), node("b", 0, cpus=8), allow_waiting_for_nodes=True)
-    text = "each resource is free, but together there is room for 1 of 2 replica(s); b, the nearest of the others, "
+    text = "each resource is free, but together there is room for 1 of 2 replicas; b, the nearest of the others, "
     text += "has too few devices, even when empty"
     assert constraints(w, w.submit(2, 2, cpus=2))[1] == ("combination", text, 1, "replicas", "default")
 
 
 def test_a_combination_may_lack_on_no_single_node():
     w = World(node("a", 4, cpus=1), node("b", 1, cpus=4), allow_waiting_for_nodes=True)
-    text = "each resource is free, but together there is room for 2 of 3 replica(s)"
+    text = "each resource is free, but together there is room for 2 of 3 replicas"
     assert constraints(w, w.submit(1, 3))[1] == ("combination", text, 1, "replicas", "default")
 
 
@@ -171,7 +172,7 @@ def test_a_share_is_told_the_largest_that_is_free():
     text = "needs 1 x 0.5 of a device; best node a has 0.3 free; short by 0.2 on a"
     job = w.submit(1, share_milli=500)
     assert constraints(w, job) == [("share_short", text, 200, "device_milli", "a")]
-    assert why(w, job).text == f"{text}: 1 node(s) have no device with so large a share free"
+    assert why(w, job).text == f"{text}: 1 node has no device with so large a share free"
 
 
 def test_the_memory_of_a_share_can_be_short_alone():
@@ -223,7 +224,7 @@ def test_the_group_that_asks_most_is_judged():
 def test_groups_that_fit_each_but_not_together_are_a_combination():
     w = World(node("a", 1, cpus=4), node("b", 0, cpus=2), allow_waiting_for_nodes=True)
     gang = replace(ask(1, cpus=1), others=(GroupAsk(1, ask(0, cpus=4).each),))
-    text = "each resource is free, but together there is room for 1 of 1 replica(s) beside 1 of other groups; "
+    text = "each resource is free, but together there is room for 1 of 1 replica beside 1 of other groups; "
     text += "b, the nearest of the others, has too few devices, even when empty"
     assert constraints(w, w.submit(gang=gang))[1] == ("combination", text, 1, "replicas", "default")
 
@@ -250,7 +251,7 @@ def other_node(**fields):
     ],
 )
 def test_a_filter_that_rules_out_nodes_with_room_is_named(fields, code, text):
-    said = f"1 node(s) {text} and have room for 1 replica(s): b"
+    said = f"1 node {agree(text, 1)} and has room for 1 replica: b"
     assert other_node(**fields) == (code, said, 1, "nodes", "b")
 
 
@@ -297,7 +298,7 @@ def test_a_job_without_devices_is_told_how_many_replicas_fit():
     fill(w, "a", devices=0, cpus=3)
     job = w.submit(0, 2, cpus=1)
     w.cycle()
-    said = "1 of 2 replicas fit: 1 node(s) could take some of the replicas, but not all replicas fit together"
+    said = "1 of 2 replicas fit: 1 node could take some of the replicas, but not all replicas fit together"
     assert why(w, job).text == said
 
 
@@ -398,7 +399,7 @@ def test_a_reservation_to_come_is_in_the_way_of_a_job_that_may_run_into_it():
 def test_a_reservation_in_force_is_told_with_the_room_there():
     w = cluster(1, 4, **windows(0))
     found = constraints(w, w.submit(1))
-    text = "1 node(s) are reserved for another tenant and have room for 1 replica(s): n0"
+    text = "1 node is reserved for another tenant and has room for 1 replica: n0"
     assert found[1] == ("reserved", text, 1, "nodes", "n0")
     assert found[0][:2] == (
         "never",
@@ -413,7 +414,7 @@ def test_a_dependency_is_named_with_its_state():
     job = w.submit(1, after=(Dependency(first, "after_ok"),))
     found = why(w, job)
     assert (found.code, found.blockers) == ("dependency", (first,))
-    assert found.constraints[0].text == "waits for 1 job(s) to end first: 1 (after_ok, running)"
+    assert found.constraints[0].text == "waits for 1 job to end first: 1 (after_ok, running)"
 
 
 def test_backing_off_says_until_when():
@@ -434,7 +435,7 @@ def test_a_beneficiary_knows_for_whom_it_waits_and_how_long_at_most():
     w.cycle()
     found = why(w, high)
     assert (found.code, found.blockers, found.edits) == ("making_room", (low,), ())
-    assert found.text == f"starts as soon as job(s) {low} have saved and left, in 30s at the latest"
+    assert found.text == f"starts as soon as job {low} has saved and left, in 30s at the latest"
 
 
 def test_beneficiaries_of_one_kind_each_know_their_own_victims():
@@ -484,8 +485,8 @@ def test_jobs_ahead_are_counted_and_the_first_are_named():
     assert [why(w, j).ahead for j in ids] == [2, 0, 3, 1, 4]
     last = why(w, ids[4])
     assert last.ahead_first == (ids[1], ids[3], ids[0])
-    assert last.constraints[-1].text == "4 job(s) of queue default come first: 3, 5, 2, ..."
-    assert last.text.endswith("; 4 job(s) ahead")
+    assert last.constraints[-1].text == "4 jobs of queue default come first: 3, 5, 2, ..."
+    assert last.text.endswith("; 4 jobs ahead")
 
 
 def test_where_tenants_share_a_queue_only_the_own_jobs_are_ahead():
@@ -502,7 +503,7 @@ def test_what_fits_starts_in_the_next_cycle():
     job = w.submit(1)
     found = why(w, job)
     assert (found.code, found.start_by_ms, found.edits) == ("next_cycle", w.now, ())
-    assert found.start_note == "there is room now, if nothing else comes ahead"
+    assert found.start_note == "there is room now"
 
 
 def test_a_full_cycle_goes_on_in_the_next_one():
@@ -584,21 +585,21 @@ def test_victims_whose_places_do_not_do_are_counted():
     w = cluster(1, 2)
     fill(w, "n0")
     w.run(w.submit(1, priority=100))
-    text = "1 job(s) may be asked to leave (2), and even without them it does not fit"
+    text = "1 job may be asked to leave (2), and even without them it does not fit"
     assert rights_of(w, w.submit(2)) == [("victims_short", text)]
 
 
 def test_victims_of_another_queue_do_not_free_the_own_quota():
     w = cluster(1, 4, queues=(Queue("a", max=(("devices", 1_000),)), Queue("b")))
     w.run(w.submit(1, queue="a", **KEPT), w.submit(3, queue="b", priority=100))
-    text = "1 job(s) may be asked to leave (2), and even without them a quota is short"
+    text = "1 job may be asked to leave (2), and even without them a quota is short"
     assert ("victims_short", text) in rights_of(w, w.submit(1, queue="a"))
 
 
 def test_a_guarantee_protects_what_a_queue_holds():
     w = cluster(2, 4, queues=(Queue("a"), Queue("b", guaranteed=(("devices", 4_000),))))
     w.run(w.submit(4, queue="b", priority=100), w.submit(4, queue="a", priority=900))
-    text = "1 job(s) could leave (1), but then a queue would have less than it is guaranteed"
+    text = "1 job could leave (1), but then a queue would have less than it is guaranteed"
     assert rights_of(w, w.submit(4, queue="a")) == [("guarantee", text)]
 
 
@@ -659,53 +660,77 @@ def start(w, job_id):
     return found.start_by_ms - w.now if found.start_by_ms else 0, found.start_note
 
 
-def test_the_bound_of_a_start_is_when_enough_has_ended():
+@pytest.mark.parametrize(("devices", "bound_ms"), [(1, 31_000), (4, 61_000)])
+def test_the_bound_of_a_start_is_when_enough_has_left_by_its_limit_and_its_grace(devices, bound_ms):
     w = cluster(1, 4)
-    w.run(*(w.submit(2, time_limit_ms=limit) for limit in (60_000, 30_000)))
-    small, big = w.submit(1), w.submit(4)
-    note = "by the expected ends of running jobs, if nothing else comes ahead"
-    assert start(w, small) == (30_000, note)
-    assert start(w, big) == (60_000, note)
+    w.run(*(w.submit(2, time_limit_ms=limit, grace_ms=1_000) for limit in (60_000, 30_000)))
+    assert start(w, w.submit(devices)) == (bound_ms, "when running jobs have reached their time limits")
 
 
-def test_an_overdue_end_counts_as_now():
+def test_jobs_that_wait_for_the_same_room_run_first_one_after_the_other():
     w = cluster(1, 1)
-    w.run(w.submit(1, estimated_duration_ms=60_000))
+    w.run(w.submit(1, time_limit_ms=60_000, grace_ms=0))
+    first, second = (w.submit(1, time_limit_ms=limit, grace_ms=0) for limit in (20_000, 5_000))
+    note = "when running jobs and 1 waiting job have reached their time limits, one after the other"
+    assert start(w, second) == (80_000, note)
+    assert start(w, first) == (65_000, note)
+
+
+def test_an_expected_end_is_no_bound():
+    w = cluster(1, 1)
+    job = w.submit(1, time_limit_ms=60_000, grace_ms=0)
+    w.emit(RunTimesPredicted(((job, 4_000, 40_000),)))
+    w.run(job)
+    assert start(w, w.submit(1))[0] == 60_000
+
+
+def test_a_limit_that_has_passed_counts_as_now():
+    w = cluster(1, 1)
+    w.run(w.submit(1, time_limit_ms=60_000, grace_ms=0))
     job = w.submit(1)
     w.now += 90_000
     assert why(w, job).start_by_ms == w.now
 
 
-def test_a_predicted_end_counts_before_a_declared_one():
+def test_a_start_behind_jobs_without_a_limit_has_no_bound():
     w = cluster(1, 1)
-    job = w.submit(1, time_limit_ms=60_000)
-    w.emit(RunTimesPredicted(((job, 20_000, 40_000),)))
-    w.run(job)
-    assert start(w, w.submit(1))[0] == 20_000
+    w.run(w.submit(1, estimated_duration_ms=60_000))
+    job = w.submit(1)
+    assert start(w, job) == (0, "unknown: 1 running job has no time limit")
 
 
-def test_a_start_behind_jobs_without_a_limit_cannot_be_told():
+def test_a_job_without_a_limit_that_waits_for_the_same_room_leaves_no_bound():
     w = cluster(1, 1)
-    w.run(w.submit(1))
-    assert start(w, w.submit(1)) == (
-        0, "unknown: 1 running job(s) declare neither a time limit nor an estimate"
-    )  # fmt: skip
+    w.run(w.submit(1, time_limit_ms=60_000))
+    unlimited, job = w.submit(1), w.submit(1)
+    assert start(w, job) == (0, f"unknown: job {unlimited} waits, too, and has no time limit")
 
 
-def test_a_reserved_start_is_the_one_of_the_plan():
-    w = cluster(1, 4)
-    w.run(w.submit(2, time_limit_ms=60_000, **KEPT))
-    big = w.submit(4, priority=900)
-    w.submit(1)
-    note = "by the expected ends of running jobs; room is reserved for it from then on, if nothing else comes ahead"
-    assert start(w, big) == (60_000, note)
+def test_jobs_of_another_pool_count_only_where_a_maximum_is_shared():
+    pools = (Pool("default"), Pool("other"))
+    w = World(node("a", 1), node("b", 1, pool="other"), pools=pools)
+    w.run(w.submit(1, time_limit_ms=60_000, grace_ms=0), w.submit(1, pool="other"))
+    w.submit(1, pool="other")
+    job = w.submit(1)
+    assert start(w, job)[0] == 60_000
+    w.emit(ConfigChanged(config(pools=pools, queues=(Queue("default", max=(("devices", 9_000),)),)), "op"))
+    assert start(w, job)[0] == 0
+
+
+def test_nodes_that_are_reserved_for_others_later_leave_no_bound():
+    w = cluster(1, 1, tenants=(Tenant("default"), Tenant("other")))
+    w.run(w.submit(1, time_limit_ms=60_000))
+    job = w.submit(1)
+    window = Reservation("r", "other", w.now + 1_000, w.now + 2_000, ("n0",))
+    w.emit(ConfigChanged(replace(w.state.config, reservations=(window,)), "op"))
+    assert start(w, job) == (0, "unknown: nodes of its pool are reserved for another tenant later")
 
 
 def test_a_quota_is_free_when_the_jobs_that_use_it_have_ended():
     w = cluster(1, 4, queues=(Queue("q", max=(("devices", 2_000),)), Queue("p")))
     w.run(w.submit(2, queue="q", time_limit_ms=60_000), w.submit(1, queue="p", time_limit_ms=1_000))
-    note = "when enough of its quota has become free, if nothing else comes ahead"
-    assert start(w, w.submit(1, queue="q")) == (60_000, note)
+    note = "when jobs that use its quota have reached their time limits"
+    assert start(w, w.submit(1, queue="q")) == (90_000, note)
 
 
 def test_a_job_starts_after_those_that_it_depends_on():
@@ -713,8 +738,8 @@ def test_a_job_starts_after_those_that_it_depends_on():
     first = w.submit(1, time_limit_ms=60_000)
     w.run(first)
     job = w.submit(1, after=(Dependency(first, "after_any"),))
-    note = "when the jobs that it depends on are expected to end, if nothing else comes ahead"
-    assert start(w, job) == (60_000, note)
+    note = "when the jobs that it depends on have reached their time limits"
+    assert start(w, job) == (90_000, note)
     second = w.submit(1, after=(Dependency(job, "after_any"),))
     assert start(w, second)[1] == f"unknown: the end of job {job}, which it depends on, is unknown"
 
@@ -737,7 +762,9 @@ def test_only_so_many_ends_are_looked_ahead_over(monkeypatch):
 
 def test_jobs_whose_queue_is_gone_use_no_quota_of_others():
     w = cluster(1, 4, queues=(Queue("default"), Queue("q")))
-    w.run(w.submit(1, queue="q", time_limit_ms=1_000, priority=100), w.submit(1, time_limit_ms=60_000, **KEPT))
+    w.run(
+        w.submit(1, queue="q", time_limit_ms=1_000, priority=100), w.submit(1, time_limit_ms=60_000, grace_ms=0, **KEPT)
+    )
     job = w.submit(1)
     w.emit(ConfigChanged(config(queues=(Queue("default", max=(("jobs", 1),)), Queue("q", parent="none"))), "op"))
     assert start(w, job)[0] == 60_000
@@ -746,7 +773,7 @@ def test_jobs_whose_queue_is_gone_use_no_quota_of_others():
 
 def test_jobs_that_start_now_end_later():
     w = cluster(1, 2)
-    w.submit(2, priority=900, time_limit_ms=60_000)
+    w.submit(2, priority=900, time_limit_ms=60_000, grace_ms=0)
     job = w.submit(1)
     assert why(w, job).start_by_ms == w.now + 60_000
 
@@ -766,10 +793,10 @@ def test_whoever_knows_more_than_a_bound_gives_an_interval():
     w = cluster(1, 1)
     w.run(w.submit(1))
     job = w.job(w.submit(1))
-    found = Explainer(estimator=lambda scene: (scene.now_ms + 1, scene.now_ms + 9)).explain(
+    found = Explainer(estimator=lambda scene: (scene.now_ms + 1, scene.now_ms + 4, scene.now_ms + 9)).explain(
         question_of(w.state, job, w.now)
     )
-    assert found.start_interval_ms == (w.now + 1, w.now + 9)
+    assert (found.start_interval_ms, found.start_likely_ms) == ((w.now + 1, w.now + 9), w.now + 4)
 
 
 # All of it.
@@ -823,7 +850,7 @@ def test_an_array_that_a_job_waits_for_is_counted_and_its_first_jobs_are_named()
     found = why(w, job)
     assert found.constraints[0].distance == 11
     assert found.constraints[0].text == (
-        "waits for 11 job(s) to end first: 1 (after_ok, running), 3 (after_ok, running), 4 (after_ok, running), "
+        "waits for 11 jobs to end first: 1 (after_ok, running), 3 (after_ok, running), 4 (after_ok, running), "
         "5 (after_ok, waiting), 6 (after_ok, waiting), 7 (after_ok, waiting), 8 (after_ok, waiting), "
         "9 (after_ok, waiting) and 3 more"
     )
@@ -832,7 +859,7 @@ def test_an_array_that_a_job_waits_for_is_counted_and_its_first_jobs_are_named()
 
 def test_when_all_jobs_of_an_array_are_expected_to_end_is_when_the_next_may_start():
     w = cluster(1, 0, cpus=8)
-    w.request(job_spec(0, time_limit_ms=60_000), array=3)
+    w.request(job_spec(0, time_limit_ms=60_000, grace_ms=0), array=3)
     w.run(1, 2, 3)
     job = w.submit(0, after=(Dependency(1, "after_ok", 3),))
     assert why(w, job).start_by_ms == w.now + 60_000

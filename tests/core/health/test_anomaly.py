@@ -51,7 +51,7 @@ def test_steps_twice_as_long_as_the_fastest_are_told_after_a_minute():
     (alert,) = alerts(w.state, w.now)
     assert alert.code == "slow_steps"
     assert alert.text == (
-        "a step takes 420 ms, 2.1 times its fastest with 1 replica(s), 200 ms; it waits for data 12 % of the time; "
+        "a step takes 420 ms, 2.1 times its fastest with 1 replica, 200 ms; it waits for data 12 % of the time; "
         "it runs on n0"
     )
     assert alert.resolve.endswith("a job that saves can be moved: penstock drain n0 --evict")
@@ -87,7 +87,7 @@ def test_a_job_that_waits_for_data_most_of_its_time_is_told():
     note(w, job, 10, data_wait_milli=501)
     w.now += MINUTE
     (alert,) = alerts(w.state, w.now)
-    assert (alert.code, alert.text) == ("starved", "it waits for data 50 % of the time, while it holds 2 device(s)")
+    assert (alert.code, alert.text) == ("starved", "it waits for data 50 % of the time, while it holds 2 devices")
     assert alert.resolve == "more loader workers and `cpus`, data nearer to the node, or fewer devices"
     note(w, job, 20, data_wait_milli=500)
     w.now += MINUTE
@@ -108,7 +108,7 @@ def test_a_part_of_a_device_is_held_too():
     note(w, job, 10, data_wait_milli=900)
     w.now += MINUTE
     assert [a.text for a in alerts(w.state, w.now)] == [
-        "it waits for data 90 % of the time, while it holds 0.5 device(s)"
+        "it waits for data 90 % of the time, while it holds 0.5 devices"
     ]
 
 
@@ -162,3 +162,41 @@ def test_whatever_is_told_is_so(notes):
     assert ("loss_not_finite" in codes) == last[2]
     assert ("starved" in codes) == (last[1] > 500 and last[3] >= MINUTE)
     assert ("slow_steps" in codes) == (last[0] >= max(10, 2 * fastest) and fastest > 0 and last[3] >= MINUTE)
+
+
+def second_attempt(**fields):
+    """Return a world in which the first attempt of a job has reported steps of 30 s, and the second has just begun."""
+    w, job = training(retries_max=1, **fields)
+    note(w, job, 10, step_ms=30_000, report_gap_ms=60_000)
+    w.exit_replica(job, code=1)
+    w.now += MINUTE
+    w.run(job)
+    return w, job
+
+
+def test_an_attempt_that_reports_nothing_where_an_earlier_one_did_is_told():
+    w, job = second_attempt()
+    w.now = w.attempt(job).running_ms + 15 * MINUTE + 5 * MINUTE - 1
+    assert told(w) == []
+    w.now += 1
+    (alert,) = alerts(w.state, w.now)
+    assert (alert.code, alert.job_ids) == ("no_report", (job,))
+    assert alert.text == "attempt 2 has run for 20m 0s and reported no step; attempt 1 reported steps"
+    assert alert.resolve == "see what it does: penstock logs 1; or cancel it: penstock cancel 1"
+    note(w, job, 11, step_ms=30_000)
+    assert told(w) == []
+
+
+@pytest.mark.parametrize("sign", [CheckpointSaved(1, 2, 10, 5, ""), HangFound(1, 2, 0, (0,), "rank 0 is stopped", 9)])
+def test_a_checkpoint_is_a_report_and_a_hang_says_more(sign):
+    w, _ = second_attempt(hang_limit_ms=MINUTE)
+    w.now += 60 * MINUTE
+    assert told(w) == ["no_report"]
+    w.emit(sign)
+    assert "no_report" not in told(w)
+
+
+def test_a_program_that_never_reported_is_not_expected_to():
+    w, _ = training()
+    w.now += 100 * 60 * MINUTE
+    assert told(w) == []

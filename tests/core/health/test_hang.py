@@ -130,6 +130,20 @@ def test_a_single_rank_hangs_only_on_its_data():
     assert not diagnose([rank(0, SLEEP)]).hung
 
 
+KILLED = "out of memory: limit 1 GiB, killed by the kernel (1 process)"
+
+
+def test_a_single_rank_that_idles_after_the_kernel_killed_its_processes_hangs_and_it_is_said_why():
+    finding = diagnose([rank(0, SLEEP, killed=KILLED)])
+    assert (finding.hung, finding.culprits, finding.certain) == (True, (0,), False)
+    assert finding.text == f"rank 0 is idle, in fetch (ann/train.py:12), and has lost processes ({KILLED})"
+
+
+@pytest.mark.parametrize("stack", [SAVE, (MAIN,)])
+def test_a_rank_that_works_on_after_a_loss_hangs_not(stack):
+    assert not diagnose([rank(0, stack, "R", 900, killed=KILLED)]).hung
+
+
 def test_nobody_to_look_at_is_no_hang():
     assert not diagnose([]).hung
 

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.ledger.consumption import DIMENSIONS, Consumption
-from penstock.core.ledger.sessions import sessions
+from penstock.core.ledger.consumption import DIMENSIONS, SUMS, Consumption, shares
+from penstock.core.ledger.sessions import Amounts, sessions
+from penstock.core.model.answers import ModelUsage
 from penstock.core.model.cluster import Tenant
-from penstock.testing.builders import GIB, node
+from penstock.testing.builders import GIB, device, node
 from penstock.testing.harness import World, cluster, note
 from tests.core.histories import operations, play, small_world
 from tests.properties import examples
@@ -71,6 +72,30 @@ def test_each_attempt_and_each_job_counts_once_in_a_row():
     (row,) = rows(w)
     assert (row.jobs, row.attempts) == (1, 2)
     assert [(r.job, r.jobs) for r in rows(w, "job")] == [(job, 1)]
+
+
+def test_each_model_has_its_own_figures_and_they_add_up_to_the_row():
+    w = World(node("a", 4), node("b", (device(0, model="H100"),)))
+    ran(w, 1_000, 2, cpus=3, memory_gib=1, models=("A100",))
+    job = w.submit(1, cpus=2, models=("H100",))
+    w.run(job)
+    note(w, job, data_wait_milli=250)
+    w.now += 2_000
+    w.exit_replica(job)
+    ran(w, 500, 0, cpus=1)
+    (row,) = rows(w)
+    none, a100, h100 = row.models
+    assert none == ModelUsage("", cpu_milli_ms=500_000, jobs=1, attempts=1)
+    assert a100 == ModelUsage("A100", 2_000_000, 3_000_000, 1_000 * GIB, jobs=1, attempts=1)
+    assert h100 == ModelUsage("H100", 2_000_000, 4_000_000, 0, 2_000_000, 1_500_000, 1, 1)
+    for name in SUMS:
+        assert sum(getattr(one, name) for one in row.models) == getattr(row, name)
+
+
+def test_cpus_of_a_replica_on_two_models_go_by_their_devices():
+    usage = Amounts((("A100", 1_000), ("H100", 2_000)), cpu_milli=1_000, memory_bytes=100)
+    a100, h100 = Amounts((("A100", 1_000),), 333, 33), Amounts((("H100", 2_000),), 667, 67)
+    assert shares(usage) == [("A100", a100), ("H100", h100)]
 
 
 def test_rows_come_in_the_order_of_their_dimensions():
@@ -137,6 +162,8 @@ def test_any_dimensions_add_up_to_the_sessions_of_the_span(done, after, length, 
         made = found.rows()
         assert sum(row.device_milli_ms for row in made) == expected
         assert sum(sum(row.by_model.values()) for row in made) == expected
+        for row in made:
+            assert all(sum(getattr(one, name) for one in row.models) == getattr(row, name) for name in SUMS)
         assert all(0 <= row.used_milli_ms <= row.measured_milli_ms <= row.device_milli_ms for row in made)
 
 

@@ -85,6 +85,8 @@ def test_guarantees_alone_say_nothing():
     w = cluster(1, 8, queues=(Queue("default", guaranteed=(("devices", 4_000),)),))
     hold(w, 4)
     assert look(w) == []
+    (row,) = quota_rows(take_snapshot(w.state), w.now)
+    assert (row.percent, row.level) == (100, 0)
 
 
 @pytest.mark.parametrize(("alerts", "said"), [((50,), [50]), ((), []), ((10, 60), [10])])

@@ -49,6 +49,14 @@ def test_numbers_within_a_message_make_no_difference():
     assert w.ended[job] == "failed"
 
 
+def test_how_many_processes_the_kernel_killed_makes_no_difference():
+    w = cluster(1, 1)
+    job = w.submit(retries_max=PATIENCE)
+    for killed in ("1 process", "2 processes", "11 processes"):
+        fails(w, job, 5, 137, note=f"out of memory: limit 1 GiB, killed by the kernel ({killed})")
+    assert w.ended[job] == "failed"
+
+
 def test_a_program_that_reports_no_steps_has_all_its_retries():
     w = cluster(1, 1)
     job = w.submit(retries_max=5)

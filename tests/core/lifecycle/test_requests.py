@@ -43,11 +43,11 @@ def test_all_that_is_wrong_is_said_at_once():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"devices": 5}, "2 have too few devices, even when empty"),
-        ({"devices": 4, "replicas": 3}, "2 could take some of the replicas"),
-        ({"memory_gib": 65}, "2 have too little memory free"),
-        ({"devices": 2, "replicas": 3, "topology": "node"}, "2 could take some of the replicas"),
-        ({"labels_wanted": (("gpu", "fast"),)}, "2 do not have the labels wanted"),
+        ({"devices": 5}, "2 nodes have too few devices"),
+        ({"devices": 4, "replicas": 3}, "2 fit at most"),
+        ({"memory_gib": 65}, "2 nodes have too little memory"),
+        ({"devices": 2, "replicas": 3, "topology": "node"}, "n0, the largest, holds 2"),
+        ({"labels_wanted": (("gpu", "fast"),)}, "2 nodes do not have the labels wanted"),
     ],
 )
 def test_what_no_empty_cluster_could_hold_is_refused_at_once(fields, words):
@@ -242,6 +242,6 @@ def test_a_drain_can_be_taken_back():
 def test_the_refusal_of_an_impossible_request_names_the_size():
     answer = cluster(2, 4).request(job_spec(5, 2, cpus=2, memory_gib=3))
     problem = answer.problems[0]
-    assert problem.value == "2 x (5 devices, 2 CPUs, 3 GiB)"
-    assert problem.field == "replicas"
+    assert problem.value == "2 replicas of 5 devices, 2 CPUs and 3 GiB of memory"
+    assert problem.field == "devices"
     assert job_spec(memory_gib=3).ask.each.host.memory_bytes == 3 * GIB

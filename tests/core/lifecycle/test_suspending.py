@@ -10,7 +10,6 @@ from penstock.core.model.jobs import ExitInfo
 from penstock.core.predict.forecast import Forecaster
 from penstock.core.predict.runtime import RuntimePredictor
 from penstock.core.preempt.victims import victim_cost
-from penstock.core.state.state import State
 from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
 from penstock.testing.builders import GIB, config, node, queues
 from penstock.testing.harness import World
@@ -484,5 +483,5 @@ def test_what_is_learned_of_its_length_leaves_out_the_time_in_which_it_stood_sti
     w.cycle()
     w.now += 5_000
     w.exit_replica(low)
-    Forecaster(State()).observe(w.records)
+    Forecaster(()).observe(w.records)
     assert [at_ms - begun for job_id, at_ms in learned if job_id == low][:2] == [5_000 - 5_000, 5_000]

@@ -42,7 +42,7 @@ def test_a_pool_gives_out_what_its_strategy_says_and_nothing_else(virtualization
 def test_what_a_pool_never_gives_out_is_refused_at_submit(kind):
     (problem,) = world("none").request(job_spec(1, **KINDS[kind])).problems
     assert problem.code == "never_fits"
-    assert "1 do not give out such parts of their devices" in problem.message
+    assert "1 node does not give out such parts of devices" in problem.message
 
 
 def test_a_job_that_waits_for_such_a_part_is_told_so():

@@ -88,7 +88,7 @@ def test_a_job_that_waits_for_another_is_classified_too():
 def learned(lengths=(10,) * 9, **fields):
     """Return a world and a forecaster that has seen runs of these lengths (s), of jobs like those to come."""
     w = cluster(1, 4, **fields)
-    forecaster, seen = Forecaster(w.state), len(w.records)
+    forecaster, seen = Forecaster(w.state.jobs.values()), len(w.records)
     for length_s in lengths:
         job = w.submit(1, name="train")
         w.run(job)
@@ -109,7 +109,7 @@ def test_a_new_job_is_expected_to_run_as_long_as_those_like_it():
 
 def test_nothing_is_said_where_nothing_is_known():
     w = cluster(1, 1)
-    forecaster = Forecaster(w.state)
+    forecaster = Forecaster(w.state.jobs.values())
     w.submit(1, estimated_duration_ms=5 * SECOND)
     w.submit(1)
     follow(w, forecaster, 0)
@@ -168,7 +168,7 @@ def test_beyond_all_that_was_seen_a_job_goes_on_for_a_part_of_its_age():
 
 def test_a_run_that_was_stopped_tells_only_that_it_takes_longer():
     w = cluster(1, 1)
-    forecaster = Forecaster(w.state)
+    forecaster = Forecaster(w.state.jobs.values())
     seen = 0
     for _ in range(9):
         job = w.submit(1, name="train")
@@ -186,7 +186,7 @@ def test_a_run_that_was_stopped_tells_only_that_it_takes_longer():
 def test_a_sweep_goes_slice_by_slice():
     w, _, _ = learned()
     jobs = [w.submit(1, name="train") for _ in range(5)]
-    forecaster = Forecaster(w.state, _history(w))
+    forecaster = Forecaster(w.state.jobs.values(), _history(w))
     w.now += forecast.SWEEP_MS
     told = [[job for job, *_ in forecaster.told(w.state, w.now, most=2)] for _ in range(4)]
     assert told == [jobs[:2], jobs[2:4], jobs[4:], []]
@@ -204,7 +204,7 @@ def _history(w):
 def test_history_counts_where_it_is_whole(change, known):
     w = cluster(1, 1)
     job = w.submit(1, name="train")
-    forecaster = Forecaster(w.state, [run._replace(**change) for run in _history(w)])
+    forecaster = Forecaster(w.state.jobs.values(), [run._replace(**change) for run in _history(w)])
     assert forecaster.told(w.state, w.now) == (((job, 10 * SECOND, 10 * SECOND),) if known else ())
 
 
@@ -212,7 +212,7 @@ def test_a_forecaster_made_from_a_state_knows_what_runs():
     w, _, _ = learned()
     job = w.submit(1, name="train")
     w.run(job)
-    forecaster = Forecaster(w.state, _history(w))
+    forecaster = Forecaster(w.state.jobs.values(), _history(w))
     w.now += 4 * SECOND
     assert forecaster.told(w.state, w.now) == ((job, 10 * SECOND, 10 * SECOND),)
 

@@ -318,4 +318,4 @@ def test_a_job_that_is_too_large_even_then_is_told_who_could_leave():
     w.run(w.submit(1))
     wanted = w.submit(2)
     found = {c.code: c.text for c in explain(w.state, w.job(wanted), w.now).constraints}
-    assert found["victims_short"] == "1 job(s) may be asked to leave (1), and even without them it does not fit"
+    assert found["victims_short"] == "1 job may be asked to leave (1), and even without them it does not fit"

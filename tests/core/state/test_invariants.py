@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import InvoiceHead
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.jobs import ReplicaPlace, StopOrder
+from penstock.core.model.jobs import JobHold, ReplicaPlace, StopOrder
 from penstock.core.state import invariants
 from penstock.core.state.copy_on_write import ByNode
 from penstock.testing.builders import config, node, queues
@@ -97,6 +97,9 @@ CORRUPTIONS = [
     ("loads_match_jobs", lambda w: setattr(w.state.indexes, "free", ByNode(reversed([*w.state.indexes.free.items()])))),
     ("loads_match_jobs", lambda w: setattr(w.state.indexes, "nodes", dict(reversed(w.state.nodes.items())))),
     ("mig_instances_are_legal", cut_up),
+    ("held_jobs_wait", lambda w: put(w, 1, hold=JobHold("ann", 1))),
+    ("held_jobs_wait", lambda w: put(w, 3, hold=JobHold("ann", 1))),
+    ("arrays_keep_their_width", lambda w: w.state.indexes.arrays.in_turn.update({3: 1})),
     ("use_matches_jobs", lambda w: w.state.indexes.usage.clear()),
     ("use_matches_jobs", lambda w: w.state.indexes.ends.append((1, 1))),
     ("use_matches_jobs", lambda w: w.state.indexes.evictable.clear()),

@@ -98,7 +98,7 @@ def test_its_own_account_comes_before_what_was_learned_or_declared():
 
 def test_nobody_is_predicted_who_tells_its_end():
     w = cluster(1, 4)
-    forecaster = Forecaster(w.state)
+    forecaster = Forecaster(w.state.jobs.values())
     for number in range(1, 12):
         job = w.submit(1, name="train")
         w.run(job)

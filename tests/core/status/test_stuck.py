@@ -8,7 +8,15 @@ from msgspec.structs import replace
 from penstock.core.cycle.planner import plan
 from penstock.core.explain.reasons import ALERTS
 from penstock.core.model.cluster import CHECKED_BY, Pool, Queue, Reservation, Tenant
-from penstock.core.model.events import ConfigChanged, HangFound, NodeDrainChanged, NodeShut, ProgressNoted
+from penstock.core.model.events import (
+    ConfigChanged,
+    HangFound,
+    NodeDrainChanged,
+    NodeShut,
+    ProgressNoted,
+    TenantHeld,
+    TenantReleased,
+)
 from penstock.core.model.jobs import Dependency
 from penstock.core.model.progress import Gauges
 from penstock.core.state.snapshot import take_snapshot
@@ -69,14 +77,14 @@ def test_a_reserve_that_leaves_too_little_even_when_all_is_idle_is_found():
 def test_a_request_that_no_known_node_could_hold_is_found():
     w = World(node("a", 2), allow_waiting_for_nodes=True)
     job = w.submit(4)
-    text = "no nodes of pool default could hold it even when empty: 1 have too few devices, even when empty"
+    text = "no nodes of pool default could hold it, even when empty: 1 node has too few devices"
     assert found(w) == [("never_fits", (job,), text, "ask for less, or add nodes that hold it")]
 
 
 def test_a_pool_without_nodes_says_that_there_are_none():
     w = World(allow_waiting_for_nodes=True)
     w.submit(1)
-    assert found(w)[0][2] == "no nodes of pool default could hold it even when empty: there are none"
+    assert found(w)[0][2] == "no nodes of pool default could hold it, even when empty: it has none"
 
 
 def test_an_alternative_that_fits_is_enough():
@@ -300,3 +308,38 @@ def test_whoever_waits_for_an_array_with_a_stuck_job_is_behind_it():
     never, behind = alerts(w.state, w.now)
     assert (never.job_ids, behind.code, behind.job_ids) == ((2,), "behind_stuck", (dependent,))
     assert behind.text == "wait for job 2, which can never start"
+
+
+def test_jobs_of_a_tenant_without_money_are_named_with_the_reason_and_what_helps():
+    w = cluster(1, 1, tenants=(Tenant("default"), Tenant("b"), Tenant("c")))
+    held, other = [w.submit(tenant="b"), w.submit(tenant="b")], w.submit(tenant="c")
+    w.emit(TenantHeld("b", "balance", "tenant b has no credit left: its balance is -1.00 EUR"))
+    (alert,) = alerts(w.state, w.now)
+    assert (alert.code, alert.job_ids, alert.count) == ("tenant_held", tuple(held), 2)
+    assert alert.text == "tenant b has no credit left: its balance is -1.00 EUR"
+    assert alert.resolve == "add credit: penstock money credit b AMOUNT --reference REFERENCE"
+    assert alerts(w.state, w.now, tenants={"c"}) == ()
+    assert other
+    w.emit(TenantReleased("b"))
+    assert alerts(w.state, w.now) == ()
+
+
+@pytest.mark.parametrize(
+    ("reason", "resolve"),
+    [
+        ("budget:sprint", "raise budget sprint of tenant b, or wait until its period ends"),
+        ("device_hours", "raise device_hours of tenant b, or wait until the month ends"),
+    ],
+)
+def test_what_helps_a_held_tenant_goes_by_the_reason(reason, resolve):
+    w = cluster(1, 1, tenants=(Tenant("b"),))
+    w.submit(tenant="b")
+    w.emit(TenantHeld("b", reason, "it is spent"))
+    assert [(a.code, a.resolve) for a in alerts(w.state, w.now)] == [("tenant_held", resolve)]
+
+
+def test_a_held_tenant_with_nothing_that_waits_is_no_alert():
+    w = cluster(1, 1, tenants=(Tenant("b"),))
+    w.run(w.submit(tenant="b"))
+    w.emit(TenantHeld("b", "balance", "tenant b has no credit left"))
+    assert alerts(w.state, w.now) == ()

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.lifecycle.health import Fault, fault_of
 from penstock.core.messages.orders import SaveReplica, StopReplica
-from penstock.core.messages.reports import ProgressSeen
+from penstock.core.messages.reports import SHUT_DOWN, ProgressSeen
 from penstock.core.model.jobs import CheckpointSpec, ExitInfo
 from penstock.core.model.resources import ReplicaAsk, Resources
 from penstock.engines.agent.state_machine import LEASE_OVER
@@ -85,7 +85,8 @@ def test_what_the_node_saw_by_itself_is_told_as_that(server):
     code = "print('RuntimeError: Xid 79', flush=True)\nx = bytearray(1)\nwhile True: x += bytes(1 << 20)"
     limited = ReplicaAsk(Resources(memory_bytes=48 << 20))
     ended = server.ended(server.start(sys.executable, "-S", "-c", code, ask=limited))
-    assert ended == ExitInfo(signal=9, note="out of host memory: the limit is 48 MiB", observed=True)
+    why = "out of memory: limit 48 MiB, killed by the kernel (1 process)"
+    assert ended == ExitInfo(signal=9, note=why, observed=True)
 
 
 @pytest.mark.parametrize("code", [0, 3, 126, 255])
@@ -195,6 +196,38 @@ def test_the_grace_within_a_shell_outlasts_the_agents_worker(own_server, around)
 def test_a_program_within_a_shell_is_asked_to_save(server, around):
     key = server.start(*around, checkpoint=CheckpointSpec(request_signal="SIGUSR1"))
     server.said(key, "ready")
+    server.order(SaveReplica(key))
+    server.said(key, "saving")
+    server.order(StopReplica(key, 0))
+    server.ended(key)
+
+
+def test_a_replica_that_ended_with_its_agent_was_shut_down_though_nobody_heard_of_it(own_server):
+    key = own_server.start("sleep", "60")
+    own_server.seen(key, "running")
+    own_server.stop_agent()
+    own_server.reports.clear()
+    own_server.agent()
+    assert own_server.ended(key) == ExitInfo(signal=15, problem=SHUT_DOWN)
+
+
+def test_a_replica_that_was_asked_to_stop_was_asked_also_when_its_agent_starts_again(own_server):
+    key = own_server.start("sleep", "60")
+    own_server.seen(key, "running")
+    own_server.order(StopReplica(key, 30_000))
+    own_server.ended(key)
+    own_server.stop_agent()
+    own_server.reports.clear()
+    own_server.agent()
+    assert own_server.ended(key) == ExitInfo(signal=15, stop_sent=True)
+
+
+def test_a_program_that_says_so_by_itself_is_asked_to_save(server):
+    say = 'echo \'{"kind":"listens","signal":"SIGUSR1"}\' >> $PENSTOCK_REPORT_FILE'
+    script = f"trap 'echo saving' USR1; {say}; while :; do sleep 0.01; done"
+    key = server.start("sh", "-c", script)
+    until(lambda: server.progress(key), "it says so")
+    assert server.progress(key) == [ProgressSeen(key, "listens", 0, why="SIGUSR1")]
     server.order(SaveReplica(key))
     server.said(key, "saving")
     server.order(StopReplica(key, 0))

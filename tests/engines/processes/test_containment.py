@@ -236,7 +236,44 @@ def test_a_program_over_its_memory_is_killed_and_it_is_said_why(run):
     code = "x = bytearray(1)\nwhile True: x += bytes(1 << 20)"
     program = run(STRONG, sys.executable, "-S", "-c", code, limits=Resources(memory_bytes=48 << 20))
     assert program.status() == -9
-    assert program.box.note() == "out of host memory: the limit is 48 MiB"
+    assert program.box.note() == "out of memory: limit 48 MiB, killed by the kernel (1 process)"
+
+
+@needs_groups
+@pytest.mark.root
+def test_processes_killed_out_of_memory_are_counted_though_their_parent_goes_on(run):
+    code = "x = bytearray(1)\nwhile True: x += bytes(1 << 20)"
+    script = f"for i in 1 2; do {sys.executable} -S -c '{code}'; done; true"
+    program = run(STRONG, "sh", "-c", script, limits=Resources(memory_bytes=48 << 20))
+    assert program.status() in (0, -9)  # version 2 ends the whole group at once
+    assert program.box.note().startswith("out of memory: limit 48 MiB, killed by the kernel (2 processes)")
+
+
+@pytest.mark.parametrize(
+    ("counted", "limit", "note"),
+    [
+        ("oom 3\noom_kill 2\noom_group_kill 1\n", 48 << 20, "limit 48 MiB, killed by the kernel (2 processes)"),
+        ("oom 0\noom_kill 1\n", 48 << 20, "none left for jobs on the node, killed by the kernel (1 process)"),
+        ("oom 0\noom_kill 1\n", 0, "none left for jobs on the node, killed by the kernel (1 process)"),
+        ("oom 3\noom_kill 0\n", 48 << 20, ""),
+        ("", 48 << 20, ""),
+    ],
+)
+def test_the_groups_limit_is_blamed_only_where_it_was_reached(tmp_path, counted, limit, note):
+    box = CgroupV2(tmp_path).box("n1", Resources(memory_bytes=limit))
+    (tmp_path / "n1" / "memory.events").write_text(counted)
+    assert box.note() == (f"out of memory: {note}" if note else "")
+
+
+@pytest.mark.parametrize(("failures", "where"), [("7", "limit 48 MiB"), ("0", "none left for jobs on the node")])
+def test_version_1_tells_by_its_failures_whose_memory_was_used_up(tmp_path, failures, where):
+    trees = {name: tmp_path / name for name in ("freezer", "memory")}
+    for folder in trees.values():
+        folder.mkdir()
+    box = CgroupV1(trees).box("n1", Resources(memory_bytes=48 << 20))
+    (tmp_path / "memory" / "n1" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    (tmp_path / "memory" / "n1" / "memory.failcnt").write_text(f"{failures}\n")
+    assert box.note() == f"out of memory: {where}, killed by the kernel (1 process)"
 
 
 @needs_groups

@@ -42,9 +42,9 @@ def program():
         process.communicate()
 
 
-def look(pids, *, native=False):
+def look(pids, *, native=False, killed=""):
     inspector = Inspector()
-    inspector.look(KEY, pids, native=native)
+    inspector.look(KEY, pids, native=native, killed=killed)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         for seen in inspector.seen():
@@ -79,6 +79,10 @@ def test_a_suspended_child_is_noticed(program):
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
     assert look([parent.pid, child.pid]).child_stopped
+
+
+def test_what_the_kernel_killed_is_passed_on(program):
+    assert look([program(SLEEPS).pid], killed="out of memory").killed == "out of memory"
 
 
 def test_a_program_that_has_ended_is_gone(program):

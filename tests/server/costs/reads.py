@@ -32,10 +32,17 @@ def _jobs() -> Iterator[Case]:
     yield _read("/jobs?limit=1000", "live jobs of a tenant with thousands", "other_reader")
     yield _read("/jobs?limit=1000", "live jobs of all", "viewer")
     yield _read("/jobs?limit=1", "one live job", "other_reader")
-    yield _read("/jobs?state=none&finished=true&limit=1000", "a filter that nothing matches")
-    yield _read("/jobs?state=none&limit=1000", "a filter that no live job matches", "other_reader")
+    slow = "name=" + "*a" * 8 + "".join(f"&label=l{i}=x" for i in range(32))
+    yield _read("/jobs?name=none&finished=true&limit=1000", "a filter that nothing matches")
+    yield _read("/jobs?state=suspended&limit=1000", "a filter that no live job matches", "other_reader")
+    yield _read("/jobs?sort=newest&limit=1000", "a page of all, sorted", "viewer")
+    yield _read("/jobs?sort=priority&fold_arrays=true&limit=1000", "arrays of all, folded", "viewer")
+    yield _read(f"/jobs?{slow}", "a pattern of many stars", "viewer")
+    yield _read("/jobs?state=none", "beyond the states that there are", statuses=REFUSED, beyond=True)
+    yield _read("/jobs?cursor=" + "x" * 500, "no cursor", statuses=REFUSED, beyond=True)
+    yield _read("/jobs?" + "&".join(["label=" + "x" * 1_500] * 5), "beyond a label", statuses=REFUSED, beyond=True)
     yield _read("/jobs?finished=true&limit=1000&before=9007199254740992", "finished jobs")
-    yield _read("/jobs?tenant=nobody&finished=true&limit=1", "a tenant of no job, one at a time")
+    yield _read("/jobs?tenant=nobody&finished=true&limit=1", "no tenant", statuses=REFUSED, beyond=True)
     yield _read("/jobs?limit=1001", "beyond a page", statuses=REFUSED, beyond=True)
     yield _read("/jobs?tenant=" + "x" * 64, "beyond a name", statuses=REFUSED, beyond=True)
     one = "/jobs/{job_id}"
@@ -111,6 +118,7 @@ def _money() -> Iterator[Case]:
     yield _read("/ledger?limit=1&after=9007199254740992", "nothing")
     yield _read("/ledger?limit=10001", "beyond a page", statuses=REFUSED, beyond=True)
     yield _read("/invoices?limit=1000", "all of it")
+    yield _read("/invoices?limit=1000&open=true", "all that is open")
     yield _read("/invoices?limit=1001", "beyond a page", statuses=REFUSED, beyond=True)
     for kind in ("json", "html", "pdf", "csv"):
         for language in ("en", "zh"):

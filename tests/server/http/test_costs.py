@@ -19,14 +19,14 @@ from penstock.server.http.budgets import (
     CostBudget,
 )
 from tests.properties import LONG
-from tests.server.costs import changes, declarations, past, reads, submits
+from tests.server.costs import actions, changes, declarations, past, reads, submits
 from tests.server.costs.cases import Case
 from tests.server.costs.world import API, Cost, World
 
 OUTSIDE = {"GET /openapi.json": BUDGETS["GET /health"]}
 """What is served without being an operation of the document."""
-QUIET = [*submits.cases(slow=LONG), *changes.cases(), *declarations.cases()]
-CROWDED = [case for case in reads.cases() if not case.operation.startswith("GET /eta")]
+QUIET = [*submits.cases(slow=LONG), *changes.cases(), *actions.changes(), *declarations.cases()]
+CROWDED = [case for case in (*reads.cases(), *actions.counts()) if not case.operation.startswith("GET /eta")]
 FORESEEN = [case for case in reads.cases() if case.operation.startswith("GET /eta")]
 """A crowd is too large to be played on: a smaller state is what costs most."""
 

@@ -75,7 +75,7 @@ def test_all_that_is_wrong_is_said_at_once_with_the_nearest_right_word(server):
     problems = {p["field"]: p for p in answer.json()["problems"]}
     assert (answer.status, sorted(problems)) == (422, ["comand", "command", "devices", "priority"])
     assert problems["comand"]["hint"] == "did you mean 'command'?"
-    assert answer.json()["title"].endswith("(and 3 more problem(s))")
+    assert answer.json()["title"].endswith("(and 3 more problems)")
 
 
 @pytest.mark.usefixtures("nothing_was_done")

@@ -8,6 +8,8 @@ from urllib.parse import urlencode
 
 import pytest
 
+from penstock.core.model.answers import ModelUsage, UsageRow
+from penstock.server.routes.usage import COLUMNS, _lines, _summed
 from tests.server.services.test_billing import DAY, PIECES, past_server
 
 HOURS = {tenant: 24 * sum((a - b) * n for a, b, n in pieces) for tenant, pieces in PIECES.items()}
@@ -65,6 +67,33 @@ def test_tables_say_the_same(past):
     columns = set(table(past, by="job,node")[0])
     assert {"job", "node", "model", "device_hours", "gib_hours"} <= columns
     assert not {"tenant", "user"} & columns
+
+
+def test_each_line_of_a_table_has_its_model_alone_so_that_columns_add_up():
+    a = ModelUsage("A100", 3_600_000_000, 7_200_000_000, 0, 3_600_000_000, 1_800_000_000, 1, 1)
+    b = ModelUsage("H100", 7_200_000_000, 3_600_000_000, 0, jobs=2, attempts=3)
+    row = UsageRow("vision", job=7, models=[a, b])
+    names = ("model", "device_hours", "measured_device_hours", "used_device_hours", "cpu_hours", "jobs", "attempts")
+    found = [dict(zip(COLUMNS, line, strict=True)) for line in _lines([row])]
+    assert [[line[name] for name in names] for line in found] == [
+        ["A100", 1.0, 1.0, 0.5, 2.0, 1, 1],
+        ["H100", 2.0, 0.0, 0.0, 1.0, 2, 3],
+    ]
+    assert [line["tenant"] for line in found] == ["vision", "vision"]
+
+
+def test_models_are_joined_where_the_tenant_was_not_asked_for():
+    rows = [UsageRow(tenant, models=[ModelUsage("A100", 1, 2, 3, 4, 5, 1, 2)]) for tenant in "ab"]
+    (row,) = _summed(rows, ("pool",))
+    assert (row.models, row.by_model) == ([ModelUsage("A100", 2, 4, 6, 8, 10, 2, 4)], {"A100": 2})
+
+
+def test_json_and_tables_have_the_same_figures_by_model(past):
+    (row, _) = past.client.usage("tenant").rows
+    (line, _) = table(past, by="tenant")
+    (one,) = row.models
+    assert (line["model"], float(line["cpu_hours"])) == (one.model, pytest.approx(one.cpu_milli_ms / 3.6e9))
+    assert (row.device_milli_ms, row.cpu_milli_ms) == (one.device_milli_ms, one.cpu_milli_ms)
 
 
 def test_parquet_needs_its_library(past):

@@ -148,6 +148,15 @@ def test_months_that_are_over_are_invoiced_by_themselves_and_numbered_without_ga
     assert account(past, "quiet").balance == 0
 
 
+def test_a_list_says_how_many_older_ones_it_leaves_out_and_sums_all_that_is_open(past):
+    found = past.http("GET", f"{API}/invoices?limit=1").json()
+    whole = past.client.invoices()
+    assert (len(found["invoices"]), found["left_out"]) == (1, len(whole.invoices) - 1)
+    owed = {one.tenant: one.due for one in whole.open}
+    assert {one["tenant"]: one["due"] for one in found["open"]} == owed
+    assert {one.tenant: one.owed for one in past.client.accounts().accounts if one.owed} == owed
+
+
 def test_the_bill_of_a_month_that_is_over_is_what_was_invoiced(past):
     for tenant in PIECES:
         for head in heads(past, tenant):

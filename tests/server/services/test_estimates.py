@@ -6,12 +6,15 @@ import pytest
 
 from penstock.core.audit import audit
 from penstock.core.lifecycle.requests import Submit
+from penstock.core.model.answers import PlannedJob
 from penstock.core.model.ids import UserName
+from penstock.core.model.start_text import estimate_text
+from penstock.core.predict.calibration import Calibration
 from penstock.core.state.state import State
 from penstock.server.http.responses import ApiError
 from penstock.server.services import estimate_process as module
 from penstock.server.services.estimate_process import EstimateProcess
-from penstock.server.services.estimates import noted_again_ms
+from penstock.server.services.estimates import EstimateService, noted_again_ms
 from penstock.sim.forecast.worker import WhatIfSubmitted, WhenStart
 from penstock.testing.builders import node
 from penstock.testing.harness import World
@@ -156,3 +159,13 @@ def test_a_process_that_never_answers_is_ended(monkeypatch):
     estimate_process = EstimateProcess(("sleep", "60"))
     with pytest.raises(ApiError, match="died"):
         estimate_process.ask(WhenStart(world.state.image(), (), world.now, 100, (job,)))
+
+
+def test_a_plan_is_corrected_as_the_estimates_of_waiting_jobs_are():
+    now, sampled = 10**12, (10**12 + 60_000, 10**12 + 120_000, 10**12 + 240_000)
+    planned = PlannedJob("j", 1, False, (), (), *sampled, samples=50, started=50, text="")
+    found = EstimateService(None, EstimateProcess())._corrected(planned, now)
+    given = Calibration().corrected(sampled, now)
+    assert given != sampled
+    assert (found.start_p10_ms, found.start_p50_ms, found.start_p90_ms) == given
+    assert found.text == f"waits: starts {estimate_text(now, *given)}"

@@ -1,7 +1,7 @@
 """What is shown of a job that runs."""
 
 from penstock.cli.cluster import _node_row
-from penstock.cli.jobs import _job_row
+from penstock.cli.ps import _row
 from penstock.core.model.access import Scope
 from penstock.core.model.cluster import Tenant
 from penstock.core.model.events import NodeShut
@@ -27,9 +27,9 @@ def test_when_a_running_job_ends_is_shown_as_its_program_tells_it():
     assert (shown(w, other).ends_ms, shown(w, silent).ends_ms) == (w.now + MINUTE, 0)
     note(w, job, 100, total_steps=1_000, step_ms=100)
     assert shown(w, job).ends_ms == w.now + 90_000
-    assert "~1m 30s" in _job_row(shown(w, job), w.now)
-    assert "soon" in _job_row(shown(w, job), w.now + 10 * MINUTE)
-    assert not [cell for cell in _job_row(shown(w, silent), w.now) if str(cell).startswith(("~", "soon"))]
+    assert "~1m 30s" in _row(shown(w, job), w.now)
+    assert "soon" in _row(shown(w, job), w.now + 10 * MINUTE)
+    assert not [cell for cell in _row(shown(w, silent), w.now) if str(cell).startswith(("~", "soon"))]
 
 
 # The control thread goes on folding while views are made: what they find may be half of a change.
@@ -55,7 +55,7 @@ def test_a_class_of_which_the_last_job_is_just_leaving_is_in_no_view():
     w.submit(1)
     (pending,) = w.state.indexes.pending.values()
     pending.jobs = []
-    (queue,) = queue_views(w.state, 0, local_scope("ann"))
+    (queue,) = queue_views(w.state, 0, local_scope("ann"), {})
     assert queue.next_jobs == []
 
 

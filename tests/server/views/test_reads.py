@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.client import Client
+from penstock.client import ApiProblem, Client
 from penstock.core.model import events as ev
 from penstock.core.model.access import Scope
 from penstock.core.state.live_jobs import LiveJobs
@@ -53,6 +53,15 @@ def test_a_job_is_shown_with_all_that_was_asked(jobs):
     assert (shown.name, shown.state, shown.reason, shown.exit_code) == ("three", "failed", "exit 3", 3)
     assert (shown.priority, shown.devices, shown.replicas, shown.attempt) == (1000, 2, 1, 1)
     assert shown.submitted_ms <= shown.started_ms <= shown.finished_ms
+
+
+def test_an_ended_job_is_shown_with_its_command_and_what_it_asked_for(jobs):
+    job = jobs.submit(["true", "x"], devices=0.25, preemptible=False)
+    shown = jobs.ended(job)
+    assert (shown.command, shown.preemptible, shown.checkpoint_step) == (["true", "x"], False, 0)
+    assert (shown.devices_text, shown.pool) == ("0.25", "default")
+    (listed,) = [one for one in jobs.client.jobs(finished="true").jobs if one.id == job]
+    assert (listed.devices_text, listed.command) == ("0.25", [])
 
 
 def test_a_running_job_is_shown_with_its_replicas(jobs):
@@ -191,7 +200,8 @@ def test_jobs_are_filtered_by_state_and_tenant(jobs):
     jobs.state(job, "running")
     assert [j.id for j in jobs.client.jobs(state="running").jobs] == [job]
     assert jobs.client.jobs(state="waiting").jobs == []
-    assert jobs.client.jobs(tenant="nobody").jobs == []
+    with pytest.raises(ApiProblem, match="there is no tenant 'nobody'"):
+        jobs.client.jobs(tenant="nobody")
 
 
 def test_output_is_read_from_any_offset(server, jobs):

@@ -1,8 +1,11 @@
 """What the API says of the last scheduling cycle."""
 
 from penstock.core.cycle.alternatives import PlanChooser
-from penstock.server.views.scheduling import cycle_view
-from penstock.testing.builders import node
+from penstock.core.model.cluster import Queue
+from penstock.core.order.extension import registry
+from penstock.core.state.tokens import local_scope
+from penstock.server.views.scheduling import cycle_view, queue_views
+from penstock.testing.builders import job_spec, node
 from penstock.testing.harness import World, cluster
 
 
@@ -36,3 +39,35 @@ def test_classes_that_wait_are_counted_by_the_code_of_why():
     w.submit(1)
     shown = cycle_view(w.plan(), ())
     assert (shown.starts, shown.waiting, shown.candidates) == (1, {"no_fit": 2}, [])
+
+
+class Youngest:
+    """A third-party policy: the youngest job first."""
+
+    name = "youngest"
+
+    def order_key(self, job, now_ms, settings):
+        return (-job.submitted_ms,)
+
+
+def next_of(w, policies):
+    return {
+        queue.name: [ref.id for ref in queue.next_jobs]
+        for queue in queue_views(w.state, w.now, local_scope("ann"), registry(policies))
+    }
+
+
+def test_the_next_jobs_of_a_queue_are_those_that_the_planner_starts():
+    w = cluster(1, 1, policies=[Youngest()], queues=(Queue("a", policy="ext:youngest"),))
+    for _ in range(3):
+        w.submit(1, queue="a")
+        w.tick(1_000)
+    assert next_of(w, [Youngest()]) == {"a": [3, 2, 1]}
+    assert [start.job_id for start in w.plan().starts] == [3]
+
+
+def test_a_long_queue_hides_no_other_queues_next_jobs():
+    w = cluster(1, 1, queues=(Queue("a"), Queue("b")))
+    w.request(job_spec(1, queue="a"), array=1_200)
+    last = w.submit(1, queue="b")
+    assert next_of(w, ()) == {"a": list(range(1, 11)), "b": [last]}

@@ -38,7 +38,7 @@ def test_what_does_not_fit_starts_when_the_first_is_expected_to_end():
     (job,) = told(w, job_spec(1)).jobs
     assert (job.starts_now, job.places) == (False, ())
     assert job.start_p10_ms == job.start_p50_ms == job.start_p90_ms == w.now + 40 * MINUTE
-    assert job.text == "waits 40m 0s (in half of the samples), 40m 0s at most in 9 of 10"
+    assert job.text == "waits: starts in about 40m 0s (8 of 10 such starts: in 40m 0s to 40m 0s)"
     assert job.explanation.constraints != ()
 
 

@@ -33,6 +33,9 @@ def cause(record: ev.Record, state: State) -> Iterator[Check]:
         case "preempted" if event.rule == CANNOT_FREEZE:
             asked = attempt.stop.reason == "suspended" if attempt.stop is not None else attempt.suspended_ms > 0
             yield Check(CANNOT_FREEZE, asked, "it was to be suspended, and its node could not freeze it")
+        case "requeued":
+            who = attempt.requeue_by
+            yield Check("requeued", bool(who), f"{who} asked for it to wait again" if who else "it was not asked for")
         case "drained":
             closed = [n for n in nodes_of(attempt) if n in state.nodes and state.nodes[n].draining]
             yield Check("drained", bool(closed), f"drained nodes that it was on: {', '.join(closed) or 'none'}")

@@ -22,6 +22,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.errors import BrokenInvariant, InvalidInput
 from penstock.core.model.ids import JobId
 from penstock.core.model.plan import Plan, Preemption, Start
+from penstock.core.model.words import counted
 from penstock.core.order.extension import Policies
 from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
@@ -217,7 +218,8 @@ def _told_key(event: Decision) -> _Key:
 def _instead(event: Decision, plan: Plan, *, alone: bool) -> str:
     """Return the job's fate in the plan that comes out now; `alone`: it is the same, and only other jobs differ."""
     if alone:
-        return f"{len(plan.starts)} job(s) start and {len(plan.preemptions)} are asked to leave, which is another plan"
+        starts = counted(len(plan.starts), "start")
+        return f"another plan, with {starts} and {counted(len(plan.preemptions), 'preemption')}"
     if any(r.job_id == event.job_id for r in plan.resumes):
         return "it keeps running where it is"
     start = next((s for s in plan.starts if s.job_id == event.job_id), None)

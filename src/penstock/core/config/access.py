@@ -45,6 +45,8 @@ USER = Section(
         ),
         "disabled": flag("refuses all tokens of the user"),
         "description": note("description"),
+        "default_tenant": text("tenant of their jobs that name none (their only one, or `settings.default_tenant`)"),
+        "default_queue": text("queue of their jobs that name none (`settings.default_queue`)"),
         "account": text("operating system account of their jobs, where the server is root"),
     },
 )

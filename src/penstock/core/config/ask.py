@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from penstock.core.config.fields import (
+    BOOLEAN,
     NAMES,
     QUANTITY,
+    SIZE,
     STRING,
     Field,
     Json,
     Values,
     cpus,
+    described,
+    described_fields,
     integer,
     mappings,
     quantity,
@@ -266,15 +270,19 @@ _DEVICES_SCHEMA: Json = {
         whole(0, DEVICES_PER_REPLICA_MAX),
         _PART,
         struct(
-            count=whole(0, DEVICES_PER_REPLICA_MAX),
-            share=_PART,
-            memory_limit=QUANTITY,
-            profile={"type": "string", "pattern": f"^{_PROFILE.pattern}$"},
-            vendor=STRING,
-            model={"anyOf": [STRING, {"type": "array", "items": STRING}]},
-            memory=QUANTITY,
-            capability=QUANTITY,
-            link={"enum": list(LINK_KINDS)},
+            count=described(whole(0, DEVICES_PER_REPLICA_MAX), "whole devices (1)"),
+            share=described(_PART, "part of one device, such as 0.25"),
+            memory_limit=described(SIZE, "memory of a part (its share of the device's memory)"),
+            profile=described(
+                {"type": "string", "pattern": f"^{_PROFILE.pattern}$"}, "MIG partition of one device, such as 1g.10gb"
+            ),
+            vendor=described(STRING, "vendor of the devices (any)"),
+            model=described(
+                {"anyOf": [STRING, {"type": "array", "items": STRING}]}, "model of the devices, or several models (any)"
+            ),
+            memory=described(SIZE, "least memory of each device (any)"),
+            capability=described({**QUANTITY, "examples": ["8.0"]}, "least compute capability of each device (any)"),
+            link=described({"enum": list(LINK_KINDS)}, "slowest link between the devices of a replica (any)"),
         ),
     ]
 }
@@ -282,10 +290,20 @@ _SIZES_SCHEMA: Json = {
     "anyOf": [
         whole(1, REPLICAS_MAX),
         {"type": "string", "pattern": r"^\s*[0-9]+\s*\.\.\s*[0-9]+\s*$"},
-        {**struct(min=whole(1, REPLICAS_MAX), max=whole(1, REPLICAS_MAX)), "required": ["max"]},
+        {
+            **struct(
+                min=described(whole(1, REPLICAS_MAX), "smallest size of an elastic job (1)"),
+                max=described(whole(1, REPLICAS_MAX), "largest size of an elastic job"),
+            ),
+            "required": ["max"],
+        },
     ]
 }
 _TOPOLOGY: Json = {"enum": list(TOPOLOGY_WORDS)}
+_TOPOLOGY_STRUCT = struct(
+    scope=described(_TOPOLOGY, "where its replicas stand together, or `spread`: on different nodes"),
+    required=described(BOOLEAN, "wait until that is possible (true), or only prefer it (false)", default=True),
+)
 
 EACH: dict[str, Field] = {
     "devices": Field(
@@ -302,16 +320,21 @@ SHAPE: dict[str, Field] = {
     **EACH,
     "groups": Field(
         _groups,
-        {"type": "array", "maxItems": GROUPS_MAX, "items": struct(**{n: f.schema for n, f in GROUP.items()})},
+        {"type": "array", "maxItems": GROUPS_MAX, "items": struct(**described_fields(GROUP))},
         "replicas of other shapes in the same gang",
     ),
     "topology": Field(
         _topology,
-        {"anyOf": [_TOPOLOGY, {**struct(scope=_TOPOLOGY, required={"type": "boolean"}), "required": ["scope"]}]},
+        {"anyOf": [_TOPOLOGY, {**_TOPOLOGY_STRUCT, "required": ["scope"]}]},
         "how replicas stand to each other",
     ),
     "node_labels": Field(
-        _node_labels, struct(wanted=NAMES, shunned=NAMES), "labels that the nodes must or must not have"
+        _node_labels,
+        struct(
+            wanted=described(NAMES, "labels that its nodes have"),
+            shunned=described(NAMES, "labels that its nodes do not have"),
+        ),
+        "labels that the nodes must or must not have",
     ),
     "placement": word("how its nodes are chosen (its pool's)", PLACEMENTS),
 }
@@ -320,7 +343,7 @@ ALTERNATIVES = Field(
     {
         "type": "array",
         "maxItems": ALTERNATIVES_MAX,
-        "items": {**struct(**{n: f.schema for n, f in SHAPE.items()}), "minProperties": 1},
+        "items": {**struct(**described_fields(SHAPE)), "minProperties": 1},
     },
     "other shapes it would also accept, in order of preference",
 )

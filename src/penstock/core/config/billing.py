@@ -132,7 +132,7 @@ def _read_address(reader: Reader, field: str, value: Any) -> tuple[str, ...]:
 
 def _short(about: str) -> Field:
     """A text that may be empty, or a number; cut at 1,000 characters."""
-    return Field(lambda reader, field, value: str(value)[:1000], {"type": ["string", "number"]}, about)
+    return Field(lambda reader, field, value: str(value)[:1000], {"type": ["string", "number", "boolean"]}, about)
 
 
 PARTY = Section(

@@ -3,14 +3,14 @@
 All problems are found, not the first. Each section is a table of fields (`fields.py`), by which it is also written.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
 
 from penstock.core.config.access import USER
 from penstock.core.config.billing import BILLING
-from penstock.core.config.fields import Field, Json, Plain, Section, mappings, section, struct
+from penstock.core.config.fields import STRING, Field, Json, Plain, Section, described, mappings, section, struct
 from penstock.core.config.nodes import NODE, VirtualNode
 from penstock.core.config.pools import ENTRIES_MAX, PLACEMENTS, POOL, RESERVATION, is_plain
 from penstock.core.config.queues import policy, queue_section, tree_problems
@@ -18,12 +18,21 @@ from penstock.core.config.reader import Raw, Reader
 from penstock.core.config.settings import SETTINGS
 from penstock.core.config.tenants import tenant_section
 from penstock.core.model import cluster as c
+from penstock.core.model.access import User
 from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.model.ids import NodeName, PoolName, is_node_name
 from penstock.core.model.prices import Billing
 from penstock.core.order.extension import Policies
 
 Entries = list[tuple[Reader, Raw]]
+ABOUT_ENTRIES = {
+    "pools": "pools of nodes: how their devices are given out",
+    "tenants": "teams: what all their jobs together may use, and who pays",
+    "users": "people and programs, their roles and accounts",
+    "queues": "the tree of queues: order, shares and limits of waiting jobs",
+    "reservations": "nodes reserved for a tenant, for some time",
+    "nodes": "virtual nodes on the server's machine, each with a part of it; their devices may be simulated",
+}
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
@@ -126,9 +135,10 @@ def cluster_schema() -> Json:
     """Return the JSON Schema of a cluster file."""
     found = single_fields({}).schema["properties"]
     for name, of in entry_sections({}, 2).items():
-        items = {"anyOf": [{"type": "string"}, of.schema]}
-        found[name] = {"type": "array", "maxItems": ENTRIES_MAX, "items": items}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **struct(**found)}
+        items = {"anyOf": [described(STRING, "its name; all else as by default"), of.schema]}
+        found[name] = described({"type": "array", "maxItems": ENTRIES_MAX, "items": items}, ABOUT_ENTRIES[name])
+    title = "Penstock cluster file"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **struct(**found)}
 
 
 def _entries(top: Reader, raw: Raw, field: str) -> Entries:
@@ -166,12 +176,31 @@ def _reference_problems(
     for user, reader in zip(config.users, readers["users"], strict=True):
         for name, _role in user.tenants:
             yield from _unknown("tenant", reader.path(f"tenants.{name}"), name, tenants)
+        yield from _default_problems(user, reader, config)
+    yield from _unknown_defaults(config.settings, "settings.", config)
     yield from _quota_problems(config, places["queues"], places["tenants"], pools)
     for node, reader in zip(nodes, readers["nodes"], strict=True):
         yield from _unknown("pool", reader.path("pool"), node.pool, pools)
 
 
-def _unknown(kind: str, field: str, name: str, known: list[Any]) -> Iterator[Problem]:
+def _default_problems(user: User, reader: Reader, config: c.ClusterConfig) -> Iterator[Problem]:
+    """Report defaults of a user that are not declared, and a tenant for which they may not submit jobs."""
+    yield from _unknown_defaults(user, f"{reader.where}.", config)
+    name = user.default_tenant
+    if name in config.tenant_by_name and user.role != "admin" and dict(user.tenants).get(name, "viewer") == "viewer":
+        field = reader.path("default_tenant")
+        text = f"{field} is '{name}': {user.name} may not submit jobs for it"
+        yield Problem("bad_value", field, text, name, f"make {user.name} a member: tenants.{name}=member")
+
+
+def _unknown_defaults(of: User | c.Settings, prefix: str, config: c.ClusterConfig) -> Iterator[Problem]:
+    if of.default_tenant:
+        yield from _unknown("tenant", f"{prefix}default_tenant", of.default_tenant, config.tenant_by_name)
+    if of.default_queue:
+        yield from _unknown("queue", f"{prefix}default_queue", of.default_queue, config.queue_by_name)
+
+
+def _unknown(kind: str, field: str, name: str, known: Collection[str]) -> Iterator[Problem]:
     if name not in known:
         text = f"{field}: there is no {kind} '{name}'"
         yield Problem(f"unknown_{kind}", field, text, name, nearest(name, known))

@@ -29,6 +29,11 @@ def whole(low: int, high: int) -> Json:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
+def described(schema: Json, about: str, **more: Any) -> Json:
+    """Return a schema with a line on it for people, which editors show."""
+    return {**schema, "description": about, **more}
+
+
 def struct(**properties: Json) -> Json:
     """Return the schema of a mapping that has these fields and no others."""
     return {"type": "object", "additionalProperties": False, "properties": properties}
@@ -37,6 +42,9 @@ def struct(**properties: Json) -> Json:
 STRING: Json = {"type": "string"}
 BOOLEAN: Json = {"type": "boolean"}
 QUANTITY: Json = {"type": ["string", "number"]}
+DURATION: Json = {**QUANTITY, "examples": ["90s", "2h"]}
+SIZE: Json = {**QUANTITY, "examples": ["512MiB", "40GiB"]}
+TIME: Json = {**QUANTITY, "examples": ["2027-01-31T18:00+01:00"]}
 NAMES: Json = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 
 
@@ -95,20 +103,21 @@ def _read_note(reader: Reader, field: str, value: Any) -> str:
 
 
 def duration(about: str, *, at: str = "", example: str = "2h or 90s") -> Field:
-    return Field(lambda r, f, v: r.quantity(f, v, parse_duration_ms, example), QUANTITY, about, at, exact_duration)
+    return Field(lambda r, f, v: r.quantity(f, v, parse_duration_ms, example), DURATION, about, at, exact_duration)
 
 
 def quantity(about: str, parse: Callable[[Any], int], example: str) -> Field:
-    return Field(lambda r, f, v: r.quantity(f, v, parse, example), QUANTITY, about)
+    schema = {**QUANTITY, "examples": [example]}
+    return Field(lambda r, f, v: r.quantity(f, v, parse, example), schema, about)
 
 
 def size(about: str, *, at: str = "", example: str = "40GiB") -> Field:
-    return Field(lambda r, f, v: r.quantity(f, v, parse_size_bytes, example), QUANTITY, about, at, exact_size)
+    return Field(lambda r, f, v: r.quantity(f, v, parse_size_bytes, example), SIZE, about, at, exact_size)
 
 
 def time(about: str, *, at: str) -> Field:
     """A moment (unix ms), with its offset from UTC."""
-    return Field(Reader.time, {"type": ["string", "number"]}, about, at, format_time)
+    return Field(Reader.time, TIME, about, at, format_time)
 
 
 def number(about: str, expected: str, *, low: int = 0, high: int, default: int = MILLI, at: str = "") -> Field:
@@ -243,7 +252,7 @@ class Section(Generic[T]):
     def schema(self) -> Json:
         single = {name: field.at or name for name, field in self.shown.items() if not field.grouped}
         required = [name for name, attribute in single.items() if attribute not in self.defaults]
-        return {**_schema(self.fields), **({"required": required} if required else {})}
+        return {**_schema(self.fields, self.defaults), **({"required": required} if required else {})}
 
 
 def _written(fields: Mapping[str, Field], parts: Values, defaults: Values) -> Plain:
@@ -258,13 +267,30 @@ def _written(fields: Mapping[str, Field], parts: Values, defaults: Values) -> Pl
     return found
 
 
-def _schema(fields: Mapping[str, Field]) -> Json:
-    return struct(**{name: {**field.schema, "description": field.about} for name, field in fields.items()})
+def described_fields(fields: Mapping[str, Field]) -> Json:
+    """Return the schema of each field, with what it says; another spelling is marked as deprecated."""
+    return {
+        name: described(field.schema, field.about, **({"deprecated": True} if field.alias else {}))
+        for name, field in fields.items()
+    }
+
+
+def _schema(fields: Mapping[str, Field], defaults: Values) -> Json:
+    found = described_fields(fields)
+    for name, field in fields.items():
+        value = defaults.get(field.at or name)
+        if field.grouped:
+            found[name] = described(_schema(field.fields, defaults), field.about)
+        elif not (field.fields or field.alias or value in (None, "", (), {}) or (value == 0 and field.schema == TIME)):
+            found[name]["default"] = field.write(value)
+    return struct(**found)
 
 
 def group(about: str, fields: Mapping[str, Field]) -> Field:
     """A mapping whose fields set attributes of the struct that the mapping above it makes."""
-    return Field(lambda reader, field, value: value, _schema(fields), about, fields=fields, grouped=True)
+    return Field(
+        lambda reader, field, value: value, struct(**described_fields(fields)), about, fields=fields, grouped=True
+    )
 
 
 def section(about: str, of: Section[T], *, at: str = "") -> Field:

@@ -5,13 +5,13 @@ One table of fields drives parsing, error messages and the JSON Schema.
 
 import hashlib
 from collections.abc import Mapping
-from typing import get_args
+from typing import Literal, get_args
 
 import msgspec
 
 from penstock.core.config.ask import build_alternatives, build_ask
-from penstock.core.config.fields import Json, Values, read_fields
-from penstock.core.config.job_fields import FIELDS
+from penstock.core.config.fields import Json, Values, described, described_fields, read_fields, struct
+from penstock.core.config.job_fields import FIELDS, ArrayIndexes
 from penstock.core.config.job_graph import sorted_by_dependency
 from penstock.core.config.reader import Raw, Reader, shown
 from penstock.core.messages.requests import JOBS_MAX, NewJob
@@ -134,6 +134,15 @@ def parse_job(raw: Raw, where: str, problems: list[Problem]) -> NewJob:
     return _build(values, reader)
 
 
+UNNAMED: dict[tuple[bool, bool], tuple[Literal["tenant", "queue"], ...]] = {
+    (True, True): (),
+    (False, True): ("tenant",),
+    (True, False): ("queue",),
+    (False, False): ("tenant", "queue"),
+}
+"""By whether a job names its tenant and its queue; shared, for a request may have many jobs."""
+
+
 def _lease(values: Values, raw: Raw, reader: Reader) -> None:
     """Give a lease the command that waits, and report fields that a lease cannot have."""
     if raw.get("command") is not None:
@@ -149,6 +158,7 @@ def _lease(values: Values, raw: Raw, reader: Reader) -> None:
 
 
 def _build(values: Values, reader: Reader) -> NewJob:
+    array: ArrayIndexes = values.get("array", ArrayIndexes(0))
     after = [(item, kind) for kind in KINDS if kind in values for item in values[kind]]
     command = values["command"]
     spec = m.JobSpec(
@@ -176,9 +186,11 @@ def _build(values: Values, reader: Reader) -> NewJob:
         shareable=values.get("shareable", False),
         lease=values.get("lease", False),
         secrets=_secrets(values, reader),
+        array_parallel=array.parallel,
     )
     names = tuple((item, kind) for item, kind in after if isinstance(item, str)) if after else ()
-    return NewJob(spec, values.get("array", 0), names, reader.where)
+    unnamed = UNNAMED["tenant" in values, "queue" in values]
+    return NewJob(spec, array.members, names, reader.where, unnamed, array.first, array.step)
 
 
 def _secrets(values: Values, reader: Reader) -> tuple[tuple[str, str], ...]:
@@ -211,21 +223,20 @@ def _name_of(command: tuple[str, ...]) -> str:
 
 def job_schema() -> Json:
     """Return the JSON Schema of one job."""
-    properties = {name: {**field.schema, "description": field.about} for name, field in FIELDS.items()}
     return {
         "title": "Job",
-        "type": "object",
-        "properties": properties,
+        **_entry_schema(),
         "anyOf": [{"required": ["command"]}, {"required": ["lease", "time_limit"]}],
-        "additionalProperties": False,
     }
+
+
+def _entry_schema() -> Json:
+    return struct(**described_fields(FIELDS))
 
 
 def request_schema() -> Json:
     """Return the JSON Schema (2020-12) of a job file: one job, or a list of them with defaults."""
-    job = job_schema()
-    defaults = {**job, "title": "Defaults"}
-    defaults.pop("anyOf")
+    fields = {"$ref": "#/$defs/fields"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Penstock job file",
@@ -233,14 +244,12 @@ def request_schema() -> Json:
             {"$ref": "#/$defs/job"},
             {"type": "array", "items": {"$ref": "#/$defs/job"}, "minItems": 1},
             {
-                "type": "object",
+                **struct(
+                    jobs=described({"type": "array", "minItems": 1, "items": fields}, "the jobs of the file"),
+                    defaults=described(fields, "fields of every job that does not name them itself"),
+                ),
                 "required": ["jobs"],
-                "additionalProperties": False,
-                "properties": {
-                    "jobs": {"type": "array", "minItems": 1},
-                    "defaults": defaults,
-                },
             },
         ],
-        "$defs": {"job": job},
+        "$defs": {"job": job_schema(), "fields": {"title": "Fields of a job", **_entry_schema()}},
     }

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.config.ask import ALTERNATIVES, SHAPE
 from penstock.core.config.fields import (
@@ -18,6 +18,7 @@ from penstock.core.config.fields import (
     pairs,
     section,
     text,
+    whole,
     word,
 )
 from penstock.core.config.reader import NAME_MAX, TEXT_MAX, Reader, short, shown
@@ -106,6 +107,35 @@ def _secrets(reader: Reader, field: str, value: Any) -> tuple[tuple[str, str], .
     return tuple(sorted(found))
 
 
+_ARRAY = re.compile(r"\s*([0-9]{1,9})\s*(-\s*([0-9]{1,9})\s*(:\s*([0-9]{1,9})\s*)?)?(%\s*([0-9]{1,9})\s*)?")
+
+
+class ArrayIndexes(NamedTuple):
+    """The indexes of an array's members: `members` of them from `first` on, `parallel` at a time (0: all)."""
+
+    members: int
+    first: int = 0
+    step: int = 1
+    parallel: int = 0
+
+
+def _array(reader: Reader, field: str, value: Any) -> ArrayIndexes:
+    match = _ARRAY.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return ArrayIndexes(reader.integer(field, value, low=1, high=ARRAY_MAX, default=1))
+    low, high, step, parallel = (int(text) if text else None for text in match.group(1, 3, 5, 7))
+    assert low is not None, "the pattern begins with a number"
+    if parallel == 0 or step == 0:
+        reader.wrong(field, value, "indexes such as 0-9, 0-20:5, or 1-100%4 (4 at a time)")
+        return ArrayIndexes(1)
+    first, last, by = (0, low - 1, 1) if high is None else (low, high, step or 1)
+    count = (last - first) // by + 1
+    if not 1 <= count <= ARRAY_MAX:
+        reader.wrong(field, value, f"1 to {ARRAY_MAX} members, the larger index last")
+        return ArrayIndexes(1)
+    return ArrayIndexes(count, first, by, 0 if parallel is None or parallel >= count else parallel)
+
+
 _JOB_REF: Json = {"type": ["string", "integer"], "minimum": 1, "maximum": 2**53 - 1, "minLength": 1}
 _JOBS: Json = {"anyOf": [_JOB_REF, {"type": "array", "items": _JOB_REF}]}
 
@@ -121,7 +151,7 @@ FIELDS: dict[str, Field] = {
     "name": label("name of the job; by default the program's"),
     "command": Field(
         _command,
-        {"anyOf": [STRING, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]},
+        {"anyOf": [STRING, {"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1}]},
         "a line for /bin/sh, or a list of words that is executed as it is",
     ),
     "lease": flag("no command: holds what it asks for until its time limit (false)"),
@@ -129,15 +159,21 @@ FIELDS: dict[str, Field] = {
     "alternatives": ALTERNATIVES,
     "shareable": flag("its devices may be shared while they are little used (false)"),
     "pool": label("pool to run in"),
-    "queue": label("queue to wait in"),
-    "tenant": label("team that the job belongs to"),
-    "priority": Field(_priority, {"type": ["string", "integer"]}, "low, medium, high, or a number"),
+    "queue": label("queue to wait in (the default of the user or of the cluster)"),
+    "tenant": label("team that the job belongs to (the default of the user or of the cluster)"),
+    "priority": Field(
+        _priority, {"anyOf": [{"enum": list(m.PRIORITY_CLASSES)}, whole(0, 10_000)]}, "higher ones start first (medium)"
+    ),
     "preemptible": flag("may be asked to make room for others (true)", default=True),
     "on_preempt": word("make room by saving and leaving, or frozen with its memory (stop)", ("stop", "suspend")),
     "after_ok": Field(_dependencies, _JOBS, "start when these have succeeded"),
     "after_any": Field(_dependencies, _JOBS, "start when these have ended in any way"),
     "after_failed": Field(_dependencies, _JOBS, "start when these have failed"),
-    "array": integer("submit this many copies with their own index", 1, ARRAY_MAX),
+    "array": Field(
+        _array,
+        {"anyOf": [whole(1, ARRAY_MAX), {"type": "string", "pattern": _ARRAY.pattern}]},
+        "submit copies with an index each: how many, or indexes such as 0-9, 0-20:5, 1-100%4 (4 at a time)",
+    ),
     "time_limit": duration("an attempt that runs longer is stopped"),
     "estimated_duration": duration("how long it will probably run"),
     "max_wait": duration("cancel it when it has waited this long"),

@@ -10,6 +10,7 @@ from penstock.core.config.fields import (
     Field,
     Plain,
     Section,
+    described,
     from_milli,
     label,
     note,
@@ -80,9 +81,13 @@ def _plain_speeds(speeds: tuple[tuple[str, int, int], ...]) -> Plain:
     return {model: {"speed": from_milli(speed), "cost": from_milli(cost)} for model, speed, cost in speeds}
 
 
+_SPEED_STRUCT = struct(
+    speed=described(QUANTITY, "speed against the other models, such as 2.2", default=1),
+    cost=described(QUANTITY, "cost of an hour against the other models", default=1),
+)
 _SPEEDS = {
     "type": "object",
-    "additionalProperties": {"anyOf": [QUANTITY, struct(speed=QUANTITY, cost=QUANTITY)]},
+    "additionalProperties": {"anyOf": [QUANTITY, _SPEED_STRUCT]},
 }
 POOL = Section(
     c.Pool,

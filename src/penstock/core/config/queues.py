@@ -6,16 +6,22 @@ A guarantee is a promise, so it has to add up: level by level, and by resource n
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+import msgspec
+
 from penstock.core.config.fields import (
     NAME,
     QUANTITY,
+    SIZE,
+    STRING,
     Field,
     Section,
+    described,
     duration,
     from_milli,
     integer,
     label,
     section,
+    struct,
     whole,
     word,
 )
@@ -40,7 +46,9 @@ DEPTH_MAX = 32
 
 def policy(about: str, policies: Policies) -> Field:
     """A policy's name: a builtin one, or `ext:NAME` of an installed one."""
-    return word(about, [*POLICIES, *(EXTENSION_PREFIX + name for name in sorted(policies))], "priority")
+    of_words = word(about, [*POLICIES, *(EXTENSION_PREFIX + name for name in sorted(policies))], "priority")
+    own = {**STRING, "pattern": f"^{EXTENSION_PREFIX}.+$"}
+    return msgspec.structs.replace(of_words, schema={"anyOf": [{"enum": list(POLICIES)}, own]})
 
 
 def quota(about: str) -> Field:
@@ -103,8 +111,13 @@ def _read_alerts(reader: Reader, field: str, value: Any) -> tuple[int, ...]:
 
 
 _QUOTA = {
-    "type": "object",
-    "additionalProperties": False,
+    **struct(
+        devices=described(QUANTITY, "devices of all models and pools; parts count as parts"),
+        cpus=described(QUANTITY, "CPU cores"),
+        memory=described(SIZE, "host memory"),
+        storage=described(SIZE, "scratch space"),
+        jobs=described(QUANTITY, "jobs that hold resources"),
+    ),
     "patternProperties": {f"^([^/:]+/)?({'|'.join(RESOURCES)}|{MODEL_PREFIX}.+)$": QUANTITY},
 }
 _IDLE = Section(

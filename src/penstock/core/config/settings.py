@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from penstock.core.config.fields import Field, Section, duration, flag, integer, number, text, word
 from penstock.core.config.reader import Reader
+from penstock.core.config.setting_texts import SETTING_TEXTS
 from penstock.core.model.cluster import Settings
 
 AMOUNT_MAX = 2**53
@@ -22,20 +23,22 @@ def _fields() -> dict[str, Field]:
 
 def _spellings(name: str, kind: Any) -> list[tuple[str, Field]]:
     """Return the field of a setting, and its other spelling where its name has a unit."""
+    about = SETTING_TEXTS.get(name, "")  # a new one has none until `make docs`
     if name.endswith("_ms"):
-        own = (name.removesuffix("_ms"), duration("", at=name, example="30s"))
+        own = (name.removesuffix("_ms"), duration(about, at=name, example="30s"))
     elif name.endswith("_milli"):
         example = "a quantity such as 0.8, in steps of 0.001"
-        own = (name.removesuffix("_milli"), number("", example, high=AMOUNT_MAX, at=name))
+        own = (name.removesuffix("_milli"), number(about, example, high=AMOUNT_MAX, at=name))
     elif kind is bool:
-        return [(name, flag(""))]
+        return [(name, flag(about))]
     elif kind is str:
-        return [(name, text(""))]
+        return [(name, text(about))]
     elif words := get_args(kind):
-        return [(name, word("", words))]
+        return [(name, word(about, words))]
     else:
-        return [(name, integer("", 0, AMOUNT_MAX))]
-    return [own, (name, integer("", 0, AMOUNT_MAX, at=name).as_alias())]
+        return [(name, integer(about, 0, AMOUNT_MAX))]
+    unit = "milliseconds" if name.endswith("_ms") else "thousandths"
+    return [own, (name, integer(f"{own[0]} in {unit}", 0, AMOUNT_MAX, at=name).as_alias())]
 
 
 def _check(reader: Reader, settings: Settings) -> None:

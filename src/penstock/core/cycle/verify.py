@@ -19,18 +19,19 @@ from penstock.core.state.state import State
 def verify(proposed: Plan, state: State) -> Plan:
     """Return the part of `proposed` that still holds on `state`: checked at commit, on real free capacity and use.
 
-    A start holds when its job still waits with the same attempt number, every place is free on an open node in the
+    A job that was edited since the plan was made is left to the next one. A start holds when its job still waits, not
+    held, with the same attempt number, every place is free on an open node in the
     same incarnation, and no queue above it exceeds a maximum. Preemptions hold together: if one victim of a beneficiary
     is gone, or a node that it was to start on takes no more work, none of them is asked.
     """
-    check = _Check(state)
+    check = _Check(state, proposed.seq)
     starts = tuple(s for s in proposed.starts if check.start_holds(s))
     resumes = tuple(r for r in proposed.resumes if check.resume_holds(r))
     kept = len(starts) + len(resumes) == len(proposed.starts) + len(proposed.resumes)
     if kept and not proposed.preemptions and not proposed.dropped:
         return proposed
     closed = {job_id for job_id, places in proposed.held.items() if not all(_open(p, job_id, state) for p in places)}
-    broken = closed | {p.beneficiary for p in proposed.preemptions if not _preemption_holds(p, state)}
+    broken = closed | {p.beneficiary for p in proposed.preemptions if not _preemption_holds(p, state, proposed.seq)}
     preemptions = tuple(p for p in proposed.preemptions if p.beneficiary not in broken)
     decided = len(proposed.starts) + len(proposed.resumes) + len(proposed.preemptions)
     dropped = decided - len(starts) - len(resumes) - len(preemptions)
@@ -40,8 +41,8 @@ def verify(proposed: Plan, state: State) -> Plan:
 class _Check:
     """The state with the starts that were found to hold so far."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self, state: State, basis: int) -> None:
+        self._state, self._basis = state, basis
         self._free: dict[NodeName, NodeCapacity] = {}
         self._tree: QueueTree | None = None
         config = state.config
@@ -50,7 +51,9 @@ class _Check:
 
     def start_holds(self, start: Start) -> bool:
         job = self._state.jobs.get(start.job_id)
-        if job is None or job.state != "waiting" or job.unmet or job.cancel_requested:
+        if job is None or job.state != "waiting" or not job.ready or job.cancel_requested:
+            return False
+        if job.edited_seq > self._basis:
             return False
         if self._held(job.spec.tenant):
             return False
@@ -118,12 +121,14 @@ def _open(place: ReplicaPlace, job_id: JobId, state: State) -> bool:
     return job is None or job.spec.tenant not in node.shut_to
 
 
-def _preemption_holds(preemption: Preemption, state: State) -> bool:
+def _preemption_holds(preemption: Preemption, state: State, basis: int) -> bool:
     victim, beneficiary = state.jobs.get(preemption.victim), state.jobs.get(preemption.beneficiary)
     if victim is None or victim.attempt is None or victim.attempt.number != preemption.attempt:
         return False
     if victim.attempt.stop is not None or beneficiary is None or (preemption.suspend and not victim.can_suspend):
         return False
-    if beneficiary.spec.tenant in state.money.holds():
+    if beneficiary.spec.tenant in state.money.holds() or beneficiary.hold is not None:
+        return False
+    if max(victim.edited_seq, beneficiary.edited_seq) > basis:
         return False
     return beneficiary.state == "waiting" or beneficiary.id == victim.id

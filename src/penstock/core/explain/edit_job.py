@@ -92,7 +92,7 @@ def priority(search: Search) -> Edits:
     found = known[high]
     text = f"priority: {high} instead of {old}"
     if not found.started:
-        text += f" would preempt job(s) {listed(found.victims)}"
+        text += f" would preempt {'job' if len(found.victims) == 1 else 'jobs'} {listed(found.victims)}"
     yield request("priority", old, high, text, () if found.started else found.victims)
 
 

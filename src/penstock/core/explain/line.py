@@ -10,6 +10,7 @@ from penstock.core.model.explanation import Awaiting, Constraint
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.model.quantities import format_duration, listed
+from penstock.core.model.words import agree, counted
 from penstock.core.order.extension import Policies
 from penstock.core.order.policies import OrderKey, order_key
 from penstock.core.place.fit import capacity
@@ -49,7 +50,8 @@ def jobs_ahead(scene: Scene, policies: Policies) -> tuple[int, tuple[JobId, ...]
 
 def behind(scene: Scene, count: int, first: tuple[JobId, ...]) -> Constraint:
     more = ", ..." if count > len(first) else ""
-    text = f"{count} job(s) of queue {scene.spec.queue} come first: {', '.join(map(str, first))}{more}"
+    text = f"{counted(count, 'job')} of queue {scene.spec.queue} {agree('come', count)} first: "
+    text += ", ".join(map(str, first)) + more
     return Constraint("behind", text, count, "jobs", scene.spec.queue)
 
 
@@ -76,7 +78,7 @@ def dependency(found: Sequence[Awaiting]) -> Constraint:
     count = sum(one.left for one in found)
     named = [f"{job_id} ({one.kind}, {state})" for one in found for job_id, state in one.first][:BLOCKERS_MAX]
     more = f" and {count - len(named)} more" if count > len(named) else ""
-    text = f"waits for {count} job(s) to end first: {', '.join(named)}{more}"
+    text = f"waits for {counted(count, 'job')} to end first: {', '.join(named)}{more}"
     return Constraint("dependency", text, count, "jobs")
 
 
@@ -93,8 +95,8 @@ def making_room(scene: Scene) -> tuple[Constraint, tuple[JobId, ...]]:
     if not victims:
         victims = tuple(sorted(i for i, b in scene.snapshot.stopping.items() if b == scene.job.id))
     left_ms = max((_grace_left_ms(scene, i) for i in victims), default=0)
-    names = ", ".join(map(str, victims)) or "ending attempts"
-    text = f"starts as soon as job(s) {names} have saved and left"
+    names = f"{'job' if len(victims) == 1 else 'jobs'} {', '.join(map(str, victims))}" if victims else "ending attempts"
+    text = f"starts as soon as {names} {agree('have ', len(victims))}saved and left"
     text += f", in {format_duration(left_ms)} at the latest" if left_ms else ""
     return Constraint("making_room", text, left_ms, "ms"), victims
 

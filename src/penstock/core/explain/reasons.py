@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from penstock.core.model.stop_rules import STOP_RULES as STOP_RULES
 from penstock.core.place.fit import REASON_TEXT
 
 
@@ -27,7 +28,16 @@ CONSTRAINTS: dict[str, Reason] = {
     "backing_off": Reason(
         "it failed, and its next attempt has to wait", "nothing: it resolves itself", settled=True, timed=True
     ),
-    "tenant_held": Reason("its tenant has used up its credit or a hard budget", "add credit, or raise the budget"),
+    "held": Reason("a user holds it", "penstock release JOB", untimed="it is held", settled=True),
+    "array_turn": Reason(
+        "as many members of its array as may run at a time come before it",
+        "wait, or submit arrays with a larger `%N`",
+        untimed="it is not its turn in its array yet",
+        settled=True,
+    ),
+    "tenant_held": Reason(
+        "its tenant has used up its credit, a hard budget or its device-hours", "add credit, or raise the limit"
+    ),
     "next_cycle": Reason("it fits: the next cycle starts it", "nothing", settled=True),
     "making_room": Reason(
         "others have been asked to save and leave for it", "nothing: their grace is bounded", settled=True
@@ -123,7 +133,11 @@ ALERTS: dict[str, Reason] = {
     "nodes_away": Reason("a job fits only on nodes that are lost or drained", "bring them back, or ask for less"),
     "nodes_reserved": Reason("a job fits only on nodes reserved for another tenant", "shorten the reservation"),
     "reserved_without_end": Reason("capacity is reserved for a job, with no known start time", "declare time limits"),
+    "tenant_held": Reason("jobs wait because their tenant has used up its credit, a hard budget or its device-hours",
+                          "add credit, or raise the budget or the device-hours"),
     "hung": Reason("a running program makes no step", "see what its ranks do: penstock show"),
+    "no_report": Reason("a running program has reported no step in this attempt, as it did in an earlier one",
+                        "see its output: penstock logs"),
     "loss_not_finite": Reason("the loss of a training is NaN or infinite", "resume from an earlier checkpoint"),
     "slow_steps": Reason("a step takes at least twice as long as the fastest noted at this size", "look at its nodes"),
     "starved": Reason("a job with devices waits for data more than half of its time", "more loader workers, or CPUs"),
@@ -131,20 +145,6 @@ ALERTS: dict[str, Reason] = {
     "gang_in_part": Reason("a gang holds part of what it needs", "a bug: please report it"),
 }  # fmt: skip
 """Codes of `Alert`."""
-
-STOP_RULES: dict[str, str] = {
-    "lower_priority": "it has the lower priority",
-    "reclaim": "a queue reclaims its guarantee",
-    "less_service": "the other has been served less so far",
-    "shrink": "an elastic job shrinks to its minimum and continues there",
-    "grow": "an elastic job grows",
-    "idle": "an elastic job that is mostly idle continues with half of its replicas (`elastic_shrink_idle`)",
-    "held_idle": "it has been idle for longer than its queue allows (`idle`), and the other waits and fits there",
-    "defrag": "it moves, so that others fit",
-    "elsewhere": "it is suspended and jobs of lower priority hold its CPUs: it resumes where it gets capacity",
-    "suspended_too_long": "it was suspended for longer than suspended_max: it restarts elsewhere",
-    "cannot_freeze": "it was to be suspended, and its node cannot freeze it",
-}
 
 
 def table() -> str:

@@ -8,6 +8,7 @@ from penstock.core.explain.scene import Scene
 from penstock.core.model.explanation import Constraint
 from penstock.core.model.jobs import Job
 from penstock.core.model.quantities import exact_duration, listed
+from penstock.core.model.words import counted
 from penstock.core.order.queues import QueueNode
 from penstock.core.place.backfill import held_places
 from penstock.core.preempt.rights import PreemptionRights
@@ -99,14 +100,14 @@ def _not_enough(scene: Scene, rights: PreemptionRights, found: _Candidates) -> C
             cluster.put_back(job.ask, held_places(job))
         fits = scene.fits(scene.gang)
     names = listed(job.id for job, _ in victims)
-    count = f"{'at least ' if found.cut_off else ''}{len(victims)}"
+    count = ("at least " if found.cut_off else "") + counted(len(victims), "job")
     if not fits:
-        text = f"{count} job(s) may be asked to leave ({names}), and even without them it does not fit"
+        text = f"{count} may be asked to leave ({names}), and even without them it does not fit"
         return Constraint("victims_short", text, len(victims), "jobs", scene.gang.pool)
     if not rights.unblocked((part, scene.held(job)) for job, part in victims):
-        text = f"{count} job(s) may be asked to leave ({names}), and even without them a quota is short"
+        text = f"{count} may be asked to leave ({names}), and even without them a quota is short"
         return Constraint("victims_short", text, len(victims), "jobs", scene.gang.pool)
-    text = f"{count} job(s) could leave ({names}), but then a queue would have less than it is guaranteed"
+    text = f"{count} could leave ({names}), but then a queue would have less than it is guaranteed"
     return Constraint("guarantee", text, len(victims), "jobs", scene.gang.pool)
 
 

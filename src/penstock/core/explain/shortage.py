@@ -14,7 +14,9 @@ from penstock.core.model.explanation import Constraint
 from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.quantities import exact_size, format_milli, listed
+from penstock.core.model.refused import node_text
 from penstock.core.model.resources import RESOURCE_FIELDS, DeviceAsk, ReplicaAsk, Resources
+from penstock.core.model.words import agree, counted
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, eligible
 from penstock.core.place.gang import replicas_possible
@@ -223,7 +225,9 @@ def _too_far_apart(scene: Scene, gang: GangAsk, aspect: Aspect | None) -> Constr
     missing = max(1, total - possible)
     needs = f"needs {total} x {aspect.write(aspect.wanted)} {aspect.word}" if aspect else f"needs {total} replicas"
     if wish.scope == "spread":
-        text = f"{needs} on as many nodes; {possible} node(s) have room: short by {missing}"
+        text = (
+            f"{needs} on as many nodes; {counted(possible, 'node')} {agree('have room', possible)}: short by {missing}"
+        )
         return Constraint(code, text, missing, "nodes", scene.gang.pool)
     if not name:
         return Constraint(
@@ -254,7 +258,7 @@ def _combination(scene: Scene) -> Constraint:
     """Return the shortage of a combination, free one by one but not together, and of the nearest node."""
     cluster, (need, count) = scene.real(), scene.needs[0]
     possible = scene.replicas_possible
-    text = f"each resource is free, but together there is room for {possible} of {count} replica(s)"
+    text = f"each resource is free, but together there is room for {possible} of {counted(count, 'replica')}"
     if scene.gang.others:
         text += f" beside {scene.gang.replica_total - count} of other groups"
     short = [n for n in scene.open_nodes if scene.refusals[n]]
@@ -297,7 +301,9 @@ def _ruled_out(scene: Scene) -> Iterator[Constraint]:
     for reason in _FILTERS:
         if reason in found:
             names, room = [n for n, _ in found[reason]], sum(c for _, c in found[reason])
-            text = f"{len(names)} node(s) {REASON_TEXT[reason]} and have room for {room} replica(s): "
+            text = (
+                f"{node_text(reason, len(names))} and {agree('have ', len(names))}room for {counted(room, 'replica')}: "
+            )
             yield Constraint(reason, text + listed(names), len(names), "nodes", names[0])
 
 

@@ -1,64 +1,84 @@
-"""When a waiting job may start: a bound from the expected ends of running jobs, if no other job comes ahead.
+"""When a waiting job starts at the latest: a bound from time limits alone.
 
-A bound holds for the present state. A caller that knows how wrong expected ends are (a simulator that draws run times)
-gives an `Estimator`, whose interval is shown beside it.
+Expected ends are no bound: half of all jobs run longer. And the room that becomes free is not the job's alone: every
+job that waits for the same room may take it first. So running jobs leave by their limits and their grace, and the
+jobs that wait beside it run one after the other: while it waits and all that runs now has ended, one of them runs.
+The bound assumes what `core/model/start_text.py` says. Estimates are another thing: a caller that draws run times gives
+an `Estimator`.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
 
 from penstock.core.explain.reasons import CONSTRAINTS
 from penstock.core.explain.scene import Scene
+from penstock.core.model.estimates import Times
 from penstock.core.model.explanation import Awaiting
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
+from penstock.core.model.words import agree, counted
 from penstock.core.place.backfill import Release, earliest, held_places
 from penstock.core.place.gang import GangPlacer
 from penstock.core.place.holds import FOREVER_MS
 
 RELEASES_SEEN_MAX = 1_024
-"""Expected ends that are considered; a job that needs more of them gets no bound."""
+"""Ends that are considered; a job that needs more of them gets no bound."""
+WAITING_SEEN_MAX = 1_024
+"""Jobs that wait beside it and are counted; with more there is no bound."""
 
 
 class StartBound(msgspec.Struct, frozen=True):
-    """By when a job may start (unix ms, 0 unknown), and the source of the bound or why there is none."""
+    """By when a job starts (unix ms, 0 unknown), and the source of the bound or why there is none."""
 
     by_ms: int
     note: str
 
 
 class Estimator(Protocol):
-    """Gives an interval (unix ms) for a job's start, or None where it knows no more than the bound."""
+    """Gives early, likely and late time (unix ms; 0 unknown) of a job's start, or None where it knows none."""
 
-    def __call__(self, scene: Scene) -> tuple[int, int] | None: ...
+    def __call__(self, scene: Scene) -> Times | None: ...
 
 
 def start_bound(scene: Scene, codes: Collection[str], dependencies: Sequence[Awaiting] = ()) -> StartBound:
-    """Return the bound: the latest time at which one of the conditions that time alone meets is met.
+    """Return the bound: the latest time at which all is met that keeps the job from starting.
 
     Args:
         codes: of the constraints that keep it from starting now.
         dependencies: its live dependencies.
     """
     job = scene.job
-    parts = [_room(scene), _quota(scene)]
+    parts = [_room(scene), _quota(scene), _windows(scene)]
     if job.unmet:
         parts.append(_dependencies(scene, dependencies))
     parts += [StartBound(0, reason.untimed) for code, reason in CONSTRAINTS.items() if reason.untimed and code in codes]
     if job.not_before_ms > scene.now_ms:
         parts.append(StartBound(job.not_before_ms, "when it has backed off"))
+    if not scene.starts:
+        parts.append(_others(scene, max(part.by_ms for part in parts)))
     unknown = [part for part in parts if not part.by_ms]
     if unknown:
         return StartBound(0, "unknown: " + "; ".join(dict.fromkeys(part.note for part in unknown)))
-    last = max(parts, key=lambda part: part.by_ms)
-    return StartBound(last.by_ms, f"{last.note}, if nothing else comes ahead")
+    return max(parts, key=lambda part: part.by_ms)
+
+
+def hard_end_ms(job: Job, now_ms: int) -> int:
+    """Return when an attempt has left by its order to stop or by its time limit (unix ms), 0 where neither is there."""
+    attempt, spec = job.attempt, job.spec
+    if attempt is None or attempt.suspended_ms:
+        return 0
+    if attempt.stop is not None:
+        return max(now_ms, attempt.stop.requested_ms + attempt.stop.grace_ms)
+    if not spec.time_limit_ms:
+        return 0
+    return max(now_ms, attempt.allocated_ms + attempt.idle_ms + spec.time_limit_ms + spec.grace_ms)
 
 
 def _dependencies(scene: Scene, dependencies: Sequence[Awaiting]) -> StartBound:
-    ends = {job_id: end_ms for end_ms, job_id in scene.snapshot.ends}
+    ends = {i: end_ms for i, job in scene.snapshot.running.items() if (end_ms := hard_end_ms(job, scene.now_ms))}
     last_ms, ascending = scene.now_ms, sorted(ends)
     for one in dependencies:
         known = ascending[bisect_left(ascending, one.begin) : bisect_left(ascending, one.end)]
@@ -67,55 +87,42 @@ def _dependencies(scene: Scene, dependencies: Sequence[Awaiting]) -> StartBound:
             which = f"job {unknown}" if unknown is not None else f"one of the jobs {one.begin} to {one.end - 1}"
             return StartBound(0, f"the end of {which}, which it depends on, is unknown")
         last_ms = max(last_ms, *(ends[job_id] for job_id in known))
-    return StartBound(last_ms, "when the jobs that it depends on are expected to end")
+    return StartBound(last_ms, "when the jobs that it depends on have reached their time limits")
 
 
-def releases(scene: Scene) -> Iterator[Release]:
-    """Yield attempts in the order in which they are expected to leave; stopping attempts leave by their grace."""
-    snapshot, now_ms = scene.snapshot, scene.now_ms
-    leaving = sorted((_gone_ms(scene, snapshot.running[i]), i) for i in snapshot.stopping if i in snapshot.running)
-    later = [(max(end_ms, now_ms), i) for end_ms, i in snapshot.ends if i not in snapshot.stopping]
-    begun = [
-        (now_ms + length_ms, s)
-        for s in scene.base.starts
-        if (length_ms := scene.length_of(s.job_id)) and s.job_id != scene.job.id
+def releases(scene: Scene) -> list[Release]:
+    """Return attempts in the order in which they have left at the latest; those without a limit are left out."""
+    now_ms = scene.now_ms
+    found = [
+        Release(end_ms, job, held_places(job), job.leaves)
+        for job in scene.snapshot.running.values()
+        if (end_ms := hard_end_ms(job, now_ms))
     ]
-    found: list[Release] = [
-        _release(end_ms, snapshot.running[i]) for end_ms, i in (leaving + later)[:RELEASES_SEEN_MAX]
-    ]
-    found += [Release(end_ms, scene.started(s.job_id), tuple(enumerate(s.places)), s.ask) for end_ms, s in begun]
-    return iter(sorted(found, key=lambda r: (r.end_ms, r.job.id)))
-
-
-def _release(end_ms: int, job: Job) -> Release:
-    return Release(end_ms, job, held_places(job), job.leaves)
-
-
-def _gone_ms(scene: Scene, job: Job) -> int:
-    stop = job.attempt.stop if job.attempt is not None else None
-    return max(scene.now_ms, stop.requested_ms + stop.grace_ms if stop is not None else 0)
+    for start in scene.base.starts:
+        job = scene.started(start.job_id) if start.job_id != scene.job.id else None
+        if job is not None and job.spec.time_limit_ms:
+            end_ms = now_ms + job.spec.time_limit_ms + job.spec.grace_ms
+            found.append(Release(end_ms, job, tuple(enumerate(start.places)), start.ask))
+    return sorted(found, key=lambda r: (r.end_ms, r.job.id))[:RELEASES_SEEN_MAX]
 
 
 def _room(scene: Scene) -> StartBound:
     if scene.fits(scene.gang):
         return StartBound(scene.now_ms, "there is room now")
-    mine = next((r for r in scene.base.reserved if r.job_id == scene.job.id and r.start_ms), None)
-    if mine is not None:
-        return StartBound(mine.start_ms, "by the expected ends of running jobs; room is reserved for it from then on")
     cluster = scene.real()
     opening = earliest(GangPlacer(scene.gang, cluster, scene.tenant), cluster, releases(scene))
     if opening is not None and opening.start_ms < FOREVER_MS:
-        return StartBound(opening.start_ms, "by the expected ends of running jobs")
+        return StartBound(opening.start_ms, "when running jobs have reached their time limits")
     return StartBound(0, _why_unknown(scene, "it does not fit even when all running jobs have ended"))
 
 
 def _why_unknown(scene: Scene, otherwise: str) -> str:
-    known = {job_id for _, job_id in scene.snapshot.ends} | set(scene.snapshot.stopping)
-    unknown: list[JobId] = [i for i, j in scene.snapshot.running.items() if i not in known]
-    unknown += [s.job_id for s in scene.base.starts if not scene.length_of(s.job_id)]
+    running = [*scene.snapshot.running.values()]
+    unknown: list[JobId] = [job.id for job in running if not hard_end_ms(job, scene.now_ms)]
+    unknown += [s.job_id for s in scene.base.starts if not scene.started(s.job_id).spec.time_limit_ms]
     if unknown:
-        return f"{len(unknown)} running job(s) declare neither a time limit nor an estimate"
-    if len(known) > RELEASES_SEEN_MAX:
+        return f"{counted(len(unknown), 'running job')} {agree('have ', len(unknown))}no time limit"
+    if len(running) > RELEASES_SEEN_MAX:
         return f"it needs more than the next {RELEASES_SEEN_MAX} ends of running jobs"
     return otherwise
 
@@ -140,5 +147,64 @@ def _quota(scene: Scene) -> StartBound:
     for account, demand in charged:
         tree.charge(account, demand)
     if by_ms:
-        return StartBound(by_ms, "when enough of its quota has become free")
+        return StartBound(by_ms, "when jobs that use its quota have reached their time limits")
     return StartBound(0, _why_unknown(scene, "its quota does not suffice even when all running jobs have ended"))
+
+
+def _windows(scene: Scene) -> StartBound:
+    """Return no bound where nodes of its pool are to be reserved for others."""
+    pools = {name: free.shape.pool for name, free in scene.snapshot.free.items()}
+    for window in scene.config.reservations:
+        mine = any(pools.get(name) == scene.gang.pool for name in window.nodes)
+        if mine and window.tenant != scene.tenant and window.start_ms > scene.now_ms:
+            return StartBound(0, "nodes of its pool are reserved for another tenant later")
+    return StartBound(scene.now_ms, "no nodes are reserved for others")
+
+
+def _others(scene: Scene, alone_ms: int) -> StartBound:
+    """Return when all that could take its room first has run: first what runs now, then what waits, one by one.
+
+    Args:
+        alone_ms: when the job could start if no other waited.
+    """
+    everywhere = _has_maximum(scene)
+    total_ms = waiting = 0
+    started = {start.job_id for start in scene.base.starts}
+    for _, key, jobs in scene.snapshot.classes:
+        if not everywhere and scene.gang.pool not in {ask.pool for ask in (key.ask, *key.alternatives)}:
+            continue
+        for job in jobs:
+            if job.id == scene.job.id or job.id in started:
+                continue
+            waiting += 1
+            if not job.spec.time_limit_ms:
+                return StartBound(0, f"job {job.id} waits, too, and has no time limit")
+            if waiting > WAITING_SEEN_MAX:
+                return StartBound(0, f"more than {WAITING_SEEN_MAX:,} jobs wait beside it")
+            total_ms += job.spec.time_limit_ms + job.spec.grace_ms
+    if not waiting:
+        return StartBound(alone_ms or scene.now_ms, "no other job waits for the same room")
+    busy_ms = scene.now_ms
+    for job in scene.snapshot.running.values():
+        if everywhere or job.ask.pool == scene.gang.pool:
+            end_ms = hard_end_ms(job, scene.now_ms)
+            if not end_ms:
+                return StartBound(0, _why_unknown(scene, ""))
+            busy_ms = max(busy_ms, end_ms)
+    busy_ms = max(busy_ms, *(release.end_ms for release in releases(scene)), alone_ms)
+    note = (
+        f"when running jobs and {counted(waiting, 'waiting job')} have reached their time limits, one after the other"
+    )
+    return StartBound(busy_ms + total_ms, note)
+
+
+def _has_maximum(scene: Scene) -> bool:
+    """Return whether jobs of any pool may keep it from starting, by a maximum that they share."""
+    parents = scene.config.queue_by_name
+    queue = parents.get(scene.spec.queue)
+    while queue is not None:
+        if queue.max:
+            return True
+        queue = parents.get(queue.parent)
+    tenant = scene.config.tenant_by_name.get(scene.tenant)
+    return tenant is not None and bool(tenant.max)

@@ -18,9 +18,11 @@ from penstock.core.explain.start import Estimator, start_bound
 from penstock.core.model.explanation import Awaiting, Constraint, Explanation, Stop
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Attempt, Job, StopOrder
-from penstock.core.model.quantities import format_duration, format_size
+from penstock.core.model.quantities import format_duration, format_size, format_time
+from penstock.core.model.refused import refused_text
+from penstock.core.model.words import counted
 from penstock.core.order.extension import Policies
-from penstock.core.place.fit import REASON_TEXT, eligible
+from penstock.core.place.fit import eligible
 from penstock.core.state.idleness import makes_room, said
 from penstock.core.state.snapshot import Snapshot, snapshot_beside
 from penstock.core.state.state import State
@@ -66,6 +68,15 @@ class Explainer:
         job = question.job
         if job.state != "waiting":
             return _not_waiting(job, question.snapshot, question.now_ms)
+        if job.hold is not None:
+            by, since = job.hold.by, format_time(job.hold.since_ms)
+            found = Constraint("held", f"held by {by} since {since}: penstock release {job.id}")
+            return Explanation(job.id, job.state, found.code, found.text, (found,))
+        if job.waits_turn and not job.unmet:
+            text = (
+                f"array {job.array_id} runs {job.spec.array_parallel} of its jobs at a time, and others come before it"
+            )
+            return Explanation(job.id, job.state, "array_turn", text, (Constraint("array_turn", text),))
         hold = question.snapshot.held.get(job.spec.tenant)
         if hold is not None:
             found = Constraint("tenant_held", hold.text, where=job.spec.tenant)
@@ -83,15 +94,17 @@ class Explainer:
         return self._idle
 
     def _waiting(self, scene: Scene, question: Question, idle: EmptyCluster) -> Explanation:
-        count, first = line.jobs_ahead(scene, self._policies)
+        ahead, first = line.jobs_ahead(scene, self._policies)
         found, blockers = _constraints(scene, question, idle)
-        if count and found[0].code != "next_cycle":
-            found.append(line.behind(scene, count, first))
+        if ahead and found[0].code != "next_cycle":
+            found.append(line.behind(scene, ahead, first))
         code, codes = _code(found), {c.code for c in found}
         start = start_bound(scene, codes, question.dependencies)
-        interval = self._estimator(scene) if self._estimator is not None else None
+        estimate = self._estimator(scene) if self._estimator is not None else None
         refused = scene.count_refused() if code != "next_cycle" else {}
-        text = _headline(scene, found, refused) + (f"; {count} job(s) ahead" if count and code == "no_fit" else "")
+        text = _headline(scene, found, refused) + (
+            f"; {counted(ahead, 'job')} ahead" if ahead and code == "no_fit" else ""
+        )
         possible = scene.replicas_possible
         edits, note = (
             ((), "")
@@ -106,14 +119,15 @@ class Explainer:
             tuple(found),
             refused,
             possible,
-            count,
+            ahead,
             first,
             blockers,
             edits,
             note,
             start.by_ms,
             start.note,
-            interval,
+            (estimate[0], estimate[2]) if estimate is not None else None,
+            estimate[1] if estimate is not None else 0,
         )
 
 
@@ -180,7 +194,7 @@ def _code(found: list[Constraint]) -> str:
 def _headline(scene: Scene, found: list[Constraint], refused: Mapping[str, int]) -> str:
     if not CONSTRAINTS[found[0].code].shortage:
         return found[0].text
-    reasons = "; ".join(f"{count} node(s) {REASON_TEXT.get(code, code)}" for code, count in refused.items())
+    reasons = refused_text(refused.items())
     gang, cluster = scene.gang, scene.real()
     ask = gang.each.devices
     if gang.others or (ask is not None and not ask.whole):

@@ -7,15 +7,18 @@ as NaN or infinite after several such values in a row (`engines/processes/progre
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from penstock.core.model.jobs import Job
+from penstock.core.model.jobs import Attempt, Job
 from penstock.core.model.progress import SizeNoted
-from penstock.core.model.quantities import format_milli
+from penstock.core.model.quantities import MILLI, format_duration, format_milli
+from penstock.core.model.words import counted
 
 STANDS_MS = 60_000
 SLOW_FACTOR = 2
 SLOW_LEAST_MS = 10
 """Shorter steps are reported too coarsely, and vary too much, to call one slow."""
 STARVED_ABOVE_MILLI = 500
+FIRST_NOTE_REPORTS = 5
+"""The first note of an attempt comes with its fourth report of a step (`engines/processes/progress.py`)."""
 
 
 class Anomaly(NamedTuple):
@@ -32,6 +35,8 @@ def anomalies(job: Job, now_ms: int) -> Iterator[Anomaly]:
     if attempt is None or told.hang:
         return
     if told.noted_attempt != attempt.number:
+        if first_report_overdue(job, now_ms):
+            yield _no_report(job, attempt, now_ms)
         return
     if told.gauges.loss_not_finite:
         yield _no_number(job)
@@ -44,6 +49,26 @@ def anomalies(job: Job, now_ms: int) -> Iterator[Anomaly]:
         yield _slow(job, known)
     if job.ask.device_milli and told.gauges.data_wait_milli > STARVED_ABOVE_MILLI:
         yield _starved(job)
+
+
+def first_report_overdue(job: Job, now_ms: int) -> bool:
+    """Return whether the job's attempt, of which nothing is noted yet, should have reported a step by now (unix ms).
+
+    It should where an earlier attempt did, once its limit without a step is over.
+    """
+    attempt, told = job.undisturbed, job.progress
+    if attempt is None or not attempt.running_ms or told.checkpoint_attempt == attempt.number:
+        return False
+    each_ms = max(told.gauges.step_ms, told.gauges.report_gap_ms)
+    limit_ms = job.spec.hang_limit_ms + FIRST_NOTE_REPORTS * each_ms
+    return 0 < told.noted_attempt < attempt.number and attempt.worked_ms(now_ms) >= limit_ms
+
+
+def _no_report(job: Job, attempt: Attempt, now_ms: int) -> Anomaly:
+    ran, before = format_duration(attempt.worked_ms(now_ms)), job.progress.noted_attempt
+    text = f"attempt {attempt.number} has run for {ran} and reported no step; attempt {before} reported steps"
+    resolve = f"see what it does: penstock logs {job.id}; or cancel it: penstock cancel {job.id}"
+    return Anomaly("no_report", text, resolve)
 
 
 def _no_number(job: Job) -> Anomaly:
@@ -59,14 +84,15 @@ def _slow(job: Job, known: SizeNoted) -> Anomaly:
     gauges = job.progress.gauges
     tenths = 10 * gauges.step_ms // known.step_ms_least
     text = f"a step takes {gauges.step_ms} ms, {tenths // 10}.{tenths % 10} times its fastest with "
-    text += f"{known.replicas} replica(s), {known.step_ms_least} ms; {_waits(job)}"
+    text += f"{counted(known.replicas, 'replica')}, {known.step_ms_least} ms; {_waits(job)}"
     text += f"; it runs on {', '.join(_nodes(job))}"
     resolve = "check what else uses these nodes, their network and storage; a job that saves can be moved: "
     return Anomaly("slow_steps", text, resolve + f"penstock drain {_nodes(job)[0]} --evict")
 
 
 def _starved(job: Job) -> Anomaly:
-    text = f"{_waits(job)}, while it holds {format_milli(job.ask.device_milli)} device(s)"
+    noun = "device" if job.ask.device_milli == MILLI else "devices"
+    text = f"{_waits(job)}, while it holds {format_milli(job.ask.device_milli)} {noun}"
     return Anomaly("starved", text, "more loader workers and `cpus`, data nearer to the node, or fewer devices")
 
 

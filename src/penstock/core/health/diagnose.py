@@ -56,8 +56,12 @@ def diagnose(sights: Sequence[Sight]) -> Finding:
 
 
 def _alone(sight: Sight, does: Activity) -> Finding:
-    """A training of one rank hangs when it waits for its data; without other ranks that is never certain."""
-    return Finding(does == "data", (sight.rank,) if does == "data" else (), _one(sight, does))
+    """A training of one rank hangs when it waits for its data, or idles and has lost processes to the kernel.
+
+    Without other ranks that is never certain.
+    """
+    hung = does == "data" or (does == "blocked" and bool(sight.killed))
+    return Finding(hung, (sight.rank,) if hung else (), _one(sight, does))
 
 
 def _all_wait(sights: Sequence[Sight]) -> Finding:
@@ -88,6 +92,11 @@ def _told(by_rank: dict[Rank, Sight], doing: dict[Rank, Activity], ranks: Sequen
 
 
 def _one(sight: Sight, does: Activity) -> str:
+    text = _does(sight, does)
+    return f"{text}, and has lost processes ({sight.killed})" if sight.killed else text
+
+
+def _does(sight: Sight, does: Activity) -> str:
     who, own = f"rank {sight.rank}", own_frame(sight.stack)
     where = f", in {own}" if own is not None else ""
     match does:

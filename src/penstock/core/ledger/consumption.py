@@ -9,12 +9,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from penstock.core.ledger.activity import Activity
-from penstock.core.ledger.sessions import SessionLog, UsageInterval
+from penstock.core.ledger.sessions import Amounts, SessionLog, UsageInterval
 from penstock.core.model import events as ev
-from penstock.core.model.answers import UsageRow
+from penstock.core.model.answers import ModelUsage, UsageRow
 
 Dimension = Literal["tenant", "user", "queue", "pool", "job", "node"]
 DIMENSIONS: tuple[Dimension, ...] = ("tenant", "user", "queue", "pool", "job", "node")
+SUMS = ("device_milli_ms", "cpu_milli_ms", "memory_byte_ms", "measured_milli_ms", "used_milli_ms")
+"""The times of a row: those of its models add up to them."""
 
 
 class Consumption:
@@ -28,6 +30,8 @@ class Consumption:
         self._log = SessionLog()
         self._activity = Activity()
         self._rows: dict[tuple[object, ...], UsageRow] = {}
+        self._models: dict[tuple[object, ...], dict[str, ModelUsage]] = {}
+        """The models of each row."""
         self._counted: set[tuple[object, ...]] = set()
         """Attempts and jobs already counted in a row."""
 
@@ -48,6 +52,8 @@ class Consumption:
         """Return the sums, in the order of the dimensions. Call it once, at the end."""
         for session in self._log.open.values():
             self._sum(session)
+        for key, models in self._models.items():
+            self._rows[key].models = [models[name] for name in sorted(models)]
         return [self._rows[key] for key in sorted(self._rows, key=lambda key: tuple(map(sortable, key)))]
 
     def _sum(self, session: UsageInterval) -> None:
@@ -60,26 +66,28 @@ class Consumption:
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = UsageRow(**names, by_model={})
+            self._models[key] = {}
+        self._count(row, key, session)
+        used = self._used(session, start_ms, end_ms)
+        _add(row, session.amounts, end_ms - start_ms, used)
+        for model, amounts in shares(session.amounts):
+            part = self._models[key].get(model)
+            if part is None:
+                part = self._models[key][model] = ModelUsage(model)
+            self._count(part, (key, model), session)
+            _add(part, amounts, end_ms - start_ms, used)
+            if amounts.models:
+                row.by_model[model] = part.device_milli_ms
+
+    def _count(self, row: UsageRow | ModelUsage, key: tuple[object, ...], session: UsageInterval) -> None:
         row.jobs += self._first(key, session.job_id)
         row.attempts += self._first(key, session.job_id, session.attempt)
-        self._add(row, session, start_ms, end_ms)
 
     def _first(self, *what: object) -> bool:
         if what in self._counted:
             return False
         self._counted.add(what)
         return True
-
-    def _add(self, row: UsageRow, session: UsageInterval, start_ms: int, end_ms: int) -> None:
-        held, length_ms = session.amounts, end_ms - start_ms
-        row.device_milli_ms += held.device_milli * length_ms
-        for model, milli in held.models:
-            row.by_model[model] = row.by_model.get(model, 0) + milli * length_ms
-        row.cpu_milli_ms += held.cpu_milli * length_ms
-        row.memory_byte_ms += held.memory_bytes * length_ms
-        measured_ms, used_ms = self._used(session, start_ms, end_ms)
-        row.measured_milli_ms += held.device_milli * measured_ms
-        row.used_milli_ms += held.device_milli * used_ms
 
     def _used(self, session: UsageInterval, start_ms: int, end_ms: int) -> tuple[int, int]:
         """Return for how long the use is known, and for how long it was used."""
@@ -89,6 +97,30 @@ class Consumption:
             measured_ms += length_ms
             idle += length_ms * piece.idle_milli
         return measured_ms, measured_ms - idle // 1000
+
+
+def _add(row: UsageRow | ModelUsage, held: Amounts, length_ms: int, used: tuple[int, int]) -> None:
+    """Add amounts that were held for a time; `used`: for how long their use is known, and for how long it was used."""
+    measured_ms, used_ms = used
+    row.device_milli_ms += held.device_milli * length_ms
+    row.cpu_milli_ms += held.cpu_milli * length_ms
+    row.memory_byte_ms += held.memory_bytes * length_ms
+    row.measured_milli_ms += held.device_milli * measured_ms
+    row.used_milli_ms += held.device_milli * used_ms
+
+
+def shares(held: Amounts) -> list[tuple[str, Amounts]]:
+    """Return what is held by model of device ('' without devices): CPUs and memory in proportion to the devices."""
+    if len(held.models) < 2:
+        return [(held.models[0][0] if held.models else "", held)]
+    found, whole, before = [], held.device_milli, Amounts()
+    for model, milli in held.models:
+        upto = before.device_milli + milli  # cut at running sums, so that the parts add up
+        after = Amounts(((model, upto),), held.cpu_milli * upto // whole, held.memory_bytes * upto // whole)
+        cpu_milli, memory_bytes = after.cpu_milli - before.cpu_milli, after.memory_bytes - before.memory_bytes
+        found.append((model, Amounts(((model, milli),), cpu_milli, memory_bytes)))
+        before = after
+    return found
 
 
 def sortable(value: object) -> tuple[int, str]:

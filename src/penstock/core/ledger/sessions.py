@@ -18,7 +18,7 @@ from penstock.core.model.ids import AttemptNumber, JobId, NodeName, PoolName, Qu
 from penstock.core.model.jobs import GangAsk, JobSpec, ReplicaPlace
 from penstock.core.model.resources import ReplicaAsk
 
-Ended = Literal["", "released", "node_lost", "suspended", "resumed"]
+Ended = Literal["", "released", "node_lost", "suspended", "resumed", "edited"]
 """The cause of a session's end; empty while it lasts."""
 
 
@@ -147,6 +147,8 @@ class SessionLog:
                 return self._changed(event.job_id, record.time_ms, "suspended")
             case ev.AttemptResumed():
                 return self._changed(event.job_id, record.time_ms, "resumed")
+            case ev.JobEdited():
+                return self._edited(event, record.time_ms)
             case ev.CheckpointSaved():
                 self._jobs[event.job_id].safe_ms = record.time_ms
             case ev.AttemptEnded(outcome="lost"):
@@ -215,6 +217,24 @@ class SessionLog:
             amounts = replace(session.amounts, cpu_milli=cpu_milli)
             begun = replace(session, amounts=amounts, start_ms=now_ms, end_ms=0, ended="", suspended=how == "suspended")
             self.open[job_id, session.rank] = begun
+        return done
+
+    def _edited(self, event: ev.JobEdited, now_ms: int) -> list[UsageInterval]:
+        """End the job's sessions, and begin others at its new priority: what is priced by it changes from now on."""
+        known = self._jobs[event.job_id]
+        spec = known.spec = event.change.of(known.spec)
+        done = list(self._end(sorted(key for key in self.open if key[0] == event.job_id), now_ms, "edited"))
+        for session in done:
+            self.open[event.job_id, session.rank] = replace(
+                session,
+                start_ms=now_ms,
+                end_ms=0,
+                ended="",
+                job_name=spec.name,
+                priority=spec.priority,
+                preemptible=spec.preemptible,
+                labels=spec.labels,
+            )
         return done
 
 

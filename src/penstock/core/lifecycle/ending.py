@@ -31,6 +31,7 @@ _STOP_OUTCOME: dict[StopReason, Outcome] = {
     "resized": "resized",
     "moved": "moved",
     "hung": "hung",
+    "requeued": "requeued",
 }
 
 

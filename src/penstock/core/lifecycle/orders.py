@@ -128,6 +128,8 @@ def start_order(state: State, job: Job, attempt: Attempt, replica: Replica) -> S
         slots=replica.place.slots,
         secrets=tuple(given.items()),
         account=job.account,
+        mark=state.identity.mark(job),
+        unmarked=state.identity.may_be_unmarked(job),
         refused=f"there is no secret {', '.join(missing)} any more" if missing else "",
     )
 

@@ -21,19 +21,21 @@ from penstock.core.model.events import (
     NodeRegistered,
     ReplicaExited,
     ReplicaStarted,
+    SaveSignalNoted,
 )
 from penstock.core.model.ids import Incarnation, NodeName
 from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
+from penstock.core.model.progress import SAVE_SIGNALS
 from penstock.core.state.state import State
 
 STOPPED_IN_ORDER = "its agent was stopped"
 
 
-def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation) -> None:
-    """Take a node in. A new incarnation means that all processes of the former one are gone."""
+def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation, heard_ms: int = 0) -> None:
+    """Take a node in. A new incarnation means that all processes of the former one, last heard then, are gone."""
     known = tx.state.nodes.get(spec.name)
     if known is not None and known.incarnation != incarnation and known.state != "lost":
-        lose_node(tx, spec.name, "its agent came back without its processes")
+        lose_node(tx, spec.name, "its agent came back without its processes", heard_ms)
     known = tx.state.nodes.get(spec.name)
     if known is not None and known.incarnation == incarnation and tx.state.indexes.load(spec.name).replicas:
         spec = known.spec  # its replicas were placed on that; another shape counts once they have ended
@@ -127,6 +129,10 @@ def _on_progress(tx: Transaction, seen: ProgressSeen) -> None:
     elif seen.kind == "resumed" and job.progress.resumed_attempt != job.attempt.number:
         lost = max(0, job.progress.step - seen.step)
         tx.emit(JobResumed(job.id, job.attempt.number, seen.step, lost))
+    elif seen.kind == "listens" and seen.key.rank == 0 and seen.why in ("", *SAVE_SIGNALS):
+        told = job.progress
+        if seen.why != (told.save_signal if told.save_attempt == job.attempt.number else ""):
+            tx.emit(SaveSignalNoted(job.id, job.attempt.number, seen.why))
 
 
 def _believed_started(state: State, node: NodeName) -> list[ReplicaKey]:
@@ -138,13 +144,15 @@ def _believed_started(state: State, node: NodeName) -> list[ReplicaKey]:
     return keys
 
 
-def lose_node(tx: Transaction, node: NodeName, reason: str) -> None:
+def lose_node(tx: Transaction, node: NodeName, reason: str, heard_ms: int = 0) -> None:
     """Count a node as lost, its replicas as gone, and settle what that means for their jobs.
+
+    `heard_ms` is when the server last heard of it (unix ms), 0 where that is not known.
 
     Only for a node that has surely ended its own processes: its lease ran out, or its agent said so.
     """
     affected = sorted({job_id for job_id, _ in tx.state.indexes.load(node).replicas})
-    tx.emit(NodeLost(node, reason))
+    tx.emit(NodeLost(node, reason, heard_ms))
     if reason != STOPPED_IN_ORDER:
         strike(tx, node, Fault(reason))
     for job_id in affected:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from penstock.core.ledger.past import past_problems
 from penstock.core.lifecycle.asking import asked_problems
 from penstock.core.lifecycle.ending import finish, refused_text
+from penstock.core.lifecycle.never_fits import never_fits
 from penstock.core.lifecycle.size import BOUNDS, RequestBounds, over_size, over_weight, runs_by_name, size_of, weight_of
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import NewJob as NewJob
@@ -27,7 +28,6 @@ from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, Req
 from penstock.core.model.quantities import BYTES, resource_text
 from penstock.core.order.queues import holder_text
 from penstock.core.place.capacity import empty
-from penstock.core.place.fit import REASON_TEXT
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.index import ClusterIndex
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
@@ -119,11 +119,11 @@ def unknown_jobs(state: State, spec: JobSpec, prefix: str, finished: Mapping[Job
 
 def never_served(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
     """Return why this cluster could never start `spec`, all of whose names are declared; or nothing."""
-    problems = _over_maximum(state, spec, prefix)
+    problems = over_maximum(state, spec, prefix)
     if not problems and not state.config.settings.allow_waiting_for_nodes:
         refused = could_never_fit(state, spec.ask)
         if refused and all(could_never_fit(state, other) for other in spec.alternatives):
-            problems.append(_never_fits(state, spec, prefix, refused))
+            problems.append(never_fits(state, empty_cluster(state), spec, prefix, refused))
     return problems
 
 
@@ -133,7 +133,7 @@ def unknown_job(field: str, job_id: JobId) -> Problem:
     return Problem("unknown_job", field, text, str(job_id))
 
 
-def _over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
+def over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
     """Return why no shape of the job could start even in otherwise empty queues, or nothing."""
     tree = state.empty_tree()
     found = None
@@ -184,21 +184,6 @@ def empty_cluster(state: State) -> ClusterIndex:
     return cluster
 
 
-def _never_fits(state: State, spec: JobSpec, prefix: str, refused: tuple[tuple[str, int], ...]) -> Problem:
-    counted = ", ".join(f"{count} {REASON_TEXT.get(reason, reason)}" for reason, count in refused)
-    biggest = max((len(n.spec.devices) for n in state.nodes.values()), default=0)
-    each = spec.ask.each
-    wanted = f"{spec.ask.replicas} x ({each.device_count} devices, {each.host.cpu_milli / 1000:g} CPUs, "
-    wanted += f"{each.host.memory_bytes / 2**30:.3g} GiB)"
-    return Problem(
-        "never_fits",
-        prefix + "replicas" if spec.ask.replicas > 1 else prefix + "devices",
-        f"no nodes of pool '{spec.ask.pool}' could hold {wanted}, even when empty: of its nodes {counted}",
-        wanted,
-        f"the pool has {len(state.nodes)} nodes, the largest with {biggest} devices",
-    )
-
-
 def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]) -> Submitted:
     first = tx.state.next_job
     total = sum(new.count for new in request.jobs)
@@ -217,9 +202,10 @@ def _accept(tx: Transaction, request: Submit, finished: Mapping[JobId, JobState]
             key = request.idempotency_key if job_id == first else ""
             digest = request.digest if key else ""
             batch = total if key else 1
+            number = new.array_first + index * new.array_step
             tx.emit(
                 JobSubmitted(
-                    job_id, spec, request.user, array_id, index, key, digest, batch, request.account, request.delegated
+                    job_id, spec, request.user, array_id, number, key, digest, batch, request.account, request.delegated
                 )
             )
             if why:
@@ -276,8 +262,9 @@ def may_ask_checkpoint(state: State, job_id: JobId) -> Problem | None:
     if job is None or job.state != "running":
         text = f"job {job_id} is not running, so there is nothing to save"
         return Problem("not_running", "job_id", text, str(job_id))
-    if not job.spec.checkpoint.request_signal:
+    if not job.save_signal:
         text = f"job {job_id} does not say which signal makes it save and carry on"
-        hint = "declare checkpoint.request_signal in the job file"
+        hint = "a session of penstock.training says it once it has begun; for other programs, declare "
+        hint += "checkpoint.request_signal in the job file"
         return Problem("cannot_checkpoint", "checkpoint.request_signal", text, "", hint)
     return None

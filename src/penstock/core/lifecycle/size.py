@@ -98,7 +98,7 @@ def size_of(jobs: Sequence[NewJob]) -> Size:
     count, numbers, once, of_all = 0, 0, 0, 0
     largest = (0, "")
     for new in jobs:
-        count += new.array or 1
+        count += new.count
         if not new.after_names and not new.spec.after:
             continue
         by_name = sum(named.get(name, 0) for name, _ in new.after_names)

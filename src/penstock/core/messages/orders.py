@@ -37,6 +37,10 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """Variables and their secrets: opened on the way to the node, and in `env` there."""
     account: str = ""
     """The account that runs the program on the machine; empty: the agent's."""
+    mark: str = ""
+    """What the folder of the job carries: one with another mark is another job's. Empty: folders are not marked."""
+    unmarked: bool = False
+    """A folder without a mark may be the job's, from attempts under a former version."""
     refused: str = ""
     """Why it cannot run: the node reports this instead of starting it."""
 

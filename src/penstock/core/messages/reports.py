@@ -50,10 +50,11 @@ class ProgressSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry that a replica's program wrote into its report file since the last report."""
 
     key: ReplicaKey
-    kind: Literal["checkpoint", "resumed", "progress"]
+    kind: Literal["checkpoint", "resumed", "progress", "listens"]
     step: int
     size_bytes: int = 0
     why: str = ""
+    """Of a checkpoint; with `listens`, the signal that makes the program save and carry on."""
     gauges: Gauges | None = None
     """Of this replica alone; with `progress` only."""
 

@@ -1,7 +1,10 @@
 """Requests of users, and the answers."""
 
+from typing import Literal
+
 import msgspec
 
+from penstock.core.model.actions import ActionRefusal, JobAction, JobChange
 from penstock.core.model.dependencies import DependencyKind
 from penstock.core.model.errors import Problem
 from penstock.core.model.ids import JobId, UserName
@@ -17,6 +20,11 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     after_names: tuple[tuple[str, DependencyKind], ...] = ()
     field: str = ""
     """Path of the entry in the request, for error messages."""
+    unnamed: tuple[Literal["tenant", "queue"], ...] = ()
+    """What the entry does not name: defaults of the user and of the cluster are to be filled in."""
+    array_first: int = 0
+    """The index of the array's first job."""
+    array_step: int = 1
 
     @property
     def count(self) -> int:
@@ -38,6 +46,23 @@ class Submit(msgspec.Struct, frozen=True):
     """Bytes that it adds to the log, where an earlier check counted them; 0: they are counted where jobs are made."""
     config_seq: int = -1
     """The record of the configuration that its names were checked against; -1 where they were not."""
+
+
+class ChangeJobs(msgspec.Struct, frozen=True):
+    """One action on each of these jobs, all of which the caller may act on. Each is done or not, by itself."""
+
+    action: JobAction
+    job_ids: tuple[JobId, ...]
+    by: UserName
+    change: JobChange = JobChange()
+    """For `edit`: what changes."""
+
+
+class JobsChanged(msgspec.Struct, frozen=True):
+    """The jobs that the action changed, and why it left each of the others as it was."""
+
+    changed: tuple[JobId, ...]
+    unchanged: tuple[tuple[JobId, ActionRefusal], ...] = ()
 
 
 class Refusal(msgspec.Struct, frozen=True):

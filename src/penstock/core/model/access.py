@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from penstock.core.model.ids import TenantName, UserName
+from penstock.core.model.ids import QueueName, TenantName, UserName
 
 ClusterRole = Literal["", "viewer", "operator", "admin"]
 """In the whole cluster: sees everything; also operates nodes and all jobs; also declares, pays and grants rights."""
@@ -29,6 +29,10 @@ class User(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str = ""
     account: str = ""
     """The machine account under which their jobs run where the server is root."""
+    default_tenant: TenantName = TenantName("")
+    """Of their jobs that name none; empty: their only tenant, or the cluster's default."""
+    default_queue: QueueName = QueueName("")
+    """Of their jobs that name none; empty: the cluster's default."""
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,6 +112,14 @@ class Scope(msgspec.Struct, frozen=True):
         own = role == "member" and owner == self.user
         rights = own or role == "tenant_admin" or self.role in ("operator", "admin")
         return rights and self._inside(name) and self._may("write")
+
+    @property
+    def acts_anywhere(self) -> bool:
+        """Whether there can be jobs to act on at all: checked before a request is read."""
+        return self._may("write") and (
+            self.role in ("operator", "admin")
+            or any(role != "viewer" and self._inside(tenant) for tenant, role in self.tenants.items())
+        )
 
     @property
     def operates(self) -> bool:

@@ -20,6 +20,8 @@ class JournalEntry(msgspec.Struct, frozen=True):
     tenant: TenantName
     text: str
     postings: Entry
+    time: str = ""
+    """By the clock of the bills, with its offset."""
 
 
 class Bill(msgspec.Struct, frozen=True):
@@ -67,6 +69,8 @@ class BudgetView(msgspec.Struct, frozen=True):
     """Spending at the end of the period if the rest costs as little as the last day or week."""
     forecast_high: int
     hard: bool
+    until_time: str = ""
+    """The end by the clock of the bills, with its offset."""
 
 
 class Quote(msgspec.Struct, frozen=True):
@@ -95,7 +99,7 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True):
     resolve: str
 
 
-OF_RUNNING = frozenset({"hung", "loss_not_finite", "slow_steps", "starved", "node_closed", "gang_in_part"})
+OF_RUNNING = frozenset({"hung", "no_report", "loss_not_finite", "slow_steps", "starved", "node_closed", "gang_in_part"})
 """Codes of `Alert` that are not about jobs that wait."""
 
 
@@ -162,7 +166,7 @@ class QuotaRow(msgspec.Struct, frozen=True):
     percent: int
     """Of the maximum, or else of the guarantee; 0 where there is neither."""
     level: int
-    """The highest of the declared percentages (80, 95 and 100 by default) that this reaches; 0: none."""
+    """The highest of the declared percentages (80, 95 and 100 by default) of the maximum that this reaches; 0: none."""
     alerted: int = 0
     """The last percentage noted in the log, within a day; 0: none."""
     alerted_ms: int = 0
@@ -207,6 +211,21 @@ class Score(msgspec.Struct, frozen=True):
         return 1000 * (parts[1] + parts[2]) // count if count else 0
 
 
+class ModelUsage(msgspec.Struct):
+    """The part of a `UsageRow` held with devices of one model. CPUs and memory go with the replica's devices."""
+
+    model: str = ""
+    """Empty: held without a device."""
+    device_milli_ms: int = 0
+    cpu_milli_ms: int = 0
+    memory_byte_ms: int = 0
+    measured_milli_ms: int = 0
+    used_milli_ms: int = 0
+    jobs: int = 0
+    """Jobs that held this model: one that held two models counts in both."""
+    attempts: int = 0
+
+
 class UsageRow(msgspec.Struct):
     """Sums of held capacity over a span. Device time in thousandths of device-milliseconds."""
 
@@ -218,6 +237,7 @@ class UsageRow(msgspec.Struct):
     node: str = ""
     device_milli_ms: int = 0
     by_model: dict[str, int] = {}
+    """Device time of each model."""
     cpu_milli_ms: int = 0
     memory_byte_ms: int = 0
     measured_milli_ms: int = 0
@@ -226,6 +246,8 @@ class UsageRow(msgspec.Struct):
     """Of that, the time in which they did not wait for data, and did not hang."""
     jobs: int = 0
     attempts: int = 0
+    models: list[ModelUsage] = []
+    """The same by model of device, in their order: the times add up to those of the row."""
 
 
 class WasteRow(msgspec.Struct):
@@ -289,7 +311,7 @@ class PlannedJob(msgspec.Struct, frozen=True):
     preempts: tuple[PlannedVictim, ...]
     start_p10_ms: int
     start_p50_ms: int
-    """Started by then (unix ms) in half of the samples; 0 where unknown, or never."""
+    """Likely start (unix ms), corrected as `EtaView` is; 0 where unknown, or never."""
     start_p90_ms: int
     samples: int
     started: int

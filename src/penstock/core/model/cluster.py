@@ -260,7 +260,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     suspended_max_ms: int = 3_600_000
     """An attempt that is suspended this long saves and leaves: it can resume elsewhere, and others get its memory."""
     elastic_data_wait_max_milli: int = 500
-    """An elastic job that waits for data for more of its time than this gets no more replicas; 1000: it may."""
+    """An elastic job that waits for data for more of its time than this gets no more replicas; 1: it may."""
     elastic_shrink_idle: bool = False
     """An elastic job that computes for less than three tenths of its time continues with half of its replicas."""
     defrag: bool = False
@@ -278,7 +278,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     batching_window_ms: int = 0
     """How long a cycle that calls for no haste lets jobs gather before the next; 0 plans whenever something changed."""
     objective_utilisation_milli: int = 300
-    """Weight of the devices in use when candidate plans are compared; the five weights sum to 1 (1000 thousandths)."""
+    """Weight of the devices in use when candidate plans are compared; the five weights sum to 1."""
     objective_response_time_milli: int = 250
     """Weight of short waits."""
     objective_fairness_milli: int = 200
@@ -289,6 +289,10 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Weight of low cost."""
     holders_shown: ShownHolders = "own"
     """What people see of who holds what in tenants that are not theirs."""
+    default_tenant: str = ""
+    """Tenant of jobs that name none, where their user has no default and not just one tenant."""
+    default_queue: str = ""
+    """Queue of jobs that name none, where their user has no default."""
     job_account: str = ""
     """Account of the machines for jobs whose user has none of their own, where the server is root."""
     allow_waiting_for_nodes: bool = False

@@ -12,6 +12,7 @@ from penstock.core.model.access_events import SecretRemoved as SecretRemoved
 from penstock.core.model.access_events import SecretSet as SecretSet
 from penstock.core.model.access_events import TokenIssued as TokenIssued
 from penstock.core.model.access_events import TokenRevoked as TokenRevoked
+from penstock.core.model.actions import JobChange
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.event import Event as Event
@@ -36,6 +37,8 @@ class LeaderElected(Event, tag=True, frozen=True, omit_defaults=True):
     server: str
     version: str = ""
     """Version of the program that decides from here on."""
+    cluster: str = ""
+    """Identity of the cluster, the same for all terms of a log: from here on, folders of jobs are marked with it."""
 
 
 class ConfigChanged(Event, tag=True, frozen=True, omit_defaults=True):
@@ -61,6 +64,8 @@ class NodeLost(Event, tag=True, frozen=True, omit_defaults=True):
 
     node: NodeName
     reason: str
+    heard_ms: int = 0
+    """When the server last heard of it (unix ms): the failure is not earlier. 0: not known."""
 
 
 class NodeDrainChanged(Event, tag=True, frozen=True, omit_defaults=True):
@@ -148,6 +153,32 @@ class JobCancelRequested(Event, tag=True, frozen=True, omit_defaults=True):
     job_id: JobId
     by: UserName
     reason: str = ""
+
+
+class JobHeld(Event, tag=True, frozen=True, omit_defaults=True):
+    """A waiting job does not start until it is released."""
+
+    job_id: JobId
+    by: UserName
+
+
+class JobReleased(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    by: UserName
+
+
+class JobRequeueRequested(Event, tag=True, frozen=True, omit_defaults=True):
+    """The attempt is to save and leave, and the job to wait again."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    by: UserName
+
+
+class JobEdited(Event, tag=True, frozen=True, omit_defaults=True):
+    job_id: JobId
+    change: JobChange
+    by: UserName
 
 
 class AttemptAllocated(Event, tag=True, frozen=True, omit_defaults=True):
@@ -277,6 +308,14 @@ class IdleNoted(Event, tag=True, frozen=True, omit_defaults=True):
     """From now on it may be preempted for a waiting job that fits there."""
 
 
+class SaveSignalNoted(Event, tag=True, frozen=True, omit_defaults=True):
+    """A running program said which signal makes it save a checkpoint and carry on; empty: none any more."""
+
+    job_id: JobId
+    attempt: AttemptNumber
+    signal: str
+
+
 class AttemptEnded(Event, tag=True, frozen=True, omit_defaults=True):
     job_id: JobId
     attempt: AttemptNumber
@@ -325,6 +364,10 @@ AnyEvent = (
     | StartsEstimated
     | CapacityRequested
     | JobCancelRequested
+    | JobHeld
+    | JobReleased
+    | JobRequeueRequested
+    | JobEdited
     | AttemptAllocated
     | ReplicaStarted
     | ReplicaExited
@@ -337,6 +380,7 @@ AnyEvent = (
     | ProgressNoted
     | HangFound
     | IdleNoted
+    | SaveSignalNoted
     | AttemptEnded
     | JobRequeued
     | JobFinished

@@ -41,6 +41,8 @@ class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
     native: tuple[str, ...] = ()
     """Names of native functions on it, where they were asked for."""
     problem: str = ""
+    killed: str = ""
+    """Why the kernel has killed processes of the replica; empty where it has not."""
 
 
 class Finding(msgspec.Struct, frozen=True):

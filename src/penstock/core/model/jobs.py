@@ -38,10 +38,11 @@ StopReason = Literal[
     "resized",
     "moved",
     "hung",
+    "requeued",
 ]
 Outcome = Literal[
     "succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "held", "lost", "resized", "moved",
-    "hung",
+    "hung", "requeued",
 ]  # fmt: skip
 OnHang = Literal["restart", "report"]
 OnPreempt = Literal["stop", "suspend"]
@@ -184,6 +185,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """It has no command of its own: it holds its allocation until its time is over, for interactive work."""
     secrets: tuple[tuple[str, str], ...] = ()
     """Environment variables whose values are secrets, and the names of the secrets."""
+    array_parallel: int = 0
+    """How many members of its array may run at a time; 0: all."""
 
     def __post_init__(self) -> None:
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""
@@ -295,6 +298,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     idle_ms: int = 0
     """Total time of its earlier suspensions."""
     suspended_for: JobId | None = None
+    requeue_by: UserName = UserName("")
+    """Who asked to stop it and let the job wait again."""
     suspensions: int = 0
     """Number of suspensions so far: separates reports about this one from reports about earlier ones."""
 
@@ -320,6 +325,13 @@ class Failure(msgspec.Struct, frozen=True):
     step: int
     how: str
     times: int = 1
+
+
+class JobHold(msgspec.Struct, frozen=True):
+    """A user keeps the job from starting until somebody releases it."""
+
+    by: UserName
+    since_ms: int
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -366,6 +378,16 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """The machine account under which its programs run; empty: that of the agents."""
     delegated: bool = False
     """Submitted with a token that another user issued for the user: it gets none of the user's own secrets."""
+    hold: JobHold | None = None
+    waits_turn: bool = False
+    """As many members of its array as may run at a time come before it."""
+    edited_seq: int = 0
+    """The record of its last edit: plans that do not know it decide nothing about the job."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing but capacity, quotas and time keeps it from starting, while it waits."""
+        return not self.unmet and self.hold is None and not self.waits_turn
 
     @property
     def awaited(self) -> tuple[Dependency, ...]:
@@ -401,7 +423,14 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
         attempt = self.attempt
         if attempt is None or not attempt.running_ms:
             return False
-        return bool(self.spec.checkpoint.request_signal) or self.progress.checkpoint_ms >= attempt.running_ms
+        return bool(self.save_signal) or self.progress.checkpoint_ms >= attempt.running_ms
+
+    @property
+    def save_signal(self) -> str:
+        """The signal that makes it save and carry on: as declared, or as its running program says; '' for none."""
+        attempt, told = self.attempt, self.progress
+        said = told.save_signal if attempt is not None and told.save_attempt == attempt.number else ""
+        return self.spec.checkpoint.request_signal or said
 
     @property
     def undisturbed(self) -> Attempt | None:

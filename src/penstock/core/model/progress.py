@@ -4,6 +4,8 @@ import msgspec
 
 from penstock.core.model.ids import AttemptNumber, Rank
 
+SAVE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGINT", "SIGHUP")
+"""Of which a program may say that it saves and carries on."""
 SIZES_MAX = 8
 """Sizes of an elastic job whose numbers are kept: the last noted."""
 
@@ -75,3 +77,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Since when the attempt that was noted has been idle, like `Mark.at_ms`; 0: it is not."""
     idle_noted: bool = False
     """The log says so (`IdleNoted`), and it has been idle since."""
+    save_signal: str = ""
+    """The signal that makes it save and carry on, as its program said."""
+    save_attempt: AttemptNumber = AttemptNumber(0)
+    """The attempt that said so."""

@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.core.model.ids import PoolName, TenantName
 from penstock.core.model.jobs import GangAsk
+from penstock.core.model.refused import REASON_TEXT as REASON_TEXT
 from penstock.core.model.resources import LINK_KINDS, WHOLE_DEVICE_MILLI, DeviceAsk, LinkKind, ReplicaAsk, Resources
 from penstock.core.place import mig
 from penstock.core.place.capacity import NodeCapacity, NodeShape
@@ -19,34 +20,6 @@ HOST_REASONS = {
 }
 
 _NOTHING = Resources()
-
-REASON_TEXT: dict[str, str] = {
-    "pool": "belong to another pool",
-    "node_lost": "are lost",
-    "node_joining": "are joining",
-    "node_draining": "are being drained",
-    "reserved": "are reserved for another tenant",
-    "node_shut_to_tenant": "take no work of this tenant, whose jobs claimed that they fail, until they pass a check",
-    "label": "do not have the labels wanted",
-    "virtualization": "do not give out such parts of their devices",
-    "vendor": "have devices of another vendor",
-    "model": "have no device of an accepted model",
-    "device_memory": "have devices with too little memory",
-    "capability": "have devices of too low compute capability",
-    "device_failed": "have failed devices",
-    "devices_too_few": "have too few devices, even when empty",
-    "devices_short": "have too few devices free",
-    "device_links": "have enough devices free, but not joined as required",
-    "share_short": "have no device with so large a share free",
-    "profile": "have no device that offers the profile",
-    "profile_short": "have no room for another instance of the profile",
-    "cpu_short": "have too little CPU free",
-    "memory_short": "have too little memory free",
-    "storage_short": "have too little storage free",
-    "bandwidth_short": "have too little network bandwidth free",
-    "kept_back": "are kept back for a job that is to start before",
-    "gang_short": "could take some of the replicas, but not all replicas fit together",
-}
 
 NOBODY = TenantName("")
 

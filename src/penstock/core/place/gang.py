@@ -108,16 +108,27 @@ def place_gang(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBOD
 def replicas_possible(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> int:
     """Return how many replicas of the first group could be placed now, with a required topology in one domain."""
     need, most = needs_of(gang, tenant)[0]
-    held = dict(_capacities(cluster, need, most, range(len(cluster.names))))
     wish = gang.topology
-    if wish is None or not wish.required:
-        return min(most, sum(held.values()))
-    if wish.scope == "spread":
-        return min(most, len(held))
-    if wish.scope == "node":
-        return max(held.values(), default=0)
-    domains = cluster.domains(wish.scope).values()
-    return min(most, max((sum(held.get(n, 0) for n in nodes) for nodes in domains), default=0))
+    if wish is not None and wish.required and wish.scope != "spread":
+        return roomiest(gang, cluster, tenant)[1]
+    held = dict(_capacities(cluster, need, most, range(len(cluster.names))))
+    return min(most, len(held) if wish is not None and wish.required else sum(held.values()))
+
+
+def roomiest(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> tuple[str, int]:
+    """Return the node, switch or rack with room for most replicas of the first group, and for how many.
+
+    The gang's topology names the kind. Equal ones fall to the first; ("", 0) where none has room.
+    """
+    need, most = needs_of(gang, tenant)[0]
+    held = dict(_capacities(cluster, need, most, range(len(cluster.names))))
+    if gang.topology is not None and gang.topology.scope in ("switch", "rack"):
+        domains = cluster.domains(gang.topology.scope).items()
+        rooms = [(name, sum(held.get(node, 0) for node in nodes)) for name, nodes in domains]
+    else:
+        rooms = [(str(cluster.names[node]), room) for node, room in held.items()]
+    name, room = max(rooms, key=lambda found: found[1], default=("", 0))
+    return (name, min(most, room)) if room else ("", 0)
 
 
 def choose_node(cluster: ClusterIndex, view: CandidateHeap) -> int | None:

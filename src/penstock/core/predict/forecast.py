@@ -61,15 +61,15 @@ def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
 class Forecaster:
     """Predicts the run times of live jobs, and reports changes that are large enough to matter."""
 
-    def __init__(self, state: State, history: Iterable[PastRun] = ()) -> None:
-        """Start from running and waiting jobs, and from past runs in any order."""
+    def __init__(self, live: Iterable[Job], history: Iterable[PastRun] = ()) -> None:
+        """Start from running and waiting jobs, and from past runs, both in any order."""
         self.predictor = predictor_of(history)
         self._fresh: list[JobId] = []
         self._sweep: Iterator[JobId] = iter(())
         self._swept_ms = self._late_ms = 0
         self._idle_ms: dict[JobId, int] = {}
         """How long attempts were suspended; less the begin of a suspension that still lasts (unix ms)."""
-        for job in sorted(state.jobs.values(), key=lambda j: j.id):
+        for job in sorted(live, key=lambda j: j.id):
             self.predictor.observe_submit(job.id, features_of(job.spec, job.user), job.submitted_ms)
             if job.attempt is not None:
                 self.predictor.observe_start(job.id, job.attempt.allocated_ms)

@@ -24,7 +24,7 @@ def move_cost(job: Job, settings: Settings, now_ms: int) -> int:
     attempt = job.attempt
     assert attempt is not None
     lost_ms = 0
-    if not job.spec.checkpoint.request_signal:
+    if not job.save_signal:
         lost_ms = attempt.unsaved_ms(job.progress.checkpoint_ms, now_ms)
     width = max(job.ask.device_total, job.ask.replica_total)
     return shrink_cost(job, settings) + width * lost_ms

@@ -17,7 +17,7 @@ from penstock.core.place.holds import CapacityHold
 from penstock.core.preempt.consolidate import fits_when_moved, gain_of, movable, move_cost
 from penstock.core.preempt.context import CycleContext
 from penstock.core.preempt.rights import PreemptionRights
-from penstock.core.preempt.victims import Victim, cheapest_victims, cpus_of, shrink_cost, victim_cost
+from penstock.core.preempt.victims import Victim, cheapest_victims, cpus_of, most_freed_milli, shrink_cost, victim_cost
 from penstock.core.state.idleness import makes_room
 
 GONE = ReplicaPlace(NodeName(""), Incarnation(""))
@@ -219,14 +219,20 @@ class Preemptor:
                     if rule is not None:
                         victims.append(victim if rule == victim.rule else replace(victim, rule=rule))
 
+        leaving = self._leaving(cursor.job)
+        free_milli = self._cluster.free_milli.get(cursor.key.ask.pool, 0)
+        free_milli += sum(most_freed_milli(job.leaves, held_places(job)) for job in leaving)
+        freed_milli = {v.job.id: most_freed_milli(v.gives, v.places) for v in victims}
+
         def works(chosen: Sequence[Victim]) -> bool:
+            if placer.milli > free_milli + sum(freed_milli[v.job.id] for v in chosen):
+                return False  # said at once: of a gang over all nodes each victim is tried alone
             if not rights.lawful((v.rule, v.branch, v.demand) for v in chosen):
                 return False
             if not rights.unblocked((v.branch, v.demand) for v in chosen):
                 return False
             return self._fits_without(chosen, leaving, placer)
 
-        leaving = self._leaving(cursor.job)
         chosen = cheapest_victims(victims, works, tries_max=self._tries_max)
         return chosen and self._frozen_where_enough(cursor, rights, placer, chosen)
 

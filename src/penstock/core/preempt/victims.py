@@ -5,13 +5,14 @@ never added up over nodes, and only a set that lets the beneficiary start is cho
 """
 
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.model.plan import PreemptionRuleName
+from penstock.core.model.resources import WHOLE_DEVICE_MILLI
 from penstock.core.order.queues import QueueNode
 
 EXACT_MAX = 48
@@ -41,6 +42,17 @@ class Victim(msgspec.Struct, frozen=True):
 def cpus_of(demand: tuple[int, ...], columns: Collection[int]) -> tuple[int, ...]:
     """Return the CPUs of `demand`: a suspended attempt gives back these and nothing else."""
     return tuple(amount if i in columns else 0 for i, amount in enumerate(demand))
+
+
+def most_freed_milli(ask: GangAsk, places: Iterable[tuple[int, ReplicaPlace]]) -> int:
+    """Return the most device capacity (thousandths) that leaving frees; for a MIG instance that of its device."""
+    freed = 0
+    for rank, place in places:
+        devices = ask.each_of(rank).devices
+        if devices is not None:
+            share_milli = WHOLE_DEVICE_MILLI if devices.profile else devices.share_milli
+            freed += len(place.devices) * share_milli
+    return freed
 
 
 Works = Callable[[Sequence[Victim]], bool]

@@ -11,7 +11,7 @@ note.
 
 from msgspec.structs import replace
 
-from penstock.core.model.events import HangFound, IdleNoted, ProgressNoted
+from penstock.core.model.events import CheckpointSaved, HangFound, IdleNoted, ProgressNoted, SaveSignalNoted
 from penstock.core.model.jobs import Job
 from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress, SizeNoted
 from penstock.core.state.idleness import after_event, after_note
@@ -23,8 +23,10 @@ DRIFT_SHARE = 8
 DRIFT_LEAST_MS = 10_000
 
 
-def noted(job: Job, event: ProgressNoted | HangFound | IdleNoted, time_ms: int) -> Job:
+def noted(job: Job, event: ProgressNoted | HangFound | IdleNoted | SaveSignalNoted, time_ms: int) -> Job:
     """Return the job once this was noted of its present attempt."""
+    if isinstance(event, SaveSignalNoted):
+        return replace(job, progress=replace(job.progress, save_signal=event.signal, save_attempt=event.attempt))
     if not isinstance(event, ProgressNoted):
         return after_event(job, event, time_ms)
     before, attempt = job.progress, job.attempt
@@ -44,6 +46,20 @@ def noted(job: Job, event: ProgressNoted | HangFound | IdleNoted, time_ms: int) 
     )
     same_attempt = before.noted_attempt == event.attempt
     return replace(job, progress=after_note(before, told, same_attempt=same_attempt))
+
+
+def saved(job: Job, event: CheckpointSaved, time_ms: int) -> Job:
+    """Return the job with its newest checkpoint."""
+    progress = replace(
+        job.progress,
+        step=max(job.progress.step, event.step),
+        checkpoint_step=event.step,
+        checkpoint_ms=time_ms,
+        checkpoint_attempt=event.attempt,
+        hang="",
+        hang_ranks=(),
+    )
+    return replace(job, progress=progress)
 
 
 def _sizes(before: tuple[SizeNoted, ...], gauges: Gauges, replicas: int, now_ms: int) -> tuple[SizeNoted, ...]:

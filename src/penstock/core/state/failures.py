@@ -5,8 +5,8 @@ import re
 from penstock.core.model import events as ev
 from penstock.core.model.jobs import Failure
 
-_CHANCE = re.compile(r"0x[0-9a-fA-F]+|\d{4,}")
-"""Addresses, process numbers and ports: they differ in failures that are alike."""
+_CHANCE = re.compile(r"0x[0-9a-fA-F]+|\d{4,}|\d+ process(?:es)?\b")
+"""Addresses, process numbers, ports, and how many processes were killed: they differ in failures that are alike."""
 
 
 def next_failure(before: Failure | None, event: ev.AttemptEnded, step: int) -> Failure | None:

@@ -4,6 +4,7 @@ It does not use `State`, so that the two can be compared.
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.model import events as ev
 from penstock.core.model.ids import AttemptNumber, JobId, NodeName
@@ -89,6 +90,8 @@ class JobHistory(msgspec.Struct):
                 self.finished, self.finished_ms, self.state = event, now_ms, event.state
                 if event.exit is not None:
                     self.exit = event.exit.text()
+            case ev.JobEdited():
+                self.submitted = replace(self.submitted, spec=event.change.of(self.submitted.spec))
             case ev.CheckpointSaved():
                 self.saved_step = self.attempt.saved_step = event.step
                 self.saves = True
@@ -136,6 +139,7 @@ JOB_EVENTS = (
     ev.AttemptEnded,
     ev.JobRequeued,
     ev.JobFinished,
+    ev.JobEdited,
 )
 """Events that change the history of a job; its submit begins it."""
 

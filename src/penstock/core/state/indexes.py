@@ -23,6 +23,7 @@ from penstock.core.order.walk import PendingJobs
 from penstock.core.place.capacity import NodeCapacity, NodeShape, closed_reason, empty, shape_of
 from penstock.core.place.index import ClusterIndex
 from penstock.core.place.workload_mix import Requests
+from penstock.core.state.arrays import ArrayTurns
 from penstock.core.state.copy_on_write import ByJob, ByNode
 from penstock.core.state.dependants import Dependants
 from penstock.core.state.idleness import is_marked
@@ -61,6 +62,9 @@ class PendingClass:
     def put(self, job: Job) -> None:
         """Add a job, or replace it by its newer value."""
         jobs = self._own()
+        if not jobs or jobs[-1].id < job.id:
+            jobs.append(job)
+            return
         at = bisect_left(jobs, job.id, key=_id_of)
         if at < len(jobs) and jobs[at].id == job.id:
             jobs[at] = job
@@ -90,6 +94,7 @@ class Indexes:
         """In the same order."""
         self.loads: dict[NodeName, Load] = {}
         self.dependants = Dependants()
+        self.arrays = ArrayTurns()
         self.stopping: dict[JobId, JobId | None] = {}
         self.waiting_by_queue: dict[str, int] = {}
         self.active: ByJob[Job] = ByJob()
@@ -155,6 +160,7 @@ class Indexes:
         self.bound, self.virtualization = config.quota_pools, config.virtualization
         for node in nodes:
             self.node_changed(node, {})
+        self.arrays.rebuild(jobs[job_id] for job_id in sorted(jobs))
         for job in (jobs[job_id] for job_id in sorted(jobs)):
             if job.state == "waiting":
                 self.job_waits(job, jobs)
@@ -194,7 +200,7 @@ class Indexes:
             self.wait_limited.add(job.id)
         if job.unmet:
             self.dependants.add(job, jobs)
-        else:
+        elif job.ready:
             self.becomes_ready(job)
 
     def becomes_ready(self, job: Job) -> None:
@@ -207,7 +213,7 @@ class Indexes:
         """Take over the newer value of a job whose place in the indexes stays the same."""
         if job.attempt is not None:
             self.active.set(job.id, job)
-        elif job.state == "waiting" and not job.unmet:
+        elif job.state == "waiting" and job.ready:
             self.pending[job.class_id].put(job)
 
     def job_predicted(self, old: Job, new: Job) -> None:
@@ -216,7 +222,7 @@ class Indexes:
             self._count_active(old, -1)
             self._count_active(new, 1)
             self.active.set(new.id, new)
-        elif not old.unmet:
+        elif old.ready:
             self._leave_class(old)
             self.becomes_ready(new)
 
@@ -226,8 +232,25 @@ class Indexes:
         self.beneficiaries.discard(job.id)
         if job.unmet:
             self.dependants.remove(job)
+        elif job.ready:
+            self._leave_class(job)
+
+    def job_edited(self, old: Job, new: Job) -> None:
+        """Take over a job that was held, released or edited: its state and its dependencies stay."""
+        if new.attempt is not None:
+            self._count_active(old, -1)
+            self._count_active(new, 1)
+            self.active.set(new.id, new)
             return
-        self._leave_class(job)
+        self.waiting_by_queue[old.spec.queue] -= 1
+        self.waiting_by_queue[new.spec.queue] = self.waiting_by_queue.get(new.spec.queue, 0) + 1
+        (self.wait_limited.add if new.spec.max_wait_ms else self.wait_limited.discard)(new.id)
+        if not new.room_made:
+            self.beneficiaries.discard(new.id)
+        if old.ready:
+            self._leave_class(old)
+        if new.ready:
+            self.becomes_ready(new)
 
     def _leave_class(self, job: Job) -> None:
         pending = self.pending[job.class_id]

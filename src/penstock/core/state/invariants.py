@@ -17,6 +17,7 @@ from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.place import mig
 from penstock.core.place.capacity import NodeCapacity, closed_reason, empty, shape_of
+from penstock.core.state.arrays import ArrayTurns
 from penstock.core.state.dependants import EXACT_MAX
 from penstock.core.state.idleness import is_marked
 from penstock.core.state.live_jobs import LiveJobs
@@ -178,7 +179,7 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
     """Each waiting job is in exactly the index that its dependencies call for, once and in submit order."""
     expected: dict[int, list[Job]] = {}
     for job in sorted(state.jobs.values(), key=lambda j: j.id):
-        if job.state == "waiting" and not job.unmet:
+        if job.state == "waiting" and job.ready:
             expected.setdefault(job.class_id, []).append(job)
             if state.indexes.class_ids.get(request_class(job, state.config)) != job.class_id:
                 yield f"job {job.id} is in class {job.class_id}, which is not its own"
@@ -197,6 +198,22 @@ def waiting_jobs_are_indexed(state: State) -> Iterable[str]:
     timed = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.time_limit_ms}
     if timed != state.indexes.time_limited:
         yield f"attempts with a time limit {sorted(state.indexes.time_limited)} differ from {sorted(timed)}"
+
+
+def arrays_keep_their_width(state: State) -> Iterable[str]:
+    """No more members of an array have their turn than it allows, and none waits for a turn that is free."""
+    expected = ArrayTurns()
+    expected.rebuild(state.jobs[job_id] for job_id in sorted(state.jobs))
+    known = state.indexes.arrays
+    if (known.in_turn, known.waiting) != (expected.in_turn, expected.waiting):
+        yield f"turns of arrays {known.in_turn}, {known.waiting} differ from {expected.in_turn}, {expected.waiting}"
+    for job in state.jobs.values():
+        if job.spec.array_parallel and job.array_id is not None:
+            having = expected.in_turn.get(job.array_id, 0)
+            if having > job.spec.array_parallel:
+                yield f"{having} members of array {job.array_id} have their turn, it allows {job.spec.array_parallel}"
+            if job.waits_turn and (having < job.spec.array_parallel or job.state != "waiting"):
+                yield f"job {job.id} waits for its turn in array {job.array_id}, where {having} have theirs"
 
 
 def dependencies_are_alive(state: State) -> Iterable[str]:
@@ -291,10 +308,15 @@ def preemptions_are_lawful(state: State) -> Iterable[str]:
         if not job.spec.preemptible:
             yield f"job {job.id} is preempted but not preemptible"
         beneficiary = state.jobs.get(stop.beneficiary) if stop.beneficiary is not None else None
-        lower = beneficiary is None or beneficiary.spec.priority > job.spec.priority
+        lower = beneficiary is None or beneficiary.edited_seq or beneficiary.spec.priority > job.spec.priority
         if stop.rule in ("", "lower_priority") and not lower:
             yield f"job {job.id} is preempted for job {stop.beneficiary} of no higher priority"
-        if stop.rule == "held_idle" and beneficiary is not None and beneficiary.spec.priority < job.spec.priority:
+        if (
+            stop.rule == "held_idle"
+            and beneficiary is not None
+            and not lower
+            and beneficiary.spec.priority < job.spec.priority
+        ):
             yield f"job {job.id} is idle and makes room for job {stop.beneficiary} of lower priority"
 
 
@@ -309,6 +331,16 @@ def actives_match(state: State) -> Iterable[str]:
     beneficiaries = {j.id for j in state.jobs.values() if j.room_made}
     if beneficiaries != state.indexes.beneficiaries:
         yield f"beneficiaries {sorted(state.indexes.beneficiaries)} differ from {sorted(beneficiaries)}"
+
+
+def held_jobs_wait(state: State) -> Iterable[str]:
+    """A held job waits, no room is made for it, and no cycle sees it."""
+    for job in state.jobs.values():
+        pending = state.indexes.pending.get(job.class_id) if job.hold is not None else None
+        if job.hold is not None and (job.state != "waiting" or job.room_made):
+            yield f"job {job.id} is held by {job.hold.by}, and it is {job.state}, room made: {job.room_made}"
+        if pending is not None and any(one.id == job.id for one in pending.jobs):
+            yield f"job {job.id} is held by {job.hold.by if job.hold else ''} and would be planned"
 
 
 def ledger_adds_up(state: State) -> Iterable[str]:
@@ -354,12 +386,14 @@ INVARIANTS: tuple[Callable[[State], Iterable[str]], ...] = (
     no_queue_beyond_its_maximum,
     live_jobs_are_indexed,
     waiting_jobs_are_indexed,
+    arrays_keep_their_width,
     dependencies_are_alive,
     attempts_fit_states,
     holders_live_on_their_node,
     ports_are_unique,
     preemptions_are_lawful,
     actives_match,
+    held_jobs_wait,
     ledger_adds_up,
     numbers_have_no_gaps,
     suspended_tenants_leave,

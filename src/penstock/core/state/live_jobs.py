@@ -21,7 +21,7 @@ LIVE_STATES: tuple[JobState, ...] = ("waiting", "starting", "running", "suspende
 READ_TRIES = 8
 
 Phase = Literal["waiting", "blocked", "active"]
-"""Of a live job: it waits for capacity, it waits for a dependency, or it is past waiting."""
+"""Of a live job: it waits for capacity, it waits for a dependency or is held, or it is past waiting."""
 
 
 class _Key(NamedTuple):
@@ -90,7 +90,7 @@ class LiveJobs(dict[JobId, Job]):
         if old is None:
             self._add(job_id, _key(job))
             self._note_spec(job)
-        elif old.state != job.state or old.spec is not job.spec or bool(old.unmet) != bool(job.unmet):
+        elif old.state != job.state or old.spec is not job.spec or old.ready != job.ready:
             former, key = _key(old), _key(job)
             if former != key:
                 self._add(job_id, key, former)  # first: a reader finds it twice rather than not at all
@@ -215,7 +215,7 @@ class LiveJobs(dict[JobId, Job]):
 
 
 def _key(job: Job) -> _Key:
-    phase: Phase = "active" if job.state != "waiting" else "blocked" if job.unmet else "waiting"
+    phase: Phase = "active" if job.state != "waiting" else "waiting" if job.ready else "blocked"
     return _Key(job.spec.tenant, job.state, job.spec.queue, phase, job.user)
 
 

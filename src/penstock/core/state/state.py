@@ -21,17 +21,19 @@ from penstock.core.model.secrets import Secret
 from penstock.core.order.queues import QueueTree
 from penstock.core.order.ranks import request_class
 from penstock.core.place.workload_mix import Memory, Requests
-from penstock.core.state import suspension, tables
+from penstock.core.state import suspension, tables, users
 from penstock.core.state.accounts import Accounts, MoneyImage
-from penstock.core.state.expected_end import noted
+from penstock.core.state.expected_end import noted, saved
 from penstock.core.state.failures import next_failure
 from penstock.core.state.idempotency import IdempotencyEntry, Remembered, remember
+from penstock.core.state.identity import Identity
 from penstock.core.state.indexes import Indexes, PastUse
 from penstock.core.state.live_jobs import LiveJobs
 from penstock.core.state.nodes import changed, registered
 from penstock.core.state.quota_notes import QuotaNotes, QuotaSaid
 from penstock.core.state.secrets import Secrets
 from penstock.core.state.tokens import Tokens
+from penstock.core.state.turns import pass_turn
 from penstock.core.state.usage import whole_total
 
 
@@ -61,6 +63,7 @@ class Image(msgspec.Struct, frozen=True):
     """In stored images, for each job: its place among `specs`."""
     unmet_by_run: bool = False
     """`Job.unmet` names runs of jobs by their first; in images of former versions it has each job by itself."""
+    identity: Identity = Identity()
 
 
 class State:
@@ -68,17 +71,14 @@ class State:
 
     def __init__(self) -> None:
         self.seq, self.time_ms, self.epoch = 0, 0, Epoch(0)
-        self.next_job = 1
-        self.next_port = 0
+        self.next_job, self.next_port = 1, 0
         self.config, self.config_seq = ClusterConfig(), 0
         self.nodes: dict[NodeName, Node] = {}
         self.jobs = LiveJobs()
         self.idempotency = Remembered()
         self.finished_ok, self.finished_bad = 0, 0
-        self.money = Accounts()
-        self.tokens = Tokens()
-        self.secrets = Secrets()
-        self.quota_notes = QuotaNotes()
+        self.money, self.tokens, self.secrets = Accounts(), Tokens(), Secrets()
+        self.quota_notes, self.identity = QuotaNotes(), Identity()
         self.config_since_empty = True
         """No attempt was allocated under an older configuration: every maximum must hold."""
         self.indexes = Indexes()
@@ -104,6 +104,7 @@ class State:
             secrets=tuple(self.secrets.by_holder.values()),
             quota_notes=self.quota_notes.image(),
             unmet_by_run=True,
+            identity=self.identity,
         )
 
     @classmethod
@@ -111,6 +112,7 @@ class State:
         state = cls()
         state.seq, state.time_ms, state.epoch = image.seq, image.time_ms, image.epoch
         state.next_job, state.next_port, state.config = image.next_job, image.next_port, image.config
+        state.identity = image.identity
         state.nodes = {node.spec.name: node for node in image.nodes}
         state.idempotency = Remembered(image.idempotency)
         state.finished_ok, state.finished_bad = image.finished_ok, image.finished_bad
@@ -170,11 +172,11 @@ class State:
             case ev.ReplicaFrozen() | ev.AttemptSuspended() | ev.AttemptResumed():
                 self._suspension(event, record)
             case ev.CheckpointSaved():
-                self._checkpoint_saved(event, record)
+                self._put(saved(self.attempt_of(event.job_id, event.attempt)[0], event, record.time_ms))
             case ev.JobResumed():
                 job = self.jobs[event.job_id]
                 self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))
-            case ev.ProgressNoted() | ev.HangFound() | ev.IdleNoted():
+            case ev.ProgressNoted() | ev.HangFound() | ev.IdleNoted() | ev.SaveSignalNoted():
                 job, _ = self.attempt_of(event.job_id, event.attempt)
                 self.jobs[job.id] = noted(job, event, record.time_ms)
                 self.indexes.job_predicted(job, self.jobs[job.id])
@@ -184,6 +186,8 @@ class State:
                 self._run_times_predicted(event)
             case ev.JobCancelRequested():
                 self._put(replace(self.jobs[event.job_id], cancel_requested=True))
+            case ev.JobHeld() | ev.JobReleased() | ev.JobRequeueRequested() | ev.JobEdited():
+                users.fold(event, record, self.jobs, self.indexes, self.config)
             case ev.NodeRegistered():
                 self._put_node(registered(self.nodes.get(event.spec.name), event, record.time_ms))
             case ev.NodeReady() | ev.NodeDrainChanged() | ev.NodeStruck() | ev.NodeShut() | ev.NodeChecked():
@@ -197,17 +201,20 @@ class State:
             case ev.QuotaNoted():
                 self.quota_notes.apply(event, record.time_ms)
             case ev.LeaderElected():
-                self.epoch = event.epoch
+                self.epoch, self.identity = event.epoch, self.identity.after(event, record.time_ms)
             case ev.ConfigChanged():
-                self.config, self.config_seq = event.config, record.seq
-                if event.config.billing.tariff.prices:
-                    self.money.priced_ms = self.money.priced_ms or record.time_ms
-                self.config_since_empty = not self.indexes.active
-                self.indexes.classify_anew(self.jobs, event.config)
+                self._config_changed(event, record)
             case _:
                 if not isinstance(event, MoneyEvent):
                     assert_never(event)
                 self.money.apply(event, record.seq, record.time_ms)
+
+    def _config_changed(self, event: ev.ConfigChanged, record: ev.Record) -> None:
+        self.config, self.config_seq = event.config, record.seq
+        if event.config.billing.tariff.prices:
+            self.money.priced_ms = self.money.priced_ms or record.time_ms
+        self.config_since_empty = not self.indexes.active
+        self.indexes.classify_anew(self.jobs, event.config)
 
     def _put(self, job: Job) -> None:
         """Keep the newer value of a job that stays where it is."""
@@ -254,6 +261,7 @@ class State:
             unmet=unmet,
             array_id=event.array_id,
             array_index=event.array_index,
+            waits_turn=self.indexes.arrays.submitted(event),
             account=event.account,
             delegated=event.delegated,
         )
@@ -331,7 +339,7 @@ class State:
         self._put(replace(job, state=state, preemptions=preemptions, attempt=attempt))
         self.indexes.stopping[job.id] = event.beneficiary
         beneficiary = self.jobs.get(event.beneficiary) if event.beneficiary is not None else None
-        if beneficiary is not None and beneficiary.state == "waiting":
+        if beneficiary is not None and beneficiary.state == "waiting" and beneficiary.hold is None:
             self._put(replace(beneficiary, room_made=True))
             self.indexes.beneficiaries.add(beneficiary.id)
 
@@ -347,19 +355,6 @@ class State:
             changed = suspension.resumed(job, attempt, record.time_ms)
         self.jobs[job.id] = changed
         self.indexes.attempt_holds(job, changed, record.time_ms, self._half_life_ms)
-
-    def _checkpoint_saved(self, event: ev.CheckpointSaved, record: ev.Record) -> None:
-        job, _ = self.attempt_of(event.job_id, event.attempt)
-        saved = replace(
-            job.progress,
-            step=max(job.progress.step, event.step),
-            checkpoint_step=event.step,
-            checkpoint_ms=record.time_ms,
-            checkpoint_attempt=event.attempt,
-            hang="",
-            hang_ranks=(),
-        )
-        self._put(replace(job, progress=saved))
 
     def _attempt_ended(self, event: ev.AttemptEnded, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
@@ -422,8 +417,10 @@ class State:
             waiting = replace(waiting, unmet=unmet)
             if not waiting.unmet:  # the configuration may have changed since it was submitted
                 waiting = replace(waiting, class_id=self.indexes.intern(request_class(waiting, self.config)))
-                self.indexes.becomes_ready(waiting)
+                if waiting.ready:
+                    self.indexes.becomes_ready(waiting)
             self.jobs[dependant] = waiting
+        pass_turn(job, self.jobs, self.indexes, self.config)
         self.indexes.forget_classes(self.jobs)
 
     def _put_node(self, node: Node) -> None:

@@ -16,12 +16,13 @@ from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import GangAsk, Job, RequestClass
 from penstock.core.model.plan import Plan, QuotaExceeded
 from penstock.core.model.quantities import format_duration, format_milli, format_resource, listed, resource_text
+from penstock.core.model.refused import refused_text
 from penstock.core.order.admission import over_reserve, reserved_milli
 from penstock.core.order.queues import QueueNode, QueueTree, holder_text
 from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.place.capacity import NodeCapacity, empty
-from penstock.core.place.fit import REASON_TEXT, count_refusals, needs_of
+from penstock.core.place.fit import count_refusals, needs_of
 from penstock.core.place.gang import fits
 from penstock.core.place.index import ClusterIndex
 from penstock.core.state.state import State
@@ -61,6 +62,7 @@ def alerts(
         stuck.update(job_ids)
         found.append(_alert(never.code, job_ids, never.text, never.resolve))
     found += _behind(jobs, stuck)
+    found += _held(state, jobs)
     found += _hung(jobs)
     found += _strange(jobs, now_ms)
     found += _closed(state)
@@ -137,8 +139,9 @@ class EmptyCluster:
         else:
             cluster = self._cluster("known")
             refused = count_refusals(needs_of(key.ask, key.tenant), map(cluster.free_of, range(len(cluster.names))))
-            counted = "; ".join(f"{n} {REASON_TEXT.get(code, code)}" for code, n in refused) or "there are none"
-            text = f"no nodes of pool {key.ask.pool} could hold it even when empty: {counted}"
+            own = [(code, nodes) for code, nodes in refused if code != "pool"]
+            counted = refused_text(own, emptied=True) or "it has none"
+            text = f"no nodes of pool {key.ask.pool} could hold it, even when empty: {counted}"
             yield Never("never_fits", text, "ask for less, or add nodes that hold it")
 
     def _reserved(self, key: RequestClass) -> Never:
@@ -256,6 +259,26 @@ def _behind(jobs: Mapping[JobId, Job], stuck: set[JobId]) -> Iterator[Alert]:
     for blocker, job_ids in sorted(waits_for.items()):
         text = f"wait for job {blocker}, which can never start"
         yield _alert("behind_stuck", job_ids, text, f"change or cancel job {blocker}: penstock explain {blocker}")
+
+
+def _held(state: State, jobs: Mapping[JobId, Job]) -> Iterator[Alert]:
+    """Yield the tenants of which nothing starts, with their jobs that wait."""
+    holds = state.money.holds()
+    waiting: dict[TenantName, list[JobId]] = {}
+    for job in jobs.values() if holds else ():
+        if job.state == "waiting" and job.spec.tenant in holds:
+            waiting.setdefault(job.spec.tenant, []).append(job.id)
+    for tenant, job_ids in sorted(waiting.items()):
+        yield _alert("tenant_held", job_ids, holds[tenant].text, _released_by(tenant, holds[tenant].reason))
+
+
+def _released_by(tenant: TenantName, reason: str) -> str:
+    kind, _, name = reason.partition(":")
+    if kind == "budget":
+        return f"raise budget {name} of tenant {tenant}, or wait until its period ends"
+    if kind == "device_hours":
+        return f"raise device_hours of tenant {tenant}, or wait until the month ends"
+    return f"add credit: penstock money credit {tenant} AMOUNT --reference REFERENCE"
 
 
 def _hung(jobs: Mapping[JobId, Job]) -> Iterator[Alert]:

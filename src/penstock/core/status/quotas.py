@@ -53,7 +53,10 @@ def _rows(
         whole = most if most is not None else guaranteed
         percent = used * 100 // whole if whole else 100 if used else 0
         borrowed = max(0, used - guaranteed) if promised else 0
-        level = max((level for level in alerts if percent >= level), default=0)
+        reached = (
+            [level for level in alerts if percent >= level] if most is not None else []
+        )  # use may exceed a guarantee
+        level = max(reached, default=0)
         lent = min(max(0, guaranteed - used), _taken_beside(branch, column))
         resource = tree.resources[column]
         yield QuotaRow(kind, name, parent, resource, used, guaranteed, most, borrowed, lent, percent, level)

@@ -34,6 +34,8 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
     limits: Resources = Resources()
     account: str = ""
     """Of the machine, as which its programs run; empty: as the agent does, or the line is of an older version."""
+    problem: str = ""
+    """With `stopping`: why the agent ends it by itself; empty where the server asked for it."""
 
 
 class JournalReplica(msgspec.Struct):
@@ -49,6 +51,7 @@ class JournalReplica(msgspec.Struct):
     limits: Resources = Resources()
     account: str = ""
     stopping: bool = False
+    problem: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -80,7 +83,8 @@ class Journal:
             if known.pid:
                 lines.append(_encode(JournalLine(known.key, "started", known.pid, known.ticks)) + b"\n")
             if known.stopping:
-                lines.append(_encode(JournalLine(known.key, "stopping", kill_at_ms=known.kill_at_ms)) + b"\n")
+                stop = JournalLine(known.key, "stopping", kill_at_ms=known.kill_at_ms, problem=known.problem)
+                lines.append(_encode(stop) + b"\n")
             if known.exit is not None:
                 lines.append(_encode(JournalLine(known.key, "exited", exit=known.exit)) + b"\n")
         write_whole(self._path, b"".join(lines), synced=False)
@@ -114,7 +118,7 @@ def _merge(entry: JournalReplica, line: JournalLine) -> None:
     if line.what == "started":
         entry.pid, entry.ticks = line.pid, line.ticks
     elif line.what == "stopping":
-        entry.stopping, entry.kill_at_ms = True, line.kill_at_ms
+        entry.stopping, entry.kill_at_ms, entry.problem = True, line.kill_at_ms, line.problem
     elif line.what == "exited":
         entry.exit = line.exit
 

@@ -10,8 +10,9 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import Epoch, Incarnation
 
-PROTOCOL_VERSION = 4
-"""Raised with every field that an agent must not ignore: one unaware of accounts would run all jobs as root."""
+PROTOCOL_VERSION = 5
+"""Raised with every field that an agent must not ignore: one unaware of accounts would run all jobs as root,
+one unaware of marks would hand a job the checkpoints of another one."""
 FRAME_MAX_BYTES = 64 * 2**20
 HELLO_MAX_BYTES = 2**20
 """Of a frame before the agent's hello."""

@@ -45,6 +45,8 @@ class Running(msgspec.Struct):
     exit: ExitInfo | None = None
     stopping: bool = False
     """It was asked to stop, and has its grace."""
+    save_signal: str = ""
+    """The signal that makes it save and carry on, as its program says."""
 
 
 class Replicas:
@@ -127,12 +129,12 @@ class Replicas:
         self._add(running)
         return known.pid
 
-    def ask_to_stop(self, key: ReplicaKey, kill_at_ms: int) -> None:
-        """Send the stop signal to the program's process group."""
+    def ask_to_stop(self, key: ReplicaKey, kill_at_ms: int, problem: str = "") -> None:
+        """Send the stop signal to the program's process group; `problem` says why where the server has not asked."""
         running = self.running.get(key)
         if running is None or not running.pid:
             return
-        self._journal.write(JournalLine(key, "stopping", kill_at_ms=kill_at_ms))
+        self._journal.write(JournalLine(key, "stopping", kill_at_ms=kill_at_ms, problem=problem))
         running.stopping = True
         if running.exit is None and procfs.alive(running.pid, running.ticks):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -179,22 +181,34 @@ class Replicas:
         return running is not None and running.box.frozen()
 
     def ask_to_save(self, key: ReplicaKey) -> None:
-        """Send the program's save-and-carry-on signal, if it declared one, to the program alone.
+        """Send the program's save-and-carry-on signal, if one was declared or said, to the program alone.
 
         Often that is not the leader but a child of a shell; the signal kills processes that do not catch it.
         """
         running = self.running.get(key)
-        if running is None or not running.checkpoint.request_signal or running.exit is not None:
+        name = (running.checkpoint.request_signal or running.save_signal) if running is not None else ""
+        if running is None or not name or running.exit is not None:
             return
-        number = signal.Signals[running.checkpoint.request_signal]
+        number = signal.Signals[name]
         for pid in catchers(running.pid, running.box.pids(), number):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+
+    def on_listens(self, key: ReplicaKey, name: str) -> None:
+        """Take note of the signal that makes the program save and carry on; '' for none."""
+        running = self.running.get(key)
+        if running is not None:
+            running.save_signal = name
 
     def processes(self, key: ReplicaKey) -> list[int]:
         """Return the living processes of a replica, none when it is not known."""
         running = self.running.get(key)
         return running.box.pids() if running is not None else []
+
+    def note(self, key: ReplicaKey) -> str:
+        """Return what the kernel has done to a replica's processes, such as to kill some out of memory; or ''."""
+        running = self.running.get(key)
+        return running.box.note() if running is not None else ""
 
     def kill(self, key: ReplicaKey) -> None:
         """Kill everything of a replica; goes on in `poll` until nothing is left."""
@@ -260,8 +274,8 @@ class Replicas:
             info = ExitInfo(problem="its agent died before it had started")
         elif number == signal.SIGKILL and self._ended_by_lease(running):
             info = ExitInfo(signal=number, problem=LEASE_OVER)
-        elif number == signal.SIGKILL and (note := running.box.note()):
-            info = ExitInfo(signal=number, note=note, observed=True)
+        elif note := running.box.note():  # of any process inside: a shell outlives the program that was killed
+            info = ExitInfo(code=code, signal=number, note=note, observed=True)
         running.exit = info
         if running.stopping and number == signal.Signals[running.checkpoint.stop_signal] and running.box.pids():
             # A shell around the program: it does not catch the signal, the program does, and is saving now.

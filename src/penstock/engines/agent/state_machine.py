@@ -121,6 +121,12 @@ class ReplicaEntry(msgspec.Struct):
     exit: ExitInfo | None = None
 
 
+def ended(entry: ReplicaEntry, info: ExitInfo) -> ExitInfo:
+    """Return the exit of a replica, with who ended it: the server by its order, or the node, with the reason."""
+    stop_sent = info.stop_sent or (entry.stop_sent and not entry.problem)
+    return msgspec.structs.replace(info, stop_sent=stop_sent, problem=entry.problem or info.problem)
+
+
 class AgentState:
     """One node's agent. Times are monotonic milliseconds of the node.
 
@@ -298,9 +304,7 @@ class AgentState:
         entry = self.entries.get(key)
         if entry is None or entry.state == "exited":
             return
-        problem = entry.problem or info.problem
-        stop_sent = info.stop_sent or (entry.stop_sent and not entry.problem)
-        entry.exit = msgspec.structs.replace(info, stop_sent=stop_sent, problem=problem)
+        entry.exit = ended(entry, info)
         entry.state, entry.refused = "exited", ""
         self._changed.add(key)
 

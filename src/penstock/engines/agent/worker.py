@@ -148,11 +148,11 @@ class Worker:
         self._last_ms = now_ms
 
     def _entry(self, known: JournalReplica) -> br.ReplicaEntry:
-        entry = br.ReplicaEntry(known.key, "running", known.pid, exit=known.exit)
-        if known.exit is not None:
-            entry.state = "exited"
-        elif known.stopping:
+        entry = br.ReplicaEntry(known.key, "running", known.pid, problem=known.problem)
+        if known.stopping:
             entry.state, entry.stop_sent, entry.kill_at_ms = "stopping", True, known.kill_at_ms
+        if known.exit is not None:
+            entry.state, entry.exit = "exited", br.ended(entry, known.exit)
         return entry
 
     def _adopt(self, known: JournalReplica) -> None:
@@ -261,7 +261,7 @@ class Worker:
                 entry.state, entry.stop_sent = "stopping", True
                 entry.problem = entry.problem or SHUT_DOWN
                 entry.kill_at_ms = now_ms + SHUTDOWN_GRACE_MS
-                self._replicas.ask_to_stop(entry.key, entry.kill_at_ms)
+                self._replicas.ask_to_stop(entry.key, entry.kill_at_ms, entry.problem)
 
     def _act(self, actions: list[br.Action]) -> None:
         for action in actions:
@@ -290,7 +290,9 @@ class Worker:
                 case br.CheckSelf():
                     self._inspector.check(action.command, self._data.root)
                 case br.Inspect():
-                    self._inspector.look(action.key, self._replicas.processes(action.key), native=action.native)
+                    here = self._replicas
+                    pids, killed = here.processes(action.key), here.note(action.key)
+                    self._inspector.look(action.key, pids, native=action.native, killed=killed)
 
     def _gone(self, key: ReplicaKey, info: ExitInfo) -> None:
         """No process is left: read its last reports, then report its exit."""
@@ -306,6 +308,8 @@ class Worker:
 
     def _read_progress(self, key: ReplicaKey) -> None:
         for seen in self._reports[key].read():
+            if seen.kind == "listens":
+                self._replicas.on_listens(key, seen.why)
             self._state.on_progress(seen)
 
     # The connection.

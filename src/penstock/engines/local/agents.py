@@ -8,7 +8,9 @@ from pathlib import Path
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.engines.local.launch import agent_pid, known_nodes, replace_agent, start_agent
+from penstock.engines.processes import procfs
 from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import Process
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,8 @@ class LocalAgents:
     def __init__(self, data: DataFolder, nodes: Sequence[NodeSpec], *, respawn: bool) -> None:
         self._data, self._nodes, self._respawn = data, nodes, respawn
         self._replaced: set[NodeName] = set()
+        self._begun: dict[NodeName, Process] = {}
+        """Agents that this server has started. One holds its lock only a while after: with many nodes, seconds."""
         self._without_certificate = [
             name for name, path in self.certificates().items() if not path.exists() and agent_pid(data, name)
         ]
@@ -42,17 +46,25 @@ class LocalAgents:
             self._start(spec)
             if spec.name in self._without_certificate:
                 replace_agent(self._data, spec.name)
+            await asyncio.sleep(0)  # hundreds of agents take a while: requests are answered between them
         while self._respawn:
             await asyncio.sleep(CHECK_S)
             for spec in self._nodes:
-                if agent_pid(self._data, spec.name) is None:
+                if agent_pid(self._data, spec.name) is None and not self._begins(spec.name):
                     self._start(spec)
 
     def _start(self, spec: NodeSpec) -> None:
         try:
-            start_agent(self._data, spec)
+            begun = start_agent(self._data, spec)
         except OSError as error:  # a full disk, no process left: tried again at the next check
             log.error("agent not started: %s: %s", spec.name, error)
+            return
+        if begun is not None:
+            self._begun[spec.name] = begun
+
+    def _begins(self, node: NodeName) -> bool:
+        begun = self._begun.get(node)
+        return begun is not None and procfs.alive(begun.pid, begun.ticks)
 
     def replace_other(self, node: NodeName) -> None:
         """Replace an agent of another version, once: it would misunderstand this version's orders."""

@@ -16,11 +16,12 @@ from penstock.engines.agent.worker import AgentConfig
 from penstock.engines.processes import procfs
 from penstock.engines.processes.accounts import private
 from penstock.engines.processes.paths import DataFolder
+from penstock.engines.processes.procfs import Process
 from penstock.privatefiles import open_own, write_whole
 
 
-def start_agent(data: DataFolder, spec: NodeSpec) -> None:
-    """Start the node's agent unless it runs already; it goes into a session of its own."""
+def start_agent(data: DataFolder, spec: NodeSpec) -> Process | None:
+    """Start the node's agent, in a session of its own; return its process, None where one runs already."""
     folder = data.node(spec.name)
     private(folder.parent)
     private(folder)
@@ -29,11 +30,12 @@ def start_agent(data: DataFolder, spec: NodeSpec) -> None:
     path = folder / "agent.json"
     write_whole(path, msgspec.json.encode(config), synced=False)  # written anew at each start
     if agent_pid(data, spec.name) is not None:
-        return
+        return None
     log = open_own(folder / "agent.log", os.O_WRONLY | os.O_APPEND)
     try:
         agent = starts.begin("penstock.engines.agent.guardian", str(path), output=log)
         agent.returncode = 0  # it outlives this process on purpose
+        return Process(agent.pid, procfs.start_ticks(agent.pid) or 0)
     finally:
         os.close(log)
 

@@ -69,9 +69,8 @@ class _BoxV2:
         _write(self._folder / "cgroup.freeze", "0")
 
     def note(self) -> str:
-        events = _read(self._folder / "memory.events")
-        kills = next((int(line.split()[1]) for line in events.splitlines() if line.startswith("oom_kill ")), 0)
-        return _out_of_memory(self._limits) if kills else ""
+        counted = _counters(self._folder / "memory.events")
+        return _out_of_memory(self._limits, counted.get("oom_kill", 0), reached=counted.get("oom", 0) > 0)
 
     def remove(self) -> None:
         _remove_all(self._folder)
@@ -166,9 +165,9 @@ class _BoxV1:
         memory = self._folders.get("memory")
         if memory is None:
             return ""
-        control = _read(memory / "memory.oom_control")
-        kills = next((int(line.split()[1]) for line in control.splitlines() if line.startswith("oom_kill ")), 0)
-        return _out_of_memory(self._limits) if kills else ""
+        killed = _counters(memory / "memory.oom_control").get("oom_kill", 0)
+        reached = _read(memory / "memory.failcnt").strip() not in ("", "0")
+        return _out_of_memory(self._limits, killed, reached=reached)
 
     def remove(self) -> None:
         for folder in self._folders.values():
@@ -257,5 +256,23 @@ def _remove(folder: Path) -> None:
             raise
 
 
-def _out_of_memory(limits: Resources) -> str:
-    return f"out of host memory: the limit is {format_size(limits.memory_bytes)}"
+def _counters(path: Path) -> dict[str, int]:
+    """Return the counters of a control file with one of them a line; none where the kernel lacks the file."""
+    pairs = (line.split() for line in _read(path).splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
+
+
+def _out_of_memory(limits: Resources, killed: int, *, reached: bool) -> str:
+    """Return how many processes of a group the kernel killed for want of memory, and of whose; '' for none.
+
+    Args:
+        killed: counted by the kernel, whichever limit it was: the group's, one above it, or the machine's memory.
+        reached: the group has been at its own limit.
+    """
+    if not killed:
+        return ""
+    if limits.memory_bytes and reached:
+        where = f"limit {format_size(limits.memory_bytes)}"
+    else:
+        where = "none left for jobs on the node"
+    return f"out of memory: {where}, killed by the kernel ({killed} process{'es' if killed > 1 else ''})"

@@ -42,15 +42,15 @@ class Inspector:
     """Takes inspection orders, and keeps results until `seen` fetches them."""
 
     def __init__(self) -> None:
-        self._orders: queue.SimpleQueue[tuple[ReplicaKey, list[int], bool]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[ReplicaKey, list[int], bool, str]] = queue.SimpleQueue()
         self._seen: queue.SimpleQueue[ReplicaInspected | NodeCheck] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="penstock-look")
         self._checks = ThreadPoolExecutor(1, thread_name_prefix="penstock-check")
         self._thread: threading.Thread | None = None
 
-    def look(self, key: ReplicaKey, pids: Sequence[int], *, native: bool) -> None:
-        """Look at the program whose processes these are."""
-        self._orders.put((key, list(pids), native))
+    def look(self, key: ReplicaKey, pids: Sequence[int], *, native: bool, killed: str = "") -> None:
+        """Look at the program whose processes these are; `killed` says why the kernel has killed others of it."""
+        self._orders.put((key, list(pids), native, killed))
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="penstock-inspector", daemon=True)
             self._thread.start()
@@ -72,9 +72,9 @@ class Inspector:
             with contextlib.suppress(queue.Empty):
                 while True:
                     orders.append(self._orders.get_nowait())
-            first = list(self._pool.map(lambda order: _First(order[0], order[1]), orders))
+            first = list(self._pool.map(lambda order: _First(order[0], order[1], order[3]), orders))
             time.sleep(APART_S)
-            for look, (_, _, native) in zip(first, orders, strict=True):
+            for look, (_, _, native, _) in zip(first, orders, strict=True):
                 self._pool.submit(self._finish, look, native=native)
 
     def _check(self, command: str, folder: Path) -> None:
@@ -110,8 +110,8 @@ class Inspector:
 class _First:
     """The first of two looks."""
 
-    def __init__(self, key: ReplicaKey, pids: Sequence[int]) -> None:
-        self.key, self._pids = key, pids
+    def __init__(self, key: ReplicaKey, pids: Sequence[int], killed: str = "") -> None:
+        self.key, self._pids, self._killed = key, pids, killed
         self._pid = program_of(pids)
         self._began = procfs.start_ticks(self._pid)
         self._cpu = _cpu_ticks(self._pid)
@@ -141,6 +141,7 @@ class _First:
             changed=stack != self._stack,
             native=names,
             problem=problem or self._problem,
+            killed=self._killed,
         )
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.messages.reports import ProgressSeen, ReplicaKey
-from penstock.core.model.progress import Gauges
+from penstock.core.model.progress import SAVE_SIGNALS, Gauges
 
 READ_MAX_BYTES = 1 << 20
 TURN_MAX_BYTES = 1 << 20
@@ -37,6 +37,7 @@ class _ReportLine(msgspec.Struct):
     step: int = 0
     bytes: int = 0
     why: str = ""
+    signal: str = ""
     time_ms: int = 0
     total: int = 0
     samples_per_s: float | None = None
@@ -126,6 +127,8 @@ class ReportFile:
             self._gauges = replace(_gauges(report), loss_not_finite=self._bad_losses >= BAD_LOSSES_LEAST)
         elif report.kind == "resumed":
             return ProgressSeen(self._key, "resumed", report.step)
+        elif report.kind == "listens" and report.signal in ("", *SAVE_SIGNALS):
+            return ProgressSeen(self._key, "listens", report.step, why=report.signal)
         return None
 
     def _note_loss(self, report: _ReportLine) -> None:

@@ -18,6 +18,7 @@ from penstock.core.model.resources import Device
 from penstock.devices.installed import visibility
 from penstock.engines.processes import run_as
 from penstock.engines.processes.accounts import UserAccount, account_of, hand_over, private
+from penstock.engines.processes.jobfolders import prepare_folder
 from penstock.engines.processes.paths import DataFolder
 from penstock.engines.processes.procfs import REPLICA_MARK
 from penstock.privatefiles import PASSED
@@ -67,6 +68,7 @@ def spawn(
     key = order.key
     account = account_of(order.account) if order.account else None
     private(data.job(key.job_id).parent, PASSED)
+    prepare_folder(data, order)
     private(data.job(key.job_id), PASSED if account else 0o700)
     data.checkpoints(key.job_id).mkdir(0o700, exist_ok=True)
     environment = replica_environment(order, devices, data, os.environ, account) | {REPLICA_MARK: mark}

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.core.config.nodes import DEVICES_PER_NODE_MAX
 from penstock.core.model.resources import Device, DeviceLink
+from penstock.core.model.words import counted
 from penstock.formats.devices import GIB, known_of, plain_model
 from penstock.formats.slurm import gres_count
 from penstock.migrate.report import Fate, MigrationReport, fates
@@ -142,7 +143,7 @@ class GresConf:
         instances = [(piece.kind, piece.count, piece.cards) for piece in pieces if is_instance(piece.kind)]
         partitioned = whole_devices(instances) if instances else ()
         if partitioned:
-            how = f"{len(partitioned)} device(s) with MIG allowed: Penstock cuts them itself, as jobs ask"
+            how = f"{counted(len(partitioned), 'device')} with MIG allowed: Penstock cuts them itself, as jobs ask"
             count = sum(count for _, count, _ in instances)
             self._report.approximated(node.place, "Gres", f"gpu: {count} MIG instances", how)
         found: list[Device] = []

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.core.model.resources import Resources
+from penstock.core.model.words import counted
 from penstock.formats.hostlist import HOSTS_MAX
 from penstock.formats.slurm import Gres, read_gres
 from penstock.migrate.report import Fate, MigrationReport, SourcePlace, fates
@@ -55,7 +56,7 @@ def read_nodes(lines: Iterable[SlurmLine], hosts: Hosts, report: MigrationReport
         if values.get("State", PlacedValue("", line.place)).text.upper().split("+")[0] in _GONE:
             report.lost(line.place, "NodeName", names, "FUTURE nodes are not there yet")
         else:
-            report.mapped(line.place, "NodeName", names, f"{len(here)} node(s)")
+            report.mapped(line.place, "NodeName", names, f"{counted(len(here), 'node')}")
             _add(found, here, values, line, hosts)
     return found
 

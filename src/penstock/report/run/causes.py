@@ -22,6 +22,8 @@ _SHOWN: dict[WaitCause, Cause] = {
     "no_fit": Cause("no room", "no set of nodes had what it asked for free", "#4477aa"),
     "making_room": Cause("room being made", "others were saving and leaving so that it could start", "#ccbb44"),
     "dependency": Cause("dependency", "a job it depends on had not ended", "#aa3377"),
+    "held": Cause("held", "a user held it", "#997700"),
+    "array_turn": Cause("array's turn", "its array ran as many jobs as it may", "#bbcc33"),
     "kept_back": Cause("kept back", "it fitted, but a job ahead of it would have started later", "#ee6677"),
     "quota": Cause("quota", "a queue above it held as much as it may", "#bb5566"),
     "reserve": Cause("pool reserve", "what was free is kept for preemptible jobs", "#ddaa33"),

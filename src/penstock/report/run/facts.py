@@ -10,7 +10,7 @@ import msgspec
 from penstock.core.model import events as ev
 from penstock.core.model.cluster import NodeSpec, NodeState
 from penstock.core.model.ids import JobId, NodeName
-from penstock.core.state.history import History, JobHistory
+from penstock.core.state.history import AttemptHistory, History, JobHistory
 from penstock.report.run.model import NodeSpan, SpanKind
 
 
@@ -44,6 +44,19 @@ class NodeFacts(msgspec.Struct):
 class Facts(msgspec.Struct):
     jobs: dict[JobId, JobHistory] = {}
     nodes: dict[NodeName, NodeFacts] = {}
+    losses: dict[NodeName, list[tuple[int, int]]] = {}
+    """Of each node: when it counted as lost, and when it was last heard."""
+
+    def failure(self, attempt: AttemptHistory) -> tuple[int, int] | None:
+        """Return when the first node that an attempt lost was last heard, and when it counted as lost."""
+        until_ms = attempt.ended_ms
+        found = [
+            (max(attempt.allocated_ms, heard_ms), lost_ms)
+            for name in attempt.nodes
+            for lost_ms, heard_ms in self.losses.get(name, ())
+            if attempt.allocated_ms <= lost_ms and (until_ms is None or lost_ms <= until_ms)
+        ]
+        return min(found, default=None)
 
 
 def gather(records: Iterable[ev.Record]) -> Facts:
@@ -78,6 +91,7 @@ def _node_event(
             node.turn("ready", time_ms)
         case ev.NodeLost():
             node.turn("lost", time_ms)
+            facts.losses.setdefault(event.node, []).append((time_ms, event.heard_ms or time_ms))
         case ev.NodeDrainChanged():
             if event.draining:
                 node.draining_since_ms = time_ms

@@ -6,7 +6,7 @@ from penstock.report.run.model import Bar, JobRow, NodeSpan, RunReport
 from penstock.report.run.style import tenant_class
 from penstock.report.run.timeline import NodeBand, Placed, TimelineLayout
 from penstock.report.svg import TimeScale, num
-from penstock.report.text import clock, count, duration, esc
+from penstock.report.text import clock, counted, duration, esc
 
 TOP = 8.0
 ARROWS_MAX = 200
@@ -40,7 +40,7 @@ def gantt(report: RunReport, layout: TimelineLayout) -> str:
         parts.append(_bar(placed, job, css, scale, jobs, ARROW_WIDTH + 3 if id(placed) in entered else 5))
     parts += [_arrow(victim, taker, scale) for victim, taker in handovers]
     parts += [_mark(placed, scale) for placed in layout.placed]
-    said = f"Timeline of {count(len(layout.placed), 'allocation')} on {count(len(layout.bands), 'node')}"
+    said = f"Timeline of {counted(len(layout.placed), 'allocation')} on {counted(len(layout.bands), 'node')}"
     return svg.frame(bottom + 26, said, "".join(parts))
 
 

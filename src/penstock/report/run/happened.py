@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from penstock.core.model.ids import JobId
 from penstock.report.run.model import Interruption, InterruptionKind, JobRow, RunReport
-from penstock.report.text import clock, count, duration, esc
+from penstock.report.text import clock, counted, duration, esc
 
 SENTENCES_MAX = 8
 NAMES_MAX = 3
@@ -29,7 +29,7 @@ def happened(report: RunReport) -> list[str]:
     lines = [
         f"<time>{clock(s.time_ms - report.start_ms)}</time> {s.html}" for s in sorted(kept, key=lambda s: s.time_ms)
     ]
-    return [*lines, f"… and {count(left, 'more event')} in the tables below."] if left > 1 else lines
+    return [*lines, f"… and {counted(left, 'more event')} in the tables below."] if left > 1 else lines
 
 
 class _Teller:
@@ -57,7 +57,8 @@ class _Teller:
         if first.kind == "preempted":
             return self._preempted(items, who)
         if first.kind == "lost":
-            return f"{who} lost a replica ({esc(first.detail)}). {_resumption(items)}"
+            noticed = f", noticed after {duration(first.noticed_after_ms)}" if first.noticed_after_ms else ""
+            return f"{who} lost a replica ({esc(first.detail)}{noticed}). {_resumption(items)}"
         if first.kind == "drained":
             return f"{who} moved away from a node that is being drained. {_resumption(items)}"
         return f"{who} failed ({esc(first.detail)}) and is tried again. {_resumption(items)}"
@@ -73,10 +74,10 @@ class _Teller:
     def _names(self, job_ids: Sequence[JobId]) -> str:
         arrays = {self._jobs[i].array_id for i in job_ids}
         if len(job_ids) > 1 and len(arrays) == 1 and None not in arrays:
-            return f"{count(len(job_ids), 'member')} of <b>{esc(self._jobs[job_ids[0]].name or 'an array')}</b>"
+            return f"{counted(len(job_ids), 'member')} of <b>{esc(self._jobs[job_ids[0]].name or 'an array')}</b>"
         shown = [self._name(i) for i in job_ids[:NAMES_MAX]]
         if len(job_ids) > NAMES_MAX:
-            shown.append(count(len(job_ids) - NAMES_MAX, "more job"))
+            shown.append(counted(len(job_ids) - NAMES_MAX, "more job"))
         return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
 
     def _name(self, job_id: JobId | None) -> str:
@@ -92,7 +93,7 @@ def _resumption(items: Sequence[Interruption]) -> str:
     latest = max(i.restarted_after_ms or 0 for i in back)
     lost = sum(i.lost_steps or 0 for i in back)
     reported = any(i.lost_steps is not None for i in back)
-    steps = f", {count(lost, 'step')} lost" if reported else ""
+    steps = f", {counted(lost, 'step')} lost" if reported else ""
     if len(items) == 1:
         at = f" at step {back[0].resumed_step:,}" if back[0].resumed_step is not None else ""
         return f"Back after {duration(latest)}{at}{steps}."

@@ -33,7 +33,9 @@ def _interruption(
 ) -> Interruption:
     asked = next(((t, s) for t, s in attempt.stops if s.reason == kind), None)
     ended_ms = attempt.ended_ms
-    time_ms = asked[0] if asked else ended_ms if ended_ms is not None else attempt.allocated_ms
+    failure = facts.failure(attempt) if kind == "lost" else None
+    known = (asked[0] if asked else None, failure[0] if failure else None, ended_ms)
+    time_ms = next((at_ms for at_ms in known if at_ms is not None), attempt.allocated_ms)
     stop = asked[1] if asked else None
     beneficiary = stop.beneficiary if stop else None
     restarted = after.running_ms if after is not None else None
@@ -46,6 +48,7 @@ def _interruption(
         beneficiary=beneficiary,
         cost=stop.cost if stop else 0,
         grace_ms=stop.grace_ms if stop else 0,
+        noticed_after_ms=failure[1] - failure[0] if failure else None,
         left_after_ms=ended_ms - time_ms if ended_ms is not None else None,
         outcome=attempt.outcome,
         beneficiary_after_ms=_started_after(facts, beneficiary, time_ms),

@@ -10,9 +10,9 @@ from penstock.core.model.jobs import JobState, Outcome, StopReason
 from penstock.core.model.plan import WaitCode
 from penstock.report.text import cut
 
-WaitCause = WaitCode | Literal["dependency", "next_cycle", "not_sampled"]
-"""The wait codes of a plan, and: `dependency` (unmet), `next_cycle` (a plan made here would have started it),
-`not_sampled` (no plan was made since it began to wait)."""
+WaitCause = WaitCode | Literal["dependency", "held", "array_turn", "next_cycle", "not_sampled"]
+"""The wait codes of a plan, and: `dependency` (unmet), `held` (by a user), `array_turn`, `next_cycle` (a plan made here
+would have started it), `not_sampled` (no plan was made since it began to wait)."""
 
 NAME_CHARS_MAX = 60
 SpanKind = Literal["joining", "ready", "lost", "draining"]
@@ -118,7 +118,8 @@ class Usage(msgspec.Struct):
 class Interruption(msgspec.Struct, frozen=True):
     """An attempt that had to stop before its work was done, and how the job went on. None: has not happened.
 
-    `lost_steps` is the number that the program reported when it resumed.
+    `time_ms` is when it was asked to leave, or failed; of a lost node when it was last heard. Durations count from it.
+    `lost_steps` are the steps reported beyond the checkpoint from which the program resumed.
     """
 
     kind: InterruptionKind
@@ -129,6 +130,8 @@ class Interruption(msgspec.Struct, frozen=True):
     beneficiary: JobId | None = None
     cost: int = 0
     grace_ms: int = 0
+    noticed_after_ms: int | None = None
+    """How long after it was last heard the server counted the node as lost."""
     left_after_ms: int | None = None
     outcome: Outcome | None = None
     beneficiary_after_ms: int | None = None

@@ -9,7 +9,7 @@ from penstock.report.run.sections import interruptions, jobs_table, usage, waiti
 from penstock.report.run.style import SCRIPT, TENANT_COLOURS, stylesheet, tenant_class
 from penstock.report.run.timeline import CPU_LANES_MAX, TimelineLayout, lay_out
 from penstock.report.tables import swatch
-from penstock.report.text import count, duration, esc, moment, percent
+from penstock.report.text import counted, duration, esc, moment, percent
 
 STATES = ("succeeded", "running", "starting", "suspended", "stopping", "waiting", "failed", "cancelled")
 
@@ -49,7 +49,7 @@ def _header(report: RunReport) -> str:
     models = ", ".join(dict.fromkeys(n.model for n in report.nodes if n.model))
     about = f" ({esc(models)})" if models else ""
     span = f"{moment(report.start_ms)}, {duration(report.until_ms - report.start_ms)}"
-    where = f"{count(len(report.nodes), 'node')}, {count(devices, 'device')}{about}"
+    where = f"{counted(len(report.nodes), 'node')}, {counted(devices, 'device')}{about}"
     return f'<header><h1>Penstock run report</h1><p class="sub">{span} · {where} {chips}</p>{_tiles(report)}</header>'
 
 
@@ -81,7 +81,7 @@ def _steps_lost(report: RunReport, kind: InterruptionKind) -> str:
     if not known:
         return "no program reported its steps" if items else ""
     of = f" ({len(known)} of {len(items)} reported)" if len(known) < len(items) else ""
-    return f"{count(sum(known), 'step')} lost{of}"
+    return f"{counted(sum(known), 'step')} lost{of}"
 
 
 def _timeline(report: RunReport, layout: TimelineLayout) -> str:
@@ -89,9 +89,9 @@ def _timeline(report: RunReport, layout: TimelineLayout) -> str:
         return note("No node has joined.")
     notes = ["One lane is one device; hover for details, click to find the job."]
     if layout.nodes_left_out:
-        notes.append(f"{count(layout.nodes_left_out, 'more node')} not drawn.")
+        notes.append(f"{counted(layout.nodes_left_out, 'more node')} not drawn.")
     if layout.bars_left_out:
-        left = f"{count(layout.bars_left_out, 'allocation')} of {len(report.bars):,} not drawn"
+        left = f"{counted(layout.bars_left_out, 'allocation')} of {len(report.bars):,} not drawn"
         notes.append(f"{left}: the shortest, and what overlaps more than {CPU_LANES_MAX} CPU lanes of a node.")
     return _legend(report) + figure(gantt(report, layout), " ".join(notes))
 
@@ -129,12 +129,13 @@ def _load_note(report: RunReport) -> str:
 
 def _footer(report: RunReport) -> str:
     sampling = report.sampling
-    derived = f"{count(sampling.planned, 'plan')} made on the folded log"
+    derived = f"{counted(sampling.planned, 'plan')} made on the folded log"
     if sampling.planned < sampling.points:
         derived += f", sampled from {sampling.points:,} moments at which jobs waited"
     return (
-        f"<footer><p>A fold of {count(report.records, 'record')} of the event log. The log holds no reasons for "
+        f"<footer><p>A fold of {counted(report.records, 'record')} of the event log. The log holds no reasons for "
         f"waiting: they were derived again by the scheduler's own planner ({derived}). Times are since the start; "
-        "“ran” is from the moment all replicas had started. Steps lost are what the programs reported when they "
-        "resumed.</p></footer>"
+        "“ran” is from the moment all replicas had started. Steps lost: those reported after the checkpoint "
+        "that the job resumed from. A lost node failed when it was last heard; “back after” counts from there."
+        "</p></footer>"
     )

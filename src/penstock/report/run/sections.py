@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from penstock.core.model.ids import JobId
-from penstock.core.place.fit import REASON_TEXT
+from penstock.core.model.refused import refused_text
 from penstock.report.page import note
 from penstock.report.run.build import tenant_totals
 from penstock.report.run.causes import CAUSES
 from penstock.report.run.model import Interruption, InterruptionKind, JobRow, RunReport, Usage, WaitCause, WaitPart
 from penstock.report.run.style import tenant_class
 from penstock.report.tables import Cell, number, row, segment, swatch, table, text, track
-from penstock.report.text import clock, count, duration, esc, percent
+from penstock.report.text import clock, counted, duration, esc, percent
 
 WAIT_ROWS_MAX = 100
 INTERRUPTION_ROWS_MAX = 300
@@ -27,7 +27,7 @@ _KIND_TEXT: dict[InterruptionKind, str] = {
 
 def left_out(total: int, most: int, noun: str, rule: str) -> str:
     """Return a note when a table is cut, or ''."""
-    return note(f"{count(total - most, 'more ' + noun)} not shown ({rule}).") if total > most else ""
+    return note(f"{counted(total - most, 'more ' + noun)} not shown ({rule}).") if total > most else ""
 
 
 def waiting(report: RunReport) -> str:
@@ -113,19 +113,7 @@ def _refusals(part: WaitPart) -> str:
     """Return why nodes refused, in the product's words: `2 nodes have too few devices free`."""
     if part.cause == "no_fit" and not part.refused:
         return "no node was there"
-    return "; ".join(
-        f"{count(nodes, 'node')} {_agree(REASON_TEXT.get(code, code), nodes)}" for code, nodes in part.refused
-    )
-
-
-def _agree(text: str, nodes: int) -> str:
-    """Make the plural of `REASON_TEXT` fit one node."""
-    if nodes != 1:
-        return text
-    for plural, singular in (("have ", "has "), ("are ", "is "), ("belong ", "belongs "), ("do not", "does not")):
-        if text.startswith(plural):
-            return singular + text[len(plural) :]
-    return text
+    return refused_text(part.refused)
 
 
 def interruptions(report: RunReport) -> str:
@@ -147,7 +135,7 @@ def _interruption_row(item: Interruption, jobs: dict[JobId, JobRow], start_ms: i
     if item.beneficiary is not None:
         why = _job_link(jobs[item.beneficiary]) if item.beneficiary in jobs else f"job {item.beneficiary}"
     ended = " <small>finished anyway</small>" if item.outcome == "succeeded" else ""
-    asked = item.kind in ("preempted", "drained")
+    asked, gone = item.kind in ("preempted", "drained"), item.kind != "failed"
     return row(
         (
             number(item.time_ms - start_ms, clock(item.time_ms - start_ms)),
@@ -156,7 +144,7 @@ def _interruption_row(item: Interruption, jobs: dict[JobId, JobRow], start_ms: i
             Cell(why, why.lower()),
             number(item.cost if item.cost else None, f"{item.cost // 1000:,}"),
             _time(item.grace_ms if asked else None),
-            _time(item.left_after_ms if asked else None),
+            _time(item.left_after_ms if gone else None),
             _time(item.beneficiary_after_ms),
             number(item.saved_step),
             number(item.resumed_step),
@@ -222,7 +210,7 @@ def _job_row(job: JobRow, tenants: Sequence[str]) -> str:
 
 
 def _asks(job: JobRow) -> Cell:
-    each = count(job.devices_each, "device") if job.devices_each else "CPU"
+    each = counted(job.devices_each, "device") if job.devices_each else "CPU"
     return Cell(f"{job.replicas} × {each}" if job.replicas > 1 else each, job.replicas * job.devices_each)
 
 

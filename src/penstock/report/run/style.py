@@ -19,7 +19,7 @@ _CSS = """
 --good:#6fd39b;--amber:#e5c264;--lost:#ff8a8022;--drain:#ccbb4440;--link:#8ab8ee}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1240px;padding:28px 24px 48px;background:var(--bg);color:var(--ink);
-font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
+overflow-wrap:break-word;font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 h1{font-size:26px;line-height:1.2;margin:0}h2{font-size:18px;margin:36px 0 8px}
 p{margin:4px 0}.sub,.note,small,caption{color:var(--dim)}.note{font-size:13px}
 a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}
@@ -55,11 +55,13 @@ svg .bar-text{fill:#16191c;pointer-events:none}.hatch{stroke:#16191c;stroke-widt
 .held{fill:var(--held);opacity:.8}.available{fill:none;stroke:var(--avail);stroke-width:1.6}
 .waiting{fill:var(--wait);opacity:.75}
 g.lit .bar{stroke:var(--ink);stroke-width:2.2}tr.lit>*,tr:target>*{background:var(--soft)}
-table{border-collapse:collapse;width:100%;background:var(--card);font-size:14px;font-variant-numeric:tabular-nums}
+table{border-collapse:collapse;width:100%;min-width:560px;background:var(--card);font-size:14px;
+font-variant-numeric:tabular-nums}table.dense{min-width:1080px}tbody,tr{background:inherit}
 caption{text-align:left;font-size:13px;padding:12px 0 4px}
 th,td{text-align:left;padding:5px 10px;border-bottom:1px solid var(--line);vertical-align:top;font-weight:400}
 thead th{border-bottom:2px solid var(--line);vertical-align:bottom;white-space:nowrap}
-.n{text-align:right!important}td.n,th.n{white-space:nowrap}td,tbody th{overflow-wrap:anywhere}
+.n{text-align:right!important}td.n,th.n{white-space:nowrap}td,tbody th{max-width:26em}
+tbody th[scope=row]{position:sticky;left:0;background:inherit}tbody th[scope=row]:not(.n){min-width:7em}
 .dense th,.dense td{padding:4px 8px;font-size:13px}
 thead button{all:unset;cursor:pointer;font-size:13px;color:var(--dim);white-space:normal}
 thead button:focus-visible{outline:2px solid var(--link)}thead th:not([aria-sort]) button::after{content:""}
@@ -74,11 +76,12 @@ overflow:hidden}.whole .track{height:22px;margin:8px 0 2px}
 #tip{position:fixed;z-index:2;max-width:360px;padding:7px 10px;background:var(--ink);color:var(--bg);font-size:12px;
 line-height:1.4;border-radius:6px;white-space:pre-line;pointer-events:none;overflow-wrap:anywhere}
 footer{margin-top:40px;border-top:1px solid var(--line);padding-top:10px;font-size:13px;color:var(--dim)}
-@media (max-width:700px){body{padding:16px 12px}}
+@media (max-width:700px){body{padding:16px 12px}dl.tiles{grid-template-columns:1fr 1fr}}
 @media print{:root{--bg:#fff;--card:#fff;--ink:#000;--dim:#444;--line:#bbb;color-scheme:light}
 body{max-width:none;padding:0;font-size:11px}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 h2{break-after:avoid}tr,figure,dl.tiles{break-inside:avoid}.wide{overflow:visible}.wide svg{min-width:0}
-.dense th,.dense td,table{font-size:9px}}
+.dense th,.dense td,table{font-size:9px}table,table.dense{min-width:0}tbody th[scope=row]{position:static;min-width:0}
+td,tbody th{overflow-wrap:anywhere}}
 """
 
 SCRIPT = """

@@ -25,7 +25,8 @@ from penstock.report.run.model import Sampling, WaitCause, WaitPart
 PLANS_MAX = 3_000
 """Plans made for one report. A log with more moments is sampled evenly, and the report says so."""
 PLAN_WORK_MAX = 2_000_000
-"""Sum over these plans of waiting classes times nodes, a measure of cost: the second bound on the same sampling."""
+"""Sum over these plans of waiting classes times nodes, and of waiting jobs, a measure of cost: the second bound on the
+same sampling."""
 
 
 class WaitReason(msgspec.Struct, frozen=True):
@@ -95,7 +96,7 @@ class _Tracker:
         return {job_id: _parts(sums) for job_id, sums in self._sums.items()}
 
     def _touches(self, event: ev.AnyEvent) -> list[JobId]:
-        if isinstance(event, ev.JobSubmitted | ev.JobRequeued | ev.AttemptAllocated):
+        if isinstance(event, ev.JobSubmitted | ev.JobRequeued | ev.AttemptAllocated | ev.JobHeld | ev.JobReleased):
             return [event.job_id]
         if isinstance(event, ev.JobFinished):
             freed = self._state.indexes.dependants.waiting_for_last(event.job_id, self._state.jobs)
@@ -132,7 +133,8 @@ class _Tracker:
         if self._plans * share[1] > PLANS_MAX * share[0] or self._work * share[1] > PLAN_WORK_MAX * share[0]:
             return False
         self._plans += 1
-        self._work += classes * (1 + len(self._state.nodes))
+        waiting = sum(len(pending.jobs) for pending in self._state.indexes.pending.values())
+        self._work += classes * (1 + len(self._state.nodes)) + 2 * waiting  # each gets its reason anew
         self._plan = plan(take_snapshot(self._state), time_ms)
         return True
 
@@ -154,8 +156,12 @@ class _Tracker:
                 self._open[job_id] = (time_ms, reason)
 
     def _own_reason(self, job: Job, time_ms: int) -> WaitReason | None:
+        if job.hold is not None:
+            return WaitReason("held")
         if job.unmet:
             return WaitReason("dependency", blockers=job.unmet)
+        if job.waits_turn:
+            return WaitReason("array_turn")
         return WaitReason("backing_off") if job.not_before_ms > time_ms else None
 
     def _apart(self) -> dict[JobId, WaitReason]:

@@ -7,7 +7,7 @@ from penstock.report.run.style import SCRIPT, stylesheet
 from penstock.report.simulation.curves import SERIES_MAX, Series, distribution, over_time, shares, span_label
 from penstock.report.simulation.numbers import MEASURES, Measure, by_variant, cost_rows
 from penstock.report.tables import Cell, number, row, swatch, table, text
-from penstock.report.text import count, duration, esc, moment
+from penstock.report.text import counted, duration, esc, moment
 from penstock.sim.replay.compare import Interval, VariantResult
 from penstock.sim.replay.counters import Sample
 from penstock.sim.replay.measures import SIZE_CLASSES, Measures, Summary
@@ -61,8 +61,8 @@ def _legend(first: Sequence[VariantResult]) -> str:
 def _header(trace: Trace, results: Sequence[VariantResult]) -> str:
     devices = sum(len(spec.devices) for spec in trace.nodes)
     seeds = 1 + max(result.seed for result in results)
-    where = f"{count(len(trace.nodes), 'node')}, {count(devices, 'device')}"
-    what = f"{count(len(trace.jobs), 'job')} · {where}"
+    where = f"{counted(len(trace.nodes), 'node')}, {counted(devices, 'device')}"
+    what = f"{counted(len(trace.jobs), 'job')} · {where}"
     what += f" · mean of {seeds} workloads, ± 95 % confidence" if seeds > 1 else ""
     begun = f"{moment(trace.jobs[0].submit_ms)} · " if trace.jobs and trace.jobs[0].submit_ms > 10**12 else ""
     return f'<header><h1>Policies on {esc(trace.name)}</h1><p class="sub">{begun}{what}</p></header>'

@@ -31,6 +31,8 @@ LIGHT = CostBudget(cpu_ms=150, memory_mib=16, log_kib=0, loop_ms=20, control_ms=
 """Reads of one thing, or of a short list."""
 PAGE = CostBudget(cpu_ms=400, memory_mib=48, log_kib=0, loop_ms=30, control_ms=20, pause_ms=80)
 """Lists of up to a thousand entries."""
+LISTING = CostBudget(cpu_ms=4_000, memory_mib=96, log_kib=0, loop_ms=30, control_ms=20, pause_ms=250)
+"""A page of 100,000 live jobs, filtered and sorted."""
 LOG = CostBudget(cpu_ms=1_500, memory_mib=128, log_kib=0, loop_ms=150, control_ms=20)
 """Pages of the log: up to 32 MiB."""
 SUM = CostBudget(cpu_ms=6_000, memory_mib=160, log_kib=0, loop_ms=20, control_ms=20, pause_ms=400)
@@ -43,16 +45,18 @@ SUBMIT = CostBudget(cpu_ms=15_000, memory_mib=600, log_kib=80 * 1024, loop_ms=60
 """100,000 jobs, or 64 MiB of them."""
 CHANGE = CostBudget(cpu_ms=200, memory_mib=16, log_kib=64, loop_ms=20, control_ms=50, pause_ms=60)
 """One thing is changed."""
+ACTION = CostBudget(cpu_ms=10_000, memory_mib=200, log_kib=40 * 1024, loop_ms=30, control_ms=200, pause_ms=250)
+"""One action on tens of thousands of jobs, changed in slices: between two of them the control thread serves others."""
 ALL_SECRETS = CostBudget(cpu_ms=1_000, memory_mib=32, log_kib=4 * 1024, loop_ms=20, control_ms=100, pause_ms=100)
 """Every secret is sealed anew."""
 INVOICE = CostBudget(cpu_ms=3_000, memory_mib=64, log_kib=2 * 1024, loop_ms=20, control_ms=100, pause_ms=100)
 """A month of a tenant, with a line for each job."""
-DECLARE = CostBudget(cpu_ms=6_000, memory_mib=200, log_kib=8 * 1024, loop_ms=150, control_ms=1_000)
+DECLARE = CostBudget(cpu_ms=9_000, memory_mib=200, log_kib=8 * 1024, loop_ms=150, control_ms=1_000)
 """A cluster file of up to 16 MiB."""
 
 BUDGETS: dict[str, CostBudget] = {
     "POST /jobs": SUBMIT,
-    "GET /jobs": PAGE,
+    "GET /jobs": LISTING,
     "GET /jobs/{job_id}": LIGHT,
     "GET /jobs/{job_id}/explanation": PAGE,
     "GET /jobs/{job_id}/events": LIGHT,
@@ -60,6 +64,7 @@ BUDGETS: dict[str, CostBudget] = {
     "GET /jobs/{job_id}/logs": LIGHT,
     "POST /jobs/{job_id}/cancel": CHANGE,
     "POST /jobs/{job_id}/checkpoint": CHANGE,
+    "POST /jobs/actions": ACTION,
     "GET /health": LIGHT,
     "GET /me": LIGHT,
     "GET /cluster": LIGHT,

@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from hashlib import sha256
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -18,6 +19,7 @@ COST_TIMES = 4
 """An answer is kept this many times as long as it took, if that is longer."""
 KEPT_LONGEST_MS = 10_000
 KEPT_MAX = 256
+REPEATED_MS = 600_000
 KEPT_MAX_BYTES = 64 * 2**20
 
 
@@ -78,3 +80,29 @@ class KeptAnswers:
         while len(self._answers) > KEPT_MAX or self._bytes > KEPT_MAX_BYTES:
             _, oldest = self._answers.popitem(last=False)
             self._bytes -= len(oldest.body)
+
+
+class RepeatedRequests:
+    """Answers to requests that change something, by the caller's idempotency key: sent again, it has no other effect.
+
+    Lives on the event loop. Keys are kept for `REPEATED_MS`, by this server alone.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._answers = KeptAnswers(clock, REPEATED_MS)
+        self._digests: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    async def of(self, user: str, key: str, body: bytes, work_out: Callable[[], Awaitable[Response]]) -> Response:
+        """Return the answer to a request; one without a key is always worked out.
+
+        Raises: ApiError when the key was used for another request; what `work_out` raises, and nothing is kept then.
+        """
+        if not key:
+            return await work_out()
+        at, digest = (user, key), sha256(body).hexdigest()
+        if self._digests.setdefault(at, digest) != digest:
+            hint = "use a new key for a new request"
+            raise ApiError("conflict", "this Idempotency-Key was used for another request", hint=hint)
+        while len(self._digests) > KEPT_MAX:
+            self._digests.popitem(last=False)
+        return await self._answers.of((*at, digest), work_out)

@@ -11,6 +11,7 @@ from penstock.core.lifecycle.requests import NewJob
 from penstock.core.lifecycle.thresholds import SharedAmount
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.errors import Problem
+from penstock.core.model.words import counted
 from penstock.server.http.responses import ApiError
 from penstock.server.http.turns import calling
 
@@ -103,7 +104,7 @@ def jobs_of(body: bytes) -> Sequence[NewJob]:
 
 def title_of(problems: list[Problem]) -> str:
     first = problems[0].message
-    return first if len(problems) == 1 else f"{first} (and {len(problems) - 1} more problem(s))"
+    return first if len(problems) == 1 else f"{first} (and {counted(len(problems) - 1, 'more problem')})"
 
 
 def refused(refusal: Refusal) -> ApiError:

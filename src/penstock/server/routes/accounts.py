@@ -4,9 +4,11 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI, Path, Query, Request
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from penstock.api import types as api
+from penstock.control.calendar import local_time
 from penstock.core.config.billing import read_amount
 from penstock.core.config.reader import Reader
 from penstock.core.ledger.budgets import policy_of
@@ -59,11 +61,11 @@ def account_routes(app: FastAPI, backend: Backend, service: BillingService, call
 
         def compute() -> Response:
             names = [name for name in service.tenants() if who.sees(name)]
-            if tenant is not None and tenant not in names:
-                raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
+            _check_known(tenant, names)
             found = [_view(backend, service, name) for name in (names if tenant is None else [TenantName(tenant)])]
             billing = backend.state.config.billing
-            return answer(api.AccountList(billing.currency, billing.digits, bool(billing.tariff.prices), found))
+            priced = bool(billing.tariff.prices)
+            return answer(api.AccountList(billing.currency, billing.digits, priced, found, billing.time_zone))
 
         question = ("accounts", who.sight, backend.durable_seq, tenant)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
@@ -126,6 +128,7 @@ def ledger_routes(app: FastAPI, backend: Backend, service: BillingService, calle
         """Return the double-entry journal: each entry adds up to zero. Debits are positive."""
 
         def compute() -> Response:
+            _check_known(tenant, [name for name in service.tenants() if who.sees(name)])
             page: list[JournalEntry] = []
             for one in service.journal():
                 if one.seq > after and tenant in (None, one.tenant) and who.sees(one.tenant):
@@ -135,9 +138,16 @@ def ledger_routes(app: FastAPI, backend: Backend, service: BillingService, calle
             ledger = backend.state.money.ledger.copy()
             shown = {name: amount for name, amount in sorted(ledger.items()) if _is_theirs(name, who, tenant)}
             billing = backend.state.config.billing
-            return answer(api.Journal(billing.currency, billing.digits, page, shown))
+            timed = [replace(one, time=local_time(billing.time_zone, one.time_ms)) for one in page]
+            return answer(api.Journal(billing.currency, billing.digits, timed, shown, billing.time_zone))
 
         return await backend.pools.heavy.run(compute)
+
+
+def _check_known(tenant: str | None, names: list[TenantName]) -> None:
+    """Raise ApiError where a tenant is named that is none of those that the caller sees."""
+    if tenant is not None and tenant not in names:
+        raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
 
 
 def _is_theirs(account: str, scope: Any, tenant: str | None) -> bool:
@@ -148,6 +158,7 @@ def _is_theirs(account: str, scope: Any, tenant: str | None) -> bool:
 def _view(backend: Backend, service: BillingService, name: TenantName) -> api.AccountView:
     standing = service.standing(name)
     account, config = standing.account, backend.state.config
+    zone = config.billing.time_zone
     declared = next((one for one in config.tenants if one.name == name), Tenant(name))
     return api.AccountView(
         tenant=name,
@@ -162,7 +173,7 @@ def _view(backend: Backend, service: BillingService, name: TenantName) -> api.Ac
         left=standing.left,
         held=account.hold.text if account.hold is not None else "",
         credits=list(account.lots),
-        budgets=standing.budgets,
+        budgets=[replace(one, until_time=local_time(zone, one.until_ms)) for one in standing.budgets],
     )
 
 

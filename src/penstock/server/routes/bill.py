@@ -6,7 +6,7 @@ from fastapi import FastAPI, Query
 from starlette.responses import Response
 
 from penstock.api import types as api
-from penstock.control.calendar import month_named, months
+from penstock.control.calendar import local_time, month_named, months
 from penstock.core.model.errors import InvalidInput, nearest
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import invalid
@@ -39,7 +39,9 @@ def bill_routes(app: FastAPI, backend: Backend, service: BillingService, caller:
                 raise ApiError("not_found", f"there is no tenant '{tenant}'", hint=nearest(tenant, names))
             wanted = names if tenant is None else [name for name in names if name == tenant]
             bills = service.bills(wanted, from_ms, until_ms) if until_ms > from_ms else []
-            return answer(api.BillList(from_ms, until_ms, [bill for bill in bills if bill.lines], priced))
+            zone, found = billing.time_zone, [bill for bill in bills if bill.lines]
+            times = local_time(zone, from_ms), local_time(zone, until_ms)
+            return answer(api.BillList(from_ms, until_ms, found, priced, zone, *times))
 
         question = ("bill", who.sight, backend.durable_seq, tenant, month)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from penstock import __version__
 from penstock.api import types as api
+from penstock.api.scheduling import CycleView, DefragList
 from penstock.control import messages as msg
 from penstock.core.config.cluster import cluster_schema
 from penstock.core.config.job import request_schema
@@ -22,7 +23,7 @@ from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.openapi import EXAMPLE, returns
 from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
-from penstock.server.views.cluster import alert_for, cluster_view, node_view, token_alerts
+from penstock.server.views.cluster import alert_for, cluster_view, me_view, node_view, token_alerts
 from penstock.server.views.scheduling import cycle_view, defrag_list, plan_for, queue_views
 
 NodePath = Annotated[str, Path(max_length=63, description="name of the node")]
@@ -37,10 +38,7 @@ def cluster_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.get("/api/v1/me", **returns(api.Me))
     async def show_me(who: caller) -> Response:
         """Say who calls, and what they may see and do."""
-        names = [tenant.name for tenant in backend.state.config.tenants]
-        roles = {name: role for name, role in sorted(who.tenants.items()) if who.sees(name)}
-        submits = [str(name) for name in names if who.submits(name)]
-        return answer(api.Me(who.user, who.role, roles, who.level, submits))
+        return answer(me_view(backend.state.config, who))
 
     @app.get("/api/v1/cluster", **returns(api.ClusterView))
     async def show_cluster(who: caller) -> Response:
@@ -95,7 +93,9 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         """List queues with their numbers, and the next of the jobs that the caller may see."""
 
         def compute() -> Response:
-            return answer(api.QueueList(queue_views(backend.state, backend.clock.unix_ms(), who)))
+            return answer(
+                api.QueueList(queue_views(backend.state, backend.clock.unix_ms(), who, backend.service.policies or {}))
+            )
 
         question = ("queues", who.sight, backend.state.seq)
         return await backend.kept.of(question, lambda: backend.pools.reads.run(compute))
@@ -113,7 +113,7 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         question = ("alerts", sight, who.user, who.delegated, backend.state.seq)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
-    @app.get("/api/v1/defrag", **returns(api.DefragList))
+    @app.get("/api/v1/defrag", **returns(DefragList))
     async def dry_run_of_defrag(who: caller) -> Response:
         """Say which jobs would move so that a gang fits, if the next cycle might move them; nothing moves."""
         allow(who.sees_all, "see what would move: it is about jobs of all tenants")
@@ -126,7 +126,7 @@ def scheduling_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
         question = ("defrag", backend.state.seq)
         return await backend.kept.of(question, lambda: backend.pools.heavy.run(compute))
 
-    @app.get("/api/v1/cycle", **returns(api.CycleView))
+    @app.get("/api/v1/cycle", **returns(CycleView))
     async def show_cycle(who: caller) -> Response:
         """Show what the last scheduling cycle decided, and the plans that it chose from."""
         allow(who.sees_all, "see cycles: they are about jobs of all tenants")

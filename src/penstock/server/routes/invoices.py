@@ -1,6 +1,6 @@
 """Routes about invoices: issued, listed, as documents, paid, corrected."""
 
-from itertools import islice
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,9 +8,12 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from penstock.api import types as api
+from penstock.api.invoices import InvoiceList, InvoiceView, TenantDue
+from penstock.control.calendar import local_time
 from penstock.core.messages.money import CorrectInvoice, MoneyDone, PayInvoice
 from penstock.core.messages.requests import Refusal
 from penstock.core.model.access import Scope
+from penstock.core.model.accounts import InvoiceHead
 from penstock.core.model.errors import nearest
 from penstock.core.model.events import InvoiceIssued
 from penstock.core.model.ids import TenantName
@@ -62,19 +65,19 @@ class NewCorrection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def invoice_routes(app: FastAPI, backend: Backend, billing: BillingService, caller: Any) -> None:
-    @app.get("/api/v1/invoices", **returns(api.InvoiceList))
+    @app.get("/api/v1/invoices", **returns(InvoiceList))
     async def list_invoices(
         who: caller,
         tenant: Annotated[str | None, Query(max_length=63)] = None,
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 200,
+        open: Annotated[bool, Query(description="only those with an amount due")] = False,  # noqa: A002 - the API's word
     ) -> Response:
-        """List invoices and credit notes, newest first."""
+        """List invoices and credit notes, newest first, and what each tenant still has to pay."""
 
         def compute() -> Response:
             heads = reversed(list(backend.state.money.invoices.copy().values()))
-            mine = (head for head in heads if who.sees(head.tenant) and tenant in (None, head.tenant))
-            billing = backend.state.config.billing
-            return answer(api.InvoiceList(billing.currency, billing.digits, list(islice(mine, limit))))
+            mine = [head for head in heads if who.sees(head.tenant) and tenant in (None, head.tenant)]
+            return answer(_listed(backend, mine, limit, only_open=open))
 
         return await backend.pools.reads.run(compute)
 
@@ -111,6 +114,46 @@ def invoice_routes(app: FastAPI, backend: Backend, billing: BillingService, call
         name = f'inline; filename="{number.replace("/", "-")}.{format}"'
         made.headers.update({"Content-Disposition": name, **_SAFE})
         return made
+
+
+def _listed(backend: Backend, heads: Sequence[InvoiceHead], limit: int, *, only_open: bool) -> InvoiceList:
+    """Return the newest of some invoices, with the sums that are due on all of them."""
+    billing, accounts = backend.state.config.billing, backend.state.money
+    tenants = sorted({head.tenant for head in heads})
+    due = {number: left for name in tenants for number, left in accounts.account(name).open}
+    owing = [head for head in heads if due.get(head.number)]
+    wanted = owing if only_open else heads
+    shown = [_view(head, due.get(head.number, 0), billing.time_zone) for head in wanted[:limit]]
+    sums: dict[str, list[int]] = {}
+    for head in owing:
+        sums.setdefault(head.tenant, []).append(due[head.number])
+    owed = [TenantDue(name, sum(sums[name]), len(sums[name])) for name in tenants if name in sums]
+    left_out = len(wanted) - len(shown)
+    return InvoiceList(billing.currency, billing.digits, shown, billing.time_zone, owed, left_out)
+
+
+def _view(head: InvoiceHead, due: int, zone: str) -> InvoiceView:
+    times = [local_time(zone, time_ms) for time_ms in (head.from_ms, head.until_ms, head.issued_ms)]
+    return InvoiceView(
+        number=head.number,
+        kind=head.kind,
+        tenant=head.tenant,
+        issued_ms=head.issued_ms,
+        from_ms=head.from_ms,
+        until_ms=head.until_ms,
+        total=head.total,
+        due=due,
+        seq=head.seq,
+        corrects=head.corrects,
+        corrected=head.corrected,
+        corrected_net=head.corrected_net,
+        paid=head.paid,
+        due_issued=head.due,
+        month=times[0][:7],
+        from_time=times[0],
+        until_time=times[1],
+        issued_time=times[2],
+    )
 
 
 def payment_routes(app: FastAPI, backend: Backend, caller: Any) -> None:

@@ -4,29 +4,37 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Path, Query, Request
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from penstock.api import types as api
 from penstock.control import messages as msg
+from penstock.core.config.reader import short
 from penstock.core.explain import Explainer, Explanation, question_of
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.model.access import Scope
+from penstock.core.model.errors import Problem
 from penstock.core.model.events import Record
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
 from penstock.core.model.jobs import Job
 from penstock.core.state import idleness
 from penstock.core.state.live_jobs import LIVE_STATES
 from penstock.server.backend import Backend
-from penstock.server.http.parsing import allow, refused
+from penstock.server.http.parsing import allow, invalid, refused
 from penstock.server.http.responses import ApiError, answer
+from penstock.server.listing import Filters, Sort, check_filters, page_of
 from penstock.server.routes.openapi import EXAMPLE, MADE, returns
 from penstock.server.services.estimates import EstimateService
 from penstock.server.submitting import submit_of
-from penstock.server.views.jobs import finished_job, job_refs, live_job, waiting_reason
+from penstock.server.views.jobs import finished_job, finished_views, job_refs, live_job, waiting_reason
 from penstock.server.views.scheduling import explanation_for
 
 LOG_READ_MAX_BYTES = 1 << 20
 LIST_MAX = 1_000
+LIST_AT_ONCE = 20_000
+"""Live jobs that are filtered and sorted as fast as a page."""
+LABEL_MAX = 1_000
+"""Characters of a label in a query."""
 NEWEST = 2**53
 """As `before`: all finished jobs, from the newest."""
 REFS_AT_ONCE = 100
@@ -37,7 +45,8 @@ JobIdPath = Annotated[int, Path(ge=1, le=2**53, description="number of the job",
 
 def job_routes(app: FastAPI, backend: Backend, estimates: EstimateService, caller: Any) -> None:
     jobs = _JobViews(backend)
-    _submit_and_list_routes(app, backend, caller, jobs)
+    _submit_routes(app, backend, caller)
+    _list_routes(app, backend, caller, jobs)
     explainer = Explainer(backend.service.policies, lambda scene: estimates.known(scene.job.id))
     _one_job_routes(app, backend, explainer, caller, jobs)
     _job_story_routes(app, backend, caller, jobs)
@@ -61,15 +70,37 @@ class _JobViews:
             found.append(live_job(job, full=full, waits_for=reason, reached=reached))
         return found
 
-    async def any(self, scope: Scope, job_id: int) -> api.JobView:
-        """Return the view of a job, live or finished; raises ApiError when there is none."""
+    def page(self, scope: Scope, filters: Filters, sort: Sort, limit: int, cursor: str, fold_arrays: bool) -> Response:
+        """Return the answer with one page of a list."""
+        reads = self._backend.reads
+        found = page_of(filters, scope, reads, sort=sort, limit=limit, cursor=cursor, fold_arrays=fold_arrays)
+        live = self.live(row.job for row in found.rows if isinstance(row.job, Job))
+        ended = finished_views(reads, [row.job for row in found.rows if not isinstance(row.job, Job)])
+        shown = {view.id: view for view in (*live, *ended)}
+        views = [replace(shown[row.job.id], array_counts=row.counts) for row in found.rows]
+        return answer(api.JobList(views, None, found.cursor, found.totals))
+
+    async def any(self, scope: Scope, job_id: int, *, full: bool = False) -> api.JobView:
+        """Return the view of a job, live or finished; raises ApiError when there is none.
+
+        Args:
+            full: of a finished job, too, with what it was submitted with: one more read of the log.
+        """
         job = self._backend.reads.live_job(scope, JobId(job_id))
         if job is not None:
             return self.live([job], full=True)[0]
-        finished = await self._backend.pools.reads.run(self._backend.reads.finished_job, scope, JobId(job_id))
+        reads = self._backend.reads
+
+        def compute() -> api.JobView | None:
+            found = reads.finished_job(scope, JobId(job_id))
+            if found is None:
+                return None
+            return finished_job(found, reads.submits([found]).get(found.id) if full else None, full=full)
+
+        finished = await self._backend.pools.reads.run(compute)
         if finished is None:
             raise ApiError("not_found", f"there is no job {job_id}")
-        return finished_job(finished)
+        return finished
 
     async def check(self, scope: Scope, job_id: int, what: str) -> None:
         """Raise ApiError when there is no such job, or the caller may not do this with it."""
@@ -79,7 +110,7 @@ class _JobViews:
         allow(scope.acts_on(*owner), f"{what} job {job_id}")
 
 
-def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
+def _submit_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     @app.post(
         "/api/v1/jobs", status_code=201, **returns(api.SubmitAnswer, body="job_request", example=EXAMPLE, statuses=MADE)
     )
@@ -99,23 +130,39 @@ def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _
             lambda: answer(api.SubmitAnswer(job_refs(who, backend.reads, reply.job_ids), reply.repeated), status)
         )
 
+
+def _list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobViews) -> None:
     @app.get("/api/v1/jobs", **returns(api.JobList))
     async def list_jobs(
         who: caller,
-        state: Annotated[str | None, Query(max_length=20)] = None,
+        state: Annotated[list[str] | None, Query(max_length=16, description="one or several")] = None,
         tenant: Annotated[str | None, Query(max_length=63)] = None,
         finished: Annotated[bool, Query(description="finished jobs too, newest first")] = False,
         before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
         after: Annotated[int, Query(ge=0, le=2**53, description="only live jobs with a higher number")] = 0,
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 200,
+        name: Annotated[str, Query(max_length=200, description="a name, or a pattern such as train-*")] = "",
+        user: Annotated[str, Query(max_length=200)] = "",
+        queue: Annotated[str, Query(max_length=200)] = "",
+        label: Annotated[list[str] | None, Query(max_length=32, description="key=value, of live jobs")] = None,
+        array: Annotated[int, Query(ge=0, le=2**53, description="members of this array")] = 0,
+        sort: Annotated[Sort | None, Query(description="newest: running before waiting, then finished")] = None,
+        cursor: Annotated[str, Query(max_length=500, description="next_cursor of the page before")] = "",
+        fold_arrays: Annotated[bool, Query(description="one row for each array of live jobs")] = False,
     ) -> Response:
-        """List live jobs by number, then finished ones from the newest."""
+        """List jobs. With `sort` or another of the newer filters, in that order; else live ones by number."""
+        states, labels = tuple(state or ()), tuple(_label(text) for text in label or ())
+        filters = Filters(states, name, user, tenant or "", queue, labels, array, finished)
+        check_filters(filters, who, backend.state.config)
+        if sort or name or user or queue or labels or array or cursor or fold_arrays or len(states) > 1:
+            pool = backend.pools.reads if len(backend.state.jobs) <= LIST_AT_ONCE else backend.pools.heavy
+            return await pool.run(jobs.page, who, filters, sort or "newest", limit, cursor, fold_arrays)
 
         def compute() -> Response:
             found: list[api.JobView] = []
             if before is None:
-                states = [one for one in LIVE_STATES if state in (None, one)]
-                found = jobs.live(backend.reads.live_page(who, after, limit, tenant=tenant, states=states))
+                live = [one for one in LIVE_STATES if not states or one in states]
+                found = jobs.live(backend.reads.live_page(who, after, limit, tenant=tenant, states=live))
             following: int | None = None
             if finished and len(found) == limit:
                 following = NEWEST
@@ -123,22 +170,30 @@ def _submit_and_list_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _
                 start = JobId(before) if before is not None else None
                 older = backend.reads.finished_jobs(who, limit - len(found), start)
                 listed = {v.id for v in found}
-                found += (
-                    finished_job(job)
+                ended = (
+                    job
                     for job in older.jobs
-                    if state in (None, job.state) and tenant in (None, job.tenant) and job.id not in listed
+                    if (not states or job.state in states) and tenant in (None, job.tenant) and job.id not in listed
                 )
+                found += finished_views(backend.reads, list(ended))
                 following = older.before
             return answer(api.JobList(found, following))
 
         return await backend.pools.reads.run(compute)
 
 
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or len(text) > LABEL_MAX:
+        raise invalid([Problem("bad_value", "label", f"label is '{short(text)}', expected key=value", short(text))])
+    return name, value
+
+
 def _one_job_routes(app: FastAPI, backend: Backend, explainer: Explainer, caller: Any, jobs: _JobViews) -> None:
     @app.get("/api/v1/jobs/{job_id}", **returns(api.JobView))
     async def show_job(who: caller, job_id: JobIdPath) -> Response:
         """Show one job, live or finished."""
-        return answer(await jobs.any(who, job_id))
+        return answer(await jobs.any(who, job_id, full=True))
 
     @app.get("/api/v1/jobs/{job_id}/explanation", **returns(Explanation))
     async def explain_job(who: caller, job_id: JobIdPath) -> Response:

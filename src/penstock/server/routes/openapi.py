@@ -126,9 +126,7 @@ def _link(paths: dict[str, dict[str, Any]]) -> None:
 
 def _request_component() -> dict[str, Any]:
     schema = request_schema()
-    job = schema.pop("$defs")["job"]
     schema.pop("$schema")
-    text = msgspec.json.encode(schema).replace(b'"#/$defs/job"', b'"#/components/schemas/JobRequest/$defs/job"')
+    text = msgspec.json.encode(schema).replace(b'"#/$defs/', b'"#/components/schemas/JobRequest/$defs/')
     found: dict[str, Any] = msgspec.json.decode(text)
-    found["$defs"] = {"job": job}
     return found

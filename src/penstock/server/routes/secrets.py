@@ -83,6 +83,8 @@ def secret_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
     ) -> Response:
         """Remove a secret that no live job needs."""
         owner = UserName("" if tenant else who.user)
+        if not tenant:
+            _allowed(who, tenant, backend)
         found = backend.state.secrets.by_holder.get((TenantName(tenant), owner, name))
         if found is None or not sees_secret(who, found):
             raise ApiError("not_found", f"there is no such secret '{name[:63]}'")

@@ -8,9 +8,9 @@ from fastapi import FastAPI, Query
 from starlette.responses import Response
 
 from penstock.api.usage import UsageList
-from penstock.core.ledger.consumption import DIMENSIONS, Consumption, Dimension
+from penstock.core.ledger.consumption import DIMENSIONS, SUMS, Consumption, Dimension
 from penstock.core.ledger.pricing import GIB
-from penstock.core.model.answers import UsageRow
+from penstock.core.model.answers import ModelUsage, UsageRow
 from penstock.core.model.errors import Problem, nearest
 from penstock.core.model.prices import HOUR_MS
 from penstock.core.model.quantities import parse_time_ms
@@ -62,12 +62,18 @@ def _summed(rows: list[UsageRow], wanted: tuple[Dimension, ...]) -> list[UsageRo
         key = tuple(getattr(row, name) for name in wanted)
         had = found.setdefault(key, row)
         if had is not row:
-            for field in ("device_milli_ms", "cpu_milli_ms", "memory_byte_ms", "measured_milli_ms", "used_milli_ms"):
-                setattr(had, field, getattr(had, field) + getattr(row, field))
-            for model, amount in row.by_model.items():
-                had.by_model[model] = had.by_model.get(model, 0) + amount
-            had.jobs, had.attempts = had.jobs + row.jobs, had.attempts + row.attempts
+            _join(had, row)
+            models = {one.model: one for one in had.models}
+            for one in row.models:
+                _join(models.setdefault(one.model, ModelUsage(one.model)), one)
+            had.models = [models[name] for name in sorted(models)]
+            had.by_model = {one.model: one.device_milli_ms for one in had.models if one.device_milli_ms}
     return list(found.values())
+
+
+def _join(had: UsageRow | ModelUsage, more: UsageRow | ModelUsage) -> None:
+    for field in (*SUMS, "jobs", "attempts"):  # a job is of one tenant: it is counted once
+        setattr(had, field, getattr(had, field) + getattr(more, field))
 
 
 def dimensions_of(by: str) -> tuple[Dimension, ...]:
@@ -99,18 +105,23 @@ def time_of(field: str, text: str) -> int:
 
 
 def _lines(rows: list[UsageRow]) -> list[tuple[object, ...]]:
-    """Return a line for each row and model; the row's first has the non-device figures."""
+    """Return a line for each row and model with the figures of that model alone, so that a column may be summed."""
     hours = 1000 * HOUR_MS
-    found: list[tuple[object, ...]] = []
-    for row in rows:
-        about = tuple(getattr(row, name) for name in DIMENSIONS)
-        rest = (row.cpu_milli_ms / hours, row.memory_byte_ms / (GIB * HOUR_MS), row.jobs, row.attempts)
-        whole = row.measured_milli_ms / hours, row.used_milli_ms / hours
-        models = sorted(row.by_model.items()) or [("", 0)]
-        for at, (model, milli_ms) in enumerate(models):
-            found.append((*about, model, milli_ms / hours, *(whole if at == 0 else (0.0, 0.0)),
-                          *(rest if at == 0 else (0.0, 0.0, 0, 0))))  # fmt: skip
-    return found
+    return [
+        (
+            *(getattr(row, name) for name in DIMENSIONS),
+            one.model,
+            one.device_milli_ms / hours,
+            one.measured_milli_ms / hours,
+            one.used_milli_ms / hours,
+            one.cpu_milli_ms / hours,
+            one.memory_byte_ms / (GIB * HOUR_MS),
+            one.jobs,
+            one.attempts,
+        )
+        for row in rows
+        for one in row.models
+    ]
 
 
 def _table(rows: list[UsageRow], wanted: tuple[Dimension, ...], kind: str) -> Response:

@@ -18,9 +18,10 @@ from penstock.core.lifecycle.requests import Submit, jobs_named
 from penstock.core.messages.requests import Refusal
 from penstock.core.model import answers
 from penstock.core.model.answers import Score
-from penstock.core.model.estimates import StartEstimate
+from penstock.core.model.estimates import StartEstimate, Times
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState
+from penstock.core.model.start_text import waits_text
 from penstock.core.order.turns import WaitingLimit
 from penstock.core.predict.calibration import Calibration
 from penstock.core.predict.forecast import PastRun
@@ -128,12 +129,12 @@ class EstimateService:
         waiting = self._backend.state.jobs.page(0, WANTED_MAX + 1, None, ["waiting"])
         return any(job.id not in listed for job in waiting)
 
-    def known(self, job_id: JobId) -> tuple[int, int] | None:
-        """Return from when to when (unix ms) a job starts, as of the last look; None where it had no estimate."""
+    def known(self, job_id: JobId) -> Times | None:
+        """Return early, likely and late start (unix ms) as of the last look; None where it had no estimate."""
         if self._backend.clock.unix_ms() - self._last.made_ms > KNOWN_MS:
             return None
         found = next((job for job in self._last.jobs if job.id == job_id), None)
-        return (found.early_ms, found.late_ms) if found is not None and found.late_ms else None
+        return (found.early_ms, found.likely_ms, found.late_ms) if found is not None and found.likely_ms else None
 
     async def score(self) -> Score:
         """Return how right the latest estimates were."""
@@ -184,9 +185,20 @@ class EstimateService:
         outcomes = self._outcomes(request, [job.id for job in image.jobs])
         reply = self._seer.ask(WhatIfSubmitted(packed(image), self._past(), now_ms, BUDGET_MS, request, outcomes))
         assert isinstance(reply, ForecastPlan)
-        found = reply.refusal or reply.plan
-        assert found is not None
-        return found
+        if reply.refusal is not None:
+            return reply.refusal
+        assert reply.plan is not None
+        self._catch_up()
+        return replace(reply.plan, jobs=[self._corrected(job, reply.plan.now_ms) for job in reply.plan.jobs])
+
+    def _corrected(self, job: answers.PlannedJob, now_ms: int) -> answers.PlannedJob:
+        """Return the outcome with the same correction as the estimates of waiting jobs: one job, one estimate."""
+        if job.starts_now or not job.start_p50_ms:
+            return job
+        sampled = (job.start_p10_ms, job.start_p50_ms, job.start_p90_ms)
+        early_ms, likely_ms, late_ms = times = self._calibration.corrected(sampled, now_ms)
+        text = waits_text(now_ms, *times)
+        return replace(job, start_p10_ms=early_ms, start_p50_ms=likely_ms, start_p90_ms=late_ms, text=text)
 
     def _past(self) -> tuple[PastRun, ...]:
         """Return finished jobs to learn from, looked up once a minute at most."""

@@ -7,9 +7,13 @@ from msgspec.structs import replace
 from penstock import __version__
 from penstock.api import types as api
 from penstock.control.metrics import Series
+from penstock.core.lifecycle.defaults import default_queue, default_tenant
 from penstock.core.model.access import Scope
 from penstock.core.model.answers import Alert
+from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.resources import LINK_KINDS
+from penstock.core.place.capacity import NodeShape
 from penstock.core.state.state import State
 from penstock.server.http.auth import made_by_another
 from penstock.server.views.reads import public_reason
@@ -50,13 +54,30 @@ def node_view(state: State, name: NodeName, *, connected: bool, scope: Scope) ->
                 d.simulated,
                 shown(held.get(d.index)),
                 d.index in held,
+                d.healthy,
+                d.mig,
             )
             for d in node.spec.devices
         ],
         jobs=sorted({job_id for job_id, _ in (list(load.replicas) if load else []) if shown(job_id) is not None}),
         connected=connected,
         shut_to=[str(tenant) for tenant in node.shut_to if scope.sees(tenant)],
+        labels=dict(node.spec.labels),
+        zone=node.spec.zone,
+        rack=node.spec.rack,
+        switch=node.spec.switch,
+        links=_links(free.shape) if any(device.links for device in node.spec.devices) else {},
     )
+
+
+def _links(shape: NodeShape) -> dict[str, list[list[int]]]:
+    """Return the groups of devices by kind of link, closest first; none twice."""
+    found: dict[str, list[list[int]]] = {}
+    for kind in LINK_KINDS[:-1]:
+        groups = [sorted(group) for group in shape.groups(kind) if len(group) > 1]
+        if groups and groups not in found.values():
+            found[kind] = groups
+    return found
 
 
 def cluster_view(state: State, server: str, series: Sequence[Series] = ()) -> api.ClusterView:
@@ -78,6 +99,15 @@ def cluster_view(state: State, server: str, series: Sequence[Series] = ()) -> ap
         jobs_not_succeeded=state.finished_bad,
         figures=[api.Figure(s.name, s.labels, s.count, s.sum, s.most, s.last) for s in series],
     )
+
+
+def me_view(config: ClusterConfig, scope: Scope) -> api.Me:
+    """Return who a caller is, and what they may do."""
+    names = [tenant.name for tenant in config.tenants]
+    roles = {str(name): str(role) for name, role in sorted(scope.tenants.items()) if scope.sees(name)}
+    submits = [str(name) for name in names if scope.submits(name)]
+    defaults = default_tenant(config, scope), default_queue(config, scope.user)
+    return api.Me(scope.user, scope.role, roles, scope.level, submits, *defaults)
 
 
 def token_alerts(state: State, scope: Scope, now_ms: int) -> list[Alert]:

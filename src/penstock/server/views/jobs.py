@@ -4,21 +4,30 @@ Reads are made on the event loop while the control thread folds: each dictionary
 value in it is frozen.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from penstock.api import types as api
 from penstock.core.model.access import Scope
+from penstock.core.model.ask_text import devices_cell, gang_text, placement_text
+from penstock.core.model.events import JobSubmitted
 from penstock.core.model.ids import JobId
-from penstock.core.model.jobs import Job
+from penstock.core.model.jobs import Job, JobSpec
 from penstock.core.model.plan import Plan
 from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.usage import expected_end_ms
-from penstock.ports import FinishedJob
+from penstock.ports import FinishedDetails, FinishedJob
 from penstock.server.views.reads import Reads
 
 
 def waiting_reason(job: Job, last: Plan | None, now_ms: int) -> str:
     """Return the short code of why a waiting job waits, as the last cycle saw its class."""
+    if job.hold is not None:
+        return "held"
     if job.unmet:
         return "dependency"
+    if job.waits_turn:
+        return "array_turn"
     if job.not_before_ms > now_ms:
         return "backing_off"
     if last is None:
@@ -47,7 +56,7 @@ def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int 
         user=job.user,
         priority=spec.priority,
         preemptible=spec.preemptible,
-        replicas=spec.ask.replicas,
+        replicas=spec.ask.replica_total,
         devices=spec.ask.device_total,
         submitted_ms=job.submitted_ms,
         started_ms=job.first_started_ms,
@@ -60,10 +69,23 @@ def live_job(job: Job, *, full: bool = False, waits_for: str = "", reached: int 
         checkpoint_step=job.progress.checkpoint_step,
         array_id=job.array_id,
         array_index=job.array_index,
-        command=list(spec.command) if full else [],
         replica_list=replicas,
         ends_ms=_ends_ms(job),
+        devices_milli=spec.ask.device_milli,
+        devices_text=devices_cell(spec.ask),
+        **(_asked(spec) if full else {}),
     )
+
+
+def _asked(spec: JobSpec) -> dict[str, Any]:
+    """Return what a job was submitted with, for the page of one job."""
+    return {
+        "command": list(spec.command),
+        "pool": spec.ask.pool,
+        "asks": gang_text(spec.ask),
+        "placement": placement_text(spec.ask),
+        "time_limit_ms": spec.time_limit_ms,
+    }
 
 
 def _ends_ms(job: Job) -> int:
@@ -72,7 +94,16 @@ def _ends_ms(job: Job) -> int:
     return expected_end_ms(job) if tells else 0
 
 
-def finished_job(job: FinishedJob) -> api.JobView:
+def finished_job(job: FinishedJob, submitted: JobSubmitted | None = None, *, full: bool = False) -> api.JobView:
+    """Return the view of a finished job; what neither its row nor its submit tells is None: unknown.
+
+    Args:
+        submitted: its submit; needed for rows of older versions, and where `full` adds the command.
+    """
+    spec, details = submitted.spec if submitted is not None else None, job.details
+    if details is None and spec is not None:
+        ask = spec.ask
+        details = FinishedDetails(spec.preemptible, ask.replica_total, ask.device_milli, devices_cell(ask))
     return api.JobView(
         id=job.id,
         name=job.name,
@@ -81,8 +112,8 @@ def finished_job(job: FinishedJob) -> api.JobView:
         queue=job.queue,
         user=job.user,
         priority=job.priority,
-        preemptible=False,
-        replicas=job.replicas,
+        preemptible=details.preemptible if details is not None else None,
+        replicas=details.replica_total if details is not None else job.replicas,
         devices=job.devices,
         submitted_ms=job.submitted_ms,
         started_ms=job.started_ms,
@@ -92,12 +123,21 @@ def finished_job(job: FinishedJob) -> api.JobView:
         nodes=list(job.nodes),
         reason=job.reason,
         step=job.step,
-        checkpoint_step=0,
+        checkpoint_step=job.details.checkpoint_step if job.details is not None else None,
         exit_code=job.exit.code if job.exit else None,
         exit_signal=job.exit.signal if job.exit else None,
         array_id=job.array_id,
         array_index=job.array_index,
+        devices_milli=details.devices_milli if details is not None else None,
+        devices_text=details.devices_text if details is not None else "",
+        **(_asked(spec) if full and spec is not None else {}),
     )
+
+
+def finished_views(reads: Reads, jobs: Sequence[FinishedJob]) -> list[api.JobView]:
+    """Return the views of finished jobs that the caller may see; submits are read for rows of older versions."""
+    submits = reads.submits([job for job in jobs if job.details is None])
+    return [finished_job(job, submits.get(job.id)) for job in jobs]
 
 
 def job_refs(scope: Scope, reads: Reads, job_ids: tuple[JobId, ...]) -> list[api.JobRef]:

@@ -3,7 +3,7 @@
 Routes have no other way to jobs, records and finished rows, so a new one cannot forget to ask.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -118,6 +118,10 @@ class Reads:
             if not batch:
                 return Page(found, None)
         return Page(found, before)
+
+    def submits(self, jobs: Sequence[FinishedJob]) -> Mapping[JobId, ev.JobSubmitted]:
+        """Return the submits of finished jobs that the caller may see, as far as the log has them."""
+        return self._reader.submits([job.id for job in jobs]) if jobs else {}
 
     def owner(self, scope: Scope, job_id: JobId) -> tuple[str, str] | None:
         """Return tenant and user of a job, live or finished."""

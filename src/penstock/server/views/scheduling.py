@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from penstock.api import types as api
+from penstock.api.scheduling import CandidatePlan, CycleView, Defrag, DefragList, Move
 from penstock.core.explain import Explanation
 from penstock.core.explain.line import RESERVATION
 from penstock.core.model.access import Scope
@@ -13,6 +14,7 @@ from penstock.core.model.answers import PlanAnswer, PlannedJob, PlannedVictim
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import ReplicaPlace
 from penstock.core.model.plan import Plan
+from penstock.core.order.extension import Policies
 from penstock.core.order.queues import QueueTree
 from penstock.core.order.walk import JobQueue
 from penstock.core.state.snapshot import snapshot_beside
@@ -23,15 +25,21 @@ from penstock.server.views.jobs import name_of
 from penstock.server.views.reads import Reads
 
 NEXT_JOBS_SHOWN = 10
+PEEKS_MAX = 1_000
+"""Waiting jobs looked at for all queues together: those that the caller does not see count, too."""
 
 
-def queue_views(state: State, now_ms: int, scope: Scope) -> list[api.QueueView]:
-    """Return each queue with its numbers, and those of its next jobs that are seen, in the present order."""
+def queue_views(state: State, now_ms: int, scope: Scope, policies: Policies) -> list[api.QueueView]:
+    """Return each queue with its numbers, and those of its next jobs that are seen, in the order of the next cycle.
+
+    Args:
+        policies: the planner's own.
+    """
     snapshot, jobs = snapshot_beside(state), state.jobs
     first: dict[str, list[api.JobRef]] = {}
     tree = QueueTree(snapshot.config).load(snapshot.usage, whole_total(snapshot.free), now_ms)
-    order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, {})
-    for _ in range(1000):
+    order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, policies)
+    for _ in range(PEEKS_MAX):
         cursor = order.peek()
         if cursor is None:
             break
@@ -39,7 +47,10 @@ def queue_views(state: State, now_ms: int, scope: Scope) -> list[api.QueueView]:
         refs = first.setdefault(head.spec.queue, [])
         if len(refs) < NEXT_JOBS_SHOWN and scope.sees(head.spec.tenant):
             refs.append(api.JobRef(head.id, head.spec.name))
-        order.started(cursor)
+        if len(refs) < NEXT_JOBS_SHOWN:
+            order.started(cursor)
+        else:
+            order.leave_queue()
     return [
         api.QueueView(
             name=queue.name,
@@ -79,10 +90,10 @@ def plan_for(found: PlanAnswer, scope: Scope, reads: Reads) -> PlanAnswer:
     return replace(found, jobs=list(map(planned, found.jobs)))
 
 
-def cycle_view(plan: Plan, placements: Sequence[str]) -> api.CycleView:
+def cycle_view(plan: Plan, placements: Sequence[str]) -> CycleView:
     front = plan.front
     candidates = [
-        api.CandidatePlan(
+        CandidatePlan(
             placements[point.index] if point.index < len(placements) else f"candidate {point.index}",
             point.scores,
             point.weighted,
@@ -92,7 +103,7 @@ def cycle_view(plan: Plan, placements: Sequence[str]) -> api.CycleView:
         for point in (front.points if front is not None else ())
         if front is not None
     ]
-    return api.CycleView(
+    return CycleView(
         plan.seq,
         plan.strategy,
         len(plan.starts),
@@ -101,17 +112,20 @@ def cycle_view(plan: Plan, placements: Sequence[str]) -> api.CycleView:
         [reserved.job_id for reserved in plan.reserved],
         candidates,
         list(plan.problems),
+        plan.now_ms,
+        front.weights if front is not None else None,
+        plan.dropped,
     )
 
 
-def defrag_list(moves: Moves, places: Mapping[JobId, tuple[ReplicaPlace, ...]], *, switched_on: bool) -> api.DefragList:
+def defrag_list(moves: Moves, places: Mapping[JobId, tuple[ReplicaPlace, ...]], *, switched_on: bool) -> DefragList:
     found = [
-        api.Defrag(
+        Defrag(
             beneficiary,
             sorted({place.node for place in places[beneficiary]}),
-            [api.Move(job_id, cost) for job_id, cost in moved],
+            [Move(job_id, cost) for job_id, cost in moved],
         )
         for beneficiary, moved in sorted(moves.items())
         if beneficiary in places
     ]
-    return api.DefragList(switched_on, found)
+    return DefragList(switched_on, found)

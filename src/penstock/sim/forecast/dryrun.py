@@ -15,7 +15,7 @@ from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState, ReplicaPlace
 from penstock.core.model.plan import Plan
 from penstock.core.model.prices import HOUR_MS
-from penstock.core.model.quantities import format_duration
+from penstock.core.model.start_text import waits_text
 from penstock.core.order.extension import Policies
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import Image, State
@@ -120,12 +120,11 @@ def _price(state: State, job: Job, places: Sequence[ReplicaPlace], start_ms: int
 def _text(found: Outlook | None, now_ms: int) -> str:
     if found is None:
         return "starts now"
-    half, most = found.quantile_ms(0.5), found.quantile_ms(0.9)
+    half = found.quantile_ms(0.5)
     if not found.samples:
         return "waits; for how long could not be worked out in time"
     if not found.starts_ms:
         return "is not estimated to start within 30 days"
     if not half:
         return f"may start, in {len(found.starts_ms)} of {found.samples} samples"
-    text = f"waits {format_duration(max(0, half - now_ms))} (in half of the samples)"
-    return text + (f", {format_duration(max(0, most - now_ms))} at most in 9 of 10" if most else "")
+    return waits_text(now_ms, found.quantile_ms(0.1), half, found.quantile_ms(0.9))

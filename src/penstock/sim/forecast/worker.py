@@ -20,7 +20,7 @@ from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobState
 from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.state.images import unpacked
-from penstock.core.state.state import Image, State
+from penstock.core.state.state import Image
 from penstock.extensions import installed_policies
 from penstock.sim.forecast.dryrun import dry_run
 from penstock.sim.forecast.outlook import Lengths, Outlook, learned_lengths, outlook
@@ -117,7 +117,7 @@ def times_of(found: Outlook) -> Times:
 
 def _lengths(question: Question) -> Lengths:
     """Return lengths learned from finished and from running jobs."""
-    forecaster = Forecaster(State.from_image(question.image), question.history)
+    forecaster = Forecaster(question.image.jobs, question.history)
     return learned_lengths(forecaster.predictor)
 
 

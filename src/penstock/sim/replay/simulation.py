@@ -237,7 +237,7 @@ class Simulation:
         learns = self._knows == "declared" and self.state.config.settings.predict_run_times
         if learns or self._knows == "learned":
             if self._forecaster is None:
-                self._forecaster = Forecaster(self.state)
+                self._forecaster = Forecaster(self.state.jobs.values())
             else:
                 self._forecaster.observe(records)
             times = self._forecaster.told(self.state, tx.now_ms)

@@ -10,6 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.messages.money import AddCredit, MoneyDone, PayInvoice
 from penstock.core.model import events as ev
@@ -30,6 +31,8 @@ class Span(msgspec.Struct):
 
     amounts: dict[tuple[str, str], Fraction]
     start_ms: int
+    spec: JobSpec
+    """As it was priced then."""
     end_ms: int = 0
 
 
@@ -69,6 +72,8 @@ class Reading:
                 self._safe_ms[event.job_id] = now_ms
             case ev.AttemptSuspended() | ev.AttemptResumed():
                 self._changes(event.job_id, now_ms, with_cpus=isinstance(event, ev.AttemptResumed))
+            case ev.JobEdited():
+                self._edited(event, now_ms)
             case ev.ReplicaExited():
                 self._ends([(event.job_id, event.rank)], now_ms)
             case ev.NodeLost():
@@ -95,7 +100,7 @@ class Reading:
         for number, place in enumerate(event.places):
             devices = self._nodes[place.node].devices
             models = Counter(devices[index].model for index in place.devices)
-            span = Span(_amounts(ask, Rank(number), models), now_ms)
+            span = Span(_amounts(ask, Rank(number), models), now_ms, spec)
             hold = AuditedHold(spec, (event.job_id, event.attempt), place.node, [span])
             self._live[event.job_id, Rank(number)] = hold
             self.holds.append(hold)
@@ -106,7 +111,17 @@ class Reading:
             if not with_cpus:
                 amounts.pop(("cpu", ""))
             hold.spans[-1].end_ms = now_ms
-            hold.spans.append(Span(amounts, now_ms))
+            hold.spans.append(Span(amounts, now_ms, hold.spans[-1].spec))
+
+    def _edited(self, event: ev.JobEdited, now_ms: int) -> None:
+        """Only what prices look at: the priority, and whether the job may be preempted."""
+        spec, change = self._specs[event.job_id], event.change
+        priority = spec.priority if change.priority is None else change.priority
+        preemptible = spec.preemptible if change.preemptible is None else change.preemptible
+        spec = self._specs[event.job_id] = replace(spec, priority=priority, preemptible=preemptible)
+        for hold in (hold for key, hold in self._live.items() if key[0] == event.job_id):
+            hold.spans[-1].end_ms = now_ms
+            hold.spans.append(Span(hold.spans[-1].amounts, now_ms, spec))
 
     def _ends(self, keys: Iterable[tuple[JobId, Rank]], now_ms: int) -> None:
         for key in keys:
@@ -174,7 +189,7 @@ class Biller:
         found = self._micro.get(key)
         if found is None:
             hour = sum((n * _price(self._billing.tariff.prices, *what, at_ms) for what, n in span.amounts.items()), 0)
-            found = self._micro[key] = Fraction(hour * self._factor_milli(hold.spec, at_ms), 1000 * HOUR_MS)
+            found = self._micro[key] = Fraction(hour * self._factor_milli(span.spec, at_ms), 1000 * HOUR_MS)
         return found
 
     def _factor_milli(self, spec: JobSpec, at_ms: int) -> int:

@@ -11,6 +11,7 @@ from penstock.core.lifecycle.requests import Submit
 from penstock.core.messages.requests import Submitted
 from penstock.core.model.ids import JobId, NodeName, UserName
 from penstock.sim.world.ground import Ground
+from penstock.sim.world.hands import hands_of
 from penstock.sim.world.programs import Behaviour, random_behaviour
 from penstock.sim.world.stages import REQUESTS, staged_request, stages_of
 
@@ -25,6 +26,7 @@ class Clients:
         """`more` draws features added later, so that a seed keeps meaning the same world."""
         self._world, self._rng, self._more = world, rng, more
         self._stages = stages_of(world.seed)
+        self._hands = hands_of(world, lambda: [job_id for made in self.accepted.values() for job_id in made])
         self.accepted: dict[str, tuple[JobId, ...]] = {}
         self.refused: dict[str, str] = {}
         self.asked: dict[str, tuple[Any, ...]] = {}
@@ -37,6 +39,8 @@ class Clients:
         while made < jobs:
             raw = self._request()
             made += sum(entry.get("array", 1) for entry in raw)
+            if self._world.seed % 4 == 3:
+                raw = [_a_few_at_a_time(entry) for entry in raw]
             self._plan(raw, self._rng.randint(0, over_ms))
         if self._stages is not None:
             for _ in range(self._stages.choice(REQUESTS)):
@@ -45,6 +49,8 @@ class Clients:
             self._world.agenda.after(self._rng.randint(1, over_ms), self._cancel_one)
         for _ in range(self._rng.randint(0, 1)):
             self._world.agenda.after(self._rng.randint(1, over_ms), self._drain_one)
+        if self._hands is not None:
+            self._hands.plan(over_ms)
 
     def _plan(self, raw: list[dict[str, Any]], in_ms: int) -> None:
         """Plan a request after this delay."""
@@ -161,3 +167,9 @@ class Clients:
         if self._world.server is not None:
             self._world.server.ask(msg.Drain(node, False, UserName("u")), on_reply)
         self._world.agenda.after(4_000, lambda: None if done else self._open(node))
+
+
+def _a_few_at_a_time(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry whose array, if it is one, runs one or two jobs at a time."""
+    count = entry.get("array", 0)
+    return {**entry, "array": f"{count}%{1 + count % 2}"} if count else entry

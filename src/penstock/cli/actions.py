@@ -1,0 +1,211 @@
+"""Commands that act on jobs, one request for any number: `cancel`, `hold`, `release`, `requeue`, `edit`, `save`."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from penstock.api.jobs import ActionAnswer
+from penstock.cli.completion import complete_jobs, complete_queues, complete_tenants
+from penstock.cli.confirm import DryRunOption, YesOption, confirm
+from penstock.cli.errors import NotThere, UsageError
+from penstock.cli.options import JsonOption, client_of, pairs, spread
+from penstock.cli.output import EXIT_CODES, print_json, say
+from penstock.core.model.actions import JobAction
+from penstock.core.model.words import counted
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+
+DONE: dict[JobAction, tuple[str, str]] = {
+    "cancel": ("Cancel", "cancel requested for {}"),
+    "hold": ("Hold", "{} held"),
+    "release": ("Release", "{} released"),
+    "requeue": ("Requeue", "requeue requested for {}"),
+    "edit": ("Change", "{} changed"),
+    "save": ("Ask for a checkpoint of", "checkpoint requested of {}"),
+}
+"""The question, and what is said once it is done."""
+JOBS_SHOWN = 5
+FAILURES = {"not_found": "not_found", "no_right": "forbidden"}
+"""Error codes of jobs that were named and left as they were; any other is `conflict`."""
+
+
+class Selection(NamedTuple):
+    """Which jobs: numbers, or conditions that all must hold."""
+
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB]...",
+            autocompletion=complete_jobs,
+            help="Numbers (3), ranges (5-9), arrays (12[]), members (12[0-3]).",
+        ),
+    ] = None
+    all: Annotated[bool, typer.Option("--all", help="All live jobs that you may change.")] = False
+    state: Annotated[list[str] | None, typer.Option("--state", "-s", help="In this state; may be repeated.")] = None
+    name: Annotated[str | None, typer.Option("--name", "-J", help="With this name, or pattern such as 'train-*'.")] = (
+        None
+    )
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Of this user.")] = None
+    mine: Annotated[bool, typer.Option("--mine", help="Of yourself.")] = False
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", "-A", autocompletion=complete_tenants, help="Of this tenant.")
+    ] = None
+    queue: Annotated[
+        str | None, typer.Option("--queue", "-p", autocompletion=complete_queues, help="In this queue.")
+    ] = None
+    label: Annotated[list[str] | None, typer.Option("--label", "-l", help="With this label, NAME=VALUE.")] = None
+
+    def of(self, client: "Client") -> dict[str, Any]:
+        """Return the selection as the API takes it. Raises: UsageError for none."""
+        user = client.me().user if self.mine else self.user
+        given = {"name": self.name, "user": user, "tenant": self.tenant, "queue": self.queue}
+        found: dict[str, Any] = {field: value for field, value in given.items() if value}
+        if self.jobs:
+            found["ids"] = self.jobs
+        if self.state:
+            found["states"] = self.state
+        if self.label:
+            found["labels"] = pairs("--label", self.label)
+        if self.all:
+            found["all"] = True
+        if not found:
+            raise UsageError("no jobs are named", hint="give numbers, or --mine, --name, --state, --all, ...")
+        return found
+
+    @property
+    def named(self) -> bool:
+        """Whether each job is named by its number: then nothing is asked."""
+        given = (self.all, self.state, self.name, self.user, self.mine, self.tenant, self.queue, self.label)
+        return bool(self.jobs) and all(one.isdecimal() for one in self.jobs or ()) and not any(given)
+
+
+_selecting = spread(Selection, "selection")
+_NONE = Selection()
+
+
+@_selecting
+def cancel(
+    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
+) -> None:
+    """Cancel jobs. Running ones get the stop signal and their grace first."""
+    _act("cancel", selection, yes=yes, dry_run=dry_run, as_json=json)
+
+
+@_selecting
+def hold(
+    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
+) -> None:
+    """Keep waiting jobs from starting. They keep their place; penstock release lets them start."""
+    _act("hold", selection, yes=yes, dry_run=dry_run, as_json=json)
+
+
+@_selecting
+def release(
+    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
+) -> None:
+    """Let held jobs start."""
+    _act("release", selection, yes=yes, dry_run=dry_run, as_json=json)
+
+
+@_selecting
+def requeue(
+    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
+) -> None:
+    """Stop running jobs, and put them back into their queues. They save first, and resume from their checkpoints."""
+    _act("requeue", selection, yes=yes, dry_run=dry_run, as_json=json)
+
+
+@_selecting
+def save(
+    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
+) -> None:
+    """Ask running jobs to save a checkpoint and continue."""
+    _act("save", selection, yes=yes, dry_run=dry_run, as_json=json)
+
+
+@_selecting
+def edit(
+    selection: Selection = _NONE,
+    priority: Annotated[str | None, typer.Option("--priority", help="low, medium, high or a number.")] = None,
+    time_limit: Annotated[str | None, typer.Option("--time-limit", "-t", help="New time limit; 0 for none.")] = None,
+    to_queue: Annotated[
+        str | None, typer.Option("--to-queue", autocompletion=complete_queues, help="Move it to this queue.")
+    ] = None,
+    rename: Annotated[str | None, typer.Option("--rename", help="New name.")] = None,
+    preemptible: Annotated[
+        bool | None, typer.Option("--preemptible/--no-preemptible", help="May be asked to make room for others.")
+    ] = None,
+    max_wait: Annotated[str | None, typer.Option("--max-wait", help="Cancel it when it has waited this long.")] = None,
+    set_label: Annotated[list[str] | None, typer.Option("--set-label", help="Set a label, NAME=VALUE.")] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Change the priority, queue or limits of jobs."""
+    given = {
+        "priority": int(priority) if priority and priority.isdecimal() else priority,
+        "time_limit": time_limit,
+        "queue": to_queue,
+        "name": rename,
+        "preemptible": preemptible,
+        "max_wait": max_wait,
+        "labels": pairs("--set-label", set_label) if set_label else None,
+    }
+    change = {field: value for field, value in given.items() if value is not None}
+    if not change:
+        raise UsageError("nothing to change is given", hint="such as --priority high or --time-limit 2h")
+    _act("edit", selection, change, yes=yes, dry_run=dry_run, as_json=json)
+
+
+def _act(
+    action: JobAction,
+    selection: Selection,
+    change: dict[str, Any] | None = None,
+    *,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Count the selected jobs, ask, and act on them in one request."""
+    client = client_of()
+    select = selection.of(client)
+    expect = None
+    if not selection.named and not yes and not dry_run:
+        planned = client.act(action, select, change=change, dry_run=True)
+        if planned.matched == 0:
+            raise NotThere("no live job matches", hint="penstock ps lists the jobs")
+        if planned.changed == 0:
+            _report(action, planned, as_json=as_json, named=True, planned=False)
+        question = f"{DONE[action][0]} {counted(planned.changed, 'job')} ({_some(planned)})?"
+        confirm(question, yes=False, as_json=as_json)
+        expect = planned.matched
+    answer = client.act(action, select, change=change, dry_run=dry_run, expect=expect)
+    _report(action, answer, as_json=as_json, named=selection.named, planned=dry_run)
+
+
+def _some(answer: ActionAnswer) -> str:
+    shown = answer.jobs[:JOBS_SHOWN]
+    more = answer.changed - len(shown)
+    return ", ".join(map(str, shown)) + (f" and {more:,} more" if more else "")
+
+
+def _report(action: JobAction, answer: ActionAnswer, *, as_json: bool, named: bool, planned: bool) -> None:
+    """Print what became of the jobs; where named ones were left as they were, end with an exit code that says so."""
+    if as_json:
+        print_json(answer)
+    elif answer.changed == 1:
+        said = DONE[action][1].format(f"job {answer.jobs[0]}")
+        say(f"would be done: {said}" if planned else said)
+    elif answer.changed:
+        said = DONE[action][1].format(f"{counted(answer.changed, 'job')} ({_some(answer)})")
+        say(f"would be done: {said}" if planned else said)
+    elif not answer.unchanged:
+        raise NotThere("no live job matches", hint="penstock ps lists the jobs")
+    for left in answer.unchanged:
+        if not as_json:
+            say(f"{'error: ' if named else ''}{left.text}", err=named)
+    if answer.unchanged and named:
+        code = next((FAILURES[one.code] for one in answer.unchanged if one.code in FAILURES), "conflict")
+        sys.exit(EXIT_CODES[code])

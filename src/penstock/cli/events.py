@@ -1,0 +1,57 @@
+"""`penstock events`: what happened, from the log."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from penstock.cli.options import client_of
+from penstock.cli.output import raw, say
+from penstock.cli.story import story
+from penstock.core.model.events import Record
+from penstock.core.model.foreign import in_json
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+
+POLL_S = 0.3
+LAST = 50
+
+
+def events(
+    job: Annotated[int | None, typer.Argument(help="Number of a job; by default everything.", min=1)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print what happens from now on, too.")] = False,
+    last: Annotated[int, typer.Option("--last", "-n", help="How many to begin with.", min=0, max=10_000)] = LAST,
+    json: Annotated[bool, typer.Option("--json", help="Print each event as a JSON object.")] = False,
+) -> None:
+    """List what happened, from the log. The newest last; with --follow until it is interrupted."""
+    client = client_of()
+    seq = client.cluster().seq
+    records = client.job_events(job) if job is not None else client.events(max(0, seq - last))
+    for record in records[-last:] if last else []:
+        _print(record, as_json=json)
+    if not records and not follow:
+        say("nothing has happened yet", err=True)
+    if follow:
+        for record in _following(client, max(seq, records[-1].seq if records else 0)):
+            if job is None or getattr(record.event, "job_id", None) == job:
+                _print(record, as_json=json)
+
+
+def _following(client: "Client", after: int) -> Iterator[Record]:
+    while True:
+        for record in client.events(after):
+            after = record.seq
+            yield record
+        time.sleep(POLL_S)
+
+
+def _print(record: Record, *, as_json: bool) -> None:
+    if as_json:
+        raw(in_json(msgspec.json.encode(record).decode()).encode() + b"\n")
+        return
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.time_ms / 1000))
+    job = getattr(record.event, "job_id", None)
+    say(f"{when}  {f'job {job}: ' if job is not None else ''}{story(record)}")

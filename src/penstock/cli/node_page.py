@@ -1,0 +1,58 @@
+"""One node as a page for people."""
+
+from collections.abc import Iterator
+
+from penstock.api import types as api
+from penstock.cli.output import Console, marked
+from penstock.core.model.quantities import format_size, listed
+
+LINK_WORDS = {"nvlink": "NVLink", "pcie": "PCIe switch", "numa": "NUMA node"}
+
+
+def print_node(node: api.NodeView) -> None:
+    """Print a node with its place, labels, links, and who holds each device."""
+    out = Console()
+    out.print(marked("[bold]node {}[/] {}", node.name, state_text(node)))
+    for label, value in _facts(node):
+        if value:
+            out.print(f"  {label:<8} {value}")
+    if not node.devices:
+        return
+    out.print()
+    out.print("devices")
+    for device in node.devices:
+        out.print(f"  {device.index}  {device_text(device)}")
+
+
+def state_text(node: api.NodeView) -> str:
+    """Return whether the node takes work, and why not."""
+    text = node.state if node.connected or node.state == "lost" else f"{node.state}, not connected"
+    if node.draining:
+        text += f", draining{': ' + node.drain_reason if node.drain_reason else ''}"
+    return text + (f", shut to {listed(node.shut_to)}" if node.shut_to else "")
+
+
+def _facts(node: api.NodeView) -> Iterator[tuple[str, str]]:
+    yield "pool", node.pool
+    yield "place", ", ".join(f"{kind} {name}" for kind, name in _place(node) if name)
+    yield "labels", ", ".join(f"{name}={value}" for name, value in sorted(node.labels.items()))
+    yield "kind", "virtual: it shares one machine with other nodes" if node.virtual else ""
+    yield "CPUs", f"{node.cpu_held_milli / 1000:g} of {node.cpu_milli / 1000:g} held"
+    yield "memory", f"{format_size(node.memory_held_bytes)} of {format_size(node.memory_bytes)} held"
+    yield "jobs", ", ".join(map(str, node.jobs))
+    for kind, groups in node.links.items():
+        yield "links", f"{LINK_WORDS.get(kind, kind)}: {'; '.join(', '.join(map(str, group)) for group in groups)}"
+
+
+def _place(node: api.NodeView) -> tuple[tuple[str, str], ...]:
+    return ("zone", node.zone), ("rack", node.rack), ("switch", node.switch)
+
+
+def device_text(device: api.DeviceView) -> str:
+    """Return one device with its holder."""
+    text = f"{device.vendor} {device.model}, {format_size(device.memory_bytes)}"
+    text += ", simulated" if device.simulated else ""
+    text += ", MIG" if device.mig else ""
+    text += "" if device.healthy else ", failed"
+    holder = f"held by job {device.job}" if device.job is not None else "held by another tenant's job"
+    return f"{text}: {holder if device.held or device.job is not None else 'free'}"

@@ -1,0 +1,113 @@
+"""The options that describe a job, for the commands that submit or plan one."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from penstock.cli.completion import complete_jobs, complete_pools
+from penstock.cli.options import CpusOption, Decorator, MemoryOption, QueueOption, TenantOption, pairs, spread
+
+WhatArgument = Annotated[
+    list[str], typer.Argument(help="A job file (.yaml, .yml, .json or - for stdin), or -- COMMAND.")
+]
+
+PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
+"""Variables of the submitting shell that a job gets, so that `python` means the same there."""
+
+
+class JobShape(NamedTuple):
+    """The options about a job, with their definitions; None where an option is not given."""
+
+    name: Annotated[str | None, typer.Option("--name", "-J", help="Name of the job.")] = None
+    devices: Annotated[
+        str | None,
+        typer.Option("--devices", "--gpus", "-g", metavar="N", help="Devices of a replica: 2, 0.5 or a MIG profile."),
+    ] = None
+    model: Annotated[list[str] | None, typer.Option("--model", help="Model of the devices; may be repeated.")] = None
+    replicas: Annotated[
+        str | None,
+        typer.Option("--replicas", "-n", metavar="N", help="Replicas, which start together; 2..4 for an elastic job."),
+    ] = None
+    cpus: CpusOption = None
+    memory: MemoryOption = None
+    topology: Annotated[str | None, typer.Option("--topology", help="same_node, same_switch, same_rack or spread.")] = (
+        None
+    )
+    pool: Annotated[str | None, typer.Option("--pool", autocompletion=complete_pools, help="Pool to run in.")] = None
+    queue: QueueOption = None
+    tenant: TenantOption = None
+    priority: Annotated[str | None, typer.Option("--priority", help="low, medium, high or a number.")] = None
+    preemptible: Annotated[
+        bool | None, typer.Option("--preemptible/--no-preemptible", help="May be asked to make room for others.")
+    ] = None
+    after_ok: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--after-ok", metavar="JOBS", autocompletion=complete_jobs, help="Start when these have succeeded: 3,4."
+        ),
+    ] = None
+    time_limit: Annotated[str | None, typer.Option("--time-limit", "-t", help="Stop the job after this time.")] = None
+    grace: Annotated[str | None, typer.Option("--grace", help="Time between the stop signal and the kill.")] = None
+    retries: Annotated[int | None, typer.Option("--retries", help="Retries after a failure of the program.")] = None
+    array: Annotated[
+        str | None,
+        typer.Option("--array", "-a", metavar="N", help="Copies with an index: 10, 0-9, 0-9%4 (4 at once)."),
+    ] = None
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE, or NAME as in this shell.")] = None
+    secrets: Annotated[
+        list[str] | None, typer.Option("--secret", help="Secret as a variable: NAME or VARIABLE=NAME.")
+    ] = None
+    labels: Annotated[list[str] | None, typer.Option("--label", "-l", help="Label NAME=VALUE of the job.")] = None
+    workdir: Annotated[str | None, typer.Option("--workdir", "-C", help="Folder to start in; by default this.")] = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the job-file fields that were given. Raises: InvalidInput."""
+        apart = ("env", "secrets", "labels", "devices", "model", "replicas", "after_ok", "array", "priority", "workdir")
+        given = {name: value for name, value in self._asdict().items() if value is not None and name not in apart}
+        if self.secrets:
+            given["secrets"] = {one.partition("=")[0]: one.partition("=")[2] or one for one in self.secrets}
+        if self.priority is not None:
+            given["priority"] = int(self.priority) if self.priority.isdecimal() else self.priority
+        if self.replicas is not None:
+            given["replicas"] = int(self.replicas) if self.replicas.isdecimal() else self.replicas
+        if self.devices is not None or self.model:
+            given["devices"] = device_ask(self.devices, self.model or [])
+        if self.array is not None:
+            given["array"] = int(self.array) if self.array.isdecimal() else self.array
+        if self.after_ok:
+            names = [word for one in self.after_ok for word in one.split(",") if word]
+            given["after_ok"] = [int(word) if word.isdecimal() else word for word in names]
+        if self.labels:
+            given["labels"] = pairs("--label", self.labels)
+        if self.workdir is not None:
+            given["workdir"] = str(Path(self.workdir).absolute())
+        return given
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables asked for with --env."""
+        found = {}
+        for item in self.env or []:
+            name, given, value = item.partition("=")
+            found[name] = value if given else os.environ.get(name, "")
+        return found
+
+
+def device_ask(text: str | None, models: list[str]) -> Any:
+    """Return the field `devices` of a job file for a number, a part or a MIG profile, and models."""
+    amount: int | float | None
+    try:
+        amount = None if text is None else int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        assert text is not None
+        return {"profile": text, **({"model": models} if models else {})}
+    if not models:
+        return amount
+    kind = "share" if amount is not None and 0 < amount < 1 else "count"
+    return {kind: 1 if amount is None else amount, "model": models}
+
+
+def shaped(*, without: tuple[str, ...] = ()) -> Decorator:
+    """Give a command the options of `JobShape`, but for those named, in place of its parameter `shape`."""
+    return spread(JobShape, "shape", without=without)

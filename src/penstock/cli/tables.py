@@ -1,0 +1,127 @@
+"""Tables that fit the terminal: columns are left out in a declared order, ids and names are never cut.
+
+At a terminal a table takes its width; into a pipe or a file everything is written. Where even the columns that always
+stay are too wide, lines are longer than the terminal: what one copies or types is whole.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Union
+
+from penstock.core.model.foreign import one_line
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+GAP = 2
+CUT_MIN = 12
+"""Columns of text are not cut below this width, they are left out."""
+
+Cell = Union[str, "Text"]
+
+
+class Table:
+    """Rows under headings. Columns in which nothing stands are left out.
+
+    Args:
+        right: columns aligned to the right.
+        drop: columns left out where the width does not suffice, in this order.
+        text: columns of prose, which are cut with "…" before any column is left out; none that is typed or copied.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Cell]],
+        *,
+        right: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        text: Sequence[str] = (),
+    ) -> None:
+        unknown = [name for name in (*right, *drop, *text) if name not in columns]
+        if unknown:
+            raise ValueError(f"no such columns: {', '.join(unknown)}")
+        self._right, self._drop, self._prose = frozenset(right), tuple(drop), tuple(text)
+        used = [at for at in range(len(columns)) if not rows or any(row[at] for row in rows)]
+        self._used = [columns[at] for at in used]
+        self._headings = [_cell(columns[at]) for at in used]
+        self._rows = [[_cell(row[at]) for at in used] for row in rows]
+        self._widths = {
+            name: max(_width(self._headings[at][0]), *(_width(row[at][0]) for row in self._rows), 0)
+            for at, name in enumerate(self._used)
+        }
+
+    def fitted(self, width: int | None) -> "tuple[Text, list[str]]":
+        """Return the table for a width (None: any), and the columns that were left out."""
+        from rich.text import Span, Text
+
+        shown, widths, left_out = self._fitted(width)
+        lines, spans, at = [], [], 0
+        headings = [(plain, "bold") for plain, _ in self._headings]
+        places = [(self._used.index(name), widths[name], name in self._right) for name in shown]
+        total = _whole([widths[name] for name in shown])
+        for row in (headings, None, *self._rows):
+            if row is None:
+                line = "─" * min(total, width or total)
+                spans.append(Span(at, at + len(line), "dim"))
+            else:
+                line = ""
+                for place, most, right in places:
+                    plain, style = row[place]
+                    plain = plain if _width(plain) <= most else _cut(plain, most)
+                    padding = " " * (most - _width(plain))
+                    line += padding if right else ""
+                    if style:
+                        spans.append(Span(at + len(line), at + len(line) + len(plain), style))
+                    line += plain + ("" if right else padding) + " " * GAP
+                line = line.rstrip()
+            lines.append(line)
+            at += len(line) + 1
+        return Text("\n".join(lines), spans=spans), left_out
+
+    def _fitted(self, width: int | None) -> tuple[list[str], dict[str, int], list[str]]:
+        """Return the columns shown, their widths, and those left out."""
+        shown, widths = list(self._used), dict(self._widths)
+        left_out: list[str] = []
+        if width is None:
+            return shown, widths, left_out
+        drop = [name for name in self._drop if name in shown]
+        while (over := _whole([widths[name] for name in shown]) - width) > 0:
+            prose = [name for name in self._prose if name in shown and widths[name] > CUT_MIN]
+            if prose:
+                widest = max(prose, key=lambda name: widths[name])
+                widths[widest] = max(CUT_MIN, widths[widest] - over)
+            elif drop:
+                name = drop.pop(0)
+                shown.remove(name)
+                left_out.append(name)
+                widths |= {one: self._widths[one] for one in self._prose if one in self._widths}
+            else:
+                break
+        return shown, widths, left_out
+
+
+def _whole(widths: list[int]) -> int:
+    return sum(widths) + GAP * max(0, len(widths) - 1)
+
+
+def _cell(what: object) -> tuple[str, str]:
+    """Return a cell's text, in one line and without control characters, and its style."""
+    if isinstance(what, str):
+        return one_line(what), ""
+    plain = getattr(what, "plain", None)
+    return one_line(str(what) if plain is None else plain), str(getattr(what, "style", ""))
+
+
+def _width(text: str) -> int:
+    """Return the width of a text at a terminal, where some characters take two places."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _cut(text: str, width: int) -> str:
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, width - 1).rstrip() + "…"

@@ -1,0 +1,93 @@
+"""Actions of users on live jobs, one job at a time or thousands: what keeps each from being done, and doing it."""
+
+from typing import assert_never
+
+from penstock.core.lifecycle.requests import cancel, may_ask_checkpoint, over_maximum
+from penstock.core.lifecycle.transaction import Transaction
+from penstock.core.model.actions import ActionRefusal, JobAction, JobChange
+from penstock.core.model.events import AttemptStopRequested, JobEdited, JobHeld, JobReleased, JobRequeueRequested
+from penstock.core.model.ids import JobId, UserName
+from penstock.core.model.jobs import Job
+from penstock.core.state.state import State
+
+NO_CHANGE = JobChange()
+
+
+def why_not(state: State, job_id: JobId, action: JobAction, change: JobChange = NO_CHANGE) -> ActionRefusal | None:
+    """Return why an action would leave a job as it is, or None when it would change it. Any thread."""
+    job = state.jobs.get(job_id)
+    if job is None:
+        return "over"
+    match action:
+        case "cancel":
+            return "cancel_requested" if job.cancel_requested else None
+        case "save":
+            problem = may_ask_checkpoint(state, job_id)
+            if problem is None:
+                return None
+            return "cannot_checkpoint" if problem.code == "cannot_checkpoint" else "not_running"
+        case "hold":
+            return "held_already" if job.hold is not None else "not_waiting" if job.state != "waiting" else None
+        case "release":
+            return None if job.hold is not None else "not_held"
+        case "requeue":
+            return "waiting" if job.state == "waiting" else "stopping" if _leaves(job) else None
+        case "edit":
+            return _why_not_edited(state, job, change)
+    assert_never(action)
+
+
+def _leaves(job: Job) -> bool:
+    stop = job.attempt.stop if job.attempt is not None else None
+    return stop is not None and stop.reason != "suspended"
+
+
+def _why_not_edited(state: State, job: Job, change: JobChange) -> ActionRefusal | None:
+    new = change.of(job.spec)
+    if new is job.spec:
+        return "same"
+    if job.attempt is not None and job.attempt.stop is not None:
+        return "stopping"  # the right to stop it was judged by its values
+    if job.state != "waiting" and change.of_waiting_only:
+        return "fixed_while_running"
+    if job.spec.lease and not new.time_limit_ms:
+        return "lease_limit"
+    if new.queue != job.spec.queue:
+        queue = state.config.queue_by_name.get(new.queue)
+        if queue is None or over_maximum(state, new, ""):
+            return "never_starts"
+        if state.jobs.queued(new.queue) >= queue.max_waiting:
+            return "queue_full"
+    return None
+
+
+def act(
+    tx: Transaction, job_id: JobId, action: JobAction, by: UserName, change: JobChange = NO_CHANGE
+) -> ActionRefusal | None:
+    """Do one action to one job; return why it changed nothing, or None when it did."""
+    refused = why_not(tx.state, job_id, action, change)
+    if refused is not None:
+        return refused
+    match action:
+        case "cancel":
+            cancel(tx, job_id, by)
+        case "hold":
+            tx.emit(JobHeld(job_id, by))
+        case "release":
+            tx.emit(JobReleased(job_id, by))
+        case "requeue":
+            _requeue(tx, tx.state.jobs[job_id], by)
+        case "edit":
+            tx.emit(JobEdited(job_id, change, by))
+        case "save":
+            pass  # the controller sends the order; only the checkpoint that follows is logged
+        case _:
+            assert_never(action)
+    return None
+
+
+def _requeue(tx: Transaction, job: Job, by: UserName) -> None:
+    """Ask the attempt to save and leave within the job's grace; then the job waits again, at no cost of its retries."""
+    assert job.attempt is not None
+    tx.emit(JobRequeueRequested(job.id, job.attempt.number, by))
+    tx.emit(AttemptStopRequested(job.id, job.attempt.number, "requeued", job.spec.grace_ms))

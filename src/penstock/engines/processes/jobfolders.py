@@ -1,0 +1,113 @@
+"""Folders of jobs carry the mark of their job (`core/state/identity.py`): no job finds the files of another one.
+
+Nothing is deleted. A folder of another job of the same number is moved aside under its mark, and back when that job
+runs here again, as after a return to its log.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.core.messages.orders import StartReplica
+from penstock.engines.processes.paths import DataFolder
+from penstock.privatefiles import write_whole
+
+log = logging.getLogger(__name__)
+
+MARK_NAME = "job"
+ATTEMPT_RECORD = "attempt"
+"""In the folder of checkpoints, as `training/storage/fence.py` writes it."""
+UNMARKED = "unmarked"
+MARK_MAX_BYTES = 200
+
+
+def prepare_folder(data: DataFolder, order: StartReplica) -> None:
+    """Make sure that the folder of a replica's job is its own, and carries its mark.
+
+    Raises: OSError.
+    """
+    if not order.mark:
+        return
+    folder = data.job(order.key.job_id)
+    with _alone(folder.parent):
+        found = mark_of(folder)
+        if found == UNMARKED and order.unmarked:
+            _write_mark(folder, order.mark)
+        elif found != order.mark:
+            _exchange(folder, found, order.mark)
+        _set_aside_later(data, order)
+
+
+def mark_of(folder: Path) -> str:
+    """Return the mark of a job's folder, `UNMARKED` where it has none, '' where there is no folder."""
+    try:
+        descriptor = os.open(folder / MARK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return UNMARKED if folder.exists() else ""
+    try:
+        return os.read(descriptor, MARK_MAX_BYTES).decode("ascii", errors="replace").strip() or UNMARKED
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(folder: Path, found: str, mark: str) -> None:
+    """Move the folder of another job aside, if there is one; bring back the job's own, or make it."""
+    if found:
+        aside = _aside(folder, found.replace("/", "_"))
+        folder.rename(aside)
+        log.warning("the folder of another job of this number was moved: %s", aside)
+    own = folder.with_name(f"{folder.name}.{mark}")
+    if own.exists():
+        own.rename(folder)
+        return
+    new = folder.with_name(f".{folder.name}.new")
+    new.mkdir(0o700, exist_ok=True)
+    _write_mark(new, mark)
+    new.rename(folder)
+
+
+def _aside(folder: Path, found: str) -> Path:
+    """Return a free name for a folder that is moved aside."""
+    path, count = folder.with_name(f"{folder.name}.{found}"), 1
+    while path.exists():
+        count += 1
+        path = folder.with_name(f"{folder.name}.{found}.{count}")
+    return path
+
+
+def _write_mark(folder: Path, mark: str) -> None:
+    write_whole(folder / MARK_NAME, mark + "\n")
+
+
+def _set_aside_later(data: DataFolder, order: StartReplica) -> None:
+    """Set aside what this attempt and later ones have left: of a log that was restored from a backup since.
+
+    The attempts ran after the backup, and have ended with their agents. Their checkpoints are the job's, and stay; the
+    record of the highest attempt goes, for it would keep this one from saving.
+    """
+    key = order.key
+    later = [path for attempt, rank, path in data.outputs(key.job_id) if attempt > key.attempt]
+    if not later and not data.output(key).exists():
+        return
+    for path in [*later, data.output(key)]:
+        for left in (path, path.with_suffix(".report"), path.with_suffix(".never-ran")):
+            with contextlib.suppress(FileNotFoundError):
+                left.rename(_aside(left.with_name(f"restored.{left.stem}"), left.suffix.removeprefix(".")))
+    if later:
+        log.warning("job %s goes on before attempts that the log does not know: it was restored", key.job_id)
+        with contextlib.suppress(FileNotFoundError):
+            (data.checkpoints(key.job_id) / ATTEMPT_RECORD).unlink()
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep agents of other nodes of this machine from changing the folders meanwhile."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,122 @@
+"""Actions on selections of jobs, one request for any number."""
+
+import pytest
+
+from tests.server.harness import Jobs, until
+
+
+@pytest.fixture
+def waiting(server):
+    """The numbers of an array of five that waits: the devices are taken."""
+    client = server.client
+    blocker = client.submit({"command": "sleep 600", "devices": 4, "replicas": 2, "cpus": 1, "priority": "high"})
+    made = client.submit({"command": "true", "devices": 4, "cpus": 1, "array": 5, "name": "many", "labels": {"k": "v"}})
+    until(lambda: client.job(blocker.jobs[0].id).state == "running", "the devices are taken")
+    yield [job.id for job in made.jobs]
+    client.act("cancel", {"all": True})
+    Jobs(client).ended(blocker.jobs[0].id)
+
+
+def test_members_are_named_by_their_index(penstock, server, waiting):
+    made = server.client.submit({"command": "true", "devices": 4, "cpus": 1, "array": "10-12", "name": "more"})
+    numbers = [job.id for job in made.jobs]
+    assert penstock("cancel", f"{numbers[0]}[11]", "--yes").code == 0
+    assert states(server, numbers) == ["waiting", "cancelled", "waiting"]
+
+
+def states(server, numbers):
+    return [server.client.job(number).state for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("select", "hit"),
+    [
+        (lambda n: [str(n[0])], [0]),
+        (lambda n: [f"{n[1]}-{n[2]}", "-y"], [1, 2]),
+        (lambda n: [f"{n[0]}[]", "-y"], [0, 1, 2, 3, 4]),
+        (lambda n: [f"{n[0]}[0,3-4]", "-y"], [0, 3, 4]),
+        (lambda n: ["--name", "man*", "-y"], [0, 1, 2, 3, 4]),
+        (lambda n: ["--label", "k=v", "--state", "waiting", "-y"], [0, 1, 2, 3, 4]),
+        (lambda n: ["--mine", "--queue", "default", "--name", "many", "-y"], [0, 1, 2, 3, 4]),
+    ],
+    ids=["number", "range", "array", "members", "name", "label", "mine"],
+)
+def test_a_selection_is_cancelled_and_nothing_else(penstock, server, waiting, select, hit):
+    told = penstock("cancel", *select(waiting))
+    assert (told.code, told.err) == (0, "")
+    assert [i for i, state in enumerate(states(server, waiting)) if state == "cancelled"] == hit
+
+
+def test_jobs_are_held_edited_and_released(penstock, server, waiting):
+    number = str(waiting[0])
+    assert penstock("hold", number).out == f"job {number} held\n"
+    assert f"penstock release {number}" in penstock("explain", number).out
+    assert penstock("edit", number, "--priority", "low", "--set-label", "a=b").out == f"job {number} changed\n"
+    assert server.client.job(waiting[0]).priority == 100
+    assert penstock("release", number).out == f"job {number} released\n"
+    told = penstock("release", number)
+    assert (told.code, told.err) == (2, f"error: job {number} is not held\n")
+
+
+def test_a_job_that_is_over_is_said_to_be(penstock, server):
+    number = penstock.job("true")
+    Jobs(server.client).ended(number)
+    told = penstock("cancel", str(number))
+    assert (told.code, told.out, told.err) == (2, "", f"error: job {number} is over (succeeded)\n")
+
+
+def test_some_of_several_numbers_may_be_unknown(penstock, waiting):
+    told = penstock("cancel", str(waiting[0]), "999999")
+    assert (told.code, told.out) == (5, f"cancel requested for job {waiting[0]}\n")
+    assert "999999" in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "no jobs are named"),
+        (("--name", "nobody*", "-y"), 5, "no live job matches"),
+        (("--state", "wating", "-y"), 2, "did you mean 'waiting'?"),
+        (("3..5",), 2, "expected: a number (3), a range (5-9)"),
+        (("--label", "k", "-y"), 2, "--label is 'k', expected NAME=VALUE"),
+    ],
+    ids=["none", "no match", "state", "form", "label"],
+)
+def test_a_selection_that_says_nothing_is_refused(penstock, words, code, said):
+    told = penstock("cancel", *words)
+    assert (told.code, said in told.err) == (code, True), told.err
+
+
+def test_an_edit_needs_something_to_change(penstock, waiting):
+    assert "nothing to change is given" in penstock("edit", str(waiting[0])).err
+
+
+def test_lists_fold_arrays_and_open_them(penstock, waiting):
+    first = waiting[0]
+    folded = penstock("ps", "--name", "many").out
+    assert f"{first}[]" in folded
+    assert "5 waiting" in folded
+    opened = penstock("ps", "--array", str(first), "--sort", "id").out.splitlines()
+    assert [line.split()[0] for line in opened[2:7]] == [str(number) for number in waiting]
+
+
+def test_a_list_goes_on_where_the_page_before_ended(penstock, waiting):
+    words, seen = ("ps", "--array", str(waiting[0]), "--limit", "2"), []
+    cursor = ()
+    while True:
+        page = penstock(*words, *cursor, "--json").json()
+        seen += [job["id"] for job in page["jobs"]]
+        if not page["next_cursor"]:
+            break
+        cursor = ("--cursor", page["next_cursor"])
+    assert sorted(seen) == waiting
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_numbers_and_names_are_whole_at_any_width(penstock, server, waiting, columns):
+    name = "pretraining-of-a-model-with-a-long-name-日本"
+    made = server.client.submit({"command": "true", "devices": 4, "cpus": 1, "name": name}).jobs[0].id
+    shown = penstock.at_terminal("ps", columns=columns).out
+    row = next(line for line in shown.splitlines() if name in line)
+    assert row.split()[0] == str(made)
+    assert penstock.at_terminal("show", str(made), columns=columns).out.count(name) == 1

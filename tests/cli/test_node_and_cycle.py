@@ -1,0 +1,70 @@
+"""A node, and the last cycle, as pages for people."""
+
+from typing import get_args
+
+from penstock.cli.cycle import WAIT_TEXT, print_cycle
+from penstock.cli.node_page import print_node
+from penstock.core.cycle.alternatives import PlanChooser
+from penstock.core.model.plan import WaitCode
+from penstock.core.state.tokens import local_scope
+from penstock.server.views.cluster import node_view
+from penstock.server.views.scheduling import cycle_view
+from penstock.testing.builders import linked, node
+from penstock.testing.harness import World
+
+NVLINK = tuple(linked(i, "nvlink", *(range(2) if i < 2 else range(2, 4))) for i in range(4))
+
+
+def world():
+    w = World(node("a", NVLINK, rack="r1", switch="s1", labels=(("gpu", "fast"),)), node("b", 1))
+    w.run(w.submit(1))
+    return w
+
+
+def view(w, name):
+    return node_view(w.state, name, connected=True, scope=local_scope("ann"))
+
+
+def test_a_node_shows_where_it_stands_and_how_its_devices_are_joined():
+    w = world()
+    shown = view(w, "a")
+    assert (shown.rack, shown.switch, shown.labels, shown.pool) == ("r1", "s1", {"gpu": "fast"}, "default")
+    assert shown.links == {"nvlink": [[0, 1], [2, 3]], "numa": [[0, 1, 2, 3]]}
+    assert view(w, "b").links == {}
+
+
+def test_the_page_of_a_node_names_its_devices_holders_and_links(capsys):
+    w = world()
+    print_node(view(w, w.where(1)))
+    print_node(view(w, "a"))
+    out = capsys.readouterr().out
+    assert "place    rack r1, switch s1" in out
+    assert "labels   gpu=fast" in out
+    assert "links    NVLink: 0, 1; 2, 3" in out
+    assert "nvidia A100, 80 GiB: held by job 1" in out
+
+
+def test_the_page_of_a_cycle_names_strategy_front_and_choice(capsys):
+    names = ("fragmentation", "worst_fit")
+    w = World(node("a", 4), node("b", 2), candidates=names)
+    w.submit(2)
+    print_cycle(cycle_view(PlanChooser().plan(w.snapshot(), w.now), names), w.now + 5_000)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("last cycle 5.0s ago")
+    assert lines[2].split(None, 1) == ["decided", "1 start, 0 jobs asked to leave"]
+    assert [line.split()[0] for line in lines if "chosen" in line] != []
+    assert any(line.startswith("weights: utilisation 30 %") for line in lines)
+
+
+def test_a_cycle_without_a_choice_says_so(capsys):
+    w = World(node("a", 1))
+    w.run(w.submit(1))
+    w.submit(1)
+    print_cycle(cycle_view(w.plan(), ()), w.now)
+    out = capsys.readouterr().out
+    assert "one plan only" in out
+    assert "1 kind of jobs: found no room" in out
+
+
+def test_each_reason_to_wait_has_words():
+    assert set(WAIT_TEXT) == set(get_args(WaitCode))

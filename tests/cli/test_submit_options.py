@@ -1,0 +1,78 @@
+"""What `run`, `submit` and `plan` take on the command line, as the job file would say it."""
+
+import pytest
+
+from penstock.cli.shape import JobShape, device_ask
+from tests.server.harness import Jobs
+
+
+@pytest.mark.parametrize(
+    ("text", "models", "asked"),
+    [
+        ("2", [], 2),
+        ("0.5", [], 0.5),
+        ("1g.10gb", [], {"profile": "1g.10gb"}),
+        ("4", ["H100", "A100"], {"count": 4, "model": ["H100", "A100"]}),
+        ("0.25", ["A100"], {"share": 0.25, "model": ["A100"]}),
+        (None, ["A100"], {"count": 1, "model": ["A100"]}),
+    ],
+)
+def test_devices_are_a_number_a_part_or_a_profile(text, models, asked):
+    assert device_ask(text, models) == asked
+
+
+def test_every_option_becomes_its_field():
+    shape = JobShape(
+        name="a", devices="2", replicas="2..4", array="0-9%4", after_ok=["3,prep", "7"], labels=["k=v"],
+        priority="700", preemptible=False, retries=2, grace="60s", topology="same_rack", pool="gpu", workdir="/srv",
+    )  # fmt: skip
+    assert shape.fields() == {
+        "name": "a", "devices": 2, "replicas": "2..4", "array": "0-9%4", "after_ok": [3, "prep", 7],
+        "labels": {"k": "v"}, "priority": 700, "preemptible": False, "retries": 2, "grace": "60s",
+        "topology": "same_rack", "pool": "gpu", "workdir": "/srv",
+    }  # fmt: skip
+
+
+def test_a_submit_takes_them_all(penstock, server):
+    words = ("--array", "1-3%2", "-g", "0.5", "--label", "k=v", "--no-preemptible", "--grace", "5s", "--retries", "1")
+    told = penstock("submit", "--json", "--cpus", "1", *words, "--", "sh", "-c", "exit 0").json()
+    ended = [Jobs(server.client).ended(job["id"]) for job in told["jobs"]]
+    assert [job.array_index for job in ended] == [1, 2, 3]
+    assert {(job.state, job.preemptible, job.devices_text) for job in ended} == {("succeeded", False, "0.5")}
+
+
+@pytest.mark.parametrize("command", ["run", "submit", "plan"])
+def test_a_script_needs_its_interpreter(penstock, command):
+    (penstock.folder / "train.py").write_text("print(1)")
+    told = penstock(command, "train.py")
+    assert (told.code, "did you mean: -- python train.py" in told.err) == (2, True)
+
+
+def test_an_option_of_the_program_is_told_to_come_after_the_dashes(penstock):
+    told = penstock("submit", "--epochs", "3", "train.py")
+    assert (told.code, "words of a command come after --" in told.err) == (2, True)
+
+
+def test_run_prints_the_ended_job_for_programs(penstock):
+    told = penstock("run", "--json", "--cpus", "1", "--", "sh", "-c", "echo out; exit 3")
+    assert (told.code, "out\n" in told.err) == (3, True)
+    assert '"exit_code": 3' in told.out
+
+
+def test_waiting_ends_with_the_jobs(penstock):
+    good, bad = penstock.job("true"), penstock.job("false")
+    told = penstock("wait", str(good), str(bad))
+    assert (told.code, f"1 job did not succeed: {bad}" in told.err) == (1, True)
+    assert penstock("wait", str(good)).code == 0
+    late = penstock.job("sleep", "60")
+    told = penstock("wait", str(late), "--timeout", "1s")
+    penstock("cancel", str(late))
+    assert (told.code, "the time is over" in told.err) == (8, True)
+
+
+def test_a_command_runs_inside_a_job(penstock, server):
+    job = penstock.job("sleep", "60")
+    Jobs(server.client).state(job, "running")
+    told = penstock("exec", str(job), "--", "sh", "-c", "echo $PENSTOCK_JOB_ID; exit 4")
+    penstock("cancel", str(job))
+    assert (told.code, told.out) == (4, f"{job}\n")

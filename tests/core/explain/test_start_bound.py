@@ -1,0 +1,59 @@
+"""The latest start is one: whatever jobs do within their limits, each has started by then."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.explain import explain
+from penstock.testing.harness import cluster
+from tests.properties import examples
+
+GRACE_MS = 2_000
+
+
+def submitted(draw):
+    """Return a world in which some jobs run and others wait, all with limits and none to be preempted."""
+    w = cluster(2, draw.choice((1, 2, 4)))
+    for _ in range(draw.randint(2, 9)):
+        limit = draw.choice((5_000, 20_000, 60_000))
+        shape = (draw.choice((1, 1, 2)), draw.choice((1, 1, 2)))
+        devices = min(shape[0], len(w.state.nodes["n0"].spec.devices))
+        w.submit(devices, shape[1], time_limit_ms=limit, grace_ms=GRACE_MS, preemptible=False,
+                 estimated_duration_ms=draw.choice((0, 1_000)))  # fmt: skip
+        if draw.random() < 0.3:
+            cycle(w)
+            w.now += draw.randint(0, 5_000)
+    cycle(w)
+    return w
+
+
+def cycle(w):
+    plan = w.cycle()
+    w.start(*(start.job_id for start in plan.starts))
+
+
+@examples(150)
+@given(seed=st.integers(0, 10**9))
+def test_every_job_has_started_by_its_bound_however_long_jobs_run(seed):
+    draw = random.Random(seed)
+    w = submitted(draw)
+    waiting = [job for job in w.state.jobs.values() if job.state == "waiting"]
+    bounds = {job.id: explain(w.state, job, w.now).start_by_ms for job in waiting}
+    assert all(bounds.values())
+    while any(job.state == "waiting" for job in w.state.jobs.values()):
+        running = [job for job in w.state.jobs.values() if job.attempt is not None]
+        ends = {job.id: _end_ms(job, draw, w.now) for job in running}
+        job_id, w.now = min(ends.items(), key=lambda item: (item[1], item[0]))
+        for replica in w.attempt(job_id).replicas:
+            w.exit_replica(job_id, replica.rank)
+        cycle(w)
+        started = [i for i in bounds if i not in w.state.jobs or w.job(i).state != "waiting"]
+        late = {i: w.now - bounds.pop(i) for i in started}
+        assert not [i for i, ms in late.items() if ms > 0]
+
+
+def _end_ms(job, draw, now_ms):
+    """Draw an end anywhere up to limit and grace, mostly at the very last."""
+    last = max(now_ms, job.attempt.allocated_ms + job.spec.time_limit_ms + GRACE_MS)
+    return last if draw.random() < 0.7 else draw.randint(now_ms, last)
