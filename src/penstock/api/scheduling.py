@@ -6,7 +6,7 @@ from penstock.core.model.objectives import Scores, Weights
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A job that would save and go on elsewhere, and what that costs."""
+    """A job that would save and resume elsewhere, and what that costs."""
 
     job: int
     cost_device_ms: int

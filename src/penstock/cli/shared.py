@@ -71,7 +71,7 @@ def _parameters(declared: Callable[..., None]) -> list[Any]:
 
 
 def _repeated(call: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that runs again and again where it is watched, each time on a clear screen."""
+    """Return a command that is repeated while it is watched, each time on a clear screen."""
 
     @wraps(call)
     def run(*, watch: bool, **given: Any) -> None:

@@ -91,7 +91,7 @@ def _print_attempts(out: Console, records: Sequence[Record], now_ms: int) -> Non
         out.print("attempts")
     for one in attempts:
         ran = format_duration((one.ended_ms or now_ms) - one.began_ms)
-        end = one.end or "goes on"
+        end = one.end or "running"
         out.print(f"  {one.number}  {clock(one.began_ms, now_ms)}, {ran}, on {one.where}: {end}")
 
 

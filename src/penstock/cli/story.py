@@ -33,10 +33,10 @@ class AttemptTold(NamedTuple):
     number: int
     began_ms: int
     ended_ms: int
-    """0: it goes on."""
+    """0: it has not ended."""
     where: str
     end: str
-    """How it ended and why, in words; empty while it goes on."""
+    """How it ended and why, in words; empty until it ends."""
 
 
 def story(record: ev.Record) -> str:

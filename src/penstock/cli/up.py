@@ -208,7 +208,7 @@ def _started(
     process.returncode = 0
     raise NotStarted(
         f"the server (process {process.pid}) does not answer after {START_WAIT_S:g} s",
-        hint=f"it goes on starting; its log is {path}",
+        hint=f"it is still starting; its log is {path}",
     )
 
 
@@ -227,7 +227,7 @@ def _wait_for_nodes(wanted: set[str], client: "Client", path: Path, lives: Calla
         if now_s > deadline:
             raise NotStarted(
                 f"{most} of {counted(len(wanted), 'node')} became ready, and no other within {START_WAIT_S:g} s",
-                hint=f"the server goes on: penstock nodes shows which are missing, its log is {path}",
+                hint=f"the server keeps running: penstock nodes shows which are missing, its log is {path}",
             )
         if now_s - said_s >= SAY_EVERY_S and not quiet:
             said_s = now_s

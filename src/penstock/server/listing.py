@@ -28,7 +28,7 @@ Sort = Literal["newest", "id", "priority", "submitted"]
 LISTED_STATES = (*LIVE_STATES, *sorted(FINAL_STATES))
 FINISHED_BATCH = 1_000
 FINISHED_BATCHES_MAX = 10
-"""Batches of finished jobs that one page looks through; a page may be short, and its cursor goes on."""
+"""Batches of finished jobs that one page looks through; a page may be short, and its cursor leads to the next."""
 Key = tuple[int, int]
 
 
@@ -149,7 +149,7 @@ def _rows(live: Sequence[Job], key: Callable[[Job], Key], *, fold: bool) -> Iter
 def _ended(
     filters: Filters, states: Iterable[str], who: Scope, reads: Reads, before: int, limit: int
 ) -> tuple[list[FinishedJob], int]:
-    """Return up to `limit` finished jobs that match, newest first, and the number to go on before; 0 at the end."""
+    """Return up to `limit` finished jobs that match, newest first, and what the next page is before; 0 at the end."""
     named = name_matcher(filters.name)
     wanted, tenant, user = frozenset(states), TenantName(filters.tenant), UserName(filters.user)
     found: list[FinishedJob] = []

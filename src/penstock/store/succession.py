@@ -1,4 +1,4 @@
-"""Whether a data folder may leave its log for another one: only for one that goes on from it, unless that is wanted."""
+"""Whether a data folder may leave its log for another one: only for one that continues it, unless that is wanted."""
 
 import contextlib
 from pathlib import Path
@@ -25,7 +25,7 @@ def kept_address(folder: Path, remembered: Path) -> Address | None:
 
 
 def refuse_other(kept: Address | None, wanted: Address) -> None:
-    """Refuse a log that does not go on from the one of the data folder.
+    """Refuse a log that does not continue the one of the data folder.
 
     It does when it began like that and is at least as long: a copy that was restored, or the same database under
     another name. An empty log is nothing to be left behind.
@@ -51,7 +51,7 @@ def refuse_other(kept: Address | None, wanted: Address) -> None:
 def _refused(kept: Address, why: str) -> InvalidInput:
     return InvalidInput(
         f"the log of this data folder is in {kept.shown}, and {why}",
-        hint="without --store the server goes on with its log; penstock store backup FILE and penstock store restore "
+        hint="without --store the server keeps its log; penstock store backup FILE and penstock store restore "
         "FILE --store ADDRESS bring it along; --switch-store leaves it behind",
     )
 

@@ -13,7 +13,7 @@ from penstock.core.model.ids import TenantName, UserName
 from penstock.core.order.turns import Submitter, WaitingLimit
 from penstock.core.state.tokens import local_scope
 from penstock.server.http.door import PIECE_BYTES, send_in_pieces
-from penstock.server.http.kept import COST_TIMES, KeptAnswers
+from penstock.server.http.kept import COST_TIMES, REPEATED_PER_USER, KeptAnswers, RepeatedRequests
 from penstock.server.http.responses import ApiError
 from penstock.server.http.turns import (
     CLUSTER,
@@ -332,6 +332,49 @@ def test_what_failed_is_not_kept():
         with pytest.raises(ZeroDivisionError):
             await kept.of("question", make)
         assert (await kept.of("question", make)).body == b"42"
+
+    run(work())
+
+
+class Changing:
+    """Requests that change something, counted; `fails` makes the next one fail."""
+
+    def __init__(self) -> None:
+        self.repeats, self.changes, self.fails = RepeatedRequests(Clock()), 0, False
+
+    async def ask(self, user: str, key: str, body: bytes = b"{}") -> bytes:
+        return (await self.repeats.of(user, key, body, self._change)).body
+
+    async def _change(self) -> Response:
+        if self.fails:
+            self.fails = False
+            raise ApiError("invalid", "no such queue")
+        self.changes += 1
+        return Response(str(self.changes).encode())
+
+
+def test_a_key_of_a_request_that_failed_is_free_for_the_corrected_one():
+    async def work() -> None:
+        server = Changing()
+        server.fails = True
+        with pytest.raises(ApiError, match="no such queue"):
+            await server.ask("ann", "key", b"wrong")
+        assert await server.ask("ann", "key", b"right") == b"1"
+        with pytest.raises(ApiError, match="was used for another request"):
+            await server.ask("ann", "key", b"wrong")
+
+    run(work())
+
+
+def test_many_keys_of_one_user_leave_those_of_others_alone():
+    async def work() -> None:
+        server = Changing()
+        first = await server.ask("ann", "key")
+        for i in range(REPEATED_PER_USER + 1):
+            await server.ask("eve", str(i))
+        assert await server.ask("ann", "key") == first
+        assert await server.ask("eve", str(REPEATED_PER_USER)) == str(server.changes).encode()
+        assert await server.ask("eve", "0") == str(server.changes).encode(), "the oldest key was given up"
 
     run(work())
 

@@ -143,7 +143,7 @@ _CHECKPOINT = Section(
     m.CheckpointSpec,
     {
         "signal": word("signal to save and leave (SIGTERM)", SIGNALS, at="stop_signal"),
-        "request_signal": word("signal to save and go on (none)", SIGNALS),
+        "request_signal": word("signal to save and continue (none)", SIGNALS),
         "interval": duration("expected interval of its saves (10m)", at="interval_ms", example="10m"),
     },
 )

@@ -141,7 +141,7 @@ ALERTS: dict[str, Reason] = {
     "loss_not_finite": Reason("the loss of a training is NaN or infinite", "resume from an earlier checkpoint"),
     "slow_steps": Reason("a step takes at least twice as long as the fastest noted at this size", "look at its nodes"),
     "starved": Reason("a job with devices waits for data more than half of its time", "more loader workers, or CPUs"),
-    "node_closed": Reason("a node failed again and again", "look at the node, then open it"),
+    "node_closed": Reason("a node failed repeatedly", "look at the node, then open it"),
     "gang_in_part": Reason("a gang holds part of what it needs", "a bug: please report it"),
 }  # fmt: skip
 """Codes of `Alert`."""

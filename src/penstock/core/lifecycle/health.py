@@ -1,4 +1,4 @@
-"""Nodes that fail again and again: counted, closed for new work, opened again once they pass a check.
+"""Nodes that fail repeatedly: counted, closed for new work, opened again once they pass a check.
 
 Only what speaks against the node counts: that it was lost, that it could not start a program, that a program met an
 error of its devices or disks. A program that fails alone says nothing about the node where it ran.

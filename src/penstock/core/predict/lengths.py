@@ -1,7 +1,7 @@
-"""Run times of one group of jobs: a survival curve from runs that ended and runs that still go on.
+"""Run times of one group of jobs: a survival curve from runs that ended and runs that have not.
 
-A run that goes on counts only as longer than its age (censored). Without that, a group looks short whenever its long
-runs have not ended yet, which is most of the time. Whole numbers only: the same runs give the same curve anywhere.
+A run that has not ended counts only as longer than its age (censored). Without that, a group looks short whenever its
+long runs have not ended yet, which is most of the time. Whole numbers only: the same runs give the same curve anywhere.
 """
 
 from bisect import bisect_right

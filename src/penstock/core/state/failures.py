@@ -1,4 +1,4 @@
-"""Whether a job fails in the same way again and again."""
+"""Whether a job fails in the same way repeatedly."""
 
 import re
 

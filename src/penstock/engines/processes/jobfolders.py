@@ -97,7 +97,7 @@ def _set_aside_later(data: DataFolder, order: StartReplica) -> None:
             with contextlib.suppress(FileNotFoundError):
                 left.rename(_aside(left.with_name(f"restored.{left.stem}"), left.suffix.removeprefix(".")))
     if later:
-        log.warning("job %s goes on before attempts that the log does not know: it was restored", key.job_id)
+        log.warning("job %s continues from before attempts that the log does not know: it was restored", key.job_id)
         with contextlib.suppress(FileNotFoundError):
             (data.checkpoints(key.job_id) / ATTEMPT_RECORD).unlink()
 

@@ -19,8 +19,11 @@ COST_TIMES = 4
 """An answer is kept this many times as long as it took, if that is longer."""
 KEPT_LONGEST_MS = 10_000
 KEPT_MAX = 256
-REPEATED_MS = 600_000
 KEPT_MAX_BYTES = 64 * 2**20
+REPEATED_MS = 600_000
+REPEATED_PER_USER = 64
+REPEATED_BYTES_PER_USER = 2**20
+REPEATED_USERS = 256
 
 
 class _Answer(NamedTuple):
@@ -32,8 +35,11 @@ class _Answer(NamedTuple):
 class KeptAnswers:
     """Lives on the event loop. Only for what depends on nothing but the question."""
 
-    def __init__(self, clock: Clock, for_ms: int = KEPT_MS) -> None:
+    def __init__(
+        self, clock: Clock, for_ms: int = KEPT_MS, *, most: int = KEPT_MAX, most_bytes: int = KEPT_MAX_BYTES
+    ) -> None:
         self._clock, self._for_ms = clock, for_ms
+        self._most, self._most_bytes = most, most_bytes
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._bytes = 0
         self._coming: dict[tuple[str, Hashable], asyncio.Future[_Answer]] = {}
@@ -77,7 +83,7 @@ class KeptAnswers:
         former = self._answers.pop(question, None)
         self._answers[question] = done.result()
         self._bytes += len(done.result().body) - (len(former.body) if former is not None else 0)
-        while len(self._answers) > KEPT_MAX or self._bytes > KEPT_MAX_BYTES:
+        while len(self._answers) > self._most or (self._bytes > self._most_bytes and len(self._answers) > 1):
             _, oldest = self._answers.popitem(last=False)
             self._bytes -= len(oldest.body)
 
@@ -85,24 +91,43 @@ class KeptAnswers:
 class RepeatedRequests:
     """Answers to requests that change something, by the caller's idempotency key: sent again, it has no other effect.
 
-    Lives on the event loop. Keys are kept for `REPEATED_MS`, by this server alone.
+    Lives on the event loop. Keys are kept for `REPEATED_MS`, by this server alone; the newest `REPEATED_PER_USER` of
+    each user, whatever other users send.
     """
 
     def __init__(self, clock: Clock) -> None:
-        self._answers = KeptAnswers(clock, REPEATED_MS)
-        self._digests: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._clock = clock
+        self._users: OrderedDict[str, _Repeated] = OrderedDict()
 
     async def of(self, user: str, key: str, body: bytes, work_out: Callable[[], Awaitable[Response]]) -> Response:
         """Return the answer to a request; one without a key is always worked out.
 
-        Raises: ApiError when the key was used for another request; what `work_out` raises, and nothing is kept then.
+        Raises: ApiError when the key was used for another request; what `work_out` raises, and the key is free then.
         """
         if not key:
             return await work_out()
-        at, digest = (user, key), sha256(body).hexdigest()
-        if self._digests.setdefault(at, digest) != digest:
+        known = self._users.setdefault(user, _Repeated(self._clock))
+        self._users.move_to_end(user)
+        while len(self._users) > REPEATED_USERS:
+            self._users.popitem(last=False)
+        return await known.of(key, sha256(body).hexdigest(), work_out)
+
+
+class _Repeated:
+    """The keys of one user."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._answers = KeptAnswers(clock, REPEATED_MS, most=REPEATED_PER_USER, most_bytes=REPEATED_BYTES_PER_USER)
+        self._digests: OrderedDict[str, str] = OrderedDict()
+
+    async def of(self, key: str, digest: str, work_out: Callable[[], Awaitable[Response]]) -> Response:
+        if self._digests.setdefault(key, digest) != digest:
             hint = "use a new key for a new request"
             raise ApiError("conflict", "this Idempotency-Key was used for another request", hint=hint)
-        while len(self._digests) > KEPT_MAX:
+        while len(self._digests) > REPEATED_PER_USER:
             self._digests.popitem(last=False)
-        return await self._answers.of((*at, digest), work_out)
+        try:
+            return await self._answers.of((key, digest), work_out)
+        except Exception:
+            self._digests.pop(key, None)
+            raise
