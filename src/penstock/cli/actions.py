@@ -9,8 +9,9 @@ from penstock.api.jobs import ActionAnswer
 from penstock.cli.completion import complete_jobs, complete_queues, complete_tenants
 from penstock.cli.confirm import DryRunOption, YesOption, confirm
 from penstock.cli.errors import NotThere, UsageError
-from penstock.cli.options import JsonOption, client_of, pairs, spread
+from penstock.cli.options import JsonOption, pairs, spread
 from penstock.cli.output import EXIT_CODES, print_json, say
+from penstock.cli.place import client_of
 from penstock.core.model.actions import JobAction
 from penstock.core.model.words import counted
 

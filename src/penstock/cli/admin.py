@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.confirm import DryRunOption, YesOption, confirm
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import print_document, print_json, say
+from penstock.cli.place import client_of
 from penstock.core.model.errors import InvalidInput, nearest
 from penstock.core.model.foreign import lines
 from penstock.core.model.words import counted

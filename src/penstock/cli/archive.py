@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli.options import JsonOption, StoreOption, data_folder
+from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import print_done, print_json, say
+from penstock.cli.place import data_folder
 from penstock.cli.secrets import hide
 from penstock.core.model.words import counted
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_document, print_json, say, table
+from penstock.cli.place import client_of
 from penstock.core.model.answers import Bill
 from penstock.core.model.invoices import InvoiceLine
 from penstock.core.model.prices import HOUR_MS

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.options import JsonOption, data_folder
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_json, say, table
+from penstock.cli.place import data_folder
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import NodeName
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 import typer
 
-from penstock.cli.options import JsonOption, data_folder
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, marked, print_json, say, table
+from penstock.cli.place import data_folder
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import JobId
 from penstock.core.model.quantities import format_duration, format_size

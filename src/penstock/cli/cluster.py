@@ -8,8 +8,9 @@ from penstock.api import types as api
 from penstock.cli.completion import complete_nodes
 from penstock.cli.errors import NotThere
 from penstock.cli.node_page import print_node, state_text
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, marked, print_done, print_json, say, table
+from penstock.cli.place import client_of
 from penstock.core.model.answers import OF_RUNNING
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.quantities import format_duration, format_size, listed, parse_duration_ms

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from penstock.cli.place import client_of
 from penstock.core.model.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ def _completer(ask: Callable[["Client"], Iterable[tuple[str, str]]]) -> Callable
     """Return a function that completes a word with what the server knows; with nothing where it cannot be asked."""
 
     def complete(incomplete: str) -> Completions:
-        from penstock.cli.options import client_of
-
         try:
             return [found for found in ask(client_of()) if found[0].startswith(incomplete)]
         except PenstockError:

@@ -3,8 +3,9 @@
 import time
 
 from penstock.api.scheduling import CandidatePlan, CycleView
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_json, table
+from penstock.cli.place import client_of
 from penstock.core.model.quantities import format_duration, listed
 from penstock.core.model.words import counted
 

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from penstock.api import types as api
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_json, say, table
+from penstock.cli.place import client_of
 from penstock.core.model.answers import Bucket, Score
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.quantities import format_duration

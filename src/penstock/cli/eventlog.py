@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.cli.options import client_of
+from penstock.cli.place import client_of
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import Record
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from penstock.cli.options import client_of
 from penstock.cli.output import raw, say
+from penstock.cli.place import client_of
 from penstock.cli.story import story
 from penstock.core.model.events import Record
 from penstock.core.model.foreign import in_json

@@ -2,8 +2,9 @@
 
 import time
 
-from penstock.cli.options import JobArgument, JsonOption, client_of
+from penstock.cli.options import JobArgument, JsonOption
 from penstock.cli.output import Console, marked, print_json, styled
+from penstock.cli.place import client_of
 from penstock.core.model.explanation import Explanation
 from penstock.core.model.quantities import format_duration
 from penstock.core.model.refused import node_text

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.options import CpusOption, JsonOption, MemoryOption, QueueOption, TenantOption, client_of
+from penstock.cli.options import CpusOption, JsonOption, MemoryOption, QueueOption, TenantOption
 from penstock.cli.output import print_json, say
+from penstock.cli.place import client_of
 
 POLL_S = 0.3
 

@@ -10,8 +10,9 @@ import typer
 
 from penstock.api import types as api
 from penstock.cli.errors import NotThere
-from penstock.cli.options import JobArgument, client_of
+from penstock.cli.options import JobArgument
 from penstock.cli.output import raw, say
+from penstock.cli.place import client_of
 from penstock.core.model.foreign import in_json
 from penstock.core.model.words import counted
 

@@ -1,23 +1,16 @@
-"""Options that several commands share, and the server that they name."""
+"""Options that several commands share."""
 
 import inspect
-import os
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from penstock.cli import place
 from penstock.cli.completion import complete_jobs, complete_queues, complete_tenants
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.quantities import parse_duration_ms
-from penstock.starts import whole
-
-if TYPE_CHECKING:
-    from penstock.client import Client
-    from penstock.engines.processes.paths import DataFolder
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobArgument = Annotated[int, typer.Argument(help="Number of the job.", min=1, autocompletion=complete_jobs)]
@@ -100,41 +93,3 @@ def duration_ms(option: str, text: str, *, hint: str = "such as 30s, 5m or 2h") 
     except ValueError as error:
         problem = Problem("invalid_value", option, f"{option} is '{text}': {error}", text, hint)
         raise InvalidInput(problem.message, problems=(problem,)) from None
-
-
-def data_folder() -> "DataFolder":
-    """Return the data folder, at an absolute path: that of `--data`, else PENSTOCK_HOME, else the user's own.
-
-    Raises: NotPrivate when another user could have filled it: it decides where tokens are sent, and which programs run.
-    """
-    from penstock.engines.processes.paths import DataFolder
-    from penstock.engines.processes.trust import check_data
-
-    folder = DataFolder(whole(place.home()))
-    check_data(folder)
-    return folder
-
-
-def client_of() -> "Client":
-    """Return a client of the running server, with the token in PENSTOCK_TOKEN if that is set.
-
-    `--server` or PENSTOCK_URL names a server elsewhere, unless `--data` is given; PENSTOCK_CA the authorities to trust.
-
-    Raises: ServerNotRunning, InvalidInput, NotTrusted.
-    """
-    from penstock.client import Client
-
-    token = os.environ.get("PENSTOCK_TOKEN")
-    if not remote():
-        return Client.of(data_folder().root, token=token)
-    if not token:
-        said = "--server names a server elsewhere" if place.PLACE.server else "PENSTOCK_URL is set"
-        raise InvalidInput(f"{said}, but there is no token", hint="set PENSTOCK_TOKEN")
-    ca = os.environ.get("PENSTOCK_CA")
-    insecure = os.environ.get("PENSTOCK_INSECURE") == "1"
-    return Client.at(place.url(), token=token, ca=Path(ca) if ca else None, insecure=insecure)
-
-
-def remote() -> bool:
-    """Return whether the command line or the environment names a server elsewhere."""
-    return bool(place.url())

@@ -1,7 +1,15 @@
-"""Which server a command talks to: the options `--data` and `--server`, else the environment."""
+"""Which server a command talks to: the options `--data` and `--server`, else the environment; and its client."""
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.core.model.errors import InvalidInput
+from penstock.starts import whole
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+    from penstock.engines.processes.paths import DataFolder
 
 
 class Place:
@@ -33,3 +41,41 @@ def home() -> Path:
     """Return the data folder: the option, else PENSTOCK_HOME, else the user's own."""
     named_here = PLACE.data or os.environ.get("PENSTOCK_HOME")
     return Path(named_here or Path.home() / ".local" / "share" / "penstock")
+
+
+def data_folder() -> "DataFolder":
+    """Return the data folder, at an absolute path: that of `--data`, else PENSTOCK_HOME, else the user's own.
+
+    Raises: NotPrivate when another user could have filled it: it decides where tokens are sent, and which programs run.
+    """
+    from penstock.engines.processes.paths import DataFolder
+    from penstock.engines.processes.trust import check_data
+
+    folder = DataFolder(whole(home()))
+    check_data(folder)
+    return folder
+
+
+def client_of() -> "Client":
+    """Return a client of the running server, with the token in PENSTOCK_TOKEN if that is set.
+
+    `--server` or PENSTOCK_URL names a server elsewhere, unless `--data` is given; PENSTOCK_CA the authorities to trust.
+
+    Raises: ServerNotRunning, InvalidInput, NotTrusted.
+    """
+    from penstock.client import Client
+
+    token = os.environ.get("PENSTOCK_TOKEN")
+    if not remote():
+        return Client.of(data_folder().root, token=token)
+    if not token:
+        said = "--server names a server elsewhere" if PLACE.server else "PENSTOCK_URL is set"
+        raise InvalidInput(f"{said}, but there is no token", hint="set PENSTOCK_TOKEN")
+    ca = os.environ.get("PENSTOCK_CA")
+    insecure = os.environ.get("PENSTOCK_INSECURE") == "1"
+    return Client.at(url(), token=token, ca=Path(ca) if ca else None, insecure=insecure)
+
+
+def remote() -> bool:
+    """Return whether the command line or the environment names a server elsewhere."""
+    return bool(url())

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import JsonOption, client_of, duration_ms
+from penstock.cli.options import JsonOption, duration_ms
 from penstock.cli.output import Console, marked, print_json
+from penstock.cli.place import client_of
 from penstock.cli.requests import request_of
 from penstock.cli.shape import JobShape, WhatArgument, shaped
 from penstock.core.model.answers import PlanAnswer, PlannedJob, Quote

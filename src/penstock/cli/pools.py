@@ -1,7 +1,8 @@
 """`penstock pools` and `quota`: capacity, allocations, and their holders."""
 
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_json, say, table
+from penstock.cli.place import client_of
 from penstock.core.model.quantities import format_milli, format_resource, format_size, format_time
 
 

@@ -7,8 +7,9 @@ import typer
 
 from penstock.api import types as api
 from penstock.cli.completion import complete_queues, complete_tenants
-from penstock.cli.options import JsonOption, client_of, one_of, pairs
+from penstock.cli.options import JsonOption, one_of, pairs
 from penstock.cli.output import Console, print_json, say, styled, table
+from penstock.cli.place import client_of
 from penstock.cli.remaining import left
 from penstock.core.model.quantities import format_duration
 

@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import print_done
+from penstock.cli.place import client_of
 
 
 def report(

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_done, print_json, say, table
+from penstock.cli.place import client_of
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.quantities import format_time
 

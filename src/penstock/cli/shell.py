@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from penstock.api.types import JobView
-from penstock.cli.options import client_of, data_folder
 from penstock.cli.output import say
+from penstock.cli.place import client_of, data_folder
 from penstock.cli.terminal import close_others, run_apart
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.events import JobSubmitted, ReplicaStarted

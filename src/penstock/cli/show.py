@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from penstock.api import types as api
 from penstock.cli.explain import start_lines
-from penstock.cli.options import JobArgument, JsonOption, client_of
+from penstock.cli.options import JobArgument, JsonOption
 from penstock.cli.output import Console, marked, print_json, styled
+from penstock.cli.place import client_of
 from penstock.cli.remaining import left
 from penstock.cli.story import attempts_of, checkpoints_text, clock, moment, node_part, story
 from penstock.core.model.events import Record

@@ -1,8 +1,9 @@
 """`penstock status`: the server, its nodes, jobs and alerts at a glance."""
 
 from penstock.api import types as api
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, marked, print_json, say
+from penstock.cli.place import client_of
 from penstock.core.model.answers import Alert
 from penstock.core.model.words import counted
 

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import print_json, say
+from penstock.cli.place import client_of
 from penstock.cli.requests import request_of
 from penstock.cli.shape import JobShape, WhatArgument, shaped
 

@@ -12,8 +12,9 @@ import msgspec
 import typer
 
 from penstock import starts
-from penstock.cli.options import JsonOption, StoreOption, client_of, data_folder, remote
+from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import EXIT_CODES, print_done, print_json, say
+from penstock.cli.place import client_of, data_folder, remote
 from penstock.cli.secrets import hide
 from penstock.core.model.errors import InvalidInput, PenstockError
 from penstock.core.model.words import counted

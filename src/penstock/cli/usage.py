@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from penstock.api.usage import UsageList, WasteList
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_json, say, table
+from penstock.cli.place import client_of
 from penstock.core.model.answers import UsageRow, WasteRow
 from penstock.core.model.quantities import money
 

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli.options import JsonOption, client_of
+from penstock.cli.options import JsonOption
 from penstock.cli.output import print_json, say
+from penstock.cli.place import client_of
 from penstock.core.model.errors import PenstockError
 
 

@@ -8,8 +8,9 @@ import typer
 
 from penstock.api import types as api
 from penstock.cli.errors import JobsFailed, TimedOut
-from penstock.cli.options import JsonOption, client_of, duration_ms
+from penstock.cli.options import JsonOption, duration_ms
 from penstock.cli.output import print_json, say
+from penstock.cli.place import client_of
 from penstock.core.model.quantities import listed
 from penstock.core.model.words import counted
 
