@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from penstock.training import BadArgument, CheckpointDirectory, random_state, restore_random_state
 from tests.training.needs import need, need_later
+from tests.training.ranks.rendezvous import free_port
 
 torch = need_later("torch")
 ours = need_later("penstock.training.torch")
@@ -67,10 +67,7 @@ def test_agreement_needs_a_positive_period() -> None:
 
 
 def start_two(start: Start, *options: str, attempt: int) -> list[Any]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [start("digits_ddp.py", *STEPS, *options, attempt=attempt, RANK=rank, **shared) for rank in ("0", "1")]
 
 

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import sys
 import threading
 import traceback
@@ -30,6 +29,7 @@ from penstock.training.foreign import ForeignLoop
 from penstock.training.storage import durable
 from penstock.training.storage.checkpoints import folder_name
 from penstock.training.torch import RankConsensus
+from tests.training.ranks.rendezvous import free_port
 
 ROWS, STEPS, FIRST_SAVE, SECOND_SAVE = 12, 8, 3, 6
 PLAIN = {"nested": [1, {"x": 2.5}, [None, True]], "pair": (1, "a"), 3: "three", "empty": {}}
@@ -243,9 +243,7 @@ def one_rank(scenario: str, folder: Path, rank: int, port: int) -> None:
 
 def together(scenario: str, folder: Path) -> list[Any]:
     """Run all ranks of a scenario; return what they saw, by rank."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     children = []
     for rank in range(SCENARIOS[scenario][1]):
         child = os.fork()

@@ -34,7 +34,7 @@ def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("sharded_ranks.py")), str(folder)],
-        env={**variables, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
+        env={**variables, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=200,
