@@ -83,8 +83,20 @@ class Replica:
 
     def finish(self, limit_s: float = 60.0) -> tuple[int, str]:
         """Wait for the end; return exit status and output."""
-        output, errors = self.process.communicate(timeout=limit_s)
+        try:
+            output, errors = self.process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            stacks = self._stacks()
+            self.process.kill()
+            output, errors = self.process.communicate()
+            pytest.fail(f"no end within {limit_s:g} s\n{stacks}\n{output}{errors}")
         return self.process.returncode, output + errors
+
+    def _stacks(self) -> str:
+        """Return where each thread is, as py-spy sees it."""
+        spy = [str(Path(sys.executable).with_name("py-spy")), "dump", "--native", "--pid", str(self.process.pid)]
+        found = subprocess.run(spy, capture_output=True, text=True, timeout=60, check=False)
+        return found.stdout + found.stderr
 
 
 @pytest.fixture
