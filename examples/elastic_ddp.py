@@ -124,6 +124,7 @@ def main() -> None:
         if run.environment.rank == 0:
             print(f"final loss: {trainer.loss():.17g}")
             print(f"final digest: {trainer.digest()}")
+    del trainer  # before the group: where DDP held it last, the end would wait for a thread of Gloo for ever
     distributed.destroy_process_group()
 
 

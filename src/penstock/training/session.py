@@ -26,7 +26,7 @@ from penstock.training.environment import Environment, read_environment
 from penstock.training.errors import BadArgument, Preempted, ResumeNotCalled
 from penstock.training.locate import open_checkpoints
 from penstock.training.meters import Item, Meters, Waiting, device_memory_bytes
-from penstock.training.ranks.consensus import REASONS, Agrees, BorderAction
+from penstock.training.ranks.consensus import REASONS, RELEASE_S, Agrees, BorderAction
 from penstock.training.ranks.layouts import Layout, Parts, Whole
 from penstock.training.ranks.rescue import Rescue, Watch
 from penstock.training.ranks.shards import DEFAULT_PARTS_WAIT_S
@@ -128,7 +128,7 @@ class Session:
         self._handle_signals, self._clean_up = handle_signals, clean_up
         self._wishes = Wishes()
         self._reporter = Reporter(environment.report_file, rank=environment.rank)
-        self._meters = Meters()
+        self._meters, self._agreed = Meters(), False
         self._shares: dict[str, float] = {}
         self._layout = layout
         self._saver = None if checkpoints is None else Saver(checkpoints, layout, self._reporter, behind=behind)
@@ -174,6 +174,8 @@ class Session:
         finally:
             self._wishes.restore()
             self._reporter.close()
+            if self._agreed:
+                time.sleep(RELEASE_S)
 
     def _end(self, kind: type[BaseException] | None) -> None:
         if self._watch is not None:
@@ -313,6 +315,7 @@ class Session:
         """Return the action due at this border, and take it as answered: for a loop with its own saving (`adopt`)."""
         action = self._due_action()
         if agree is not None:
+            self._agreed = True
             with self._meters.waiting("communication"):
                 action = agree.decide(action, self.step)
         if action is BorderAction.NOTHING:

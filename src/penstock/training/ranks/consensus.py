@@ -24,6 +24,14 @@ REASONS = {
 """Reasons of saves in reports; without an action, the training library decided on the save."""
 
 
+RELEASE_S = 0.02
+"""How long a session that took part in collectives lets other threads run at its end.
+
+A thread of Gloo needs the interpreter lock to let go of the last collective. A program that drops its model, or exits,
+before that waits for this thread with the lock held, for ever, or is aborted.
+"""
+
+
 class Agrees(Protocol):
     """How several ranks come to one decision; `penstock.training.torch.Agreement` is one."""
 
