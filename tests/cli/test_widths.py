@@ -1,10 +1,13 @@
 """Every list at terminals of 80, 100 and 140 columns: what one types is whole, and each row is one line."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+from penstock.client import Client
 from tests.cli.stage import Stage, built
+from tests.server.harness import until
 
 LISTS = [
     *(
@@ -35,7 +38,14 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         client.submit({"name": NAME, "tenant": "vision", "devices": 4, "replicas": 2, "command": "true"})
         client.submit({"name": NAME, "tenant": "vision", "command": "sleep 600", "array": 300, "cpus": 8})
         client.set_secret("A_SECRET_WITH_A_LONG_NAME_THAT_ONE_TYPES", "x", "vision")
+        until(partial(_settled, client), "every job that has room runs")
         yield made
+
+
+def _settled(client: Client) -> bool:
+    """Return whether the array has started, and nothing is between two states: lists read one by one show the same."""
+    states = [job.state for job in client.jobs().jobs]
+    return states.count("running") > 3 and not {"starting", "stopping"} & set(states)
 
 
 def firsts(text: str) -> set[str]:
