@@ -4,7 +4,7 @@ Reads the state, and for single numbers the log: for a thread.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import translate
 from typing import NamedTuple
 
@@ -20,29 +20,28 @@ from penstock.server.http.responses import ApiError
 from penstock.server.views.reads import Reads
 
 TEXT_MAX = 200
-"""Characters of a pattern, a name or an id."""
-PIECES_MAX = 1_000
-"""Parts of one `12[0-3,7]`."""
+"""Characters of a pattern or a name, and of what an error repeats."""
+ID_MAX = 2_000
+"""Characters of one `12[0-3,7]`."""
 STARS_MAX = 8
 """Each `*` of a pattern may be tried at every character of a name."""
 LABELS_MAX = 32
 PAGE = 1_000
+FIRST_PAGE = 32
+"""Of the members of an array, of which there may be few; each following page is twice as long."""
 _RANGE = re.compile(r"(\d{1,16})(?:-(\d{1,16}))?", re.ASCII)
 _ARRAY = re.compile(r"(\d{1,16})\[([\d,-]*)\]", re.ASCII)
 FORMS = "a number (3), a range (5-9), an array (12[]) or members of one (12[0-3])"
 
 
-class Span(NamedTuple):
-    """Job numbers from `first` to `last`; where `array` is set, indexes in that array, all of them without a `last`."""
+class Named(NamedTuple):
+    """What the ids of a selection name, each once."""
 
-    first: int
-    last: int | None
-    array: int | None = None
-
-    @property
-    def single(self) -> bool:
-        """Whether it names one job, not an array and not a range."""
-        return self.array is None and self.first == self.last
+    singles: set[int]
+    ranges: list[range]
+    """Of job numbers."""
+    arrays: dict[int, set[int] | None]
+    """By their first job, the indexes of the members; None: all members."""
 
 
 class Selected(NamedTuple):
@@ -54,72 +53,84 @@ class Selected(NamedTuple):
     unknown: list[int]
 
 
-def spans_of(ids: Iterable[str]) -> list[Span]:
+def named_by(ids: Sequence[str]) -> Named:
     """Return what the texts name. Raises: ApiError with the first text that names no jobs, or too many."""
-    texts = list(ids)
-    if len(texts) > IDS_MAX:
-        raise _bad("too_many_ids", "ids", f"ids has {len(texts)} entries, at most {IDS_MAX} may be in one request")
-    found: list[Span] = []
+    if len(ids) > IDS_MAX:
+        raise _bad("too_many_ids", "ids", f"ids has {len(ids)} entries, at most {IDS_MAX} may be in one request")
+    found = Named(set(), [], {})
     numbers = 0
-    for text in texts:
-        for span in _spans(text):
-            found.append(span)
-            numbers += span.last - span.first + 1 if span.last is not None else 1
+    for text in ids:
+        array, parts = _parsed(text)
+        numbers += sum(map(len, parts))
         if numbers > NUMBERS_MAX:
             hint = "name the jobs by --all, --name, --user or another condition"
             raise _bad("too_many_ids", "ids", f"the ids span more than {NUMBERS_MAX} numbers", hint=hint)
+        if array is not None and not parts:
+            found.arrays[array] = None
+        elif array is not None:
+            members = found.arrays.setdefault(array, set())
+            if members is not None:
+                members.update(*parts)
+        elif len(parts[0]) == 1:
+            found.singles.add(parts[0].start)
+        else:
+            found.ranges.append(parts[0])
     return found
 
 
-def _spans(text: str) -> Iterator[Span]:
-    if len(text) <= TEXT_MAX * 10 and (match := _RANGE.fullmatch(text)):
-        yield _span(text, match[1], match[2])
-        return
-    match = _ARRAY.fullmatch(text) if len(text) <= TEXT_MAX * 10 else None
-    pieces = match[2].split(",") if match is not None else []
-    if match is None or len(pieces) > PIECES_MAX:
-        raise _bad("bad_id", "ids", f"ids: '{text[:TEXT_MAX]}' names no job", text[:TEXT_MAX], f"expected: {FORMS}")
-    array = int(match[1])
-    if not match[2]:
-        yield Span(0, None, array)
-        return
-    for piece in pieces:
-        part = _RANGE.fullmatch(piece)
-        if part is None:
-            raise _bad("bad_id", "ids", f"ids: '{text[:TEXT_MAX]}' names no job", text[:TEXT_MAX], f"expected: {FORMS}")
-        span = _span(text, part[1], part[2])
-        assert span.last is not None, "a range has an end"
-        yield Span(span.first, span.last, array)
+def _parsed(text: str) -> tuple[int | None, list[range]]:
+    """Return the first job of an array and the indexes, none for all; or no array, and one range of job numbers."""
+    if len(text) > ID_MAX:
+        raise _bad_id(text)
+    match = _ARRAY.fullmatch(text)
+    if match is None:
+        return None, [_range(text, text)]
+    return int(match[1]), [_range(text, part) for part in match[2].split(",")] if match[2] else []
 
 
-def _span(text: str, first: str, last: str | None) -> Span:
-    low, high = int(first), int(last or first)
+def _range(text: str, part: str) -> range:
+    match = _RANGE.fullmatch(part)
+    if match is None:
+        raise _bad_id(text)
+    low, high = int(match[1]), int(match[2] or match[1])
     if low > high:
         raise _bad("bad_id", "ids", f"ids: the range '{text[:TEXT_MAX]}' ends before it begins", text[:TEXT_MAX])
-    return Span(low, high)
+    return range(low, high + 1)
 
 
-def selected(select: JobSelection, who: Scope, reads: Reads, config: ClusterConfig) -> Selected:
-    """Return the jobs that a selection names, of those that the caller sees. Raises: ApiError."""
+def _bad_id(text: str) -> ApiError:
+    return _bad("bad_id", "ids", f"ids: '{text[:TEXT_MAX]}' names no job", text[:TEXT_MAX], f"expected: {FORMS}")
+
+
+def selected(select: JobSelection, named: Named, who: Scope, reads: Reads, config: ClusterConfig) -> Selected:
+    """Return the jobs that a selection names, of those that the caller sees. Raises: ApiError.
+
+    Args:
+        named: what its ids name.
+    """
     check_selection(select, who, config)
     matches = matcher(select)
-    spans = spans_of(select.ids)
-    if not spans:
+    if not select.ids:
         tenant = select.tenant or None
         return Selected([job for job in all_live(who, reads, tenant) if matches(job)], [], [])
     found: dict[JobId, Job] = {}
     over: dict[int, str] = {}
-    unknown: dict[int, None] = {}
-    for span in spans:
-        jobs = list(_in_span(span, who, reads))
-        found.update((job.id, job) for job in jobs if matches(job))
-        if span.single and not jobs:
-            ended = reads.finished_job(who, JobId(span.first))
-            if ended is None:
-                unknown[span.first] = None
-            else:
-                over[span.first] = ended.state
-    return Selected([found[job_id] for job_id in sorted(found)], sorted(over.items()), sorted(unknown))
+    unknown: list[int] = []
+    for number in named.singles:
+        job = reads.live_job(who, JobId(number))
+        if job is not None:
+            found[job.id] = job
+        elif (ended := reads.finished_job(who, JobId(number))) is not None:
+            over[number] = ended.state
+        else:
+            unknown.append(number)
+    for span in named.ranges:
+        found.update((job.id, job) for job in _in_range(span, who, reads))
+    for array, indexes in named.arrays.items():
+        members = _members(array, who, reads)
+        found.update((job.id, job) for job in members if indexes is None or job.array_index in indexes)
+    jobs = [found[job_id] for job_id in sorted(found) if matches(found[job_id])]
+    return Selected(jobs, sorted(over.items()), sorted(unknown))
 
 
 def check_selection(select: JobSelection, who: Scope, config: ClusterConfig) -> None:
@@ -188,28 +199,26 @@ def all_live(who: Scope, reads: Reads, tenant: str | None = None) -> Iterator[Jo
         after = page[-1].id
 
 
-def _in_span(span: Span, who: Scope, reads: Reads) -> Iterator[Job]:
-    if span.single:
-        job = reads.live_job(who, JobId(span.first))
-        if job is not None:
-            yield job
-        return
-    after = (span.array or span.first) - 1
-    while True:
-        page = reads.live_page(who, after, PAGE)
-        for job in page:
-            if span.array is None:
-                if span.last is not None and job.id > span.last:
-                    return
-                yield job
-            elif job.array_id == span.array:
-                if span.last is None or span.first <= job.array_index <= span.last:
-                    yield job
-            elif job.id > span.array:
-                return  # members follow one another
-        if len(page) < PAGE:
+def _in_range(span: range, who: Scope, reads: Reads) -> Iterator[Job]:
+    after = span.start - 1
+    while after < span.stop - 1:
+        page = reads.live_page(who, after, min(PAGE, span.stop - 1 - after))
+        if not page:
             return
+        yield from (job for job in page if job.id < span.stop)
         after = page[-1].id
+
+
+def _members(array: int, who: Scope, reads: Reads) -> Iterator[Job]:
+    """Yield the live members of an array: they follow one another."""
+    after, size = array - 1, FIRST_PAGE
+    while page := reads.live_page(who, after, size):
+        for job in page:
+            if job.array_id == array:
+                yield job
+            elif job.id > array:
+                return
+        after, size = page[-1].id, min(PAGE, 2 * size)
 
 
 def _bad(code: str, field: str, text: str, value: str = "", hint: str = "") -> ApiError:

@@ -22,7 +22,15 @@ def counts() -> Iterator[Case]:
     slow = {"name": STARS, "labels": {f"l{i}": "x" for i in range(32)}}
     yield _case("a pattern of many stars counted", "operator", slow, dry_run=True)
     yield _case("100,000 numbers counted", "operator", {"ids": ["1-100000"]}, dry_run=True)
-    yield _case("an array of everything counted", "operator", {"ids": ["1[0-99999]"]}, dry_run=True)
+    array = past.crowd_array()
+    yield _case("an array of 100,000 counted", "operator", {"ids": [f"{array}[0-99999]"]}, dry_run=True)
+    yield _case("an array of 100,000 named 2,000 times", "operator", {"ids": [f"{array}[]"] * 2_000}, dry_run=True)
+    members = [f"{array}[{','.join(['9'] * 990)}]"] * 30
+    yield _case("a member of 100,000 named 30,000 times", "operator", {"ids": members}, dry_run=True)
+    arrays = [f"{array + i}[]" for i in range(2_000)]
+    yield _case("2,000 members named as arrays", "operator", {"ids": arrays}, dry_run=True)
+    ranges = [f"{array + i}-{array + i + 49}" for i in range(2_000)]
+    yield _case("2,000 ranges", "operator", {"ids": ranges}, dry_run=True)
     yield _case("2,000 unknown numbers", "member", {"ids": UNKNOWN})
 
 

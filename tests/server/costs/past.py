@@ -307,3 +307,8 @@ def first_own_waiting() -> int:
 def own_gang() -> int:
     """Return the job of 64 groups and 8 other shapes of as many, which waits."""
     return first_own_waiting() + OWN_WAITING
+
+
+def crowd_array() -> int:
+    """Return the number of the other tenant's array that waits."""
+    return own_gang() + 1

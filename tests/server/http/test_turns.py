@@ -13,7 +13,7 @@ from penstock.core.model.ids import TenantName, UserName
 from penstock.core.order.turns import Submitter, WaitingLimit
 from penstock.core.state.tokens import local_scope
 from penstock.server.http.door import PIECE_BYTES, send_in_pieces
-from penstock.server.http.kept import COST_TIMES, REPEATED_PER_USER, KeptAnswers, RepeatedRequests
+from penstock.server.http.kept import COST_TIMES, REPEATED_MS, REPEATED_PER_USER, KeptAnswers, RepeatedRequests
 from penstock.server.http.responses import ApiError
 from penstock.server.http.turns import (
     CLUSTER,
@@ -340,7 +340,8 @@ class Changing:
     """Requests that change something, counted; `fails` makes the next one fail."""
 
     def __init__(self) -> None:
-        self.repeats, self.changes, self.fails = RepeatedRequests(Clock()), 0, False
+        self.clock = Clock()
+        self.repeats, self.changes, self.fails = RepeatedRequests(self.clock), 0, False
 
     async def ask(self, user: str, key: str, body: bytes = b"{}") -> bytes:
         return (await self.repeats.of(user, key, body, self._change)).body
@@ -362,6 +363,21 @@ def test_a_key_of_a_request_that_failed_is_free_for_the_corrected_one():
         assert await server.ask("ann", "key", b"right") == b"1"
         with pytest.raises(ApiError, match="was used for another request"):
             await server.ask("ann", "key", b"wrong")
+
+    run(work())
+
+
+def test_a_key_is_free_once_its_answer_is_forgotten():
+    async def work() -> None:
+        server = Changing()
+        assert await server.ask("ann", "key", b"one") == b"1"
+        server.clock.now_ms += REPEATED_MS - 1
+        assert await server.ask("ann", "key", b"one") == b"1"
+        with pytest.raises(ApiError, match="was used for another request"):
+            await server.ask("ann", "key", b"two")
+        server.clock.now_ms += 1
+        assert await server.ask("ann", "key", b"two") == b"2"
+        assert await server.ask("ann", "key", b"two") == b"2"
 
     run(work())
 

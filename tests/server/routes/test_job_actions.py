@@ -7,9 +7,11 @@ import pytest
 
 from penstock.api.jobs import ActionRequest, JobSelection
 from penstock.client import ApiProblem
+from penstock.core.lifecycle.acting import NO_CHANGE
 from penstock.core.model.access import Scope
 from penstock.server.http.responses import ApiError
 from penstock.server.routes import job_actions
+from penstock.server.selecting import named_by
 from penstock.testing.harness import cluster
 from tests.server.harness import until
 
@@ -197,7 +199,7 @@ def test_more_jobs_than_one_request_may_change_are_refused(monkeypatch):
     backend = SimpleNamespace(reads=reads, state=w.state)
     asked = ActionRequest("cancel", JobSelection(all=True))
     with pytest.raises(ApiError) as refused:
-        job_actions.chosen(backend, Scope("ann", "admin", level="admin"), asked)
+        job_actions.chosen(backend, Scope("ann", "admin", level="admin"), asked, named_by([]), NO_CHANGE)
     assert refused.value.details.title == "2 jobs match, one request may act on 1"
 
 

@@ -118,10 +118,17 @@ class _Repeated:
 
     def __init__(self, clock: Clock) -> None:
         self._answers = KeptAnswers(clock, REPEATED_MS, most=REPEATED_PER_USER, most_bytes=REPEATED_BYTES_PER_USER)
-        self._digests: OrderedDict[str, str] = OrderedDict()
+        self._clock = clock
+        self._digests: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        """Of the request of each key, and until when the key is its."""
 
     async def of(self, key: str, digest: str, work_out: Callable[[], Awaitable[Response]]) -> Response:
-        if self._digests.setdefault(key, digest) != digest:
+        now_ms = self._clock.monotonic_ms()
+        first, until_ms = self._digests.get(key, ("", 0))
+        if now_ms >= until_ms:
+            self._digests[key] = digest, now_ms + REPEATED_MS
+            self._digests.move_to_end(key)
+        elif first != digest:
             hint = "use a new key for a new request"
             raise ApiError("conflict", "this Idempotency-Key was used for another request", hint=hint)
         while len(self._digests) > REPEATED_PER_USER:

@@ -20,7 +20,7 @@ from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body
 from penstock.server.http.responses import ApiError, answer
 from penstock.server.routes.openapi import returns
-from penstock.server.selecting import Selected, check_names, selected, spans_of
+from penstock.server.selecting import Named, Selected, check_names, named_by, selected
 
 SLICE = 250
 """Jobs changed by one commit; between two of them the control loop serves everybody else."""
@@ -64,10 +64,10 @@ async def _acted(backend: Backend, who: Scope, wanted: ActionRequest, change: Jo
     """Select, then change slice by slice. Raises: ApiError."""
     if not backend.service.controller.leads:
         raise ApiError("not_leader", "this server does not lead", hint="ask the leader", leader=backend.service.leader)
-    spans = spans_of(wanted.select.ids)
-    few = spans and len(spans) <= FEW and all(span.single for span in spans)
+    named = named_by(wanted.select.ids)
+    few = 0 < len(named.singles) <= FEW and not named.ranges and not named.arrays
     pool = backend.pools.reads if few else backend.pools.heavy
-    found, outcome = await pool.run(chosen, backend, who, wanted, change)
+    found, outcome = await pool.run(chosen, backend, who, wanted, named, change)
     for at in range(0, len(found), SLICE):
         part = tuple(found[at : at + SLICE])
         try:
@@ -82,19 +82,12 @@ async def _acted(backend: Backend, who: Scope, wanted: ActionRequest, change: Jo
 
 
 def chosen(
-    backend: Backend, who: Scope, wanted: ActionRequest, change: JobChange = acting.NO_CHANGE
+    backend: Backend, who: Scope, wanted: ActionRequest, named: Named, change: JobChange
 ) -> "tuple[list[JobId], _Outcome]":
     """Return the jobs to change, and what is known of the others; none to change when they are only counted."""
-    found = selected(wanted.select, who, backend.reads, backend.state.config)
-    named = len(wanted.select.ids) == 1
-    if named and found.unknown:
-        raise ApiError("not_found", f"there is no job {found.unknown[0]}")
-    if named and found.over:
-        owner = backend.reads.owner(who, JobId(found.over[0][0]))
-        allow(owner is None or who.acts_on(*owner), f"{wanted.action} job {found.over[0][0]}")
-    if named and spans_of(wanted.select.ids)[0].single:
-        for job in found.jobs:
-            allow(who.acts_on(job.spec.tenant, job.user), f"{wanted.action} job {job.id}")
+    found = selected(wanted.select, named, who, backend.reads, backend.state.config)
+    if named.singles and len(wanted.select.ids) == 1:
+        _check_one(found, wanted.action, who, backend)
     if len(found.jobs) > ACTION_JOBS_MAX:
         text = f"{len(found.jobs)} jobs match, one request may act on {ACTION_JOBS_MAX}"
         raise ApiError("too_large", text, hint="narrow the selection, by queue or state say")
@@ -117,6 +110,17 @@ def chosen(
         else:
             outcome.leave(why, job.id)
     return [], outcome
+
+
+def _check_one(found: Selected, action: str, who: Scope, backend: Backend) -> None:
+    """Raise ApiError where the one job that is named does not exist, or the caller may not act on it."""
+    if found.unknown:
+        raise ApiError("not_found", f"there is no job {found.unknown[0]}")
+    for job_id, _ in found.over:
+        owner = backend.reads.owner(who, JobId(job_id))
+        allow(owner is None or who.acts_on(*owner), f"{action} job {job_id}")
+    for job in found.jobs:
+        allow(who.acts_on(job.spec.tenant, job.user), f"{action} job {job.id}")
 
 
 class _Outcome:
