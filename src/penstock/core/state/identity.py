@@ -9,6 +9,7 @@ Folders of versions without marks have none. They can only be of jobs that were 
 """
 
 import hashlib
+import re
 
 import msgspec
 
@@ -16,6 +17,7 @@ from penstock.core.model.events import LeaderElected, Record
 from penstock.core.model.jobs import Job
 
 LENGTH = 16
+_MARK = re.compile(rf"[0-9a-f]{{{LENGTH}}}-\d{{1,16}}", re.ASCII)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -46,6 +48,11 @@ def identity_of(first: Record) -> str:
     event = first.event
     server = event.server if isinstance(event, LeaderElected) else ""
     return begun_by(server, first.time_ms)
+
+
+def is_mark(text: str) -> bool:
+    """Return whether a text is what `Identity.mark` gives for a job."""
+    return _MARK.fullmatch(text) is not None
 
 
 def begun_by(server: str, time_ms: int) -> str:

@@ -5,23 +5,29 @@ runs here again, as after a return to its log.
 """
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.core.messages.orders import StartReplica
+from penstock.core.state.identity import is_mark
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import write_whole
 
 log = logging.getLogger(__name__)
 
-MARK_NAME = "job"
+MARK_NAME = ".penstock-job"
+"""In a job's folder, which is its program's directory where it names none."""
 ATTEMPT_RECORD = "attempt"
 """In the folder of checkpoints, as `training/storage/fence.py` writes it."""
 UNMARKED = "unmarked"
 MARK_MAX_BYTES = 200
+LOCK_WAIT_S, LOCK_POLL_S = 0.5, 0.005
+"""How long the agent, which serves others meanwhile, waits for agents of the same machine."""
 
 
 def prepare_folder(data: DataFolder, order: StartReplica) -> None:
@@ -38,25 +44,32 @@ def prepare_folder(data: DataFolder, order: StartReplica) -> None:
             _write_mark(folder, order.mark)
         elif found != order.mark:
             _exchange(folder, found, order.mark)
-        _set_aside_later(data, order)
+    _set_aside_later(data, order)
 
 
 def mark_of(folder: Path) -> str:
-    """Return the mark of a job's folder, `UNMARKED` where it has none, '' where there is no folder."""
+    """Return the mark of a job's folder, `UNMARKED` where it has none that is valid, '' where there is no folder."""
     try:
         descriptor = os.open(folder / MARK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return UNMARKED if folder.exists() else ""
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link, which no agent writes
+            return UNMARKED
+        raise
     try:
-        return os.read(descriptor, MARK_MAX_BYTES).decode("ascii", errors="replace").strip() or UNMARKED
+        text = os.read(descriptor, MARK_MAX_BYTES).decode("ascii", errors="replace").strip()
+    except IsADirectoryError:
+        return UNMARKED
     finally:
         os.close(descriptor)
+    return text if is_mark(text) else UNMARKED
 
 
 def _exchange(folder: Path, found: str, mark: str) -> None:
     """Move the folder of another job aside, if there is one; bring back the job's own, or make it."""
     if found:
-        aside = _aside(folder, found.replace("/", "_"))
+        aside = _aside(folder, found)
         folder.rename(aside)
         log.warning("the folder of another job of this number was moved: %s", aside)
     own = folder.with_name(f"{folder.name}.{mark}")
@@ -104,10 +117,23 @@ def _set_aside_later(data: DataFolder, order: StartReplica) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep agents of other nodes of this machine from changing the folders meanwhile."""
+    """Keep agents of other nodes of this machine from changing the folders meanwhile.
+
+    Raises: OSError when another process keeps the lock.
+    """
+    deadline = time.monotonic() + LOCK_WAIT_S
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise OSError(
+                        error.errno, "another process holds the lock of the jobs' folders", str(folder)
+                    ) from error
+                time.sleep(LOCK_POLL_S)
         yield
     finally:
         os.close(descriptor)

@@ -1,10 +1,15 @@
 """Paths of the data folder. Jobs' folders are shared by all virtual nodes of the machine."""
 
+import contextlib
+import os
+import re
 from pathlib import Path
 
 from penstock.core.messages.reports import ReplicaKey
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import AttemptNumber, JobId, Rank, is_node_name
+
+_OUTPUT = re.compile(r"attempt-([1-9]\d{0,9})\.rank-(0|[1-9]\d{0,9})\.log", re.ASCII)
 
 
 class DataFolder:
@@ -92,10 +97,11 @@ class DataFolder:
         return self.job(key.job_id) / f"attempt-{key.attempt}.rank-{key.rank}.never-ran"
 
     def outputs(self, job_id: JobId) -> list[tuple[AttemptNumber, Rank, Path]]:
-        """Return the output files of a job, by attempt and rank."""
+        """Return the output files of a job, by attempt and rank. Programs may have left any other file beside them."""
         found = []
-        for path in self.job(job_id).glob("attempt-*.rank-*.log"):
-            attempt, rank = path.name.removesuffix(".log").split(".")
-            number = AttemptNumber(int(attempt.removeprefix("attempt-")))
-            found.append((number, Rank(int(rank.removeprefix("rank-"))), path))
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.job(job_id)) as entries:
+            for entry in entries:
+                match = _OUTPUT.fullmatch(entry.name)
+                if match is not None:
+                    found.append((AttemptNumber(int(match[1])), Rank(int(match[2])), Path(entry.path)))
         return sorted(found)
