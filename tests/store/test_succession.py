@@ -1,10 +1,14 @@
-"""A data folder leaves its log only for one that goes on from it."""
+"""A data folder leaves its log only for one that continues it."""
+
+import errno
+from pathlib import Path
 
 import pytest
 
 from penstock.core.model.errors import InvalidInput
 from penstock.core.state.identity import identity_of
-from penstock.store.address import Address
+from penstock.store import address
+from penstock.store.address import FORMER, Address, address_of, remember
 from penstock.store.sqlite import SqliteStore
 from penstock.store.succession import Extent, extent, kept_address, refuse_other
 from tests.store.builders import records
@@ -37,7 +41,7 @@ def test_a_log_is_known_by_its_first_record_and_its_length(log):
     assert extent(found) == Extent(identity_of(records(1, 1)[0]), 3)
 
 
-def test_a_copy_that_is_as_long_or_longer_goes_on_from_it(log, tmp_path):
+def test_a_copy_that_is_as_long_or_longer_continues_it(log, tmp_path):
     kept = log("a", 3)
     assert [why_refused(kept, log(name, count)) for name, count in (("b", 3), ("c", 4))] == ["", ""]
     assert why_refused(kept, log("d", 2)) == f"{tmp_path / 'd'} has only 2 of its 3 records"
@@ -76,3 +80,38 @@ def test_a_folder_keeps_the_log_of_its_file_or_of_the_address_that_it_remembers(
 def test_an_address_names_the_same_log_for_every_user(tmp_path, other, same):
     here = Address(tmp_path, "postgresql://ann@h/d")
     assert here.same_place(Address(tmp_path, other)) == same
+
+
+ANN, BOB, ELSEWHERE = "postgresql://ann@h/d", "postgresql://bob@h/d", "postgresql://ann@h/e"
+
+
+def lines(path: Path) -> list[str]:
+    """Return the address that is remembered, and the former one; '' where there is none."""
+    return [file.read_text().strip() if file.exists() else "" for file in (path, path.with_name(path.name + FORMER))]
+
+
+def test_the_address_of_a_log_that_was_left_is_kept_until_another_one_is_left(tmp_path):
+    path = tmp_path / "store.url"
+    seen = []
+    for url in (ANN, ELSEWHERE, BOB, ANN, ""):
+        remember(Address(tmp_path, url), path)
+        seen.append(lines(path))
+    assert seen == [[ANN, ""], [ELSEWHERE, ANN], [BOB, ELSEWHERE], [ANN, ELSEWHERE], ["", ANN]]
+
+
+def test_a_full_disk_leaves_the_address_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "store.url"
+    remember(Address(tmp_path, ANN), path)
+    whole, written = address.write_whole, []
+
+    def full(target: Path, data: str) -> None:
+        written.append(target)
+        if target == path:
+            raise OSError(errno.ENOSPC, "no space left")
+        whole(target, data)
+
+    monkeypatch.setattr(address, "write_whole", full)
+    with pytest.raises(OSError, match="no space"):
+        remember(Address(tmp_path, ELSEWHERE), path)
+    assert address_of(tmp_path, None, path).url == ANN
+    assert written[-1] == path

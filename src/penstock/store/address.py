@@ -101,12 +101,15 @@ def _anchored(pair: str) -> str:
 
 def remember(address: Address, remembered: Path) -> None:
     """Let a later start without an address find the same log; the address of another one is kept beside."""
+    before = Address(address.folder)
     with contextlib.suppress(FileNotFoundError):
-        before = remembered.read_text(encoding="utf-8").strip()
-        if before != address.url:
-            remembered.replace(remembered.with_name(remembered.name + FORMER))
-    if address.url:
+        before = Address(address.folder, remembered.read_text(encoding="utf-8").strip())
+    if before.url and not before.same_place(address):
+        write_whole(remembered.with_name(remembered.name + FORMER), before.url + "\n")
+    if address.url and address != before:
         write_whole(remembered, address.url + "\n")
+    elif not address.url:
+        remembered.unlink(missing_ok=True)
 
 
 def open_store(address: Address) -> Store:

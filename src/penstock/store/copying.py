@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -23,6 +23,7 @@ from penstock.store.sqlite import SqliteStore, newest_snapshot
 
 T = TypeVar("T")
 BATCH = 10_000
+EVENTS = "SELECT seq, time_ms, job, body FROM events ORDER BY seq"
 
 
 class NotEmpty(InvalidInput):
@@ -40,8 +41,12 @@ class LogCopy(Protocol):
 
     epoch: Epoch
 
-    def events(self) -> Generator[EventRow]:
+    def events(self) -> Iterator[EventRow]:
         """Return all records in order."""
+        ...
+
+    def first(self) -> EventRow | None:
+        """Return the first record, None when there is none."""
         ...
 
     def last_seq(self) -> int:
@@ -100,10 +105,12 @@ class SqliteCopy:
     def record(self, row: EventRow) -> Record:
         return self._specs.record(row)
 
-    def events(self) -> Generator[EventRow]:
-        yield from map(
-            EventRow._make, self._connection.execute("SELECT seq, time_ms, job, body FROM events ORDER BY seq")
-        )
+    def events(self) -> Iterator[EventRow]:
+        yield from map(EventRow._make, self._connection.execute(EVENTS))
+
+    def first(self) -> EventRow | None:
+        row = self._connection.execute(EVENTS + " LIMIT 1").fetchone()
+        return EventRow._make(row) if row else None
 
     def last_seq(self) -> int:
         return int(self._last)

@@ -1,7 +1,7 @@
 """A consistent copy of a log in PostgreSQL, and a log made there in one transaction."""
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -10,7 +10,7 @@ from penstock.core.model.events import Record
 from penstock.core.model.ids import Epoch
 from penstock.core.state.state import Image
 from penstock.store import encoding
-from penstock.store.copying import BATCH, NoLog, NotEmpty
+from penstock.store.copying import BATCH, EVENTS, NoLog, NotEmpty
 from penstock.store.encoding import EventRow, FinishedRow, Specs
 from penstock.store.migrations import refuse_newer
 from penstock.store.pgconnect import Connection, connect, shown, translated
@@ -37,9 +37,12 @@ class PostgresCopy:
     def record(self, row: EventRow) -> Record:
         return self._specs.record(row)
 
-    def events(self) -> Generator[EventRow]:
-        with contextlib.closing(self._rows("SELECT seq, time_ms, job, body FROM events ORDER BY seq")) as rows:
-            yield from map(EventRow._make, rows)
+    def events(self) -> Iterator[EventRow]:
+        yield from map(EventRow._make, self._rows(EVENTS))
+
+    def first(self) -> EventRow | None:
+        row = self._connection.execute(EVENTS + " LIMIT 1").fetchone()
+        return EventRow._make(row) if row else None
 
     def last_seq(self) -> int:
         row = self._connection.execute("SELECT max(seq) FROM events").fetchone()
@@ -48,7 +51,7 @@ class PostgresCopy:
     def finished(self) -> Iterator[FinishedRow]:
         yield from map(FinishedRow._make, self._rows("SELECT id, state, body FROM finished ORDER BY id"))
 
-    def _rows(self, query: str) -> Generator[tuple[Any, ...]]:
+    def _rows(self, query: str) -> Iterator[tuple[Any, ...]]:
         with self._connection.cursor(name="penstock_copy") as cursor:
             cursor.itersize = BATCH
             yield from cursor.execute(query)

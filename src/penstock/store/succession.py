@@ -1,6 +1,5 @@
 """Whether a data folder may leave its log for another one: only for one that continues it, unless that is wanted."""
 
-import contextlib
 from pathlib import Path
 
 import msgspec
@@ -59,8 +58,8 @@ def _refused(kept: Address, why: str) -> InvalidInput:
 def extent(address: Address) -> Extent | None:
     """Return which log is at an address, None where there is none or an empty one. Raises: StoreError."""
     try:
-        with copy_of(address) as log, contextlib.closing(log.events()) as rows:
-            first = next(rows, None)
+        with copy_of(address) as log:
+            first = log.first()
             return None if first is None else Extent(identity_of(log.record(first)), log.last_seq())
     except NoLog:
         return None
