@@ -67,7 +67,9 @@ def test_what_a_node_says_of_a_replica_that_is_not_there_is_not_heard(cluster, p
 def test_long_texts_are_cut(cluster, places):
     said = report(
         places[0],
-        replicas=(ReplicaSeen(KEY, "exited", exit=ExitInfo(1, problem=LONG, note=LONG), refused=LONG),),
+        replicas=(
+            ReplicaSeen(KEY, "exited", exit=ExitInfo(1, problem=LONG, note=LONG, last_error=LONG), refused=LONG),
+        ),
         progress=(ProgressSeen(KEY, "checkpoint", 1, why=LONG),),
         inspected=(
             ReplicaInspected(KEY, Sight(0, "?", False, 0, (Frame(LONG, LONG),) * 99, False, (LONG,) * 99, LONG, LONG)),
@@ -76,7 +78,7 @@ def test_long_texts_are_cut(cluster, places):
     )
     found = heard(cluster.state, said)
     (seen,), (progress,), (sight,) = found.replicas, found.progress, [i.sight for i in found.inspected]
-    of_replica = (seen.exit.problem, seen.exit.note, seen.refused)
+    of_replica = (seen.exit.problem, seen.exit.note, seen.exit.last_error, seen.refused)
     texts = (*of_replica, progress.why, found.check.text, sight.problem, sight.killed)
     assert {len(text) for text in texts} == {SAID_MAX_CHARS}
     assert (len(sight.stack), len(sight.native)) == (FRAMES_MAX, FRAMES_MAX)

@@ -69,9 +69,10 @@ def _shortened(seen: ReplicaSeen) -> ReplicaSeen:
     info = seen.exit
     if len(seen.refused) > SAID_MAX_CHARS:
         seen = replace(seen, refused=seen.refused[:SAID_MAX_CHARS])
-    if info is None or max(len(info.problem), len(info.note)) <= SAID_MAX_CHARS:
+    if info is None or max(len(info.problem), len(info.note), len(info.last_error)) <= SAID_MAX_CHARS:
         return seen
-    return replace(seen, exit=replace(info, problem=info.problem[:SAID_MAX_CHARS], note=info.note[:SAID_MAX_CHARS]))
+    cut = {name: getattr(info, name)[:SAID_MAX_CHARS] for name in ("problem", "note", "last_error")}
+    return replace(seen, exit=replace(info, **cut))
 
 
 def _briefly(seen: ProgressSeen) -> ProgressSeen:

@@ -37,6 +37,8 @@ def check(w, *, passed, name="n0"):
         ),
         (ExitInfo(1, note="NVRM: Xid 79", observed=True), Fault("NVRM: Xid 79", own=True)),
         (ExitInfo(1, note="ValueError: bad row"), None),
+        (ExitInfo(1, last_error="ValueError: bad row"), None),
+        (ExitInfo(1, last_error="NVRM: Xid 79", note="out of memory", observed=True), Fault("NVRM: Xid 79", own=False)),
         (ExitInfo(1, note="out of memory", observed=True), None),
         (ExitInfo(1), None),
         (ExitInfo(problem="could not be started on n0: [Errno 7] Argument list too long"), None),

@@ -75,7 +75,7 @@ def test_what_is_the_jobs_own_fault_ends_it_and_speaks_against_no_node(server, f
 
 def test_what_a_program_prints_is_never_the_nodes_own_word(server):
     ended = server.ended(server.start("sh", "-c", "echo 'RuntimeError: NVRM: Xid 79'; exit 1"))
-    assert ended == ExitInfo(1, note="RuntimeError: NVRM: Xid 79", observed=False)
+    assert ended == ExitInfo(1, last_error="RuntimeError: NVRM: Xid 79")
     assert fault_of(ended) == Fault("RuntimeError: NVRM: Xid 79", own=False)
 
 
@@ -87,6 +87,17 @@ def test_what_the_node_saw_by_itself_is_told_as_that(server):
     ended = server.ended(server.start(sys.executable, "-S", "-c", code, ask=limited))
     why = "out of memory: limit 48 MiB, killed by the kernel (1 process)"
     assert ended == ExitInfo(signal=9, note=why, observed=True)
+
+
+@needs_groups
+@pytest.mark.root
+def test_the_last_error_of_a_program_is_told_beside_what_the_kernel_did_to_a_child_of_it(server):
+    eats = "x = bytearray(1)\nwhile True: x += bytes(1 << 20)"
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-S', '-c', {eats!r}])\n{{}}['x']"
+    limited = ReplicaAsk(Resources(memory_bytes=64 << 20))
+    ended = server.ended(server.start(sys.executable, "-S", "-c", code, ask=limited))
+    assert (ended.code, ended.last_error, ended.observed) == (1, "KeyError: 'x'", True)
+    assert ended.text() == "exit 1 (KeyError: 'x'; out of memory: limit 64 MiB, killed by the kernel (1 process))"
 
 
 @pytest.mark.parametrize("code", [0, 3, 126, 255])

@@ -93,10 +93,10 @@ def test_a_program_that_has_ended_is_gone(program):
 
 
 def test_of_another_process_that_has_its_number_nothing_is_told(program):
-    first = looks._First(KEY, [program(SLEEPS).pid])
-    assert first.second(native=False).stack
+    first = looks._First(looks._Order(KEY, [program(SLEEPS).pid], native=True))
+    assert first.second().stack
     first._began -= 1
-    assert first.second(native=True) == Sight(KEY.rank, state="X")
+    assert first.second() == Sight(KEY.rank, state="X")
 
 
 def test_stacks_are_read_up_to_a_bound(program, monkeypatch):

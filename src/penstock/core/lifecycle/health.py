@@ -70,7 +70,10 @@ def fault_of(info: ExitInfo) -> Fault | None:
         return None
     if info.problem:
         return Fault(info.problem)
-    return Fault(info.note, info.observed) if _NODE_FAULT.search(info.note) else None
+    for text, own in ((info.note, info.observed), (info.last_error, False)):
+        if _NODE_FAULT.search(text):
+            return Fault(text, own)
+    return None
 
 
 def strike(tx: Transaction, name: NodeName, fault: Fault, job: Job | None = None) -> None:

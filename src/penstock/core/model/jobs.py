@@ -223,9 +223,11 @@ class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The program declared its work complete."""
     problem: str = ""
     note: str = ""
-    """What else is known, such as a host memory limit that was hit, or the program's last error."""
+    """What else is known, such as a host memory limit that was hit; of older versions also the last error."""
     observed: bool = False
     """The node itself observed what `note` says; else it is output of the program, which proves nothing."""
+    last_error: str = ""
+    """The last error that the program printed."""
 
     @property
     def ok(self) -> bool:
@@ -233,7 +235,8 @@ class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def text(self) -> str:
         """Return a short description for people, such as `exit 3`, `signal 9` or the problem."""
-        note = f" ({self.note})" if self.note else ""
+        notes = "; ".join(filter(None, (self.last_error, self.note)))
+        note = f" ({notes})" if notes else ""
         if self.code is not None:
             return f"exit {self.code}{note}"
         if self.signal is not None:

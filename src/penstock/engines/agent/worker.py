@@ -290,8 +290,7 @@ class Worker:
                 case br.CheckSelf():
                     self._inspector.check(action.command, self._data.root)
                 case br.Inspect():
-                    here = self._replicas
-                    pids, killed = here.processes(action.key), here.note(action.key)
+                    pids, killed = self._replicas.processes(action.key), self._replicas.note(action.key)
                     self._inspector.look(action.key, pids, native=action.native, killed=killed)
 
     def _gone(self, key: ReplicaKey, info: ExitInfo) -> None:
@@ -302,8 +301,8 @@ class Worker:
                 self._state.on_progress(seen)
             if report.done:
                 info = msgspec.structs.replace(info, done=True)
-        if info.code and not info.note:  # the program's own words: a claim, not what the node saw
-            info = msgspec.structs.replace(info, note=last_error(self._data.output(key)), observed=False)
+        if info.code:
+            info = msgspec.structs.replace(info, last_error=last_error(self._data.output(key)))
         self._state.on_gone(key, info)
 
     def _read_progress(self, key: ReplicaKey) -> None:

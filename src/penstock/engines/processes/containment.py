@@ -12,6 +12,7 @@ from pathlib import Path
 
 from penstock.core.model.quantities import format_size
 from penstock.core.model.resources import Resources
+from penstock.core.model.words import counted
 from penstock.engines.processes.boxes import Box, Containment
 from penstock.engines.processes.procfs import Process
 from penstock.engines.processes.sessions import SessionContainment
@@ -69,8 +70,8 @@ class _BoxV2:
         _write(self._folder / "cgroup.freeze", "0")
 
     def note(self) -> str:
-        counted = _counters(self._folder / "memory.events")
-        return _out_of_memory(self._limits, counted.get("oom_kill", 0), reached=counted.get("oom", 0) > 0)
+        events = _counters(self._folder / "memory.events")
+        return _out_of_memory(self._limits, events.get("oom_kill", 0), reached=events.get("oom", 0) > 0)
 
     def remove(self) -> None:
         _remove_all(self._folder)
@@ -275,4 +276,4 @@ def _out_of_memory(limits: Resources, killed: int, *, reached: bool) -> str:
         where = f"limit {format_size(limits.memory_bytes)}"
     else:
         where = "none left for jobs on the node"
-    return f"out of memory: {where}, killed by the kernel ({killed} process{'es' if killed > 1 else ''})"
+    return f"out of memory: {where}, killed by the kernel ({counted(killed, 'process', 'processes')})"

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock import starts
 from penstock.core.messages.reports import NodeCheck, ReplicaInspected, ReplicaKey
@@ -38,11 +38,22 @@ NO_TOOL = "py-spy is not installed: pip install 'penstock[hang]'"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
+class _Order(NamedTuple):
+    """Whom to look at, and how."""
+
+    key: ReplicaKey
+    pids: Sequence[int]
+    native: bool = False
+    """Also for native functions on the stack, which takes longer."""
+    killed: str = ""
+    """Why the kernel has killed other processes of the replica."""
+
+
 class Inspector:
     """Takes inspection orders, and keeps results until `seen` fetches them."""
 
     def __init__(self) -> None:
-        self._orders: queue.SimpleQueue[tuple[ReplicaKey, list[int], bool, str]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._seen: queue.SimpleQueue[ReplicaInspected | NodeCheck] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="penstock-look")
         self._checks = ThreadPoolExecutor(1, thread_name_prefix="penstock-check")
@@ -50,7 +61,7 @@ class Inspector:
 
     def look(self, key: ReplicaKey, pids: Sequence[int], *, native: bool, killed: str = "") -> None:
         """Look at the program whose processes these are; `killed` says why the kernel has killed others of it."""
-        self._orders.put((key, list(pids), native, killed))
+        self._orders.put(_Order(key, list(pids), native, killed))
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="penstock-inspector", daemon=True)
             self._thread.start()
@@ -72,10 +83,10 @@ class Inspector:
             with contextlib.suppress(queue.Empty):
                 while True:
                     orders.append(self._orders.get_nowait())
-            first = list(self._pool.map(lambda order: _First(order[0], order[1], order[3]), orders))
+            first = list(self._pool.map(_First, orders))
             time.sleep(APART_S)
-            for look, (_, _, native, _) in zip(first, orders, strict=True):
-                self._pool.submit(self._finish, look, native=native)
+            for look in first:
+                self._pool.submit(self._finish, look)
 
     def _check(self, command: str, folder: Path) -> None:
         own = starts.python("penstock.engines.processes.selfcheck", str(folder))
@@ -103,32 +114,32 @@ class Inspector:
         lines = told.strip().splitlines()
         self._seen.put(NodeCheck(process.returncode == 0, lines[-1][:500] if lines else f"exit {process.returncode}"))
 
-    def _finish(self, look: "_First", *, native: bool) -> None:
-        self._seen.put(ReplicaInspected(look.key, look.second(native=native)))
+    def _finish(self, look: "_First") -> None:
+        self._seen.put(ReplicaInspected(look.order.key, look.second()))
 
 
 class _First:
     """The first of two looks."""
 
-    def __init__(self, key: ReplicaKey, pids: Sequence[int], killed: str = "") -> None:
-        self.key, self._pids, self._killed = key, pids, killed
-        self._pid = program_of(pids)
+    def __init__(self, order: _Order) -> None:
+        self.order = order
+        self._pid = program_of(order.pids)
         self._began = procfs.start_ticks(self._pid)
         self._cpu = _cpu_ticks(self._pid)
         self._at_s = time.monotonic()
         # States first: py-spy may disturb what they say for a moment.
-        self._states = {pid: state_of(pid) for pid in pids}
+        self._states = {pid: state_of(pid) for pid in order.pids}
         self._stack, self._problem = stack_of(self._pid)
 
-    def second(self, *, native: bool) -> Sight:
+    def second(self) -> Sight:
         """Return what both looks show."""
-        rank = self.key.rank
+        rank = self.order.key.rank
         cpu = _cpu_ticks(self._pid)
         apart_s = time.monotonic() - self._at_s
         if cpu is None or self._cpu is None:
             return Sight(rank, state="X")
         stack, problem = stack_of(self._pid)
-        names = native_of(self._pid) if native else ()
+        names = native_of(self._pid) if self.order.native else ()
         if procfs.start_ticks(self._pid) != self._began:
             return Sight(rank, state="X")  # another process has its number, perhaps another tenant's
         children = [state for pid, state in self._states.items() if pid != self._pid]
@@ -141,7 +152,7 @@ class _First:
             changed=stack != self._stack,
             native=names,
             problem=problem or self._problem,
-            killed=self._killed,
+            killed=self.order.killed,
         )
 
 
