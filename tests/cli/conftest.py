@@ -1,10 +1,9 @@
 """The command line as people use it: real processes against a server of their own."""
 
-import contextlib
 import fcntl
 import json
 import os
-import re
+import signal
 import struct
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.main import main
+from tests.cli.terminals import plain, written
 from tests.server.harness import Server, environment, sweep, until
 
 TIMEOUT_S = 60
@@ -61,6 +61,16 @@ def _become(words: tuple[str, ...], folder: Path, variables: dict[str, str], fil
         os._exit(code if isinstance(code, int) else 1)
 
 
+def _dialogue(terminal: int, typed: str, command: str) -> str:
+    """Return what a program writes to its terminal until it ends; its question gets an answer."""
+    text = ""
+    for text in written(terminal, command, TIMEOUT_S):
+        if typed and plain(text).endswith("[y/N]: "):
+            os.write(terminal, typed.encode())
+            typed = ""
+    return text
+
+
 class Terminal:
     """Runs commands in one folder, on one data folder."""
 
@@ -97,16 +107,15 @@ class Terminal:
             with open(own_end, "r+b", buffering=0) as terminal:
                 _become(words, self.folder, variables, (terminal, terminal, terminal))
         os.close(own_end)
-        written = b""
-        with contextlib.suppress(OSError):  # the end of a terminal whose program has ended
-            while piece := os.read(main_end, 65536):
-                written += piece
-                if typed and written.endswith(b"[y/N]: "):
-                    os.write(main_end, typed.encode())
-                    typed = ""
-        os.close(main_end)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return Told(code, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode()).replace("\r\n", "\n"), "")
+        try:
+            text = _dialogue(main_end, typed, " ".join(words))
+        except BaseException:
+            os.kill(pid, signal.SIGKILL)
+            raise
+        finally:
+            os.close(main_end)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return Told(code, plain(text), "")
 
     def anew(self, *words: str) -> Told:
         """Run one command in a fresh interpreter, as a shell does."""

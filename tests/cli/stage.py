@@ -115,9 +115,7 @@ def _names(server: Server) -> dict[str, str]:
     Jobs(server.client).ended(ended.jobs[0].id)
     until(lambda: client.job(trained.jobs[0].id).step == 3, "the training reports")
     client.add_credit("vision", {"amount": "9.00", "reference": "r"})
-    credited = next(
-        entry.seq for entry in client.journal("vision").entries if "credit" in entry.text or "r" in entry.text
-    )
+    credited = next(entry.seq for entry in client.journal("vision").entries if entry.text == "payment in advance r")
     number = client.issue_invoice("vision").number
     token = client.create_token({"level": "read", "days": 1})
     first = swept.jobs[0].id

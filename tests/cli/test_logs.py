@@ -28,11 +28,15 @@ def test_an_earlier_attempt_is_printed_when_it_is_named(penstock, job):
 
 
 def test_following_continues_with_later_attempts(penstock, server):
-    waits = f"{TWICE} || {{ sleep 0.5; exit 1; }}"
+    go = server.root / "go"
+    waits = f"{TWICE} || {{ while [ ! -e {go} ]; do sleep 0.02; done; exit 1; }}"
     made = server.client.submit({"command": ["sh", "-c", waits], "retries": 1, "cpus": 1}).jobs[0].id
     until(lambda: server.client.outputs(made), "it writes")
-    lines = penstock("logs", "-f", str(made)).out.splitlines()
-    assert lines == [f"attempt 1 line {n}" for n in range(1, 6)] + SECOND
+    with penstock.begin("logs", "-f", str(made)) as follower:
+        lines = [follower.stdout.readline() for _ in range(5)]
+        go.touch()
+        lines += follower.stdout.readlines()
+    assert lines == [f"{line}\n" for line in (*(f"attempt 1 line {n}" for n in range(1, 6)), *SECOND)]
 
 
 @pytest.mark.parametrize(("count", "shown"), [("2", SECOND[-2:]), ("0", []), ("99", SECOND)])

@@ -5,20 +5,19 @@ import fcntl
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import sys
 import termios
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.cli.terminals import plain, written
+
 COLUMNS, LINES = 80, 24
 TIMEOUT_S = 60.0
 _END = "@@end"
-_ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(\x07|\x1b\\)|[()][A-Z0-9]|[=>78])")
 
 
 def commands(markdown: str, section: str = "") -> list[str]:
@@ -65,12 +64,9 @@ class Shell:
     def play(self, command: str, timeout_s: float = TIMEOUT_S) -> Seen:
         """Type a command and return what it showed once it has ended."""
         os.write(self._terminal, f"{command}\nprintf '\\n{_END}:%s@@\\n' $?\n".encode())
-        text, deadline = "", time.monotonic() + timeout_s
-        while (ended := re.search(rf"\n{_END}:(\d+)@@\r?\n", text)) is None:
-            ready, _, _ = select.select([self._terminal], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"{command} did not end within {timeout_s} s; so far:\n{text}"
-            text += os.read(self._terminal, 65_536).decode(errors="replace")
-        shown = _ESCAPE.sub("", text[: ended.start()]).replace("\r\n", "\n").strip("\n")
+        ends = (re.search(rf"\n{_END}:(\d+)@@\r?\n", text) for text in written(self._terminal, command, timeout_s))
+        ended = next(filter(None, ends))
+        shown = plain(ended.string[: ended.start()]).strip("\n")
         return Seen(int(ended[1]), [line.rsplit("\r", 1)[-1].rstrip() for line in shown.split("\n")])
 
     def close(self) -> None:

@@ -129,6 +129,23 @@ def test_a_signal_that_the_program_uses_is_left_to_it(
     assert "listens" not in {line["kind"] for line in read_lines(report)}
 
 
+def test_a_forked_child_that_leaves_the_session_says_nothing_for_its_parent(
+    report: Path, monkeypatch: pytest.MonkeyPatch, read_lines: ReadLines
+) -> None:
+    monkeypatch.delenv("PENSTOCK_CHECKPOINT_SIGNAL")
+    with training.session() as run:
+        run.resume({})
+        child = os.fork()
+        if child == 0:
+            try:
+                run.__exit__(None, None, None)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert [line["signal"] for line in read_lines(report) if line["kind"] == "listens"] == ["SIGUSR1"]
+    assert [line["signal"] for line in read_lines(report) if line["kind"] == "listens"] == ["SIGUSR1", ""]
+
+
 def test_every_request_gets_an_answer(report: Path, read_lines: ReadLines) -> None:
     def save_now_and_ask(run: Session) -> None:
         run.checkpoint(lambda: {"count": 2})

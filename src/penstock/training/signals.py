@@ -64,8 +64,8 @@ class Wishes:
         """Take over the signals until `restore`.
 
         Args:
-            say: without `save`, a signal for it is chosen that the program does not use, and its name told; '' at the
-                end. None: none is chosen.
+            say: without `save`, a signal is chosen that the program leaves at its default; `say` gets its name, and ''
+                in `restore`. None: none is chosen.
         Raises: NotMainThread.
         """
         if threading.current_thread() is not threading.main_thread():
@@ -94,9 +94,9 @@ class Wishes:
             signal.set_wakeup_fd(-1)
             os.close(self._ends[1])
             self._ends = None
-        if self._say is not None:
+        if self._say is not None and os.getpid() == self._owner:
             self._say("")
-            self._say = None
+        self._say = None
         for signal_number, handler in self._before.items():
             # None: set by C code; Python cannot name it, and the default is the nearest thing.
             signal.signal(signal_number, signal.SIG_DFL if handler is None else handler)  # type: ignore[arg-type]
