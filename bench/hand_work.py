@@ -6,6 +6,7 @@ Each time includes the start of the interpreter, whose share is measured in the 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,10 +32,13 @@ def declared(nodes: int) -> dict[str, Any]:
 
 
 def bare_s() -> float:
-    """Return how long an interpreter takes that does nothing (s)."""
-    begun = time.perf_counter()
-    subprocess.run([sys.executable, "-P", "-c", "pass"], check=True)
-    return time.perf_counter() - begun
+    """Return the median time of an interpreter that does nothing (s)."""
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-P", "-c", "pass"], check=True)
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
 
 
 def command_s(running: Server, *words: str, rounds: int = ROUNDS) -> float:
@@ -51,7 +55,7 @@ def command_s(running: Server, *words: str, rounds: int = ROUNDS) -> float:
         )
         times.append(time.perf_counter() - begun)
         assert done.returncode in RIGHT, f"{words}: {done.stdout[-500:]} {done.stderr[-500:]}"
-    return sorted(times)[len(times) // 2]
+    return statistics.median(times)
 
 
 def fill(running: Server, jobs: int, nodes: int) -> int:
@@ -62,7 +66,7 @@ def fill(running: Server, jobs: int, nodes: int) -> int:
 
 
 def end_many(running: Server, jobs: int) -> None:
-    """Run so many short jobs to their end."""
+    """Run short jobs to their end."""
     running.client.submit({"command": ["true"], "cpus": 1, "array": jobs, "name": "short"})
     deadline = time.monotonic() + ENDED_WAIT_S
     while running.client.cluster().jobs_succeeded < jobs:

@@ -163,8 +163,8 @@ def setting_texts() -> str:
     lines.append("SETTING_TEXTS = {")
     for attribute, text in pairwise(body.body):
         if isinstance(attribute, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            said = " ".join(str(text.value.value).split()).replace('"', '\\"')
-            lines.append(f'    "{ast.unparse(attribute.target)}": "{said}",')
+            said = " ".join(str(text.value.value).split())
+            lines.append(f'    "{ast.unparse(attribute.target)}": {json.dumps(said, ensure_ascii=False)},')
     return "\n".join(["# ruff: noqa: E501", *lines, "}"]) + "\n"
 
 

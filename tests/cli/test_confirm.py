@@ -1,4 +1,4 @@
-"""Nothing is changed unless somebody agreed: at a terminal, or by --yes."""
+"""Nothing is changed unless the user agrees: at a terminal, or by --yes."""
 
 import pytest
 

@@ -62,7 +62,7 @@ class HttpCaller:
 
     @property
     def address(self) -> str:
-        """Where the server is that is asked: host and port."""
+        """Host and port of the server."""
         return f"{self._at.host}:{self._at.port}"
 
     def _call(

@@ -59,7 +59,7 @@ def shown(url: str) -> str:
 
 
 def place(url: str) -> tuple[str, ...]:
-    """Return which log an address names, whoever connects and how: server, database, schema."""
+    """Return what in an address decides which log it is: server, database and schema, not user or password."""
     parts = _parts(url)
     named = ("service", "host", "hostaddr", "port", "options")
     return (*(str(parts.get(name) or "") for name in named), str(parts.get("dbname") or parts.get("user") or ""))

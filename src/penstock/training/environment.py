@@ -29,7 +29,7 @@ class Environment:
         report_file: JSON lines of this replica go here; None: no agent reads reports.
         checkpoint_interval_s: most seconds between two automatic checkpoints (> 0).
         grace_s: seconds between SIGTERM and SIGKILL (>= 0).
-        checkpoint_signal: "save now and carry on", if the job declares one; else the session chooses one, and says it.
+        checkpoint_signal: "save now and carry on", if the job declares one; else the session picks and reports one.
         rank, world_size: place of this replica among all of the job, 0 <= rank < world_size.
     """
 

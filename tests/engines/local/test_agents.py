@@ -77,3 +77,5 @@ def test_an_agent_that_has_died_is_started_again(data, begun):
         return len(begun) == 2
 
     asyncio.run(kept(agents, kill, lambda: (agent_pid(data, "n1") or -1) > 0))
+    assert len(begun) == 2
+    assert agent_pid(data, "n1") in started_for(data.root)

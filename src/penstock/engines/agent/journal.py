@@ -35,7 +35,7 @@ class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
     account: str = ""
     """Of the machine, as which its programs run; empty: as the agent does, or the line is of an older version."""
     problem: str = ""
-    """With `stopping`: why the agent ends it by itself; empty where the server asked for it."""
+    """With `stopping`: the agent's reason to stop it; empty where the server ordered the stop."""
 
 
 class JournalReplica(msgspec.Struct):
