@@ -10,7 +10,6 @@ Started as `python -P -m penstock.engines.agent.guardian CONFIG`, with an absolu
 
 import contextlib
 import ctypes
-import fcntl
 import logging
 import os
 import signal
@@ -27,7 +26,7 @@ from penstock import starts
 from penstock.core.model.ids import Incarnation
 from penstock.engines.agent.journal import ExitBook, JournalReplica, replay
 from penstock.engines.agent.worker import AgentConfig, LeaseCell, Worker, boot_ms, server_is_gone
-from penstock.engines.processes import procfs
+from penstock.engines.processes import locks, procfs
 from penstock.engines.processes.boxes import Box, Containment, kill_inside
 from penstock.engines.processes.containment import choose
 from penstock.engines.processes.paths import DataFolder
@@ -44,6 +43,8 @@ RESPAWN_PAUSE_S = 0.2
 REAP_PAUSE_S = 0.01
 END_WAIT_S = 5.0
 LEASE_SLACK_MS = 1_000
+LOCK_WAIT_S = 1.0
+"""Another agent holds the node's lock for longer; who asks whether there is one, for a moment."""
 """The guardian acts this much after the lease's end: the worker should have."""
 _LOCK_VARIABLE = "PENSTOCK_AGENT_LOCK_FD"
 
@@ -84,9 +85,7 @@ def _lock(folder: Path) -> int:
         os.set_inheritable(int(given), True)
         return int(given)
     descriptor = open_own(folder / "agent.lock", os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not locks.take(descriptor, LOCK_WAIT_S):
         log.error("another agent of this node is running")
         sys.exit(1)
     os.set_inheritable(descriptor, True)

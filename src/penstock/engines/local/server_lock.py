@@ -6,13 +6,13 @@ A server whose log is in the folder is alone there. Of servers whose log is in a
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from penstock.core.model.errors import PenstockError
+from penstock.engines.processes import locks
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import new_beside, open_own
 
@@ -31,16 +31,10 @@ def hold_server_lock(data: DataFolder, *, shared: bool = False) -> int:
     Raises: AlreadyRunning when another server holds it.
     """
     descriptor = open_own(data.server_lock, os.O_RDWR)
-    deadline = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            return descriptor
-        except OSError:
-            if time.monotonic() > deadline:
-                os.close(descriptor)
-                raise AlreadyRunning(f"another server runs on {data.root}", hint="penstock down ends it") from None
-            time.sleep(0.02)
+    if not locks.take(descriptor, LOCK_WAIT_S, shared=shared):
+        os.close(descriptor)
+        raise AlreadyRunning(f"another server runs on {data.root}", hint="penstock down ends it")
+    return descriptor
 
 
 @contextlib.contextmanager

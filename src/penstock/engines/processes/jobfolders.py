@@ -6,15 +6,14 @@ runs here again, as after a return to its log.
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.core.messages.orders import StartReplica
 from penstock.core.state.identity import is_mark
+from penstock.engines.processes import locks
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import write_whole
 
@@ -26,7 +25,7 @@ ATTEMPT_RECORD = "attempt"
 """In the folder of checkpoints, as `training/storage/fence.py` writes it."""
 UNMARKED = "unmarked"
 MARK_MAX_BYTES = 200
-LOCK_WAIT_S, LOCK_POLL_S = 0.5, 0.005
+LOCK_WAIT_S = 0.5
 """How long the agent, which serves others meanwhile, waits for agents of the same machine."""
 
 
@@ -121,19 +120,10 @@ def _alone(folder: Path) -> Iterator[None]:
 
     Raises: OSError when another process keeps the lock.
     """
-    deadline = time.monotonic() + LOCK_WAIT_S
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() >= deadline:
-                    raise OSError(
-                        error.errno, "another process holds the lock of the jobs' folders", str(folder)
-                    ) from error
-                time.sleep(LOCK_POLL_S)
+        if not locks.take(descriptor, LOCK_WAIT_S):
+            raise OSError(errno.EWOULDBLOCK, "another process holds the lock of the jobs' folders", str(folder))
         yield
     finally:
         os.close(descriptor)
