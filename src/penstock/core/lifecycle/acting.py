@@ -8,13 +8,20 @@ from penstock.core.model.actions import ActionRefusal, JobAction, JobChange
 from penstock.core.model.events import AttemptStopRequested, JobEdited, JobHeld, JobReleased, JobRequeueRequested
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Job
+from penstock.core.order.queues import QueueTree
 from penstock.core.state.state import State
 
 NO_CHANGE = JobChange()
 
 
-def why_not(state: State, job_id: JobId, action: JobAction, change: JobChange = NO_CHANGE) -> ActionRefusal | None:
-    """Return why an action would leave a job as it is, or None when it would change it. Any thread."""
+def why_not(
+    state: State, job_id: JobId, action: JobAction, change: JobChange = NO_CHANGE, *, empty: QueueTree
+) -> ActionRefusal | None:
+    """Return why an action would leave a job as it is, or None when it would change it.
+
+    Args:
+        empty: the queues without use. Any thread may ask, each with a tree of its own: a tree keeps what it works out.
+    """
     job = state.jobs.get(job_id)
     if job is None:
         return "over"
@@ -33,7 +40,7 @@ def why_not(state: State, job_id: JobId, action: JobAction, change: JobChange = 
         case "requeue":
             return "waiting" if job.state == "waiting" else "stopping" if _leaves(job) else None
         case "edit":
-            return _why_not_edited(state, job, change)
+            return _why_not_edited(state, job, change, empty)
     assert_never(action)
 
 
@@ -42,7 +49,7 @@ def _leaves(job: Job) -> bool:
     return stop is not None and stop.reason != "suspended"
 
 
-def _why_not_edited(state: State, job: Job, change: JobChange) -> ActionRefusal | None:
+def _why_not_edited(state: State, job: Job, change: JobChange, empty: QueueTree) -> ActionRefusal | None:
     new = change.of(job.spec)
     if new is job.spec:
         return "same"
@@ -53,8 +60,8 @@ def _why_not_edited(state: State, job: Job, change: JobChange) -> ActionRefusal 
     if job.spec.lease and not new.time_limit_ms:
         return "lease_limit"
     if new.queue != job.spec.queue:
-        queue = state.config.queue_by_name.get(new.queue)
-        if queue is None or over_maximum(state, new, ""):
+        queue = empty.rules.get(new.queue)
+        if queue is None or over_maximum(empty, new, ""):
             return "never_starts"
         if state.jobs.queued(new.queue) >= queue.max_waiting:
             return "queue_full"
@@ -65,7 +72,7 @@ def act(
     tx: Transaction, job_id: JobId, action: JobAction, by: UserName, change: JobChange = NO_CHANGE
 ) -> ActionRefusal | None:
     """Do one action to one job; return why it changed nothing, or None when it did."""
-    refused = why_not(tx.state, job_id, action, change)
+    refused = why_not(tx.state, job_id, action, change, empty=tx.state.empty_tree())
     if refused is not None:
         return refused
     match action:

@@ -26,7 +26,7 @@ from penstock.core.model.events import (
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
 from penstock.core.model.quantities import BYTES, resource_text
-from penstock.core.order.queues import holder_text
+from penstock.core.order.queues import QueueTree, holder_text
 from penstock.core.place.capacity import empty
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.index import ClusterIndex
@@ -119,7 +119,7 @@ def unknown_jobs(state: State, spec: JobSpec, prefix: str, finished: Mapping[Job
 
 def never_served(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
     """Return why this cluster could never start `spec`, all of whose names are declared; or nothing."""
-    problems = over_maximum(state, spec, prefix)
+    problems = over_maximum(state.empty_tree(), spec, prefix)
     if not problems and not state.config.settings.allow_waiting_for_nodes:
         refused = could_never_fit(state, spec.ask)
         if refused and all(could_never_fit(state, other) for other in spec.alternatives):
@@ -133,9 +133,8 @@ def unknown_job(field: str, job_id: JobId) -> Problem:
     return Problem("unknown_job", field, text, str(job_id))
 
 
-def over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
-    """Return why no shape of the job could start even in otherwise empty queues, or nothing."""
-    tree = state.empty_tree()
+def over_maximum(tree: QueueTree, spec: JobSpec, prefix: str) -> list[Problem]:
+    """Return why no shape of the job could start even in the queues of `tree`, which are empty; or nothing."""
     found = None
     for ask in (spec.ask, *spec.alternatives):
         account = tree.account(spec.queue, spec.tenant)

@@ -226,7 +226,10 @@ class State:
         return self._tree(0).load(self.indexes.usage, whole_total(self.indexes.free), self.time_ms)
 
     def empty_tree(self) -> QueueTree:
-        """Return the queues as if nothing was used, to see what could ever start. Never loaded with use."""
+        """Return the queues as if nothing was used, to see what could ever start. Never loaded with use.
+
+        For the control loop alone: a reader beside it makes a tree of its own.
+        """
         return self._tree(1)
 
     def _tree(self, which: int) -> QueueTree:

@@ -16,6 +16,7 @@ from penstock.core.model.actions import Unchanged as UnchangedCode
 from penstock.core.model.errors import Problem
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
+from penstock.core.order.queues import QueueTree
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body
 from penstock.server.http.responses import ApiError, answer
@@ -103,8 +104,9 @@ def chosen(
         raise ApiError("conflict", text, hint="look at them again")
     if not wanted.dry_run:
         return [job.id for job in mine], outcome
+    empty = QueueTree(backend.state.config)  # that of the state is the control loop's
     for job in mine:
-        why = acting.why_not(backend.state, job.id, wanted.action, change)
+        why = acting.why_not(backend.state, job.id, wanted.action, change, empty=empty)
         if why is None:
             outcome.changed.append(job.id)
         else:
