@@ -9,7 +9,7 @@ from penstock.core.lifecycle.acting import act, why_not
 from penstock.core.model.actions import REFUSAL_TEXT, ActionRefusal, JobChange
 from penstock.core.model.cluster import Queue
 from penstock.core.model.ids import JobId, UserName
-from penstock.core.model.jobs import Dependency
+from penstock.core.model.jobs import LABELS_MAX, Dependency
 from penstock.core.state.history import History
 from penstock.core.state.state import State
 from penstock.testing.builders import job_spec
@@ -233,6 +233,22 @@ def test_labels_are_set_and_removed():
     job = w.submit(1, labels=(("a", "1"), ("b", "2")))
     do(w, "edit", job, labels=(("c", "3"),), labels_removed=("a",))
     assert w.job(job).spec.labels == (("b", "2"), ("c", "3"))
+
+
+def test_edits_give_a_job_no_more_labels_than_a_job_file_may():
+    w = cluster(1, 1)
+    many = tuple((f"l{i:02}", "x") for i in range(LABELS_MAX - 1))
+    job = w.submit(1, labels=many)
+    assert do(w, "edit", job, labels=(("y", "1"), ("z", "1"))) == ["too_many_labels"]
+    assert do(w, "edit", job, labels=(("y", "1"), ("z", "1")), labels_removed=("l00",)) == [None]
+    assert len(w.job(job).spec.labels) == LABELS_MAX
+
+
+def test_a_job_of_a_former_version_with_more_labels_is_edited_while_it_gets_no_more():
+    w = cluster(1, 1)
+    job = w.submit(1, labels=tuple((f"l{i:03}", "x") for i in range(LABELS_MAX + 5)))
+    assert do(w, "edit", job, priority=900, labels_removed=("l000",)) == [None]
+    assert do(w, "edit", job, labels=(("more", "1"), ("still", "1"))) == ["too_many_labels"]
 
 
 def test_an_array_that_is_edited_keeps_one_spec():

@@ -33,7 +33,6 @@ WORDS_MAX = 4_096
 """Words of a command."""
 PATH_MAX = 4_096
 SECRETS_MAX = 100
-LABELS_MAX = 100
 DEPENDENCIES_MAX = 1_000
 """Numbers or names in one field of a job."""
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP")
@@ -188,6 +187,6 @@ FIELDS: dict[str, Field] = {
         "environment variables that get secrets: their names, or variable: secret",
     ),
     "workdir": text("directory to start in", most=PATH_MAX),
-    "labels": pairs("labels of the job", LABELS_MAX),
+    "labels": pairs("labels of the job", m.LABELS_MAX),
     "checkpoint": section("how the program is asked to save", _CHECKPOINT),
 }

@@ -7,7 +7,7 @@ from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.actions import ActionRefusal, JobAction, JobChange
 from penstock.core.model.events import AttemptStopRequested, JobEdited, JobHeld, JobReleased, JobRequeueRequested
 from penstock.core.model.ids import JobId, UserName
-from penstock.core.model.jobs import Job
+from penstock.core.model.jobs import LABELS_MAX, Job
 from penstock.core.order.queues import QueueTree
 from penstock.core.state.state import State
 
@@ -59,6 +59,8 @@ def _why_not_edited(state: State, job: Job, change: JobChange, empty: QueueTree)
         return "fixed_while_running"
     if job.spec.lease and not new.time_limit_ms:
         return "lease_limit"
+    if len(new.labels) > max(LABELS_MAX, len(job.spec.labels)):  # one of a former version may have more
+        return "too_many_labels"
     if new.queue != job.spec.queue:
         queue = empty.rules.get(new.queue)
         if queue is None or over_maximum(empty, new, ""):

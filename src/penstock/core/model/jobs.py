@@ -49,6 +49,7 @@ OnPreempt = Literal["stop", "suspend"]
 TopologyScope = Literal["node", "switch", "rack", "spread"]
 
 DEFAULT_HANG_LIMIT_MS = 900_000
+LABELS_MAX = 100
 PRIORITY_CLASSES: dict[str, int] = {"low": 100, "medium": 500, "high": 1000}
 
 
