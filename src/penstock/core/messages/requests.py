@@ -56,6 +56,8 @@ class ChangeJobs(msgspec.Struct, frozen=True):
     by: UserName
     change: JobChange = JobChange()
     """For `edit`: what changes."""
+    administrator: bool = False
+    """As of `Submit`: edits move jobs into other queues."""
 
 
 class JobsChanged(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ JobAction = Literal["cancel", "save", "hold", "release", "requeue", "edit"]
 ActionRefusal = Literal[
     "over", "cancel_requested", "not_running", "cannot_checkpoint", "held_already", "not_held", "not_waiting",
     "waiting", "stopping", "same", "fixed_while_running", "never_starts", "queue_full", "lease_limit",
-    "too_many_labels",
+    "too_many_labels", "unknown_queue", "share_used_up",
 ]  # fmt: skip
 """Why an action leaves a job as it is."""
 Unchanged = ActionRefusal | Literal["no_right", "not_found"]
@@ -46,6 +46,11 @@ REFUSAL_TEXT: dict[ActionRefusal, tuple[str, str]] = {
     "too_many_labels": (
         f"would have more labels than the {LABELS_MAX} that a job may have",
         f"would have more labels than the {LABELS_MAX} that a job may have",
+    ),
+    "unknown_queue": ("cannot wait there: the queue was removed", "cannot wait there: the queue was removed"),
+    "share_used_up": (
+        "does not fit into the queue: its free places are kept for other users and tenants",
+        "do not fit into the queue: its free places are kept for other users and tenants",
     ),
     "never_starts": (
         "could never start with these values: its queue may not hold as much",

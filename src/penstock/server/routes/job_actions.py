@@ -69,10 +69,11 @@ async def _acted(backend: Backend, who: Scope, wanted: ActionRequest, change: Jo
     few = 0 < len(named.singles) <= FEW and not named.ranges and not named.arrays
     pool = backend.pools.reads if few else backend.pools.heavy
     found, outcome = await pool.run(chosen, backend, who, wanted, named, change)
+    administrator = who.role == "admin"
     for at in range(0, len(found), SLICE):
         part = tuple(found[at : at + SLICE])
         try:
-            reply = await backend.ask(msg.ChangeJobs(wanted.action, part, who.user, change))
+            reply = await backend.ask(msg.ChangeJobs(wanted.action, part, who.user, change, administrator))
         except ApiError as error:
             raise _broken_off(error, outcome) from error
         assert isinstance(reply, msg.JobsChanged)
@@ -105,8 +106,9 @@ def chosen(
     if not wanted.dry_run:
         return [job.id for job in mine], outcome
     empty = QueueTree(backend.state.config)  # that of the state is the control loop's
+    administrator = who.role == "admin"
     for job in mine:
-        why = acting.why_not(backend.state, job.id, wanted.action, change, empty=empty)
+        why = acting.why_not(backend.state, job.id, wanted.action, change, empty=empty, administrator=administrator)
         if why is None:
             outcome.changed.append(job.id)
         else:
