@@ -47,6 +47,14 @@ def test_the_largest_node_is_that_with_most_of_what_is_short():
     assert problem.hint == "the largest node of pool 'default' is b, with 4 devices, 16 CPUs, 128 GiB of memory"
 
 
+def test_the_largest_node_has_most_of_the_amount_that_is_short_whatever_else_refuses():
+    slow = {"labels": (("gpu", "slow"),)}
+    nodes = (node("a1", 8, **slow), node("a2", 8, **slow), node("b", 8), node("c", 4, memory_gib=128))
+    problem = refusal(*nodes, devices=1, memory_gib=200, labels_shunned=(("gpu", "slow"),))
+    assert problem.message.endswith("2 nodes do not have the labels wanted; 2 nodes have too little memory")
+    assert problem.hint.startswith("the largest node of pool 'default' is c, with 4 devices, 16 CPUs, 128 GiB")
+
+
 @pytest.mark.parametrize(
     ("topology", "text"),
     [

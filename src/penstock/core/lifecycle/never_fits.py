@@ -90,8 +90,9 @@ def _fits_without(ask: GangAsk, empty: ClusterIndex) -> bool:
 def _remedies(state: State, ask: GangAsk, pool: Sequence[Node], codes: Sequence[str]) -> Iterator[str]:
     """Yield what the pool has instead, for each kind of reason once."""
     specs = [node.spec for node in pool]
-    if any(code in _AMOUNTS for code in codes):
-        yield f"the largest node of pool '{ask.pool}' is {_largest(specs, ask, codes[0])}"
+    short = next((code for code in codes if code in _AMOUNTS), "")
+    if short:
+        yield f"the largest node of pool '{ask.pool}' is {_largest(specs, ask, short)}"
     if any(code in _FILTERS for code in codes):
         models = {f"{d.model} of {d.vendor} ({format_size(d.memory_bytes)})" for one in specs for d in one.devices}
         yield f"devices of pool '{ask.pool}': {listed(sorted(models))}"
