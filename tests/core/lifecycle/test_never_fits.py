@@ -117,6 +117,14 @@ def test_labels_are_answered_with_those_that_the_nodes_have():
     assert (problem.field, problem.hint) == ("node_labels", "labels of its nodes: zone=b")
 
 
+def test_only_the_first_refusal_of_a_request_looks_for_what_would_fit():
+    w = World(node("a", 4), node("b", 8, pool="big"), pools=(Pool("default"), Pool("big")))
+    first, second = w.request(job_spec(5), job_spec(6)).problems
+    assert first.hint == "the largest node of pool 'default' is a, with 4 devices, 16 CPUs; pool 'big' could hold it"
+    assert (second.code, second.hint) == ("never_fits", "")
+    assert second.message.endswith("(6 devices and 1 CPU), even when empty: 1 node has too few devices")
+
+
 def test_verbs_agree_with_the_number_of_nodes():
     assert refused_text([("label", 1), ("node_lost", 2)]) == "1 node does not have the labels wanted; 2 nodes are lost"
     assert refused_text([("device_failed", 1)]) == "1 node has failed devices"

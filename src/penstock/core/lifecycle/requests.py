@@ -96,7 +96,7 @@ def _submit_problems(
             found = unknown_jobs(state, spec, prefix, finished) if spec.after else []
             asked = (spec.queue, spec.tenant, spec.ask, spec.alternatives)
             if not found and asked not in served:
-                found = never_served(state, spec, prefix)
+                found = never_served(state, spec, prefix, hinted=bool(problems))
             if found:
                 problems += found
             else:
@@ -117,13 +117,17 @@ def unknown_jobs(state: State, spec: JobSpec, prefix: str, finished: Mapping[Job
     return list(islice(unknown, PROBLEMS_MAX))
 
 
-def never_served(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
-    """Return why this cluster could never start `spec`, all of whose names are declared; or nothing."""
+def never_served(state: State, spec: JobSpec, prefix: str, *, hinted: bool) -> list[Problem]:
+    """Return why this cluster could never start `spec`, all of whose names are declared; or nothing.
+
+    Args:
+        hinted: without what would fit instead.
+    """
     problems = over_maximum(state.empty_tree(), spec, prefix)
     if not problems and not state.config.settings.allow_waiting_for_nodes:
         refused = could_never_fit(state, spec.ask)
         if refused and all(could_never_fit(state, other) for other in spec.alternatives):
-            problems.append(never_fits(state, empty_cluster(state), spec, prefix, refused))
+            problems.append(never_fits(state, empty_cluster(state), spec, prefix, refused, hinted=hinted))
     return problems
 
 
