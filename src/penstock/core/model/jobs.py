@@ -280,6 +280,8 @@ class StopOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """The rule that gave the right, when the attempt stops for another job."""
     cost: int = 0
     """What this victim cost as the plan weighed it, in device-milliseconds."""
+    seq: int = 0
+    """The record of the order; 0 in snapshots of former versions."""
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):

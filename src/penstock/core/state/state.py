@@ -334,7 +334,8 @@ class State:
 
     def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
-        order = StopOrder(event.reason, record.time_ms, event.grace_ms, event.beneficiary, event.rule, event.cost)
+        whom, seq = event.beneficiary, record.seq
+        order = StopOrder(event.reason, record.time_ms, event.grace_ms, whom, event.rule, event.cost, seq)
         state = tables.job_step(job.state, "stop_requested")
         preemptions = job.preemptions + (event.reason == "preempted")
         suspensions = attempt.suspensions + (event.reason == "suspended")
