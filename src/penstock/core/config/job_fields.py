@@ -170,7 +170,7 @@ FIELDS: dict[str, Field] = {
     "after_failed": Field(_dependencies, _JOBS, "start when these have failed"),
     "array": Field(
         _array,
-        {"anyOf": [whole(1, ARRAY_MAX), {"type": "string", "pattern": _ARRAY.pattern}]},
+        {"anyOf": [whole(1, ARRAY_MAX), {"type": "string", "pattern": f"^{_ARRAY.pattern}$"}]},
         "submit copies with an index each: how many, or indexes such as 0-9, 0-20:5, 1-100%4 (4 at a time)",
     ),
     "time_limit": duration("an attempt that runs longer is stopped"),
