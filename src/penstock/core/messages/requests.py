@@ -49,7 +49,10 @@ class Submit(msgspec.Struct, frozen=True):
 
 
 class ChangeJobs(msgspec.Struct, frozen=True):
-    """One action on each of these jobs, all of which the caller may act on. Each is done or not, by itself."""
+    """One action on each of these jobs, all of which the caller may act on.
+
+    Each job is changed or refused independently of the others.
+    """
 
     action: JobAction
     job_ids: tuple[JobId, ...]

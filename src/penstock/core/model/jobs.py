@@ -331,7 +331,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class JobHold(msgspec.Struct, frozen=True):
-    """A user keeps the job from starting until somebody releases it."""
+    """Held: it does not start until a user releases it."""
 
     by: UserName
     since_ms: int
