@@ -14,6 +14,7 @@ from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import NewJob as NewJob
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.messages.requests import Submit as Submit
+from penstock.core.model.actions import REFUSAL_TEXT
 from penstock.core.model.cluster import ClusterConfig, split_resource
 from penstock.core.model.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems
 from penstock.core.model.estimates import StartEstimate
@@ -263,10 +264,10 @@ def may_ask_checkpoint(state: State, job_id: JobId) -> Problem | None:
     """Return why a program cannot be asked to save and carry on, or None when it can."""
     job = state.jobs.get(job_id)
     if job is None or job.state != "running":
-        text = f"job {job_id} is not running, so there is nothing to save"
+        text = f"job {job_id} {REFUSAL_TEXT['not_running'][0]}"
         return Problem("not_running", "job_id", text, str(job_id))
     if not job.save_signal:
-        text = f"job {job_id} does not say which signal makes it save and carry on"
+        text = f"job {job_id} {REFUSAL_TEXT['cannot_checkpoint'][0]}"
         hint = "a session of penstock.training says it once it has begun; for other programs, declare "
         hint += "checkpoint.request_signal in the job file"
         return Problem("cannot_checkpoint", "checkpoint.request_signal", text, "", hint)
