@@ -108,12 +108,13 @@ def test_the_same_request_under_one_key_has_its_effect_once(server, jobs, busy):
 
 
 def test_running_jobs_are_asked_to_save_together(server, jobs):
-    traps = "trap 'echo asked' USR1; while :; do sleep 0.05; done"
+    traps = "trap 'echo asked' USR1; echo traps; while :; do sleep 0.05; done"
     job = jobs.submit(["bash", "-c", traps], checkpoint={"request_signal": "SIGUSR1"}, name="saves")
     silent = jobs.submit("sleep 600", name="saves")
     for one in (job, silent):
         jobs.state(one, "running")
-    until(lambda: jobs.client.act("save", {"name": "saves"}).changed == 1, "the job runs")
+    jobs.said(job, "traps")  # before that the signal ends it
+    assert jobs.client.act("save", {"name": "saves"}).changed == 1
     jobs.said(job, "asked")
     (left,) = jobs.client.act("save", {"ids": [str(silent)]}).unchanged
     assert left.code == "cannot_checkpoint"
