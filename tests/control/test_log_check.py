@@ -9,11 +9,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.control.finished_jobs import finished_row
 from penstock.control.log_check import CheckResult, Verifier
-from penstock.core.model.events import JobFinished, Record
-from penstock.core.state.state import State, fold
+from penstock.core.model.events import AttemptStopRequested, JobFinished, Record
+from penstock.core.state.state import Image, State, fold
 from penstock.ports import FinishedDetails
 from penstock.store import encoding
 from penstock.store.address import Address, copy_of
@@ -106,6 +107,22 @@ def with_details(place, details):
 def test_rows_of_older_versions_without_details_are_right(one):
     with_details(one, None)
     assert verified(one).problem == ""
+
+
+def former(image: Image) -> Image:
+    """Return a snapshot as versions wrote it that kept no record of a stop order; it has one."""
+    stopping = [job for job in image.jobs if job.attempt is not None and job.attempt.stop is not None]
+    assert stopping
+    old = {job.id: replace(job.attempt, stop=replace(job.attempt.stop, seq=0)) for job in stopping}
+    return replace(image, jobs=[replace(job, attempt=old.get(job.id, job.attempt)) for job in image.jobs])
+
+
+def test_a_snapshot_of_a_version_that_kept_no_record_of_stop_orders_is_right(log, tmp_path):
+    asked = next(record.seq for record in log if isinstance(record.event, AttemptStopRequested))
+    for made in opened(SqlitePlace, tmp_path):
+        write(made, log).save_snapshot(former(fold(log[:asked]).image()))
+        found = verified(made)
+        assert (found.problem, found.snapshot_seq) == ("", asked)
 
 
 def test_details_that_the_log_does_not_give_are_named(one):

@@ -4,33 +4,36 @@ import pytest
 
 from penstock.api.jobs import JobSelection
 from penstock.server.http.responses import ApiError
-from penstock.server.selecting import Span, matcher, spans_of
+from penstock.server.selecting import Named, matcher, named_by
 from penstock.testing.harness import cluster
 
 
 @pytest.mark.parametrize(
-    ("text", "spans"),
+    ("text", "named"),
     [
-        ("3", [Span(3, 3)]),
-        ("5-9", [Span(5, 9)]),
-        ("12[]", [Span(0, None, 12)]),
-        ("12[0]", [Span(0, 0, 12)]),
-        ("12[0-3,7]", [Span(0, 3, 12), Span(7, 7, 12)]),
+        ("3", Named({3}, [], {})),
+        ("3-3", Named({3}, [], {})),
+        ("5-9", Named(set(), [range(5, 10)], {})),
+        ("12[]", Named(set(), [], {12: None})),
+        ("12[0]", Named(set(), [], {12: {0}})),
+        ("12[0-3,7]", Named(set(), [], {12: {0, 1, 2, 3, 7}})),
     ],
 )
-def test_an_id_names_a_number_a_range_or_members_of_an_array(text, spans):
-    assert spans_of([text]) == spans
+def test_an_id_names_a_number_a_range_or_members_of_an_array(text, named):
+    assert named_by([text]) == named
+
+
+def test_what_is_named_several_times_is_named_once():
+    assert named_by(["3", "3", "12[0-3]", "12[2-4]", "13[1]", "13[]", "13[2]"]) == Named(
+        {3}, [], {12: {0, 1, 2, 3, 4}, 13: None}
+    )
 
 
 @pytest.mark.parametrize("text", ["", "a", "-1", "1-", "3-2", "12[", "12[a]", "12[3-1]", "1.5", "1 2", "٣", "1" * 17])
 def test_what_names_no_job_is_refused(text):
     with pytest.raises(ApiError) as refused:
-        spans_of([text])
+        named_by([text])
     assert refused.value.details.problems[0].code == "bad_id"
-
-
-def test_only_one_number_alone_is_single():
-    assert [span.single for span in spans_of(["3", "3-3", "3-4", "3[0]", "3[]"])] == [True, True, False, False, False]
 
 
 def test_all_conditions_must_hold():

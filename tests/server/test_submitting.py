@@ -9,6 +9,7 @@ from penstock.core.messages.requests import Refusal
 from penstock.core.model.access import Scope, User
 from penstock.core.model.cluster import Queue, Tenant
 from penstock.core.state.idempotency import IDEMPOTENCY_KEPT_MS
+from penstock.server import submitting
 from penstock.server.http.limits import Limits, RateGate
 from penstock.server.http.parsing import jobs_of
 from penstock.server.http.responses import ApiError
@@ -88,6 +89,13 @@ def test_jobs_get_the_defaults_of_what_they_do_not_name():
     queues = (Queue("low"), Queue("high"))
     found = names(body, ADMIN, tenants=TEAMS, queues=queues, default_tenant="vision", default_queue="high")
     assert found == [("vision", "high"), ("speech", "high"), ("vision", "low")]
+
+
+def test_defaults_are_worked_out_for_jobs_that_name_none_alone(monkeypatch):
+    monkeypatch.setattr(submitting, "default_tenant", None)
+    monkeypatch.setattr(submitting, "default_queue", None)
+    body = b'{"command": "a", "tenant": "speech", "queue": "low"}'
+    assert names(body, MEMBER, tenants=TEAMS, queues=(Queue("low"),)) == [("speech", "low")]
 
 
 def test_a_named_tenant_is_never_replaced_by_a_default():

@@ -322,11 +322,15 @@ class Controller:
                 return tokens.decide(tx, request)
 
     def _change_jobs(self, tx: Transaction, request: msg.ChangeJobs) -> msg.Reply:
-        refused = [
-            (job_id, acting.act(tx, job_id, request.action, request.by, request.change)) for job_id in request.job_ids
-        ]
-        changed = tuple(job_id for job_id, why in refused if why is None)
-        return msg.JobsChanged(changed, tuple((job_id, why) for job_id, why in refused if why is not None))
+        action, by, change, administrator = request.action, request.by, request.change, request.administrator
+        changed, unchanged = [], []
+        for job_id in request.job_ids:
+            why = acting.act(tx, job_id, action, by, change, administrator=administrator)
+            if why is None:
+                changed.append(job_id)
+            else:
+                unchanged.append((job_id, why))
+        return msg.JobsChanged(tuple(changed), tuple(unchanged))
 
     def _configure(self, tx: Transaction, request: msg.Configure) -> msg.Reply:
         refused = requests.config_problems(self.state, request.config, tx.now_ms)

@@ -13,6 +13,7 @@ from penstock.control.finished_jobs import finished_row
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.model.ids import ClassId, JobId
+from penstock.core.model.jobs import Job
 from penstock.core.model.words import counted
 from penstock.core.state import invariants
 from penstock.core.state.state import Image, State
@@ -164,10 +165,17 @@ class Verifier:
 def _alike(image: Image) -> Image:
     """Return the image without cached values, which differ by the way they were made.
 
-    These are the numbers of classes, and the ended dependencies that are still in `unmet`.
+    These are the numbers of classes, the ended dependencies that are still in `unmet`, and the records of stop orders,
+    which snapshots of former versions lack.
     """
-    jobs = [replace(job, class_id=ClassId(0), unmet=_SOME if job.unmet else ()) for job in image.jobs]
-    return replace(image, jobs=jobs)
+    return replace(image, jobs=[_without_cached(job) for job in image.jobs])
+
+
+def _without_cached(job: Job) -> Job:
+    attempt = job.attempt
+    if attempt is not None and attempt.stop is not None:
+        attempt = replace(attempt, stop=replace(attempt.stop, seq=0))
+    return replace(job, class_id=ClassId(0), unmet=_SOME if job.unmet else (), attempt=attempt)
 
 
 def _plain(image: Image) -> bytes:

@@ -119,7 +119,9 @@ def adopted(entries: Sequence[NewJob], scope: Scope, config: ClusterConfig) -> t
     Raises: ApiError when there is no default, and when the caller may not submit for one of their tenants. Only callers
         who see every tenant learn that it does not exist.
     """
-    tenant, queue = default_tenant(config, scope), default_queue(config, scope.user)
+    tenant, queue = TenantName(""), QueueName("")
+    if any(entry.unnamed for entry in entries):
+        tenant, queue = default_tenant(config, scope), default_queue(config, scope.user)
     filled: dict[tuple[int, bool, bool], JobSpec] = {}
     found = []
     for entry in entries:

@@ -46,6 +46,14 @@ def test_every_field_says_which_values_it_takes(of):
     assert [path for path, field in fields(SCHEMAS[of]) if not kinds & field.keys()] == []
 
 
+@pytest.mark.parametrize("of", SCHEMAS)
+def test_patterns_are_of_whole_values(of):
+    kinds = [(path, one) for path, field in fields(SCHEMAS[of]) for one in (field, *field.get("anyOf", ()))]
+    found = {path: one["pattern"] for path, one in kinds if "pattern" in one}
+    assert found
+    assert {path: text for path, text in found.items() if not (text.startswith("^") and text.endswith("$"))} == {}
+
+
 def test_defaults_in_the_schema_are_those_of_the_reader():
     settings = cluster_schema()["properties"]["settings"]["properties"]
     shown = {name: field["default"] for name, field in settings.items() if "default" in field}

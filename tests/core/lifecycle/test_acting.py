@@ -6,22 +6,25 @@ from penstock.core.audit.rederive import audit
 from penstock.core.explain.why import explain
 from penstock.core.ledger.sessions import sessions
 from penstock.core.lifecycle.acting import act, why_not
+from penstock.core.model.access import User
 from penstock.core.model.actions import REFUSAL_TEXT, ActionRefusal, JobChange
 from penstock.core.model.cluster import Queue
 from penstock.core.model.ids import JobId, UserName
-from penstock.core.model.jobs import Dependency
+from penstock.core.model.jobs import LABELS_MAX, Dependency
 from penstock.core.state.history import History
 from penstock.core.state.state import State
-from penstock.testing.builders import job_spec
-from penstock.testing.harness import cluster
+from penstock.testing.builders import job_spec, node
+from penstock.testing.harness import World, cluster
 
 ANN = UserName("ann")
 
 
-def do(w, action, *job_ids, **change):
+def do(w, action, *job_ids, administrator=False, **change):
     """Do one action to jobs; return what kept it from each."""
     edit = JobChange(**change)
-    return [w.commit(lambda tx, i=i: act(tx, JobId(i), action, ANN, edit)) for i in job_ids]
+    return [
+        w.commit(lambda tx, i=i: act(tx, JobId(i), action, ANN, edit, administrator=administrator)) for i in job_ids
+    ]
 
 
 def test_a_held_job_waits_and_others_pass_it():
@@ -222,6 +225,25 @@ def test_a_full_queue_and_one_that_could_never_hold_it_take_no_job():
     assert do(w, "edit", job, queue="small") == ["never_starts"]
 
 
+def test_a_move_to_another_queue_keeps_to_the_share_that_a_submission_keeps_to():
+    w = World(node(), queues=(Queue("default"), Queue("small", max_waiting=6)), users=(User("ann"), User("bob")))
+    jobs = w.request(job_spec(1), array=5).job_ids
+    assert do(w, "edit", *jobs, queue="small") == [None, None, None, None, "share_used_up"]
+    assert w.request(job_spec(1, queue="small"), user="bob").job_ids
+
+
+def test_an_administrator_moves_jobs_beyond_the_share_of_their_users():
+    w = World(node(), queues=(Queue("default"), Queue("small", max_waiting=6)), users=(User("ann"), User("bob")))
+    jobs = w.request(job_spec(1), array=7).job_ids
+    assert do(w, "edit", *jobs, administrator=True, queue="small") == [None] * 6 + ["queue_full"]
+
+
+def test_a_queue_that_was_removed_since_is_unknown():
+    w = cluster(1, 1)
+    job = w.submit(1)
+    assert do(w, "edit", job, queue="gone") == ["unknown_queue"]
+
+
 def test_a_lease_keeps_a_time_limit():
     w = cluster(1, 1)
     job = w.submit(1, lease=True, time_limit_ms=1_000)
@@ -233,6 +255,22 @@ def test_labels_are_set_and_removed():
     job = w.submit(1, labels=(("a", "1"), ("b", "2")))
     do(w, "edit", job, labels=(("c", "3"),), labels_removed=("a",))
     assert w.job(job).spec.labels == (("b", "2"), ("c", "3"))
+
+
+def test_edits_give_a_job_no_more_labels_than_a_job_file_may():
+    w = cluster(1, 1)
+    many = tuple((f"l{i:02}", "x") for i in range(LABELS_MAX - 1))
+    job = w.submit(1, labels=many)
+    assert do(w, "edit", job, labels=(("y", "1"), ("z", "1"))) == ["too_many_labels"]
+    assert do(w, "edit", job, labels=(("y", "1"), ("z", "1")), labels_removed=("l00",)) == [None]
+    assert len(w.job(job).spec.labels) == LABELS_MAX
+
+
+def test_a_job_of_a_former_version_with_more_labels_is_edited_while_it_gets_no_more():
+    w = cluster(1, 1)
+    job = w.submit(1, labels=tuple((f"l{i:03}", "x") for i in range(LABELS_MAX + 5)))
+    assert do(w, "edit", job, priority=900, labels_removed=("l000",)) == [None]
+    assert do(w, "edit", job, labels=(("more", "1"), ("still", "1"))) == ["too_many_labels"]
 
 
 def test_an_array_that_is_edited_keeps_one_spec():
@@ -267,9 +305,10 @@ def test_the_history_of_a_job_has_its_last_values():
 def test_counting_says_the_same_as_doing():
     w = cluster(1, 1)
     job = w.submit(1)
-    assert why_not(w.state, job, "hold") is None
+    empty = w.state.empty_tree()
+    assert why_not(w.state, job, "hold", empty=empty) is None
     assert do(w, "hold", job) == [None]
-    assert why_not(w.state, job, "hold") == "held_already"
+    assert why_not(w.state, job, "hold", empty=empty) == "held_already"
 
 
 def test_the_fold_of_the_log_is_the_live_state():

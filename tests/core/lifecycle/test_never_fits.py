@@ -47,6 +47,14 @@ def test_the_largest_node_is_that_with_most_of_what_is_short():
     assert problem.hint == "the largest node of pool 'default' is b, with 4 devices, 16 CPUs, 128 GiB of memory"
 
 
+def test_the_largest_node_has_most_of_the_amount_that_is_short_whatever_else_refuses():
+    slow = {"labels": (("gpu", "slow"),)}
+    nodes = (node("a1", 8, **slow), node("a2", 8, **slow), node("b", 8), node("c", 4, memory_gib=128))
+    problem = refusal(*nodes, devices=1, memory_gib=200, labels_shunned=(("gpu", "slow"),))
+    assert problem.message.endswith("2 nodes do not have the labels wanted; 2 nodes have too little memory")
+    assert problem.hint.startswith("the largest node of pool 'default' is c, with 4 devices, 16 CPUs, 128 GiB")
+
+
 @pytest.mark.parametrize(
     ("topology", "text"),
     [
@@ -107,6 +115,14 @@ def test_filters_of_devices_are_answered_with_the_devices_there_are():
 def test_labels_are_answered_with_those_that_the_nodes_have():
     problem = refusal(node("a", 4, labels=(("zone", "b"),)), labels_wanted=(("zone", "c"),))
     assert (problem.field, problem.hint) == ("node_labels", "labels of its nodes: zone=b")
+
+
+def test_only_the_first_refusal_of_a_request_looks_for_what_would_fit():
+    w = World(node("a", 4), node("b", 8, pool="big"), pools=(Pool("default"), Pool("big")))
+    first, second = w.request(job_spec(5), job_spec(6)).problems
+    assert first.hint == "the largest node of pool 'default' is a, with 4 devices, 16 CPUs; pool 'big' could hold it"
+    assert (second.code, second.hint) == ("never_fits", "")
+    assert second.message.endswith("(6 devices and 1 CPU), even when empty: 1 node has too few devices")
 
 
 def test_verbs_agree_with_the_number_of_nodes():

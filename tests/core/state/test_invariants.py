@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from penstock.core.model import events as ev
 from penstock.core.model.accounts import InvoiceHead
+from penstock.core.model.actions import JobChange
 from penstock.core.model.errors import BrokenInvariant
 from penstock.core.model.jobs import JobHold, ReplicaPlace, StopOrder
 from penstock.core.state import invariants
@@ -182,6 +183,28 @@ def test_a_job_that_is_not_preemptible_is_no_lawful_victim():
 def test_a_stop_for_another_reason_needs_no_beneficiary():
     w = two_running(preemptible=False)
     stop_for(w, "drained", None)
+    assert names(w.state) == set()
+
+
+def edited(priority):
+    return ev.JobEdited(3, JobChange(priority=priority), "ann")
+
+
+def stopped_for_it(w):
+    return ev.AttemptStopRequested(1, w.job(1).attempt.number, "preempted", 0, 3, rule="lower_priority")
+
+
+def test_an_edit_of_before_the_order_excuses_no_unlawful_preemption():
+    w = two_running(priority=500)
+    w.emit(edited(400))
+    with pytest.raises(BrokenInvariant, match="job 1 is preempted for job 3 of no higher priority"):
+        w.emit(stopped_for_it(w))
+
+
+def test_an_edit_after_the_order_leaves_the_preemption_lawful():
+    w = two_running(priority=400)
+    w.emit(edited(450), stopped_for_it(w))
+    w.emit(edited(300))
     assert names(w.state) == set()
 
 

@@ -8,11 +8,14 @@ import pytest
 from penstock.api.jobs import ActionRequest, JobSelection
 from penstock.client import ApiProblem
 from penstock.core.lifecycle.acting import NO_CHANGE
-from penstock.core.model.access import Scope
+from penstock.core.model.access import Scope, User
+from penstock.core.model.actions import JobChange
+from penstock.core.model.cluster import Queue
 from penstock.server.http.responses import ApiError
 from penstock.server.routes import job_actions
 from penstock.server.selecting import named_by
-from penstock.testing.harness import cluster
+from penstock.testing.builders import job_spec, node
+from penstock.testing.harness import World, cluster
 from tests.server.harness import until
 
 ACTIONS = "/api/v1/jobs/actions"
@@ -105,12 +108,13 @@ def test_the_same_request_under_one_key_has_its_effect_once(server, jobs, busy):
 
 
 def test_running_jobs_are_asked_to_save_together(server, jobs):
-    traps = "trap 'echo asked' USR1; while :; do sleep 0.05; done"
+    traps = "trap 'echo asked' USR1; echo traps; while :; do sleep 0.05; done"
     job = jobs.submit(["bash", "-c", traps], checkpoint={"request_signal": "SIGUSR1"}, name="saves")
     silent = jobs.submit("sleep 600", name="saves")
     for one in (job, silent):
         jobs.state(one, "running")
-    until(lambda: jobs.client.act("save", {"name": "saves"}).changed == 1, "the job runs")
+    jobs.said(job, "traps")  # before that the signal ends it
+    assert jobs.client.act("save", {"name": "saves"}).changed == 1
     jobs.said(job, "asked")
     (left,) = jobs.client.act("save", {"ids": [str(silent)]}).unchanged
     assert left.code == "cannot_checkpoint"
@@ -191,16 +195,43 @@ def test_an_action_that_there_is_not_names_those_that_there_are(server):
     assert (answer.status, answer.json()["problems"][0]["field"]) == (422, "action")
 
 
+ADMIN = Scope("ann", "admin", level="admin")
+
+
+def chosen(w: World, asked: ActionRequest, change: JobChange = NO_CHANGE, who: Scope = ADMIN):
+    """Return the jobs to change of all in a world, and what is known of the others."""
+    reads = SimpleNamespace(live_page=lambda who, after, limit, tenant=None: w.state.jobs.page(after, limit))
+    backend = SimpleNamespace(reads=reads, state=w.state)
+    return job_actions.chosen(backend, who, asked, named_by([]), change)
+
+
 def test_more_jobs_than_one_request_may_change_are_refused(monkeypatch):
     monkeypatch.setattr(job_actions, "ACTION_JOBS_MAX", 1)
     w = cluster(1, 1)
     w.submit(1), w.submit(1)
-    reads = SimpleNamespace(live_page=lambda who, after, limit, tenant=None: w.state.jobs.page(after, limit))
-    backend = SimpleNamespace(reads=reads, state=w.state)
-    asked = ActionRequest("cancel", JobSelection(all=True))
     with pytest.raises(ApiError) as refused:
-        job_actions.chosen(backend, Scope("ann", "admin", level="admin"), asked, named_by([]), NO_CHANGE)
+        chosen(w, ActionRequest("cancel", JobSelection(all=True)))
     assert refused.value.details.title == "2 jobs match, one request may act on 1"
+
+
+def test_counting_what_an_edit_would_change_leaves_the_caches_of_the_control_loop_alone():
+    w = cluster(1, 1, queues=(Queue("default"), Queue("other")))
+    job = w.submit(1)
+    w.state.indexes.trees_config = None  # as after a new configuration
+    _, outcome = chosen(w, ActionRequest("edit", JobSelection(all=True), dry_run=True), JobChange(queue="other"))
+    assert (outcome.changed, w.state.indexes.trees_config) == ([job], None)
+
+
+def test_shares_of_a_queue_count_for_all_but_administrators():
+    w = World(node(), queues=(Queue("default"), Queue("small", max_waiting=2)), users=(User("ann"), User("bob")))
+    w.request(job_spec(), job_spec(queue="small"))
+    asked, change = ActionRequest("edit", JobSelection(all=True), dry_run=True), JobChange(queue="small")
+    member = Scope("ann", tenants={"default": "member"}, level="write")
+    counts = [chosen(w, asked, change, who)[1].answer() for who in (ADMIN, member)]
+    assert [(a.changed, [u.code for u in a.unchanged]) for a in counts] == [
+        (1, ["same"]),
+        (0, ["share_used_up", "same"]),
+    ]
 
 
 @pytest.mark.parametrize(

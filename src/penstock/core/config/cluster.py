@@ -18,7 +18,7 @@ from penstock.core.config.reader import Raw, Reader
 from penstock.core.config.settings import SETTINGS
 from penstock.core.config.tenants import tenant_section
 from penstock.core.model import cluster as c
-from penstock.core.model.access import User
+from penstock.core.model.access import User, submits_as
 from penstock.core.model.errors import Problem, Problems, TooManyProblems, nearest
 from penstock.core.model.ids import NodeName, PoolName, is_node_name
 from penstock.core.model.prices import Billing
@@ -187,7 +187,7 @@ def _default_problems(user: User, reader: Reader, config: c.ClusterConfig) -> It
     """Report defaults of a user that are not declared, and a tenant for which they may not submit jobs."""
     yield from _unknown_defaults(user, f"{reader.where}.", config)
     name = user.default_tenant
-    if name in config.tenant_by_name and user.role != "admin" and dict(user.tenants).get(name, "viewer") == "viewer":
+    if name in config.tenant_by_name and not submits_as(user.role, dict(user.tenants).get(name)):
         field = reader.path("default_tenant")
         text = f"{field} is '{name}': {user.name} may not submit jobs for it"
         yield Problem("bad_value", field, text, name, f"make {user.name} a member: tenants.{name}=member")

@@ -33,7 +33,6 @@ WORDS_MAX = 4_096
 """Words of a command."""
 PATH_MAX = 4_096
 SECRETS_MAX = 100
-LABELS_MAX = 100
 DEPENDENCIES_MAX = 1_000
 """Numbers or names in one field of a job."""
 SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP")
@@ -171,7 +170,7 @@ FIELDS: dict[str, Field] = {
     "after_failed": Field(_dependencies, _JOBS, "start when these have failed"),
     "array": Field(
         _array,
-        {"anyOf": [whole(1, ARRAY_MAX), {"type": "string", "pattern": _ARRAY.pattern}]},
+        {"anyOf": [whole(1, ARRAY_MAX), {"type": "string", "pattern": f"^{_ARRAY.pattern}$"}]},
         "submit copies with an index each: how many, or indexes such as 0-9, 0-20:5, 1-100%4 (4 at a time)",
     ),
     "time_limit": duration("an attempt that runs longer is stopped"),
@@ -188,6 +187,6 @@ FIELDS: dict[str, Field] = {
         "environment variables that get secrets: their names, or variable: secret",
     ),
     "workdir": text("directory to start in", most=PATH_MAX),
-    "labels": pairs("labels of the job", LABELS_MAX),
+    "labels": pairs("labels of the job", m.LABELS_MAX),
     "checkpoint": section("how the program is asked to save", _CHECKPOINT),
 }

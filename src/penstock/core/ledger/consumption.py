@@ -65,7 +65,7 @@ class Consumption:
         key = tuple(names.values())
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = UsageRow(**names, by_model={})
+            row = self._rows[key] = UsageRow(**names)
             self._models[key] = {}
         self._count(row, key, session)
         used = self._used(session, start_ms, end_ms)
@@ -76,8 +76,6 @@ class Consumption:
                 part = self._models[key][model] = ModelUsage(model)
             self._count(part, (key, model), session)
             _add(part, amounts, end_ms - start_ms, used)
-            if amounts.models:
-                row.by_model[model] = part.device_milli_ms
 
     def _count(self, row: UsageRow | ModelUsage, key: tuple[object, ...], session: UsageInterval) -> None:
         row.jobs += self._first(key, session.job_id)

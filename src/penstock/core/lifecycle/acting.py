@@ -2,19 +2,34 @@
 
 from typing import assert_never
 
+from penstock.core.lifecycle.asking import no_room
 from penstock.core.lifecycle.requests import cancel, may_ask_checkpoint, over_maximum
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.model.actions import ActionRefusal, JobAction, JobChange
 from penstock.core.model.events import AttemptStopRequested, JobEdited, JobHeld, JobReleased, JobRequeueRequested
 from penstock.core.model.ids import JobId, UserName
-from penstock.core.model.jobs import Job
+from penstock.core.model.jobs import LABELS_MAX, Job, JobSpec
+from penstock.core.order.queues import QueueTree
 from penstock.core.state.state import State
 
 NO_CHANGE = JobChange()
 
 
-def why_not(state: State, job_id: JobId, action: JobAction, change: JobChange = NO_CHANGE) -> ActionRefusal | None:
-    """Return why an action would leave a job as it is, or None when it would change it. Any thread."""
+def why_not(
+    state: State,
+    job_id: JobId,
+    action: JobAction,
+    change: JobChange = NO_CHANGE,
+    *,
+    empty: QueueTree,
+    administrator: bool = False,
+) -> ActionRefusal | None:
+    """Return why an action would leave a job as it is, or None when it would change it.
+
+    Args:
+        administrator: who acts administers the cluster: fair shares do not apply.
+        empty: the queues without use. Any thread may ask, each with a tree of its own: a tree keeps what it works out.
+    """
     job = state.jobs.get(job_id)
     if job is None:
         return "over"
@@ -33,7 +48,7 @@ def why_not(state: State, job_id: JobId, action: JobAction, change: JobChange = 
         case "requeue":
             return "waiting" if job.state == "waiting" else "stopping" if _leaves(job) else None
         case "edit":
-            return _why_not_edited(state, job, change)
+            return _why_not_edited(state, job, change, empty, administrator=administrator)
     assert_never(action)
 
 
@@ -42,7 +57,9 @@ def _leaves(job: Job) -> bool:
     return stop is not None and stop.reason != "suspended"
 
 
-def _why_not_edited(state: State, job: Job, change: JobChange) -> ActionRefusal | None:
+def _why_not_edited(
+    state: State, job: Job, change: JobChange, empty: QueueTree, *, administrator: bool
+) -> ActionRefusal | None:
     new = change.of(job.spec)
     if new is job.spec:
         return "same"
@@ -52,20 +69,39 @@ def _why_not_edited(state: State, job: Job, change: JobChange) -> ActionRefusal 
         return "fixed_while_running"
     if job.spec.lease and not new.time_limit_ms:
         return "lease_limit"
+    if len(new.labels) > max(LABELS_MAX, len(job.spec.labels)):  # one of a former version may have more
+        return "too_many_labels"
     if new.queue != job.spec.queue:
-        queue = state.config.queue_by_name.get(new.queue)
-        if queue is None or over_maximum(state, new, ""):
-            return "never_starts"
-        if state.jobs.queued(new.queue) >= queue.max_waiting:
-            return "queue_full"
+        return _why_not_moved(state, job, new, empty, administrator=administrator)
     return None
 
 
+def _why_not_moved(
+    state: State, job: Job, new: JobSpec, empty: QueueTree, *, administrator: bool
+) -> ActionRefusal | None:
+    """Return why a job cannot wait in the queue of its new spec, by what a submission to it is refused for."""
+    queue = empty.rules.get(new.queue)
+    if queue is None:
+        return "unknown_queue"
+    if over_maximum(empty, new, ""):
+        return "never_starts"
+    full = no_room(state, queue, {new.tenant: 1}, job.user, administrator=administrator)
+    if full is None:
+        return None
+    return "queue_full" if full.code == "queue_full" else "share_used_up"
+
+
 def act(
-    tx: Transaction, job_id: JobId, action: JobAction, by: UserName, change: JobChange = NO_CHANGE
+    tx: Transaction,
+    job_id: JobId,
+    action: JobAction,
+    by: UserName,
+    change: JobChange = NO_CHANGE,
+    *,
+    administrator: bool = False,
 ) -> ActionRefusal | None:
     """Do one action to one job; return why it changed nothing, or None when it did."""
-    refused = why_not(tx.state, job_id, action, change)
+    refused = why_not(tx.state, job_id, action, change, empty=tx.state.empty_tree(), administrator=administrator)
     if refused is not None:
         return refused
     match action:

@@ -45,7 +45,10 @@ def _look_for_room(state: State, request: Submit, problems: list[Problem]) -> No
             owner = UserName("") if request.delegated else request.user
             problems += _unknown_secrets(state, new, owner, hinted=bool(problems))
     for name, counts in coming.items():
-        problems += _no_room(state, state.config.queue_by_name[name], counts, request)
+        queue = state.config.queue_by_name[name]
+        full = no_room(state, queue, counts, request.user, administrator=request.administrator)
+        if full is not None:
+            problems.append(full)
 
 
 def _find(state: State, request: Submit, bounds: RequestBounds, problems: list[Problem]) -> None:
@@ -93,28 +96,37 @@ def unknown_names(config: ClusterConfig, spec: JobSpec, prefix: str) -> list[Pro
     return problems
 
 
-def _no_room(state: State, queue: Queue, coming: Mapping[TenantName, int], request: Submit) -> list[Problem]:
-    """Return why a queue takes no more waiting jobs: it is full, or the rest is for other callers."""
+def no_room(
+    state: State, queue: Queue, coming: Mapping[TenantName, int], user: UserName, *, administrator: bool
+) -> Problem | None:
+    """Return why a queue takes no more waiting jobs of a user: it is full, or the rest is for others. Any thread.
+
+    Args:
+        coming: how many jobs of each tenant are to wait in it.
+        administrator: the caller administers the cluster: fair shares do not apply.
+    """
     waiting, more = state.jobs.queued(queue.name), sum(coming.values())
     if waiting + more > queue.max_waiting:
         text = f"queue '{queue.name}' holds {waiting} of at most {queue.max_waiting} waiting jobs"
-        return [Problem("queue_full", "queue", text, queue.name, "submit again when some have run")]
-    claims = _claims(state, queue.name, coming, request)
+        return Problem("queue_full", "queue", text, queue.name, "submit again when some have run")
+    if administrator:
+        return None
+    claims = _claims(state, queue.name, coming, user)
     over = over_share(claims, used=waiting, most=queue.max_waiting, more=more, factor=QUEUE_FACTOR)
-    if over is None or request.administrator:
-        return []
+    if over is None:
+        return None
     text = f"{over.who} has {over.own} waiting jobs in queue '{queue.name}'; {more} more would leave too few of its "
     text += f"{over.left} free places to others"
-    return [Problem("share_used_up", "queue", text, queue.name, "submit again when some have run, or fewer at once")]
+    return Problem("share_used_up", "queue", text, queue.name, "submit again when some have run, or fewer at once")
 
 
-def _claims(state: State, queue: QueueName, coming: Mapping[TenantName, int], request: Submit) -> Iterator[Holding]:
-    """Yield how much of a queue the request's tenants and user have; an only tenant or user has no share to keep to."""
+def _claims(state: State, queue: QueueName, coming: Mapping[TenantName, int], user: UserName) -> Iterator[Holding]:
+    """Yield how much of a queue some tenants and a user have; an only tenant or user has no share to keep to."""
     if len(state.config.tenants) > 1:
         for name in sorted(coming):
             yield Holding(f"tenant '{name}'", state.jobs.queued(queue, tenant=name))
     if len(state.config.users) > 1:
-        yield Holding(request.user, state.jobs.queued(queue, user=request.user))
+        yield Holding(user, state.jobs.queued(queue, user=user))
 
 
 def _unknown_secrets(state: State, new: NewJob, user: UserName, *, hinted: bool) -> list[Problem]:

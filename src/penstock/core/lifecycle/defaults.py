@@ -3,35 +3,55 @@
 A tenant counts only if the caller may submit jobs for it: a default never leads to a refusal.
 """
 
-from penstock.core.model.access import Scope
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from penstock.core.model.access import SUBMITTING_ROLES, Scope
 from penstock.core.model.cluster import DEFAULT_QUEUE, DEFAULT_TENANT, ClusterConfig
 from penstock.core.model.ids import QueueName, TenantName, UserName
+
+Name = TypeVar("Name", TenantName, QueueName)
 
 
 def default_tenant(config: ClusterConfig, scope: Scope) -> TenantName:
     """Return the user's default tenant, their only one, the cluster's default, its only one, or `default`."""
+    names = (name for name in _tenants(config, scope) if name in config.tenant_by_name and scope.submits(name))
+    return next(names, TenantName(""))
+
+
+def _tenants(config: ClusterConfig, scope: Scope) -> Iterator[TenantName]:
+    """Yield candidates, most specific first; what takes a look at all tenants comes late."""
     user = config.user_by_name.get(scope.user)
-    allowed = [tenant.name for tenant in config.tenants if scope.submits(tenant.name)]
-    members = [name for name in allowed if scope.tenants.get(name) in ("member", "tenant_admin")]
-    wanted = (
-        user.default_tenant if user is not None else "",
-        members[0] if len(members) == 1 else "",
-        config.settings.default_tenant,
-        allowed[0] if len(allowed) == 1 else "",
-        DEFAULT_TENANT,
+    if user is not None:
+        yield user.default_tenant
+    yield from _only(
+        name
+        for name, role in scope.tenants.items()
+        if role in SUBMITTING_ROLES and name in config.tenant_by_name and scope.submits(name)
     )
-    return next((TenantName(name) for name in wanted if name in allowed), TenantName(""))
+    yield TenantName(config.settings.default_tenant)
+    yield from _only(tenant.name for tenant in config.tenants if scope.submits(tenant.name))
+    yield DEFAULT_TENANT
+
+
+def _only(names: Iterable[Name]) -> list[Name]:
+    """Return the name where there is exactly one."""
+    first = list(islice(names, 2))
+    return first if len(first) == 1 else []
 
 
 def default_queue(config: ClusterConfig, user_name: UserName) -> QueueName:
     """Return the user's default queue, the cluster's, the only one without queues below it, or `default`."""
+    return next((name for name in _queues(config, user_name) if name in config.queue_by_name), QueueName(""))
+
+
+def _queues(config: ClusterConfig, user_name: UserName) -> Iterator[QueueName]:
+    """Yield candidates, most specific first; what takes a look at all queues comes late."""
     user = config.user_by_name.get(user_name)
+    if user is not None:
+        yield user.default_queue
+    yield QueueName(config.settings.default_queue)
     parents = {queue.parent for queue in config.queues}
-    leaves = [queue.name for queue in config.queues if queue.name not in parents]
-    wanted = (
-        user.default_queue if user is not None else "",
-        config.settings.default_queue,
-        leaves[0] if len(leaves) == 1 else "",
-        DEFAULT_QUEUE,
-    )
-    return next((QueueName(name) for name in wanted if name in config.queue_by_name), QueueName(""))
+    yield from _only(queue.name for queue in config.queues if queue.name not in parents)
+    yield DEFAULT_QUEUE

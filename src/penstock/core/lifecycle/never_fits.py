@@ -1,11 +1,12 @@
 """The refusal of what no set of known nodes could hold, in words: of its pool alone, with what would fit instead."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from penstock.core.model.ask_text import gang_text, host_parts, replica_text
-from penstock.core.model.cluster import Node, NodeSpec
+from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import Problem
 from penstock.core.model.jobs import GangAsk, JobSpec, RequestClass
 from penstock.core.model.quantities import format_size, listed
@@ -34,17 +35,17 @@ _GIVEN = {
 
 
 def never_fits(
-    state: State, empty: ClusterIndex, spec: JobSpec, prefix: str, refused: Sequence[tuple[str, int]]
+    state: State, empty: ClusterIndex, spec: JobSpec, prefix: str, refused: Sequence[tuple[str, int]], *, hinted: bool
 ) -> Problem:
     """Return the refusal of `spec`.
 
     Args:
         empty: every known node as if it held nothing.
         refused: why these nodes refuse it, as `place_gang` counts them.
+        hinted: without what would fit instead, which takes a look at all nodes: another problem of the request has it.
     """
     ask = spec.ask
     own = [(code, nodes) for code, nodes in refused if code not in ("pool", "no_nodes")]
-    pool = [node for node in state.nodes.values() if node.spec.pool == ask.pool]
     if not own:
         field, text = "pool", f"pool '{ask.pool}' has no nodes"
     elif any(code == "gang_short" for code, _ in own):
@@ -55,13 +56,18 @@ def never_fits(
         asked = gang_text(ask) if ask.others else replica_text(ask.each)
         text = f"no node of pool '{ask.pool}' can hold {what} ({asked}), even when empty: "
         text += refused_text(own, emptied=True)
-    hints = [*_remedies(state, ask, pool, [code for code, _ in own])]
-    if field == "topology" and _fits_without(ask, empty):
-        hints.append("with another `topology`, or none, it would fit")
+    hints = () if hinted else _hints(state, empty, spec, [code for code, _ in own], field)
+    return Problem("never_fits", prefix + field, text, gang_text(ask), "; ".join(hints))
+
+
+def _hints(state: State, empty: ClusterIndex, spec: JobSpec, codes: Sequence[str], field: str) -> Iterator[str]:
+    """Yield what would fit instead."""
+    yield from _remedies(state, spec.ask, codes)
+    if field == "topology" and _fits_without(spec.ask, empty):
+        yield "with another `topology`, or none, it would fit"
     others = [f"'{name}'" for name in _other_pools(state, empty, spec)]
     if others:
-        hints.append(f"pool {listed(others)} could hold it")
-    return Problem("never_fits", prefix + field, text, gang_text(ask), "; ".join(hints))
+        yield f"pool {listed(others)} could hold it"
 
 
 def _together(ask: GangAsk, empty: ClusterIndex) -> tuple[str, str]:
@@ -87,11 +93,12 @@ def _fits_without(ask: GangAsk, empty: ClusterIndex) -> bool:
     return not ask.others and replicas_possible(replace(ask, topology=None), empty) == ask.replicas
 
 
-def _remedies(state: State, ask: GangAsk, pool: Sequence[Node], codes: Sequence[str]) -> Iterator[str]:
+def _remedies(state: State, ask: GangAsk, codes: Sequence[str]) -> Iterator[str]:
     """Yield what the pool has instead, for each kind of reason once."""
-    specs = [node.spec for node in pool]
-    if any(code in _AMOUNTS for code in codes):
-        yield f"the largest node of pool '{ask.pool}' is {_largest(specs, ask, codes[0])}"
+    specs = [node.spec for node in state.nodes.values() if node.spec.pool == ask.pool]
+    short = next((code for code in codes if code in _AMOUNTS), "")
+    if short:
+        yield f"the largest node of pool '{ask.pool}' is {_largest(specs, ask, short)}"
     if any(code in _FILTERS for code in codes):
         models = {f"{d.model} of {d.vendor} ({format_size(d.memory_bytes)})" for one in specs for d in one.devices}
         yield f"devices of pool '{ask.pool}': {listed(sorted(models))}"
@@ -147,7 +154,7 @@ def _other_pools(state: State, empty: ClusterIndex, spec: JobSpec) -> Iterator[s
     account = tree.account(spec.queue, spec.tenant)
     if account is None or spec.ask.others:
         return
-    for pool in [one for one in state.config.pools if one.name != spec.ask.pool][:POOLS_TRIED_MAX]:
+    for pool in islice((one for one in state.config.pools if one.name != spec.ask.pool), POOLS_TRIED_MAX):
         ask = replace(spec.ask, pool=pool.name)
         demand = tree.demand(RequestClass(spec.queue, spec.tenant, spec.priority, ask))
         if tree.exceeded(account, demand) is None and replicas_possible(ask, empty) == ask.replicas:

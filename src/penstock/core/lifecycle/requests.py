@@ -14,6 +14,7 @@ from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.requests import NewJob as NewJob
 from penstock.core.messages.requests import Refusal, Submitted
 from penstock.core.messages.requests import Submit as Submit
+from penstock.core.model.actions import REFUSAL_TEXT
 from penstock.core.model.cluster import ClusterConfig, split_resource
 from penstock.core.model.errors import PROBLEMS_MAX, Problem, Problems, TooManyProblems
 from penstock.core.model.estimates import StartEstimate
@@ -26,7 +27,7 @@ from penstock.core.model.events import (
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Dependency, GangAsk, JobSpec, JobState, RequestClass
 from penstock.core.model.quantities import BYTES, resource_text
-from penstock.core.order.queues import holder_text
+from penstock.core.order.queues import QueueTree, holder_text
 from penstock.core.place.capacity import empty
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.index import ClusterIndex
@@ -96,7 +97,7 @@ def _submit_problems(
             found = unknown_jobs(state, spec, prefix, finished) if spec.after else []
             asked = (spec.queue, spec.tenant, spec.ask, spec.alternatives)
             if not found and asked not in served:
-                found = never_served(state, spec, prefix)
+                found = never_served(state, spec, prefix, hinted=bool(problems))
             if found:
                 problems += found
             else:
@@ -117,13 +118,17 @@ def unknown_jobs(state: State, spec: JobSpec, prefix: str, finished: Mapping[Job
     return list(islice(unknown, PROBLEMS_MAX))
 
 
-def never_served(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
-    """Return why this cluster could never start `spec`, all of whose names are declared; or nothing."""
-    problems = over_maximum(state, spec, prefix)
+def never_served(state: State, spec: JobSpec, prefix: str, *, hinted: bool) -> list[Problem]:
+    """Return why this cluster could never start `spec`, all of whose names are declared; or nothing.
+
+    Args:
+        hinted: without what would fit instead.
+    """
+    problems = over_maximum(state.empty_tree(), spec, prefix)
     if not problems and not state.config.settings.allow_waiting_for_nodes:
         refused = could_never_fit(state, spec.ask)
         if refused and all(could_never_fit(state, other) for other in spec.alternatives):
-            problems.append(never_fits(state, empty_cluster(state), spec, prefix, refused))
+            problems.append(never_fits(state, empty_cluster(state), spec, prefix, refused, hinted=hinted))
     return problems
 
 
@@ -133,9 +138,8 @@ def unknown_job(field: str, job_id: JobId) -> Problem:
     return Problem("unknown_job", field, text, str(job_id))
 
 
-def over_maximum(state: State, spec: JobSpec, prefix: str) -> list[Problem]:
-    """Return why no shape of the job could start even in otherwise empty queues, or nothing."""
-    tree = state.empty_tree()
+def over_maximum(tree: QueueTree, spec: JobSpec, prefix: str) -> list[Problem]:
+    """Return why no shape of the job could start even in the queues of `tree`, which are empty; or nothing."""
     found = None
     for ask in (spec.ask, *spec.alternatives):
         account = tree.account(spec.queue, spec.tenant)
@@ -260,10 +264,10 @@ def may_ask_checkpoint(state: State, job_id: JobId) -> Problem | None:
     """Return why a program cannot be asked to save and carry on, or None when it can."""
     job = state.jobs.get(job_id)
     if job is None or job.state != "running":
-        text = f"job {job_id} is not running, so there is nothing to save"
+        text = f"job {job_id} {REFUSAL_TEXT['not_running'][0]}"
         return Problem("not_running", "job_id", text, str(job_id))
     if not job.save_signal:
-        text = f"job {job_id} does not say which signal makes it save and carry on"
+        text = f"job {job_id} {REFUSAL_TEXT['cannot_checkpoint'][0]}"
         hint = "a session of penstock.training says it once it has begun; for other programs, declare "
         hint += "checkpoint.request_signal in the job file"
         return Problem("cannot_checkpoint", "checkpoint.request_signal", text, "", hint)

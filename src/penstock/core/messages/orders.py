@@ -38,7 +38,7 @@ class StartReplica(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     account: str = ""
     """The account that runs the program on the machine; empty: the agent's."""
     mark: str = ""
-    """What the folder of the job carries: one with another mark is another job's. Empty: folders are not marked."""
+    """Identity written into the job's folder; a folder with a different mark belongs to another job. Empty: none."""
     unmarked: bool = False
     """A folder without a mark may be the job's, from attempts under a former version."""
     refused: str = ""

@@ -49,13 +49,18 @@ class Submit(msgspec.Struct, frozen=True):
 
 
 class ChangeJobs(msgspec.Struct, frozen=True):
-    """One action on each of these jobs, all of which the caller may act on. Each is done or not, by itself."""
+    """One action on each of these jobs, all of which the caller may act on.
+
+    Each job is changed or refused independently of the others.
+    """
 
     action: JobAction
     job_ids: tuple[JobId, ...]
     by: UserName
     change: JobChange = JobChange()
     """For `edit`: what changes."""
+    administrator: bool = False
+    """As of `Submit`: edits move jobs into other queues."""
 
 
 class JobsChanged(msgspec.Struct, frozen=True):

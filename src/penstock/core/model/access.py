@@ -12,6 +12,7 @@ ClusterRole = Literal["", "viewer", "operator", "admin"]
 """In the whole cluster: sees everything; also operates nodes and all jobs; also declares, pays and grants rights."""
 TenantRole = Literal["viewer", "member", "tenant_admin"]
 """In a tenant: sees it; also submits and ends own jobs; also ends all its jobs and manages its members' tokens."""
+SUBMITTING_ROLES: frozenset[TenantRole] = frozenset({"member", "tenant_admin"})
 Level = Literal["read", "write", "admin"]
 """What a token may be used for, of all that its user may do: reading; jobs and nodes; everything."""
 LEVELS: tuple[Level, ...] = ("read", "write", "admin")
@@ -54,6 +55,11 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     nor their account."""
 
 
+def submits_as(role: ClusterRole, of_tenant: TenantRole | None) -> bool:
+    """Return whether roles in the cluster and in a tenant give the right to submit jobs of the tenant."""
+    return role == "admin" or of_tenant in SUBMITTING_ROLES
+
+
 class Scope(msgspec.Struct, frozen=True):
     """What one caller may see and do: the rights of a user, limited to those of the token."""
 
@@ -90,16 +96,12 @@ class Scope(msgspec.Struct, frozen=True):
     def submits(self, tenant: str) -> bool:
         """Return whether jobs of the tenant may be submitted, and leases taken."""
         name = TenantName(tenant)
-        rights = self.role == "admin" or self.tenants.get(name) in ("member", "tenant_admin")
-        return rights and self._inside(name) and self._may("write")
+        return submits_as(self.role, self.tenants.get(name)) and self._inside(name) and self._may("write")
 
     @property
     def submits_anywhere(self) -> bool:
         """Whether jobs may be submitted in any tenant at all: checked before a request is read."""
-        return self._may("write") and (
-            self.role == "admin"
-            or any(role != "viewer" and self._inside(tenant) for tenant, role in self.tenants.items())
-        )
+        return self._may("write") and (self.role == "admin" or self._submits_as_member)
 
     def keeps_secrets(self, tenants: Iterable[TenantName]) -> bool:
         """Return whether own secrets may be set: by a submitter in one of `tenants`, with a token of full rights."""
@@ -116,10 +118,7 @@ class Scope(msgspec.Struct, frozen=True):
     @property
     def acts_anywhere(self) -> bool:
         """Whether there can be jobs to act on at all: checked before a request is read."""
-        return self._may("write") and (
-            self.role in ("operator", "admin")
-            or any(role != "viewer" and self._inside(tenant) for tenant, role in self.tenants.items())
-        )
+        return self._may("write") and (self.role in ("operator", "admin") or self._submits_as_member)
 
     @property
     def operates(self) -> bool:
@@ -144,6 +143,10 @@ class Scope(msgspec.Struct, frozen=True):
         if self.only and not (token.tenants and self.only.issuperset(token.tenants)):
             return "tenants"
         return "expires" if self.expires_ms and not 0 < token.expires_ms <= self.expires_ms else ""
+
+    @property
+    def _submits_as_member(self) -> bool:
+        return any(role in SUBMITTING_ROLES and self._inside(tenant) for tenant, role in self.tenants.items())
 
     def _inside(self, tenant: TenantName) -> bool:
         return not self.only or tenant in self.only

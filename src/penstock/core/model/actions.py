@@ -6,12 +6,13 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.core.model.ids import QueueName
-from penstock.core.model.jobs import JobSpec
+from penstock.core.model.jobs import LABELS_MAX, JobSpec
 
 JobAction = Literal["cancel", "save", "hold", "release", "requeue", "edit"]
 ActionRefusal = Literal[
     "over", "cancel_requested", "not_running", "cannot_checkpoint", "held_already", "not_held", "not_waiting",
     "waiting", "stopping", "same", "fixed_while_running", "never_starts", "queue_full", "lease_limit",
+    "too_many_labels", "unknown_queue", "share_used_up",
 ]  # fmt: skip
 """Why an action leaves a job as it is."""
 Unchanged = ActionRefusal | Literal["no_right", "not_found"]
@@ -42,6 +43,15 @@ REFUSAL_TEXT: dict[ActionRefusal, tuple[str, str]] = {
         "do not fit into the queue: it holds as many waiting jobs as it may",
     ),
     "lease_limit": ("is a lease, which needs a time limit", "are leases, which need a time limit"),
+    "too_many_labels": (
+        f"would have more labels than the {LABELS_MAX} that a job may have",
+        f"would have more labels than the {LABELS_MAX} that a job may have",
+    ),
+    "unknown_queue": ("cannot wait there: the queue was removed", "cannot wait there: the queue was removed"),
+    "share_used_up": (
+        "does not fit into the queue: its free places are kept for other users and tenants",
+        "do not fit into the queue: its free places are kept for other users and tenants",
+    ),
     "never_starts": (
         "could never start with these values: its queue may not hold as much",
         "could never start with these values: their queue may not hold as much",

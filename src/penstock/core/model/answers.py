@@ -237,7 +237,7 @@ class UsageRow(msgspec.Struct):
     node: str = ""
     device_milli_ms: int = 0
     by_model: dict[str, int] = {}
-    """Device time of each model."""
+    """Device time of each model, from `models`: set where the row is answered."""
     cpu_milli_ms: int = 0
     memory_byte_ms: int = 0
     measured_milli_ms: int = 0

@@ -49,6 +49,7 @@ OnPreempt = Literal["stop", "suspend"]
 TopologyScope = Literal["node", "switch", "rack", "spread"]
 
 DEFAULT_HANG_LIMIT_MS = 900_000
+LABELS_MAX = 100
 PRIORITY_CLASSES: dict[str, int] = {"low": 100, "medium": 500, "high": 1000}
 
 
@@ -282,6 +283,8 @@ class StopOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     """The rule that gave the right, when the attempt stops for another job."""
     cost: int = 0
     """What this victim cost as the plan weighed it, in device-milliseconds."""
+    seq: int = 0
+    """The record of the order; 0 in snapshots of former versions."""
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -331,7 +334,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class JobHold(msgspec.Struct, frozen=True):
-    """A user keeps the job from starting until somebody releases it."""
+    """Held: it does not start until a user releases it."""
 
     by: UserName
     since_ms: int

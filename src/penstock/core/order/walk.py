@@ -211,7 +211,7 @@ class JobQueue:
         self._settle(None)
 
     def leave_queue(self) -> None:
-        """Go on without the other jobs of the queue, or of the tenant in it, whose job `peek` gave.
+        """Drop the remaining classes of the queue (or of the tenant in it) at the head.
 
         For a look at the order alone: a cycle drops classes one by one, as it gives each a verdict.
         """

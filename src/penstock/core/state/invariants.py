@@ -308,15 +308,12 @@ def preemptions_are_lawful(state: State) -> Iterable[str]:
         if not job.spec.preemptible:
             yield f"job {job.id} is preempted but not preemptible"
         beneficiary = state.jobs.get(stop.beneficiary) if stop.beneficiary is not None else None
-        lower = beneficiary is None or beneficiary.edited_seq or beneficiary.spec.priority > job.spec.priority
-        if stop.rule in ("", "lower_priority") and not lower:
+        if beneficiary is None or beneficiary.edited_seq > stop.seq:
+            continue
+        own, other = job.spec.priority, beneficiary.spec.priority
+        if stop.rule in ("", "lower_priority") and other <= own:
             yield f"job {job.id} is preempted for job {stop.beneficiary} of no higher priority"
-        if (
-            stop.rule == "held_idle"
-            and beneficiary is not None
-            and not lower
-            and beneficiary.spec.priority < job.spec.priority
-        ):
+        if stop.rule == "held_idle" and other < own:
             yield f"job {job.id} is idle and makes room for job {stop.beneficiary} of lower priority"
 
 

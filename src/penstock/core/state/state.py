@@ -226,7 +226,10 @@ class State:
         return self._tree(0).load(self.indexes.usage, whole_total(self.indexes.free), self.time_ms)
 
     def empty_tree(self) -> QueueTree:
-        """Return the queues as if nothing was used, to see what could ever start. Never loaded with use."""
+        """Return the queues as if nothing was used, to see what could ever start. Never loaded with use.
+
+        For the control loop alone: a reader beside it makes a tree of its own.
+        """
         return self._tree(1)
 
     def _tree(self, which: int) -> QueueTree:
@@ -331,7 +334,8 @@ class State:
 
     def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
-        order = StopOrder(event.reason, record.time_ms, event.grace_ms, event.beneficiary, event.rule, event.cost)
+        whom, seq = event.beneficiary, record.seq
+        order = StopOrder(event.reason, record.time_ms, event.grace_ms, whom, event.rule, event.cost, seq)
         state = tables.job_step(job.state, "stop_requested")
         preemptions = job.preemptions + (event.reason == "preempted")
         suspensions = attempt.suspensions + (event.reason == "suspended")

@@ -16,6 +16,7 @@ from penstock.core.model.actions import Unchanged as UnchangedCode
 from penstock.core.model.errors import Problem
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
+from penstock.core.order.queues import QueueTree
 from penstock.server.backend import Backend
 from penstock.server.http.parsing import allow, body_of, invalid, json_of, read_body
 from penstock.server.http.responses import ApiError, answer
@@ -68,10 +69,11 @@ async def _acted(backend: Backend, who: Scope, wanted: ActionRequest, change: Jo
     few = 0 < len(named.singles) <= FEW and not named.ranges and not named.arrays
     pool = backend.pools.reads if few else backend.pools.heavy
     found, outcome = await pool.run(chosen, backend, who, wanted, named, change)
+    administrator = who.role == "admin"
     for at in range(0, len(found), SLICE):
         part = tuple(found[at : at + SLICE])
         try:
-            reply = await backend.ask(msg.ChangeJobs(wanted.action, part, who.user, change))
+            reply = await backend.ask(msg.ChangeJobs(wanted.action, part, who.user, change, administrator))
         except ApiError as error:
             raise _broken_off(error, outcome) from error
         assert isinstance(reply, msg.JobsChanged)
@@ -103,8 +105,10 @@ def chosen(
         raise ApiError("conflict", text, hint="look at them again")
     if not wanted.dry_run:
         return [job.id for job in mine], outcome
+    empty = QueueTree(backend.state.config)  # that of the state is the control loop's
+    administrator = who.role == "admin"
     for job in mine:
-        why = acting.why_not(backend.state, job.id, wanted.action, change)
+        why = acting.why_not(backend.state, job.id, wanted.action, change, empty=empty, administrator=administrator)
         if why is None:
             outcome.changed.append(job.id)
         else:

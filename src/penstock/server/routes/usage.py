@@ -46,6 +46,8 @@ def usage_routes(app: FastAPI, backend: Backend, caller: Any) -> None:
             while records := backend.log.records(found.seq, BATCH):
                 found.take(records)
             rows = _summed([row for row in found.rows() if who.sees(row.tenant)], wanted)
+            for row in rows:
+                row.by_model = {one.model: one.device_milli_ms for one in row.models if one.model}
             return answer(UsageList(from_ms, until_ms, rows)) if format == "json" else _table(rows, wanted, format)
 
         question = ("usage", who.sight, backend.durable_seq, from_ms, end_ms, wanted, format)
@@ -67,7 +69,6 @@ def _summed(rows: list[UsageRow], wanted: tuple[Dimension, ...]) -> list[UsageRo
             for one in row.models:
                 _join(models.setdefault(one.model, ModelUsage(one.model)), one)
             had.models = [models[name] for name in sorted(models)]
-            had.by_model = {one.model: one.device_milli_ms for one in had.models if one.device_milli_ms}
     return list(found.values())
 
 
