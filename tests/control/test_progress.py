@@ -362,3 +362,11 @@ def test_an_attempt_that_has_made_steps_resumes_with_a_sign_of_life():
     progress(rig, job_id, 2, None, kind="resumed")
     assert asked_for(rig.wait(4_200)) == []
     assert len(asked_for(rig.wait(1))) == 1
+
+
+def test_a_first_report_of_step_0_is_one():
+    rig, job_id = restarted()
+    assert asked_after(rig, job_id, 910)
+    progress(rig, job_id, 0, Gauges(), attempt=2)
+    answer(rig, job_id, Sight(0, "T"), attempt=2)
+    assert "HangFound" not in rig.events()

@@ -130,7 +130,7 @@ def _take(pulse: Pulse, seen: ProgressSeen, now_ms: int) -> None:
     gauges = seen.gauges or known or Gauges()
     if gauges != known:
         pulse.ranks[seen.key.rank], pulse.known = gauges, None
-    if seen.step != pulse.step:  # a fold or a phase may count from 0 again
+    if seen.step != pulse.step or pulse.moved_ms is None:  # a fold or a phase may count from 0 again
         pulse.step, pulse.moved_ms = seen.step, now_ms
         pulse.moves += 1
     elif seen.kind == "checkpoint":
