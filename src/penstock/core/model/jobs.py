@@ -27,19 +27,9 @@ JobState = Literal["waiting", "starting", "running", "suspended", "stopping", "s
 FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 ReplicaState = Literal["allocated", "started", "exited", "lost"]
 StopReason = Literal[
-    "preempted",
-    "suspended",
-    "cancelled",
-    "time_limit",
-    "replica_failed",
-    "drained",
-    "held",
-    "node_lost",
-    "resized",
-    "moved",
-    "hung",
-    "requeued",
-]
+    "preempted", "suspended", "cancelled", "time_limit", "replica_failed", "drained", "held", "node_lost", "resized",
+    "moved", "hung", "requeued",
+]  # fmt: skip
 Outcome = Literal[
     "succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "held", "lost", "resized", "moved",
     "hung", "requeued",
@@ -175,8 +165,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Other shapes that the job would also accept, in order of preference."""
     on_hang: OnHang = "restart"
     """What follows when a rank hangs: start again from the checkpoint, or only say so."""
-    hang_limit_ms: int = DEFAULT_HANG_LIMIT_MS
-    """Time without a step after which a job hangs that is not certain to be stuck."""
+    hang_limit_ms: int | None = None
+    """Time without a step after which a job hangs that is not certain to be stuck; None: not declared."""
     on_preempt: OnPreempt = "stop"
     """How the job makes room: the program saves and ends, or is frozen in place and keeps its memory."""
     shareable: bool = False
@@ -192,6 +182,10 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""
         if len(self.after) > 1:
             msgspec.structs.force_setattr(self, "after", compacted(self.after))
+
+    @property
+    def effective_hang_limit_ms(self) -> int:
+        return DEFAULT_HANG_LIMIT_MS if self.hang_limit_ms is None else self.hang_limit_ms
 
 
 class RequestClass(msgspec.Struct, frozen=True, cache_hash=True):
