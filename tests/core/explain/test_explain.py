@@ -10,7 +10,14 @@ from penstock.core.explain import start as start_module
 from penstock.core.explain.reasons import CONSTRAINTS, STOP_RULES, table
 from penstock.core.explain.why import PLANNER_USES_MAX
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
-from penstock.core.model.events import ConfigChanged, RunTimesPredicted
+from penstock.core.model.events import (
+    AttemptResumed,
+    AttemptStopRequested,
+    AttemptSuspended,
+    ConfigChanged,
+    ReplicaFrozen,
+    RunTimesPredicted,
+)
 from penstock.core.model.jobs import Dependency, GroupAsk
 from penstock.core.model.words import agree
 from penstock.core.place.fit import REASON_TEXT
@@ -654,6 +661,13 @@ def test_a_job_whose_attempt_has_just_ended_says_so():
 # When it may start.
 
 
+def suspend(w, job_id, until_ms):
+    """Freeze an attempt with one replica now, and let it resume after a while."""
+    w.emit(AttemptStopRequested(job_id, 1, "suspended", 0), ReplicaFrozen(job_id, 1, 0), AttemptSuspended(job_id, 1))
+    w.now += until_ms
+    w.emit(AttemptResumed(job_id, 1))
+
+
 def start(w, job_id):
     w.cycle()
     found = why(w, job_id)
@@ -686,10 +700,33 @@ def test_an_expected_end_is_no_bound():
 
 def test_a_limit_that_has_passed_counts_as_now():
     w = cluster(1, 1)
-    w.run(w.submit(1, time_limit_ms=60_000, grace_ms=0))
+    w.run(w.submit(1, time_limit_ms=60_000))
     job = w.submit(1)
     w.now += 90_000
-    assert why(w, job).start_by_ms == w.now
+    assert why(w, job).start_by_ms == w.now + 30_000, "its grace begins with the order to stop"
+    w.tick()
+    assert why(w, job).start_by_ms == w.now + 30_000
+
+
+def test_a_time_limit_counts_from_when_all_replicas_had_started():
+    w = cluster(1, 1)
+    slow = w.submit(1, time_limit_ms=60_000, grace_ms=2_000)
+    w.cycle()
+    w.now += 50_000
+    job = w.submit(1)
+    assert start(w, job)[0] == 62_000
+    w.start(slow)
+    w.now += 10_000
+    assert start(w, job)[0] == 52_000
+
+
+def test_a_time_limit_does_not_count_while_an_attempt_is_suspended():
+    w = World(node("n0", 0, cpus=4))
+    job = w.submit(0, time_limit_ms=60_000, grace_ms=2_000, on_preempt="suspend")
+    w.run(job)
+    suspend(w, job, until_ms=20_000)
+    w.now += 10_000
+    assert start(w, w.submit(0, cpus=4))[0] == 52_000
 
 
 def test_a_start_behind_jobs_without_a_limit_has_no_bound():
@@ -750,6 +787,29 @@ def test_attempts_that_are_being_stopped_leave_by_their_grace():
     w.run(job)
     w.cancel(job)
     assert start(w, w.submit(1))[0] == 7_000
+
+
+def test_an_attempt_that_is_to_be_frozen_does_not_end_by_its_grace():
+    w = World(node("n0", 0, cpus=4))
+    frozen = w.submit(0, time_limit_ms=60_000, on_preempt="suspend")
+    w.run(frozen)
+    w.emit(AttemptStopRequested(frozen, 1, "suspended", 2_000))
+    dependant = w.submit(0, after=(Dependency(frozen, "after_any"),))
+    assert f"the end of job {frozen}, which it depends on, is unknown" in why(w, dependant).start_note
+
+
+def test_a_suspended_job_resumes_first_unless_it_is_suspended_for_the_job():
+    w = World(node("n0", 0, cpus=4))
+    low = w.submit(0, cpus=4, priority=100, on_preempt="suspend", time_limit_ms=60_000, grace_ms=5_000)
+    w.run(low)
+    high = w.submit(0, cpus=4, priority=900, time_limit_ms=60_000)
+    w.cycle()
+    assert w.attempt(low).stop.reason == "suspended"
+    assert why(w, high).start_by_ms == w.now + 5_000
+    w.report("n0", w.seen(low, 0, "frozen"), inventory=False)
+    w.run(high)
+    job = w.submit(0, cpus=4)
+    assert why(w, job).start_note == "unknown: 1 suspended job may resume at any time"
 
 
 def test_only_so_many_ends_are_looked_ahead_over(monkeypatch):

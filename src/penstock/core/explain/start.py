@@ -17,7 +17,6 @@ from penstock.core.explain.reasons import CONSTRAINTS
 from penstock.core.explain.scene import Scene
 from penstock.core.model.estimates import Times
 from penstock.core.model.explanation import Awaiting
-from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.model.words import agree, counted
 from penstock.core.place.backfill import Release, earliest, held_places
@@ -66,15 +65,23 @@ def start_bound(scene: Scene, codes: Collection[str], dependencies: Sequence[Awa
 
 
 def hard_end_ms(job: Job, now_ms: int) -> int:
-    """Return when an attempt has left by its order to stop or by its time limit (unix ms), 0 where neither is there."""
+    """Return when a job has ended that runs, or starts now (unix ms), 0 where that is unknown."""
+    attempt = job.attempt
+    frozen = attempt is not None and attempt.stop is not None and not attempt.leaving
+    return 0 if frozen else _left_ms(job, now_ms)
+
+
+def _left_ms(job: Job, now_ms: int) -> int:
+    """Return when what it `leaves` is free, by its order to stop or by its time limit (unix ms); 0 where unknown."""
     attempt, spec = job.attempt, job.spec
-    if attempt is None or attempt.suspended_ms:
+    if attempt is not None and attempt.suspended_ms:
         return 0
-    if attempt.stop is not None:
+    if attempt is not None and attempt.stop is not None:
         return max(now_ms, attempt.stop.requested_ms + attempt.stop.grace_ms)
     if not spec.time_limit_ms:
         return 0
-    return max(now_ms, attempt.allocated_ms + attempt.idle_ms + spec.time_limit_ms + spec.grace_ms)
+    worked_ms = attempt.worked_ms(now_ms) if attempt is not None else 0
+    return now_ms + max(0, spec.time_limit_ms - worked_ms) + spec.grace_ms
 
 
 def _dependencies(scene: Scene, dependencies: Sequence[Awaiting]) -> StartBound:
@@ -96,12 +103,11 @@ def releases(scene: Scene) -> list[Release]:
     found = [
         Release(end_ms, job, held_places(job), job.leaves)
         for job in scene.snapshot.running.values()
-        if (end_ms := hard_end_ms(job, now_ms))
+        if (end_ms := _left_ms(job, now_ms))
     ]
     for start in scene.base.starts:
         job = scene.started(start.job_id) if start.job_id != scene.job.id else None
-        if job is not None and job.spec.time_limit_ms:
-            end_ms = now_ms + job.spec.time_limit_ms + job.spec.grace_ms
+        if job is not None and (end_ms := _left_ms(job, now_ms)):
             found.append(Release(end_ms, job, tuple(enumerate(start.places)), start.ask))
     return sorted(found, key=lambda r: (r.end_ms, r.job.id))[:RELEASES_SEEN_MAX]
 
@@ -118,10 +124,13 @@ def _room(scene: Scene) -> StartBound:
 
 def _why_unknown(scene: Scene, otherwise: str) -> str:
     running = [*scene.snapshot.running.values()]
-    unknown: list[JobId] = [job.id for job in running if not hard_end_ms(job, scene.now_ms)]
-    unknown += [s.job_id for s in scene.base.starts if not scene.started(s.job_id).spec.time_limit_ms]
+    unknown = [job for job in running if not hard_end_ms(job, scene.now_ms)]
+    unknown += [job for s in scene.base.starts if not (job := scene.started(s.job_id)).spec.time_limit_ms]
+    unlimited = sum(not job.spec.time_limit_ms for job in unknown)
+    if unlimited:
+        return f"{counted(unlimited, 'running job')} {agree('have ', unlimited)}no time limit"
     if unknown:
-        return f"{counted(len(unknown), 'running job')} {agree('have ', len(unknown))}no time limit"
+        return f"{counted(len(unknown), 'suspended job')} may resume at any time"
     if len(running) > RELEASES_SEEN_MAX:
         return f"it needs more than the next {RELEASES_SEEN_MAX} ends of running jobs"
     return otherwise
@@ -182,7 +191,7 @@ def _others(scene: Scene, alone_ms: int) -> StartBound:
             if waiting > WAITING_SEEN_MAX:
                 return StartBound(0, f"more than {WAITING_SEEN_MAX:,} jobs wait beside it")
             total_ms += job.spec.time_limit_ms + job.spec.grace_ms
-    if not waiting:
+    if not waiting and not _resume(scene, everywhere):
         return StartBound(alone_ms or scene.now_ms, "no other job waits for the same room")
     busy_ms = scene.now_ms
     for job in scene.snapshot.running.values():
@@ -196,6 +205,17 @@ def _others(scene: Scene, alone_ms: int) -> StartBound:
         f"when running jobs and {counted(waiting, 'waiting job')} have reached their time limits, one after the other"
     )
     return StartBound(busy_ms + total_ms, note)
+
+
+def _resume(scene: Scene, everywhere: bool) -> bool:
+    """Return whether a job that is suspended, or is to be, may resume first: unless it makes room for this one."""
+    jobs = (job for job in scene.snapshot.running.values() if everywhere or job.ask.pool == scene.gang.pool)
+    for attempt in (job.attempt for job in jobs if job.attempt is not None):
+        if attempt.suspended_ms and attempt.suspended_for != scene.job.id:
+            return True
+        if attempt.stop is not None and not attempt.leaving and attempt.stop.beneficiary != scene.job.id:
+            return True
+    return False
 
 
 def _has_maximum(scene: Scene) -> bool:

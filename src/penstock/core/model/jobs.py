@@ -297,6 +297,11 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     suspensions: int = 0
     """Number of suspensions so far: separates reports about this one from reports about earlier ones."""
 
+    @property
+    def leaving(self) -> bool:
+        """Whether it was ordered to end, not only to be frozen where it is."""
+        return self.stop is not None and self.stop.reason != "suspended"
+
     def held_ms(self, now_ms: int) -> int:
         """Return how long it has held its places, not counting the time in which it was suspended."""
         return max(0, (self.suspended_ms or now_ms) - self.allocated_ms - self.idle_ms)
