@@ -15,9 +15,11 @@ from penstock.core.model.events import (
     AttemptStopRequested,
     AttemptSuspended,
     ConfigChanged,
+    JobHeld,
     ReplicaFrozen,
     RunTimesPredicted,
 )
+from penstock.core.model.ids import UserName
 from penstock.core.model.jobs import Dependency, GroupAsk
 from penstock.core.model.words import agree
 from penstock.core.place.fit import REASON_TEXT
@@ -741,6 +743,51 @@ def test_a_job_without_a_limit_that_waits_for_the_same_room_leaves_no_bound():
     w.run(w.submit(1, time_limit_ms=60_000))
     unlimited, job = w.submit(1), w.submit(1)
     assert start(w, job) == (0, f"unknown: job {unlimited} waits, too, and has no time limit")
+
+
+def test_members_of_an_array_that_wait_for_their_turn_may_come_first():
+    w = cluster(1, 1)
+    w.request(replace(job_spec(1, time_limit_ms=60_000, grace_ms=2_000, **KEPT), array_parallel=1), array=3)
+    w.run(1)
+    note = "when running jobs and 2 waiting jobs have reached their time limits, one after the other"
+    assert start(w, w.submit(1)) == (3 * 62_000, note)
+
+
+def test_jobs_that_wait_for_others_than_the_job_may_come_first():
+    w = cluster(1, 1)
+    first = w.submit(1, time_limit_ms=60_000, grace_ms=2_000)
+    w.run(first)
+    w.submit(1, after=(Dependency(first, "after_ok"),), time_limit_ms=5_000, grace_ms=0)
+    job = w.submit(1)
+    second = w.submit(1, after=(Dependency(job, "after_ok"),))
+    w.submit(1, after=(Dependency(first, "after_any"), Dependency(second, "after_ok")))
+    assert start(w, job)[0] == 67_000
+    last = w.submit(1, after=(Dependency(first, "after_any"),))
+    assert start(w, job) == (0, f"unknown: job {last} waits, too, and has no time limit")
+
+
+def test_blocked_jobs_that_do_not_come_first_leave_the_bound():
+    pools = (Pool("default"), Pool("other"))
+    w = World(node("a", 1), node("b", 1, pool="other"), pools=pools)
+    first = w.submit(1, time_limit_ms=60_000, grace_ms=0)
+    w.run(first)
+    w.submit(1, pool="other", after=(Dependency(first, "after_ok"),))
+    held = w.submit(1, after=(Dependency(first, "after_ok"),))
+    w.emit(JobHeld(held, UserName("ann")))
+    assert start(w, w.submit(1))[0] == 60_000
+
+
+def test_with_too_many_blocked_jobs_there_is_no_bound(monkeypatch):
+    monkeypatch.setattr(start_module, "WAITING_SEEN_MAX", 3)
+    w = cluster(1, 1)
+    first = w.submit(1, time_limit_ms=60_000, grace_ms=0)
+    w.run(first)
+    job = w.submit(1)
+    for _ in range(3):
+        w.submit(1, after=(Dependency(first, "after_ok"),), time_limit_ms=1_000, grace_ms=0)
+    assert start(w, job)[0] == 63_000
+    w.submit(1, after=(Dependency(first, "after_ok"),), time_limit_ms=1_000, grace_ms=0)
+    assert start(w, job) == (0, "unknown: more than 3 jobs wait beside it")
 
 
 def test_jobs_of_another_pool_count_only_where_a_maximum_is_shared():

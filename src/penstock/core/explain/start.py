@@ -8,7 +8,7 @@ an `Estimator`.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -42,12 +42,16 @@ class Estimator(Protocol):
     def __call__(self, scene: Scene) -> Times | None: ...
 
 
-def start_bound(scene: Scene, codes: Collection[str], dependencies: Sequence[Awaiting] = ()) -> StartBound:
+def start_bound(
+    scene: Scene, codes: Collection[str], dependencies: Sequence[Awaiting] = (), blocked: Sequence[Job] = ()
+) -> StartBound:
     """Return the bound: the latest time at which all is met that keeps the job from starting.
 
     Args:
         codes: of the constraints that keep it from starting now.
         dependencies: its live dependencies.
+        blocked: jobs that wait for others or for their turn in an array, ascending; one more than `WAITING_SEEN_MAX`
+            of them are enough.
     """
     job = scene.job
     parts = [_room(scene), _quota(scene), _windows(scene)]
@@ -56,8 +60,8 @@ def start_bound(scene: Scene, codes: Collection[str], dependencies: Sequence[Awa
     parts += [StartBound(0, reason.untimed) for code, reason in CONSTRAINTS.items() if reason.untimed and code in codes]
     if job.not_before_ms > scene.now_ms:
         parts.append(StartBound(job.not_before_ms, "when it has backed off"))
-    if not scene.starts:
-        parts.append(_others(scene, max(part.by_ms for part in parts)))
+    if not scene.starts and all(part.by_ms for part in parts):
+        parts.append(_others(scene, blocked, max(part.by_ms for part in parts)))
     unknown = [part for part in parts if not part.by_ms]
     if unknown:
         return StartBound(0, "unknown: " + "; ".join(dict.fromkeys(part.note for part in unknown)))
@@ -170,7 +174,7 @@ def _windows(scene: Scene) -> StartBound:
     return StartBound(scene.now_ms, "no nodes are reserved for others")
 
 
-def _others(scene: Scene, alone_ms: int) -> StartBound:
+def _others(scene: Scene, blocked: Sequence[Job], alone_ms: int) -> StartBound:
     """Return when all that could take its room first has run: first what runs now, then what waits, one by one.
 
     Args:
@@ -178,21 +182,17 @@ def _others(scene: Scene, alone_ms: int) -> StartBound:
     """
     everywhere = _has_maximum(scene)
     total_ms = waiting = 0
-    started = {start.job_id for start in scene.base.starts}
-    for _, key, jobs in scene.snapshot.classes:
-        if not everywhere and scene.gang.pool not in {ask.pool for ask in (key.ask, *key.alternatives)}:
-            continue
-        for job in jobs:
-            if job.id == scene.job.id or job.id in started:
-                continue
-            waiting += 1
-            if not job.spec.time_limit_ms:
-                return StartBound(0, f"job {job.id} waits, too, and has no time limit")
-            if waiting > WAITING_SEEN_MAX:
-                return StartBound(0, f"more than {WAITING_SEEN_MAX:,} jobs wait beside it")
-            total_ms += job.spec.time_limit_ms + job.spec.grace_ms
+    for job in _beside(scene, blocked, everywhere):
+        waiting += 1
+        if not job.spec.time_limit_ms:
+            return StartBound(0, f"job {job.id} waits, too, and has no time limit")
+        if waiting > WAITING_SEEN_MAX:
+            break
+        total_ms += job.spec.time_limit_ms + job.spec.grace_ms
+    if max(waiting, len(blocked)) > WAITING_SEEN_MAX:
+        return StartBound(0, f"more than {WAITING_SEEN_MAX:,} jobs wait beside it")
     if not waiting and not _resume(scene, everywhere):
-        return StartBound(alone_ms or scene.now_ms, "no other job waits for the same room")
+        return StartBound(alone_ms, "no other job waits for the same room")
     busy_ms = scene.now_ms
     for job in scene.snapshot.running.values():
         if everywhere or job.ask.pool == scene.gang.pool:
@@ -205,6 +205,24 @@ def _others(scene: Scene, alone_ms: int) -> StartBound:
         f"when running jobs and {counted(waiting, 'waiting job')} have reached their time limits, one after the other"
     )
     return StartBound(busy_ms + total_ms, note)
+
+
+def _beside(scene: Scene, blocked: Sequence[Job], everywhere: bool) -> Iterator[Job]:
+    """Yield jobs that wait and may take its room first; of the blocked ones all but those that wait for its end."""
+    here = scene.gang.pool
+    started = {scene.job.id, *(start.job_id for start in scene.base.starts)}
+    for _, key, jobs in scene.snapshot.classes:
+        if everywhere or any(ask.pool == here for ask in (key.ask, *key.alternatives)):
+            yield from (job for job in jobs if job.id not in started)
+    later = [scene.job.id]
+    for job in blocked:
+        if any(bisect_left(later, one.jobs.start) < bisect_left(later, one.jobs.stop) for one in job.awaited):
+            later.append(job.id)
+            continue
+        if job.id == scene.job.id or job.spec.tenant in scene.snapshot.held:
+            continue
+        if everywhere or any(ask.pool == here for ask in (job.spec.ask, *job.spec.alternatives)):
+            yield job
 
 
 def _resume(scene: Scene, everywhere: bool) -> bool:
