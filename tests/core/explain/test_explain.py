@@ -867,6 +867,28 @@ def test_only_so_many_ends_are_looked_ahead_over(monkeypatch):
     assert start(w, w.submit(2)) == (0, note)
 
 
+def test_ends_are_computed_once_and_only_the_first_are_looked_at_closely(monkeypatch):
+    ends, places = [], []
+    left_ms, held_places = start_module.left_ms, start_module.held_places
+    monkeypatch.setattr(start_module, "left_ms", lambda job, now_ms: ends.append(job.id) or left_ms(job, now_ms))
+    monkeypatch.setattr(start_module, "held_places", lambda job: places.append(job.id) or held_places(job))
+    monkeypatch.setattr(start_module, "RELEASES_SEEN_MAX", 2)
+    w = cluster(1, 4, queues=(Queue("default", max=(("devices", 4_000),)),))
+    running = [w.submit(1, time_limit_ms=limit, grace_ms=0, **KEPT) for limit in (40_000, 10_000, 20_000, 30_000)]
+    w.run(*running)
+    _, job = (w.submit(1, time_limit_ms=60_000, grace_ms=0, **KEPT) for _ in range(2))
+    assert start(w, job)[0] == 100_000
+    assert (ends, places) == (running, running[1:3])
+
+
+def test_a_job_without_a_limit_that_starts_now_leaves_no_bound_behind_others():
+    w = cluster(1, 2)
+    w.run(w.submit(1, time_limit_ms=60_000, **KEPT))
+    w.submit(1, priority=900, **KEPT)
+    _, job = (w.submit(1, time_limit_ms=60_000, **KEPT) for _ in range(2))
+    assert why(w, job).start_note == "unknown: 1 running job has no time limit"
+
+
 def test_jobs_whose_queue_is_gone_use_no_quota_of_others():
     w = cluster(1, 4, queues=(Queue("default"), Queue("q")))
     w.run(
@@ -961,7 +983,7 @@ def test_an_array_that_a_job_waits_for_is_counted_and_its_first_jobs_are_named()
         "5 (after_ok, waiting), 6 (after_ok, waiting), 7 (after_ok, waiting), 8 (after_ok, waiting), "
         "9 (after_ok, waiting) and 3 more"
     )
-    assert found.start_note == "unknown: the end of job 5, which it depends on, is unknown"
+    assert found.start_note == "unknown: the end of job 6, which it depends on, is unknown", "job 5 starts now"
 
 
 def test_when_all_jobs_of_an_array_are_expected_to_end_is_when_the_next_may_start():
