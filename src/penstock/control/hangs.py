@@ -6,7 +6,7 @@ that may show which rank is to blame. The result is a finding: no hang, and the 
 long; or a hang, which goes into the log, and is ended at once if it is certain, or when its limit is over and enough
 inspections in a row have found the same.
 
-Before the first report nobody knows how long a step takes, and a start may take long: an attempt that should have
+Before the first report the step time is unknown, and a start may take long: an attempt that should have
 reported by now is inspected as well, and what is found is said; only a rank that is certain to be stuck ends it.
 """
 

@@ -379,7 +379,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Submitted with a token that another user issued for the user: it gets none of the user's own secrets."""
     hold: JobHold | None = None
     waits_turn: bool = False
-    """As many members of its array as may run at a time come before it."""
+    """Its array is at its limit of members that run or have their turn."""
     edited_seq: int = 0
     """The record of its last edit: plans that do not know it decide nothing about the job."""
 
