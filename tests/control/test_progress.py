@@ -1,5 +1,7 @@
 """What is done when a program makes no step: looked at, said, and started again where that is wanted."""
 
+import pytest
+
 from penstock.control import progress as pulse
 from penstock.control.progress import gauges_of
 from penstock.core.lifecycle.transaction import Transaction
@@ -299,10 +301,11 @@ def test_a_rank_stopped_before_the_first_report_starts_again():
     assert rig.events()[-2:] == ["HangFound", "AttemptStopRequested"]
 
 
-def test_a_limit_that_is_declared_says_that_steps_are_reported():
+@pytest.mark.parametrize("seconds", [0, 10, 899, 900, 901])
+def test_a_limit_that_is_declared_says_that_steps_are_reported(seconds):
     rig = Rig("a")
-    job_id = rig.running(hang_limit_ms=10_000)
-    assert 10 <= asked_after(rig, job_id, 20, attempt=1) <= 16
+    job_id = rig.running(hang_limit_ms=seconds * 1_000)
+    assert seconds <= asked_after(rig, job_id, seconds + 10, attempt=1) <= seconds + 6
 
 
 def test_a_program_that_never_reported_is_left_alone():
@@ -316,3 +319,57 @@ def test_one_that_has_reported_once_is_left_alone_while_its_steps_are_of_unknown
     job_id = rig.running(hang_limit_ms=10_000)
     progress(rig, job_id, 1, Gauges())
     assert asked_after(rig, job_id, 60, attempt=1) is None
+
+
+def listens(rig, job_id, name, attempt=1):
+    seen = ProgressSeen(ReplicaKey(job_id, attempt, 0), "listens", 0, why=name)
+    rig.report("a", rig.seen(job_id, attempt=attempt), progress=(seen,))
+
+
+def test_a_program_that_has_only_said_how_it_is_made_to_save_is_inspected():
+    rig = Rig("a")
+    job_id = rig.running(hang_limit_ms=10_000)
+    listens(rig, job_id, "SIGUSR1")
+    assert 10 <= asked_after(rig, job_id, 20, attempt=1) <= 16
+
+
+def test_the_end_of_a_session_changes_no_step():
+    rig, job_id, _ = stuck()
+    answer(rig, job_id, Sight(0, "S", stack=LOADER))
+    listens(rig, job_id, "")
+    rig.wait(1)
+    assert rig.controller._pulses.of(job_id).step == 3
+    assert rig.state.jobs[job_id].progress.hang, "no step has followed"
+
+
+def test_a_program_that_has_only_said_where_it_resumes_is_inspected():
+    rig, job_id = restarted()
+    progress(rig, job_id, 3, None, attempt=2, kind="resumed")
+    assert 900 <= asked_after(rig, job_id, 910) <= 906
+
+
+def test_where_a_program_resumes_is_no_step_of_an_attempt_that_is_awaited():
+    rig, job_id = restarted()
+    assert asked_after(rig, job_id, 910)
+    answer(rig, job_id, Sight(0, "S", stack=LOADER), attempt=2)
+    progress(rig, job_id, 3, None, attempt=2, kind="resumed")
+    rig.wait(1)
+    assert rig.state.jobs[job_id].progress.hang.startswith("no step is reported yet")
+
+
+def test_an_attempt_that_has_made_steps_resumes_with_a_sign_of_life():
+    rig = Rig("a")
+    job_id = rig.running()
+    progress(rig, job_id, 3)
+    rig.wait(4_000)
+    progress(rig, job_id, 2, None, kind="resumed")
+    assert asked_for(rig.wait(4_200)) == []
+    assert len(asked_for(rig.wait(1))) == 1
+
+
+def test_a_first_report_of_step_0_is_one():
+    rig, job_id = restarted()
+    assert asked_after(rig, job_id, 910)
+    progress(rig, job_id, 0, Gauges(), attempt=2)
+    answer(rig, job_id, Sight(0, "T"), attempt=2)
+    assert "HangFound" not in rig.events()

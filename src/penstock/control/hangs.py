@@ -6,7 +6,7 @@ that may show which rank is to blame. The result is a finding: no hang, and the 
 long; or a hang, which goes into the log, and is ended at once if it is certain, or when its limit is over and enough
 inspections in a row have found the same.
 
-Before the first report nobody knows how long a step takes, and a start may take long: an attempt that should have
+Before the first report the step time is unknown, and a start may take long: an attempt that should have
 reported by now is inspected as well, and what is found is said; only a rank that is certain to be stuck ends it.
 """
 
@@ -22,7 +22,7 @@ from penstock.core.messages.reports import NodeReport, ReplicaKey
 from penstock.core.model.events import AttemptStopRequested, HangFound
 from penstock.core.model.hangs import Finding, Sight
 from penstock.core.model.ids import AttemptNumber, JobId, Rank
-from penstock.core.model.jobs import DEFAULT_HANG_LIMIT_MS, Attempt, Job
+from penstock.core.model.jobs import Attempt, Job
 from penstock.core.state.state import State
 
 ANSWERS_WAIT_MS, NATIVE_WAIT_MS = 5_000, 15_000
@@ -117,15 +117,12 @@ class Inspections:
             return
         self._expected_ms = now_ms
         for job in state.indexes.active.values():
-            attempt = job.undisturbed
-            if attempt is None or not attempt.running_ms:
+            attempt, pulse = job.undisturbed, self._pulses.of(job.id)
+            if attempt is None or not attempt.running_ms or (pulse is not None and pulse.attempt == attempt.number):
                 continue
             worked_ms, limit_ms = attempt.worked_ms(unix_ms), job.spec.hang_limit_ms
-            declared = limit_ms != DEFAULT_HANG_LIMIT_MS and worked_ms >= limit_ms
-            if declared or first_report_overdue(job, unix_ms):
-                pulse = self._pulses.of(job.id)
-                if pulse is None or pulse.attempt != attempt.number:
-                    self._pulses.expect(job.id, attempt.number, now_ms, since_ms=now_ms - worked_ms)
+            if (limit_ms is not None and worked_ms >= limit_ms) or first_report_overdue(job, unix_ms):
+                self._pulses.expect(job.id, attempt.number, now_ms, since_ms=now_ms - worked_ms)
 
     def conclude(self, tx: Transaction, now_ms: int) -> None:
         """Emit hangs that inspections have shown, and restart hung jobs where their spec asks for it."""
@@ -200,7 +197,7 @@ def _conclude(tx: Transaction, job: Job, attempt: Attempt, pulse: Pulse, standst
         tx.emit(HangFound(job.id, attempt.number, pulse.step, finding.culprits, finding.text, idle_ms))
     standstill.found, pulse.hang_step = finding, pulse.step
     if job.spec.on_hang == "restart" and (awaited_ms is None or finding.certain):
-        _end(tx, job, attempt, standstill, job.spec.hang_limit_ms - idle_ms, now_ms)
+        _end(tx, job, attempt, standstill, job.spec.effective_hang_limit_ms - idle_ms, now_ms)
 
 
 def _same(before: Finding | None, after: Finding) -> bool:

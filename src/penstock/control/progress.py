@@ -80,9 +80,16 @@ class Pulses:
     def note(self, state: State, report: NodeReport, now_ms: int) -> None:
         """Take in a node's reports of its programs."""
         for seen in report.progress:
-            pulse = self._current(state, seen.key, now_ms)
+            pulse = self._current(state, seen.key, now_ms) if self._is_of_steps(seen) else None
             if pulse is not None:
                 _take(pulse, seen, now_ms)
+
+    def _is_of_steps(self, seen: ProgressSeen) -> bool:
+        """Return whether an entry tells of steps made: where an attempt resumes does so once it has made some."""
+        if seen.kind != "resumed":
+            return seen.kind != "listens"
+        pulse = self._by_job.get(seen.key.job_id)
+        return pulse is not None and pulse.attempt == seen.key.attempt and pulse.moved_ms is not None
 
     def _current(self, state: State, key: ReplicaKey, now_ms: int) -> Pulse | None:
         """Return the pulse of the attempt of `key`, None when that is not the present one."""
@@ -123,7 +130,7 @@ def _take(pulse: Pulse, seen: ProgressSeen, now_ms: int) -> None:
     gauges = seen.gauges or known or Gauges()
     if gauges != known:
         pulse.ranks[seen.key.rank], pulse.known = gauges, None
-    if seen.step != pulse.step:  # a fold or a phase may count from 0 again
+    if seen.step != pulse.step or pulse.moved_ms is None:  # a fold or a phase may count from 0 again
         pulse.step, pulse.moved_ms = seen.step, now_ms
         pulse.moves += 1
     elif seen.kind == "checkpoint":

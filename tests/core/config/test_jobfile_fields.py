@@ -37,7 +37,11 @@ EXAMPLES = {
         (["HF_TOKEN"], lambda e: e.spec.secrets, (("HF_TOKEN", "HF_TOKEN"),)),
         ({"B": "team-key", "A": "x"}, lambda e: e.spec.secrets, (("A", "x"), ("B", "team-key"))),
     ],
-    "hang_limit": [("2m", lambda e: e.spec.hang_limit_ms, 120_000)],
+    "hang_limit": [
+        ("2m", lambda e: e.spec.hang_limit_ms, 120_000),
+        ("15m", lambda e: e.spec.hang_limit_ms, 900_000),
+        ("0s", lambda e: (e.spec.hang_limit_ms, e.spec.effective_hang_limit_ms), (0, 0)),
+    ],
     "name": [("run 1", lambda e: e.spec.name, "run 1")],
     "command": [
         ("a | b", lambda e: e.spec.command, ("/bin/sh", "-c", "a | b")),

@@ -10,7 +10,16 @@ from penstock.core.explain import start as start_module
 from penstock.core.explain.reasons import CONSTRAINTS, STOP_RULES, table
 from penstock.core.explain.why import PLANNER_USES_MAX
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
-from penstock.core.model.events import ConfigChanged, RunTimesPredicted
+from penstock.core.model.events import (
+    AttemptResumed,
+    AttemptStopRequested,
+    AttemptSuspended,
+    ConfigChanged,
+    JobHeld,
+    ReplicaFrozen,
+    RunTimesPredicted,
+)
+from penstock.core.model.ids import UserName
 from penstock.core.model.jobs import Dependency, GroupAsk
 from penstock.core.model.words import agree
 from penstock.core.place.fit import REASON_TEXT
@@ -654,6 +663,13 @@ def test_a_job_whose_attempt_has_just_ended_says_so():
 # When it may start.
 
 
+def suspend(w, job_id, until_ms):
+    """Freeze an attempt with one replica now, and let it resume after a while."""
+    w.emit(AttemptStopRequested(job_id, 1, "suspended", 0), ReplicaFrozen(job_id, 1, 0), AttemptSuspended(job_id, 1))
+    w.now += until_ms
+    w.emit(AttemptResumed(job_id, 1))
+
+
 def start(w, job_id):
     w.cycle()
     found = why(w, job_id)
@@ -686,10 +702,33 @@ def test_an_expected_end_is_no_bound():
 
 def test_a_limit_that_has_passed_counts_as_now():
     w = cluster(1, 1)
-    w.run(w.submit(1, time_limit_ms=60_000, grace_ms=0))
+    w.run(w.submit(1, time_limit_ms=60_000))
     job = w.submit(1)
     w.now += 90_000
-    assert why(w, job).start_by_ms == w.now
+    assert why(w, job).start_by_ms == w.now + 30_000, "its grace begins with the order to stop"
+    w.tick()
+    assert why(w, job).start_by_ms == w.now + 30_000
+
+
+def test_a_time_limit_counts_from_when_all_replicas_had_started():
+    w = cluster(1, 1)
+    slow = w.submit(1, time_limit_ms=60_000, grace_ms=2_000)
+    w.cycle()
+    w.now += 50_000
+    job = w.submit(1)
+    assert start(w, job)[0] == 62_000
+    w.start(slow)
+    w.now += 10_000
+    assert start(w, job)[0] == 52_000
+
+
+def test_a_time_limit_does_not_count_while_an_attempt_is_suspended():
+    w = World(node("n0", 0, cpus=4))
+    job = w.submit(0, time_limit_ms=60_000, grace_ms=2_000, on_preempt="suspend")
+    w.run(job)
+    suspend(w, job, until_ms=20_000)
+    w.now += 10_000
+    assert start(w, w.submit(0, cpus=4))[0] == 52_000
 
 
 def test_a_start_behind_jobs_without_a_limit_has_no_bound():
@@ -704,6 +743,51 @@ def test_a_job_without_a_limit_that_waits_for_the_same_room_leaves_no_bound():
     w.run(w.submit(1, time_limit_ms=60_000))
     unlimited, job = w.submit(1), w.submit(1)
     assert start(w, job) == (0, f"unknown: job {unlimited} waits, too, and has no time limit")
+
+
+def test_members_of_an_array_that_wait_for_their_turn_may_come_first():
+    w = cluster(1, 1)
+    w.request(replace(job_spec(1, time_limit_ms=60_000, grace_ms=2_000, **KEPT), array_parallel=1), array=3)
+    w.run(1)
+    note = "when running jobs and 2 waiting jobs have reached their time limits, one after the other"
+    assert start(w, w.submit(1)) == (3 * 62_000, note)
+
+
+def test_jobs_that_wait_for_others_than_the_job_may_come_first():
+    w = cluster(1, 1)
+    first = w.submit(1, time_limit_ms=60_000, grace_ms=2_000)
+    w.run(first)
+    w.submit(1, after=(Dependency(first, "after_ok"),), time_limit_ms=5_000, grace_ms=0)
+    job = w.submit(1)
+    second = w.submit(1, after=(Dependency(job, "after_ok"),))
+    w.submit(1, after=(Dependency(first, "after_any"), Dependency(second, "after_ok")))
+    assert start(w, job)[0] == 67_000
+    last = w.submit(1, after=(Dependency(first, "after_any"),))
+    assert start(w, job) == (0, f"unknown: job {last} waits, too, and has no time limit")
+
+
+def test_blocked_jobs_that_do_not_come_first_leave_the_bound():
+    pools = (Pool("default"), Pool("other"))
+    w = World(node("a", 1), node("b", 1, pool="other"), pools=pools)
+    first = w.submit(1, time_limit_ms=60_000, grace_ms=0)
+    w.run(first)
+    w.submit(1, pool="other", after=(Dependency(first, "after_ok"),))
+    held = w.submit(1, after=(Dependency(first, "after_ok"),))
+    w.emit(JobHeld(held, UserName("ann")))
+    assert start(w, w.submit(1))[0] == 60_000
+
+
+def test_with_too_many_blocked_jobs_there_is_no_bound(monkeypatch):
+    monkeypatch.setattr(start_module, "WAITING_SEEN_MAX", 3)
+    w = cluster(1, 1)
+    first = w.submit(1, time_limit_ms=60_000, grace_ms=0)
+    w.run(first)
+    job = w.submit(1)
+    for _ in range(3):
+        w.submit(1, after=(Dependency(first, "after_ok"),), time_limit_ms=1_000, grace_ms=0)
+    assert start(w, job)[0] == 63_000
+    w.submit(1, after=(Dependency(first, "after_ok"),), time_limit_ms=1_000, grace_ms=0)
+    assert start(w, job) == (0, "unknown: more than 3 jobs wait beside it")
 
 
 def test_jobs_of_another_pool_count_only_where_a_maximum_is_shared():
@@ -752,12 +836,57 @@ def test_attempts_that_are_being_stopped_leave_by_their_grace():
     assert start(w, w.submit(1))[0] == 7_000
 
 
+def test_an_attempt_that_is_to_be_frozen_does_not_end_by_its_grace():
+    w = World(node("n0", 0, cpus=4))
+    frozen = w.submit(0, time_limit_ms=60_000, on_preempt="suspend")
+    w.run(frozen)
+    w.emit(AttemptStopRequested(frozen, 1, "suspended", 2_000))
+    dependant = w.submit(0, after=(Dependency(frozen, "after_any"),))
+    assert f"the end of job {frozen}, which it depends on, is unknown" in why(w, dependant).start_note
+
+
+def test_a_suspended_job_resumes_first_unless_it_is_suspended_for_the_job():
+    w = World(node("n0", 0, cpus=4))
+    low = w.submit(0, cpus=4, priority=100, on_preempt="suspend", time_limit_ms=60_000, grace_ms=5_000)
+    w.run(low)
+    high = w.submit(0, cpus=4, priority=900, time_limit_ms=60_000)
+    w.cycle()
+    assert w.attempt(low).stop.reason == "suspended"
+    assert why(w, high).start_by_ms == w.now + 5_000
+    w.report("n0", w.seen(low, 0, "frozen"), inventory=False)
+    w.run(high)
+    job = w.submit(0, cpus=4)
+    assert why(w, job).start_note == "unknown: 1 suspended job may resume at any time"
+
+
 def test_only_so_many_ends_are_looked_ahead_over(monkeypatch):
     monkeypatch.setattr(start_module, "RELEASES_SEEN_MAX", 1)
     w = cluster(1, 2)
     w.run(*(w.submit(1, time_limit_ms=60_000, **KEPT) for _ in range(2)))
     note = "unknown: it needs more than the next 1 ends of running jobs"
     assert start(w, w.submit(2)) == (0, note)
+
+
+def test_ends_are_computed_once_and_only_the_first_are_looked_at_closely(monkeypatch):
+    ends, places = [], []
+    left_ms, held_places = start_module.left_ms, start_module.held_places
+    monkeypatch.setattr(start_module, "left_ms", lambda job, now_ms: ends.append(job.id) or left_ms(job, now_ms))
+    monkeypatch.setattr(start_module, "held_places", lambda job: places.append(job.id) or held_places(job))
+    monkeypatch.setattr(start_module, "RELEASES_SEEN_MAX", 2)
+    w = cluster(1, 4, queues=(Queue("default", max=(("devices", 4_000),)),))
+    running = [w.submit(1, time_limit_ms=limit, grace_ms=0, **KEPT) for limit in (40_000, 10_000, 20_000, 30_000)]
+    w.run(*running)
+    _, job = (w.submit(1, time_limit_ms=60_000, grace_ms=0, **KEPT) for _ in range(2))
+    assert start(w, job)[0] == 100_000
+    assert (ends, places) == (running, running[1:3])
+
+
+def test_a_job_without_a_limit_that_starts_now_leaves_no_bound_behind_others():
+    w = cluster(1, 2)
+    w.run(w.submit(1, time_limit_ms=60_000, **KEPT))
+    w.submit(1, priority=900, **KEPT)
+    _, job = (w.submit(1, time_limit_ms=60_000, **KEPT) for _ in range(2))
+    assert why(w, job).start_note == "unknown: 1 running job has no time limit"
 
 
 def test_jobs_whose_queue_is_gone_use_no_quota_of_others():
@@ -854,7 +983,7 @@ def test_an_array_that_a_job_waits_for_is_counted_and_its_first_jobs_are_named()
         "5 (after_ok, waiting), 6 (after_ok, waiting), 7 (after_ok, waiting), 8 (after_ok, waiting), "
         "9 (after_ok, waiting) and 3 more"
     )
-    assert found.start_note == "unknown: the end of job 5, which it depends on, is unknown"
+    assert found.start_note == "unknown: the end of job 6, which it depends on, is unknown", "job 5 starts now"
 
 
 def test_when_all_jobs_of_an_array_are_expected_to_end_is_when_the_next_may_start():

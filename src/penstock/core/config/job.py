@@ -173,7 +173,7 @@ def _build(values: Values, reader: Reader) -> NewJob:
         after=tuple(m.Dependency(JobId(item), kind) for item, kind in after if isinstance(item, int)) if after else (),
         time_limit_ms=values.get("time_limit", 0),
         on_hang=values.get("on_hang", "restart"),
-        hang_limit_ms=values.get("hang_limit", m.DEFAULT_HANG_LIMIT_MS),
+        hang_limit_ms=values.get("hang_limit"),
         estimated_duration_ms=values.get("estimated_duration", 0),
         grace_ms=values.get("grace", 30_000),
         max_wait_ms=values.get("max_wait", 0),

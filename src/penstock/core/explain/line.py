@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 
 from penstock.core.explain.scene import Scene
 from penstock.core.model.explanation import Awaiting, Constraint
@@ -72,6 +72,23 @@ def awaiting(state: State, job: Job) -> tuple[Awaiting, ...]:
         if left:
             found.append(Awaiting(one.kind, new.start, new.stop, left, first))
     return tuple(found)
+
+
+def blocked_jobs(state: State, limit: int) -> tuple[Job, ...]:
+    """Return up to `limit` jobs that wait for others or for their turn in an array, ascending. Any thread.
+
+    Jobs that a user holds are left out.
+    """
+    turns = (list(members) for members in list(state.indexes.arrays.waiting.values()))
+    numbers = chain(list(state.indexes.dependants.open), chain.from_iterable(turns))
+    found: dict[JobId, Job] = {}
+    for job_id in numbers:
+        job = state.jobs.get(job_id)
+        if job is not None and (job.unmet or job.waits_turn) and job.hold is None:
+            found[job_id] = job
+            if len(found) >= limit:
+                break
+    return tuple(found[job_id] for job_id in sorted(found))
 
 
 def dependency(found: Sequence[Awaiting]) -> Constraint:

@@ -30,7 +30,7 @@ CONSTRAINTS: dict[str, Reason] = {
     ),
     "held": Reason("a user holds it", "penstock release JOB", untimed="it is held", settled=True),
     "array_turn": Reason(
-        "as many members of its array as may run at a time come before it",
+        "its array is at its limit (`%N`) of jobs that run or have their turn",
         "wait, or submit arrays with a larger `%N`",
         untimed="it is not its turn in its array yet",
         settled=True,

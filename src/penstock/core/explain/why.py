@@ -14,7 +14,7 @@ from penstock.core.explain.reasons import CONSTRAINTS, STOP_RULES
 from penstock.core.explain.rights import rights
 from penstock.core.explain.scene import Scene
 from penstock.core.explain.shortage import shortages
-from penstock.core.explain.start import Estimator, start_bound
+from penstock.core.explain.start import WAITING_SEEN_MAX, Estimator, start_bound
 from penstock.core.model.explanation import Awaiting, Constraint, Explanation, Stop
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.model.jobs import Attempt, Job, StopOrder
@@ -40,6 +40,8 @@ class Question(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     dependencies: tuple[Awaiting, ...]
     """Its live dependencies."""
+    blocked: tuple[Job, ...]
+    """As `line.blocked_jobs` returns them."""
     awaited: frozenset[JobId]
     """Running jobs that others depend on: their ends let more jobs in."""
     now_ms: int
@@ -47,10 +49,11 @@ class Question(msgspec.Struct, frozen=True):
 
 def question_of(state: State, job: Job, now_ms: int) -> Question:
     """Return the question why `job` is in its state."""
+    blocked = line.blocked_jobs(state, WAITING_SEEN_MAX + 1)  # first: who is ready by now is counted all the same
     snapshot = snapshot_beside(state)
     runs = state.indexes.dependants.runs
     awaited = frozenset(job_id for job_id in snapshot.running if job_id in runs)
-    return Question(job, snapshot, line.awaiting(state, job), awaited, now_ms)
+    return Question(job, snapshot, line.awaiting(state, job), blocked, awaited, now_ms)
 
 
 class Explainer:
@@ -99,7 +102,7 @@ class Explainer:
         if ahead and found[0].code != "next_cycle":
             found.append(line.behind(scene, ahead, first))
         code, codes = _code(found), {c.code for c in found}
-        start = start_bound(scene, codes, question.dependencies)
+        start = start_bound(scene, codes, question.dependencies, question.blocked)
         estimate = self._estimator(scene) if self._estimator is not None else None
         refused = scene.count_refused() if code != "next_cycle" else {}
         text = _headline(scene, found, refused) + (

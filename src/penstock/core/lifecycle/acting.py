@@ -46,15 +46,12 @@ def why_not(
         case "release":
             return None if job.hold is not None else "not_held"
         case "requeue":
-            return "waiting" if job.state == "waiting" else "stopping" if _leaves(job) else None
+            if job.attempt is not None and job.attempt.leaving:
+                return "stopping"
+            return "waiting" if job.state == "waiting" else None
         case "edit":
             return _why_not_edited(state, job, change, empty, administrator=administrator)
     assert_never(action)
-
-
-def _leaves(job: Job) -> bool:
-    stop = job.attempt.stop if job.attempt is not None else None
-    return stop is not None and stop.reason != "suspended"
 
 
 def _why_not_edited(

@@ -57,7 +57,7 @@ def device_text(ask: DeviceAsk) -> str:
 
 
 def placement_text(gang: GangAsk) -> str:
-    """Return where the replicas of a gang may stand, such as `in one rack; nodes with gpu=fast`; empty: anywhere."""
+    """Return where the replicas of a gang may stand, such as `on one rack; nodes with gpu=fast`; empty: anywhere."""
     parts = []
     if gang.topology is not None:
         each = gang.topology.scope == "spread"

@@ -90,8 +90,8 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     edits_note: str = ""
     """Changes not tried, and why."""
     start_by_ms: int = 0
-    """By when it starts at the latest (unix ms), if jobs keep to their time limits, none has to start again and no
-    other job comes first; 0 when unknown."""
+    """By when it starts at the latest (unix ms), if jobs keep to their time limits and take no time to start,
+    none has to start again and no other job comes first; 0 when unknown."""
     start_note: str = ""
     """The basis of the bound, or why there is none."""
     start_interval_ms: tuple[int, int] | None = None

@@ -27,19 +27,9 @@ JobState = Literal["waiting", "starting", "running", "suspended", "stopping", "s
 FINAL_STATES: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 ReplicaState = Literal["allocated", "started", "exited", "lost"]
 StopReason = Literal[
-    "preempted",
-    "suspended",
-    "cancelled",
-    "time_limit",
-    "replica_failed",
-    "drained",
-    "held",
-    "node_lost",
-    "resized",
-    "moved",
-    "hung",
-    "requeued",
-]
+    "preempted", "suspended", "cancelled", "time_limit", "replica_failed", "drained", "held", "node_lost", "resized",
+    "moved", "hung", "requeued",
+]  # fmt: skip
 Outcome = Literal[
     "succeeded", "failed", "preempted", "cancelled", "time_limit", "drained", "held", "lost", "resized", "moved",
     "hung", "requeued",
@@ -176,8 +166,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Other shapes that the job would also accept, in order of preference."""
     on_hang: OnHang = "restart"
     """What follows when a rank hangs: start again from the checkpoint, or only say so."""
-    hang_limit_ms: int = DEFAULT_HANG_LIMIT_MS
-    """Time without a step after which a job hangs that is not certain to be stuck."""
+    hang_limit_ms: int | None = None
+    """Time without a step after which a job hangs that is not certain to be stuck; None: not declared."""
     on_preempt: OnPreempt = "stop"
     """How the job makes room: the program saves and ends, or is frozen in place and keeps its memory."""
     shareable: bool = False
@@ -193,6 +183,10 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         """Keep dependencies compact for every source of a spec: old logs list each job of an array separately."""
         if len(self.after) > 1:
             msgspec.structs.force_setattr(self, "after", compacted(self.after))
+
+    @property
+    def effective_hang_limit_ms(self) -> int:
+        return DEFAULT_HANG_LIMIT_MS if self.hang_limit_ms is None else self.hang_limit_ms
 
 
 class RequestClass(msgspec.Struct, frozen=True, cache_hash=True):
@@ -236,8 +230,7 @@ class ExitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def text(self) -> str:
         """Return a short description for people, such as `exit 3`, `signal 9` or the problem."""
-        notes = "; ".join(filter(None, (self.last_error, self.note)))
-        note = f" ({notes})" if notes else ""
+        note = f" ({notes})" if (notes := "; ".join(filter(None, (self.last_error, self.note)))) else ""
         if self.code is not None:
             return f"exit {self.code}{note}"
         if self.signal is not None:
@@ -308,6 +301,11 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who asked to stop it and let the job wait again."""
     suspensions: int = 0
     """Number of suspensions so far: separates reports about this one from reports about earlier ones."""
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it was ordered to end, not only to be frozen where it is."""
+        return self.stop is not None and self.stop.reason != "suspended"
 
     def held_ms(self, now_ms: int) -> int:
         """Return how long it has held its places, not counting the time in which it was suspended."""
@@ -386,7 +384,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """Submitted with a token that another user issued for the user: it gets none of the user's own secrets."""
     hold: JobHold | None = None
     waits_turn: bool = False
-    """As many members of its array as may run at a time come before it."""
+    """Its array is at its limit of members that run or have their turn."""
     edited_seq: int = 0
     """The record of its last edit: plans that do not know it decide nothing about the job."""
 
@@ -419,9 +417,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def leaves(self) -> GangAsk:
         """The capacity freed when its attempt has left as ordered: CPUs alone where it is to be suspended."""
-        attempt = self.attempt
-        suspending = attempt is not None and attempt.stop is not None and attempt.stop.reason == "suspended"
-        return self.ask.only_cpus() if suspending else self.ask
+        stop = self.attempt.stop if self.attempt is not None else None
+        return self.ask.only_cpus() if stop is not None and stop.reason == "suspended" else self.ask
 
     @property
     def saves(self) -> bool:

@@ -2,7 +2,9 @@
 
 from penstock.core.model.quantities import format_duration
 
-ASSUMED = "if jobs keep to their time limits, none has to start again and no other job comes first"
+ASSUMED = (
+    "if jobs keep to their time limits and take no time to start, none has to start again and no other job comes first"
+)
 """Under which a latest start holds."""
 
 
