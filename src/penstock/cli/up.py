@@ -14,7 +14,7 @@ import typer
 from penstock import starts
 from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import EXIT_CODES, print_done, print_json, say
-from penstock.cli.place import client_of, data_folder, remote
+from penstock.cli.place import client_of, data_folder, folder_here, remote
 from penstock.cli.secrets import hide
 from penstock.core.model.errors import InvalidInput, PenstockError
 from penstock.core.model.words import counted
@@ -78,7 +78,7 @@ def up(
         "respawn_agents": respawn,
     }
     checked(transport_of(options))
-    folder = data_folder()
+    folder = folder_here()
     options = {"data": str(folder.root), **options, **_store_options(folder, store, standby=standby, switch=switch)}
     if foreground:
         starts.become(SERVER, msgspec.json.encode(options).decode(), variables=_environment())
@@ -261,7 +261,7 @@ def down(json: JsonOption = False) -> None:
     from penstock.engines.local.server_lock import waiting_servers
     from penstock.engines.processes.procfs import signal_holder
 
-    folder = data_folder()
+    folder = folder_here()
     waiting = waiting_servers(folder)
     for each in waiting:  # standbys before the leader: none of them may take over
         signal_holder(each, folder.standby_info(each), signal.SIGTERM)
