@@ -15,7 +15,7 @@ from penstock.core.model.words import counted
 
 FieldsArgument = Annotated[list[str] | None, typer.Argument(help="FIELD=VALUE, such as weight=2 or max.devices=16.")]
 
-admin = typer.Typer(no_args_is_help=True, help="Show and change pools, tenants, users, queues and settings.")
+admin = typer.Typer(help="Show and change pools, tenants, users, queues and settings.")
 
 
 def apply(
