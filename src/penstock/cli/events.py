@@ -42,9 +42,8 @@ def events(
 
 def _following(client: "Client", after: int) -> Iterator[Record]:
     while True:
-        for record in client.events(after):
-            after = record.seq
-            yield record
+        found, after = client.events_after(after)
+        yield from found
         time.sleep(POLL_S)
 
 

@@ -279,18 +279,26 @@ class Client(HttpCaller):
 
     def events(self, after: int = 0, limit: int = 10_000) -> list[Record]:
         """Return the next events that the caller may see; none when there are no more."""
+        return self.events_after(after, limit)[0]
+
+    def events_after(self, after: int = 0, limit: int = 10_000) -> tuple[list[Record], int]:
+        """Return the next events that the caller may see, and after which event to ask for those that follow them.
+
+        That is beyond the events of others among them: asked after the last one returned, the server reads those again.
+        """
         while True:
             found = self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
-            if found or self._looked <= after:
-                return found
-            after = self._looked  # past those of others
+            position = max(self._looked, found[-1].seq if found else after)
+            if found or position <= after:
+                return found, position
+            after = position
 
     def all_events(self) -> Iterator[Record]:
         """Yield the whole log."""
-        after = 0
-        while batch := self.events(after):
+        batch, after = self.events_after()
+        while batch:
             yield from batch
-            after = batch[-1].seq
+            batch, after = self.events_after(after)
 
     def healthy(self) -> bool:
         try:
