@@ -32,12 +32,19 @@ def events(
     records = client.job_events(job) if job is not None else client.events(max(0, seq - last))
     for record in records[-last:] if last else []:
         _print(record, as_json=json)
-    if not records and not follow:
-        say("nothing has happened yet", err=True)
+    if not records and not follow and last:
+        say(_none_of(job, min(last, seq), seq), err=True)
     if follow:
         for record in _following(client, max(seq, records[-1].seq if records else 0)):
             if job is None or getattr(record.event, "job_id", None) == job:
                 _print(record, as_json=json)
+
+
+def _none_of(job: int | None, looked: int, seq: int) -> str:
+    """Return that there is nothing to print: among the last events of a log there may be those of others only."""
+    if job is not None:
+        return f"no events of job {job}"
+    return f"none of the last {looked:,} events is yours" + (": --last N looks further back" if looked < seq else "")
 
 
 def _following(client: "Client", after: int) -> Iterator[Record]:
