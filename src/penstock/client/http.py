@@ -126,9 +126,11 @@ class Client(HttpCaller):
     def outputs(self, job_id: int) -> list[api.OutputRef]:
         return self._call("GET", f"/jobs/{job_id}/outputs", api.OutputList).outputs
 
-    def logs(self, job_id: int, attempt: int, rank: int, offset: int = 0) -> tuple[int, bytes]:
-        """Return (where it begins, the next piece of an output), b'' at its present end."""
-        query = {"attempt": attempt, "rank": rank, "offset": offset}
+    def logs(
+        self, job_id: int, attempt: int, rank: int, offset: int = 0, limit: int = api.LOG_READ_MAX_BYTES
+    ) -> tuple[int, bytes]:
+        """Return (where it begins, the next piece of an output), b'' at its present end; up to `limit` bytes."""
+        query = {"attempt": attempt, "rank": rank, "offset": offset, "limit": limit}
         data = self._request("GET", f"/jobs/{job_id}/logs", query=query)
         return self._log_offset, data
 
