@@ -67,7 +67,7 @@ def test_waiting_ends_with_the_jobs(penstock):
     late = penstock.job("sleep", "60")
     told = penstock("wait", str(late), "--timeout", "1s")
     penstock("cancel", str(late))
-    assert (told.code, "the time is over" in told.err) == (8, True)
+    assert (told.code, "timeout of 1s reached: 1 job has not ended" in told.err) == (8, True)
 
 
 def test_a_command_runs_inside_a_job(penstock, server):
