@@ -7,7 +7,7 @@ import typer
 from penstock.api import types as api
 from penstock.cli.completion import complete_nodes
 from penstock.cli.errors import NotThere
-from penstock.cli.node_page import print_node, state_text
+from penstock.cli.node_page import is_held, print_node, state_text
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, marked, print_done, print_json, say, table
 from penstock.cli.place import client_of
@@ -51,7 +51,7 @@ def nodes(
 
 
 def _node_row(node: api.NodeView) -> tuple[str, ...]:
-    marks = "".join("x" if d.job is not None else "." for d in node.devices)
+    marks = "".join("x" if is_held(d) else "." for d in node.devices)
     models = {d.model + (" (simulated)" if d.simulated else "") for d in node.devices}
     devices = f"{marks} {len(node.devices)} x {', '.join(sorted(models))}" if node.devices else "none"
     return (
