@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from penstock.client import ApiProblem, Client, ServerNotRunning
-from penstock.core.model.errors import PenstockError
+from penstock.core.model.errors import InvalidInput, PenstockError
 from penstock.core.model.events import LeaderElected, Record
 
 
@@ -109,3 +109,17 @@ def test_a_follower_continues_where_the_server_looked_to(monkeypatch):
     assert client.events_after(10) == ([], 30)
     assert client.events_after(30) == ([], 30)
     assert asked == [0, 10, 20, 30, 30]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"command": "true", "cpus": float("nan")}, "cpus is nan, expected a number"),
+        ([{"command": "true"}, {"devices": {"count": float("inf")}}], r"jobs\[1\]\.devices\.count is inf, expected"),
+        ({"jobs": [{"checkpoint": {"x": [1.0, float("-inf")]}}]}, r"jobs\[0\]\.checkpoint\.x\[1\] is -inf, expected"),
+    ],
+)
+def test_a_number_that_json_does_not_know_is_refused(body, said):
+    with pytest.raises(InvalidInput, match=said) as refused:
+        Client("127.0.0.1", 1, "t").submit(body)
+    assert refused.value.problems[0].code == "invalid_value"
