@@ -57,9 +57,14 @@ def _from_file(name: str, shape: JobShape) -> Any:
 
 
 def _completed(raw: Any, shape: JobShape) -> Any:
+    """Return a request with defaults, options and surroundings in each job; the server reports what is no job."""
     if isinstance(raw, dict) and isinstance(raw.get("jobs"), list):
         defaults = raw.get("defaults") or {}
-        return [_completed({**defaults, **j} if isinstance(j, dict) else j, shape) for j in raw["jobs"]]
+        if not isinstance(defaults, dict):
+            return raw
+        kept = {name: value for name, value in raw.items() if name != "defaults"}
+        jobs = [_completed({**defaults, **j} if isinstance(j, dict) else j, shape) for j in raw["jobs"]]
+        return {**kept, "jobs": jobs}
     if isinstance(raw, list):
         return [_completed(job, shape) for job in raw]
     return {**raw, **shape.fields(), **_surroundings(raw, shape)} if isinstance(raw, dict) else raw
