@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from penstock.cli.output import styled
+from penstock.cli.output import marked, styled
 from penstock.cli.tables import CUT_MIN, Table
 from tests.properties import examples
 
@@ -96,3 +96,18 @@ def test_a_table_fits_or_shows_only_what_always_stays(rows, width):
     for row in rows:
         assert any(row[0] in line and row[3] in line for line in lines)
     assert CUT_MIN > 0
+
+
+@pytest.mark.parametrize(("width", "styled_part"), [(None, "damaged"), (24, "damaged"), (12, "damaged"[:11])])
+def test_parts_of_a_cell_keep_their_styles(width, styled_part):
+    verdict = marked("[red]damaged[/]: {}", "a hash differs, and the file is short")
+    made, _ = Table(("step", "state"), [("1", verdict)], right=("step",), text=("state",)).fitted(width)
+    assert [made.plain[s.start : s.end] for s in made.spans if s.style == "red"] == [styled_part]
+
+
+@given(st.integers(1, 60), st.text(max_size=40), st.text(max_size=20))
+def test_styles_stay_within_their_cell(width, before, word):
+    cell = marked("{}[red]{}[/]", before, word)
+    made, _ = Table(("a", "b"), [(cell, "end")], text=("a",)).fitted(width)
+    assert all(0 <= s.start <= s.end <= len(made.plain) for s in made.spans)
+    assert "end" not in "".join(made.plain[s.start : s.end] for s in made.spans if s.style == "red") or "end" in word
