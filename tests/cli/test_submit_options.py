@@ -114,3 +114,11 @@ def test_defaults_are_completed_by_the_shell_that_submits(penstock, server):
     made = penstock("submit", file, "--cpus", "0.5", "--json").json()["jobs"]
     assert [job["name"] for job in made] == ["a", "b"]
     assert [server.client.job(job["id"]).asks for job in made] == ["0.5 CPUs", "0.5 CPUs"]
+
+
+def test_a_long_command_is_one_line_in_a_pipe(penstock, server):
+    words = [f"--option-{number}=value" for number in range(30)]
+    job = penstock.job("true", *words)
+    command = f"  command     true {' '.join(words)}"
+    assert command in penstock("show", str(job)).out.splitlines()
+    assert max(map(len, penstock.at_terminal("show", str(job), columns=80).out.splitlines())) <= 80

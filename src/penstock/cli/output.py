@@ -148,11 +148,12 @@ class Console:
         self._rich = Rich(highlight=False, markup=False, emoji=False, width=self._width)
 
     def print(self, what: object = "") -> None:
-        """Print a line, or a table or tree. A string is no markup."""
+        """Print a line, or a table or tree. A string is no markup. Lines are broken at a terminal only."""
         if isinstance(what, Table):
             self._print_table(what)
             return
-        self._rich.print(_Harmless(one_line(what) if isinstance(what, str) else what))
+        shown = _Harmless(one_line(what) if isinstance(what, str) else what)
+        self._rich.print(shown, soft_wrap=self._width is not None)
 
     def _print_table(self, shown: Table) -> None:
         """Print a table; what does not fit a terminal is left out in the table's own order, and named."""
