@@ -3,8 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 from rich.cells import cell_len
 
+from penstock.api.types import JobView
+from penstock.cli import ps
 from penstock.cli.output import marked, styled
 from penstock.cli.tables import CUT_MIN, Table
 from tests.properties import examples
@@ -111,3 +115,11 @@ def test_styles_stay_within_their_cell(width, before, word):
     made, _ = Table(("a", "b"), [(cell, "end")], text=("a",)).fitted(width)
     assert all(0 <= s.start <= s.end <= len(made.plain) for s in made.spans)
     assert "end" not in "".join(made.plain[s.start : s.end] for s in made.spans if s.style == "red") or "end" in word
+
+
+def test_an_array_is_counted_by_states_also_by_one_that_is_not_known_here():
+    empty = {field.name: field.default for field in fields(JobView) if field.default is not NODEFAULT}
+    given = {field.name: 0 for field in fields(JobView) if field.required}
+    counts = {"succeeded": 1, "frozen": 2, "waiting": 3, "running": 4}
+    job = JobView(**{**given, **empty, "array_counts": counts, "array_id": 7, "nodes": [], "state": "running"})
+    assert ps._row(job, 0)[2] == "4 running, 3 waiting, 1 succeeded, 2 frozen"

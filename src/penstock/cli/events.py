@@ -4,14 +4,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from penstock.cli.output import raw, say
+from penstock.cli.output import json_line, raw, say
 from penstock.cli.place import client_of
 from penstock.cli.story import story
 from penstock.core.model.events import Record
-from penstock.core.model.foreign import in_json
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -56,7 +54,7 @@ def _following(client: "Client", after: int) -> Iterator[Record]:
 
 def _print(record: Record, *, as_json: bool) -> None:
     if as_json:
-        raw(in_json(msgspec.json.encode(record).decode()).encode() + b"\n")
+        raw(json_line(record).encode())
         return
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.time_ms / 1000))
     job = getattr(record.event, "job_id", None)

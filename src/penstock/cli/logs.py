@@ -5,15 +5,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from penstock.api import types as api
 from penstock.cli.errors import NotThere
 from penstock.cli.options import JobArgument
-from penstock.cli.output import raw, say
+from penstock.cli.output import json_line, raw, say
 from penstock.cli.place import client_of
-from penstock.core.model.foreign import in_json
+from penstock.core.model.jobs import FINAL_STATES
 from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ TAIL_PIECE_BYTES = 64 * 1024
 """Size of the last piece of an output; those before it are twice as large each, up to the largest."""
 TAIL_MAX_BYTES = 16 * 2**20
 """The last lines are looked for in this much of an output's end."""
-FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
 
 def logs(
@@ -120,7 +118,7 @@ class OutputFollower:
         if not self._json:
             return b"[%d] %s\n" % (rank, line)
         shown = {"job": self._job_id, "attempt": attempt, "rank": rank, "line": line.decode(errors="replace")}
-        return in_json(msgspec.json.encode(shown).decode()).encode() + b"\n"
+        return json_line(shown).encode()
 
     def _begin_of_tail(self, output: api.OutputRef) -> int:
         """Return where the last lines of an output begin, looked for from its end."""
@@ -177,7 +175,7 @@ def follow_job(
             explained = True
             say(client.explain(job_id).text)
         news = follower.step()
-        if job.state in FINAL and not news:
+        if job.state in FINAL_STATES and not news:
             follower.finish()
             return job
         if not news:

@@ -13,13 +13,13 @@ from penstock.cli.remaining import left
 from penstock.cli.story import attempts_of, checkpoints_text, clock, moment, node_part, places_text, story
 from penstock.core.model.events import Record
 from penstock.core.model.explanation import Explanation
+from penstock.core.model.jobs import FINAL_STATES
 from penstock.core.model.quantities import format_duration
 from penstock.core.model.words import counted
 
 REPLICAS_SHOWN_MAX = 16
 EVENTS_FIRST, EVENTS_LAST = 10, 50
 """Of a long story, these are printed."""
-ENDED = ("succeeded", "failed", "cancelled")
 
 
 def show(job: JobArgument, json: JsonOption = False) -> None:
@@ -29,7 +29,7 @@ def show(job: JobArgument, json: JsonOption = False) -> None:
     if json:
         print_json({"job": shown, "events": records})
         return
-    why = client.explain(job) if shown.state not in ENDED else None
+    why = client.explain(job) if shown.state not in FINAL_STATES else None
     _print_job(shown, records, why, time.time_ns() // 1_000_000)
 
 

@@ -13,6 +13,7 @@ from penstock.cli.errors import JobsFailed, TimedOut
 from penstock.cli.options import JsonOption, duration_ms
 from penstock.cli.output import EXIT_CODES, print_json, say
 from penstock.cli.place import client_of
+from penstock.core.model.jobs import FINAL_STATES
 from penstock.core.model.quantities import listed
 from penstock.core.model.words import counted
 
@@ -23,8 +24,7 @@ POLL_S, POLL_MOST_S = 0.2, 2.0
 REQUESTS_PER_S = 10
 """At most, for jobs that have not got there."""
 FAILED = ("failed", "cancelled")
-ENDED = frozenset({"succeeded", *FAILED})
-STARTED = ENDED | {"running", "suspended", "stopping"}
+STARTED = FINAL_STATES | {"running", "suspended", "stopping"}
 
 
 def wait(
@@ -36,7 +36,7 @@ def wait(
     json: JsonOption = False,
 ) -> None:
     """Wait until jobs have ended. Exit code: 0 all succeeded, 1 one did not, 8 the timeout is reached."""
-    client, wanted = client_of(), ENDED if until == "ended" else STARTED
+    client, wanted = client_of(), FINAL_STATES if until == "ended" else STARTED
     shown: list[api.JobView] = []
     left = deque(dict.fromkeys(jobs))
     for found in _reached(client, left, wanted, None if timeout is None else duration_ms("timeout", timeout)):
