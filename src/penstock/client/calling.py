@@ -50,7 +50,9 @@ class HttpCaller:
         server_name: str = "",
         insecure: bool = False,
     ) -> None:
-        self._token, self._timeout_s = token, timeout_s
+        self._token = token
+        self.timeout_s = timeout_s
+        """How long a connection and each answer may take; holds from the next connection on."""
         self._at = Endpoint(host, port, security, server_name)
         if security is None:
             self._at = in_the_clear(host, port, insecure=insecure)
@@ -177,7 +179,7 @@ class HttpCaller:
     ) -> tuple[int, bytes]:
         for left in reversed(range(tries)):
             if self._connection is None:
-                self._connection = Link(self._at, self._timeout_s)
+                self._connection = Link(self._at, self.timeout_s)
             try:
                 self._connection.request(method, url, payload, dict(headers))
                 response = self._connection.getresponse()
