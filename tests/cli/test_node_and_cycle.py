@@ -54,7 +54,7 @@ def test_the_page_of_a_cycle_names_strategy_front_and_choice(capsys):
     print_cycle(cycle_view(PlanChooser().plan(w.snapshot(), w.now), names), w.now + 5_000)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("last cycle 5.0s ago")
-    assert lines[2].split(None, 1) == ["decided", "1 start, 0 jobs asked to leave"]
+    assert lines[2].split(None, 1) == ["decided", "1 start, 0 preemptions"]
     assert [line.split()[0] for line in lines if "chosen" in line] != []
     assert any(line.startswith("weights: utilisation 30 %") for line in lines)
 

@@ -281,7 +281,7 @@ def down(json: JsonOption = False) -> None:
         stop_agent(folder, name)
     _wait(lambda: not any(agent_pid(folder, n) for n in nodes), "some agents did not stop in time")
     done = {"server": pid, "agents": nodes, **({"standbys": waiting} if waiting else {})}
-    standbys = f", {len(waiting)} standby{'s' if len(waiting) > 1 else ''}" if waiting else ""
+    standbys = f", {counted(len(waiting), 'standby')}" if waiting else ""
     print_done(done, f"ended the server{standbys} and {counted(len(nodes), 'agent')}", as_json=json)
 
 
