@@ -30,7 +30,7 @@ DONE: dict[JobAction, tuple[str, str]] = {
 """The verb of the question and of a dry run, and what is said once it is done."""
 JOBS_SHOWN = 5
 FAILURES = {"not_found": "not_found", "no_right": "forbidden"}
-"""Error codes of jobs that were named and left as they were; any other is `conflict`."""
+"""Error codes of jobs that were left as they were, where that is a failure; any other is `conflict`."""
 
 
 class Selection(NamedTuple):
