@@ -355,8 +355,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for problem in error.problems:
             print(f"  {problem.message} {problem.hint}", file=sys.stderr)
         hint = f"\n  hint: {error.hint}" if error.hint else ""
-        print(f"penstock: {error.message}{hint}", file=sys.stderr)
-        sys.exit(EXIT_CODES.get(error.code, 1))  # `up` passes it on
+        print(f"penstock: {error.message}{hint}", f"  code: {error.code}", sep="\n", file=sys.stderr)  # for `up`
+        sys.exit(EXIT_CODES.get(error.code, 1))
 
 
 if __name__ == "__main__":

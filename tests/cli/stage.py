@@ -112,6 +112,7 @@ def _names(server: Server) -> dict[str, str]:
     )
     swept = client.submit({"name": "sweep", "tenant": "vision", "devices": 4, "array": 9, "command": "sleep 600"})
     client.submit({"name": "train-last", "tenant": "vision", "devices": 4, "replicas": 2, "command": "true"})
+    client.act("hold", {"name": "train-last"})
     Jobs(server.client).ended(ended.jobs[0].id)
     until(lambda: client.job(trained.jobs[0].id).step == 3, "the training reports")
     client.add_credit("vision", {"amount": "9.00", "reference": "r"})

@@ -120,3 +120,44 @@ def test_numbers_and_names_are_whole_at_any_width(penstock, server, waiting, col
     row = next(line for line in shown.splitlines() if name in line)
     assert row.split()[0] == str(made)
     assert penstock.at_terminal("show", str(made), columns=columns).out.count(name) == 1
+
+
+ASKED = {
+    "confirmed": ("--yes",),
+    "for programs": ("--yes", "--json"),
+    "neither": (),
+    "programs, unconfirmed": ("--json",),
+}
+
+
+@pytest.mark.parametrize("more", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["", "dry run"])
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("cancel", "--name", "nobody*"), 5, "no live job matches"),
+        (("release", "--name", "many"), 2, "5 jobs are not held"),
+        (("release", "{0}"), 2, "job {0} is not held"),
+        (("cancel", "999999"), 5, "there is no job 999999"),
+    ],
+    ids=["none matches", "none changes", "the named one does not change", "unknown"],
+)
+def test_an_action_that_changes_nothing_ends_with_one_code_however_it_is_asked(
+    penstock, waiting, words, code, said, dry, more
+):
+    told = penstock(*(word.format(*waiting) for word in words), *dry, *more)
+    assert (told.code, said.format(*waiting) in told.out + told.err) == (code, True)
+
+
+def test_some_jobs_that_stay_as_they_were_are_no_failure_of_a_condition(penstock, waiting):
+    penstock("hold", str(waiting[0]))
+    for more in ((), ("--json",)):
+        told = penstock("hold", "--name", "many", "--dry-run", *more)
+        assert (told.code, told.err) == (0, "")
+    assert told.json()["changed"] == 4
+
+
+def test_a_dry_run_says_what_would_be_done(penstock, waiting):
+    said = penstock("save", "--name", "many", "--dry-run").out + penstock("cancel", str(waiting[0]), "--dry-run").out
+    assert said.endswith(f"would cancel job {waiting[0]}\n")
+    assert penstock("edit", "--name", "many", "--priority", "low", "--dry-run").out.startswith("would change 5 jobs (")

@@ -285,3 +285,9 @@ def test_what_a_program_tells_of_itself_is_shown_and_watched(penstock, server):
     assert re.search(r"ends +in about \d+", told)
     assert f"loss_not_finite: 1 job: {job}" in alerts
     assert "can never start" not in penstock("queue").out
+
+
+def test_a_success_is_said_once(penstock, server):
+    job = penstock.job("true")
+    Jobs(server.client).ended(job)
+    assert penstock("explain", str(job)).out == f"job {job} succeeded\n"

@@ -1,7 +1,10 @@
 """The shell completes numbers and names by asking the server, and stays silent where there is none."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from penstock.cli import completion
 from tests.server.harness import until
 
 
@@ -42,3 +45,19 @@ def test_numbers_of_jobs_are_completed(penstock, job, command):
 def test_without_a_server_nothing_is_said(alone, words):
     told = completed(alone, words, len(words.split()))
     assert (told.code, told.out.strip(), told.err) == (0, "", "")
+
+
+def test_the_newest_jobs_are_completed_within_a_short_time(monkeypatch):
+    asked = []
+
+    class Slow:
+        timeout_s = 60.0
+
+        def jobs(self, **query):
+            asked.append((self.timeout_s, query))
+            return SimpleNamespace(jobs=[SimpleNamespace(id=7, name="a", state="running")])
+
+    monkeypatch.setattr(completion, "client_of", Slow)
+    assert completion.complete_jobs("7") == [("7", "a, running")]
+    assert asked == [(completion.TIMEOUT_S, {"sort": "newest", "limit": completion.JOBS_MAX})]
+    assert completion.TIMEOUT_S <= 2

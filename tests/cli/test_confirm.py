@@ -63,5 +63,5 @@ def test_the_end_of_input_is_no_yes(penstock, server, held):
 
 def test_a_dry_run_needs_no_answer(penstock, server, held):
     told = penstock("cancel", "--name", "asked", "--dry-run")
-    assert (told.code, told.out) == (0, f"would be done: cancel requested for job {held}\n")
+    assert (told.code, told.out) == (0, f"would cancel job {held}\n")
     assert server.client.job(held).state == "waiting"

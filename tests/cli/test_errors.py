@@ -20,7 +20,7 @@ CYCLE = "jobs:\n- {name: a, command: x, after_ok: b}\n- {name: b, command: x, af
         (CYCLE, 2, ["these jobs wait for each other: ", "a -> b -> a"]),
         ("command: x\nqueue: defualt\n", 2, ["there is no queue 'defualt'", "did you mean 'default'?"]),
         ("command: x\nafter_ok: 999999\n", 2, ["job 999999 does not exist"]),
-        ("command: [unclosed\n", 2, ["job.yaml, line 2", "this is no YAML"]),
+        ("command: [unclosed\n", 2, ["job.yaml is no YAML: line 2, column 1: "]),
         ("- just\n- words\n", 2, ["expected a mapping of job fields"]),
     ],
     ids=["field", "word", "never", "cycle", "queue", "dependency", "yaml", "shape"],
@@ -120,3 +120,19 @@ def test_output_into_a_closed_pipe_is_no_error(penstock):
     process.wait(30)
     assert "Traceback" not in process.stderr.read()
     process.stderr.close()
+
+
+HOSTILE = {
+    "lists": "[" * 200_000,
+    "mappings": "".join(" " * n + "a:\n" for n in range(2_000)),
+    "date": "a: 2026-13-45\n",
+    "itself": "a: &a [*a]\n",
+    "open": "a: [1\n",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("words", [("submit",), ("plan",), ("apply", "-f")], ids=" ".join)
+def test_no_yaml_file_ends_a_command_without_a_message(penstock, words, text):
+    told = penstock(*words, penstock.file(text))
+    assert (told.code, told.out, "error: " in told.err, "Traceback" in told.err) == (2, "", True, False)

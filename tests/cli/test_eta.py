@@ -1,5 +1,10 @@
 """`penstock eta` against a running server."""
 
+import pytest
+
+from penstock.api import types as api
+from penstock.cli import eta
+from penstock.core.model.errors import InvalidInput
 from tests.server.harness import Jobs, until
 
 
@@ -51,3 +56,13 @@ def test_how_a_calibration_reads(capsys):
     assert "% of 400 starts came in their interval; 80 % should. 0 are open" in out
     assert "before early" in out
     assert "6h" in out
+
+
+def test_jobs_that_were_not_simulated_are_counted(capsys):
+    some, none = api.EtaList(0, 9, 1, [api.EtaView(3, "a", "t", "q", "u", 0, 0, 0, 0)]), api.EtaList(0, 0, 1_200, [])
+    eta._print_etas((), some, as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == "1 later job was not simulated: too many wait"
+    eta._print_etas((), none, as_json=False)
+    assert capsys.readouterr().out == "1,200 later jobs were not simulated: too many wait\n"
+    with pytest.raises(InvalidInput, match="job 7 has no estimate: 1 later job was not simulated: too many wait"):
+        eta._print_etas((7,), some, as_json=False)

@@ -1,9 +1,16 @@
 """Which outputs are printed: those of the newest attempt and what follows it, and nothing twice."""
 
+import contextlib
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from penstock.api.types import OutputRef
+from penstock.cli import logs
+from penstock.cli.logs import TAIL_MAX_BYTES, OutputFollower
+from penstock.client import Client
 from tests.server.harness import Jobs, until
 
 TWICE = 'for n in 1 2 3 4 5; do echo "attempt $PENSTOCK_ATTEMPT line $n"; done; [ $PENSTOCK_ATTEMPT = 2 ]'
@@ -72,3 +79,60 @@ def test_a_silent_job_is_said_to_be_silent(penstock, server):
     Jobs(server.client).ended(made)
     told = penstock("logs", str(made))
     assert (told.code, told.out, told.err) == (0, "", f"penstock: job {made} is succeeded and has written nothing\n")
+
+
+class Written:
+    """A client of a job with one output; it keeps the pieces that were asked for."""
+
+    def __init__(self, data: bytes, given_up: int = 0) -> None:
+        self.data, self.given_up = data, given_up
+        self.asked: list[tuple[int, int]] = []
+
+    def outputs(self, job_id):
+        return [OutputRef(1, 0, len(self.data))]
+
+    def logs(self, job_id, attempt, rank, offset=0, limit=2**20):
+        self.asked.append((offset, limit))
+        begin = max(offset, self.given_up)
+        return begin, self.data[begin : begin + limit]
+
+
+def tail_of(client: Written, count: int) -> bytes:
+    follower = OutputFollower(client, 1, tail=count)
+    return client.data[follower._begin_of_tail(client.outputs(1)[0]) :]
+
+
+@given(st.lists(st.sampled_from([b"\n", b"a", b"\r", b"\x0b"]), max_size=30).map(b"".join), st.integers(0, 6))
+def test_the_last_lines_end_with_line_feeds_alone(data, count):
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    kept = [line for line in lines if line]
+    assert tail_of(Written(data), count) == b"".join(kept[len(kept) - min(count, len(kept)) :])
+
+
+def test_a_long_line_is_looked_through_once():
+    client = Written(b"x" * 20_000_000)
+    assert len(tail_of(client, 3)) <= TAIL_MAX_BYTES + 2**20
+    assert len(client.asked) < 24
+    assert sum(limit for _, limit in client.asked) <= TAIL_MAX_BYTES + 2**20
+
+
+def test_a_few_lines_at_the_end_of_a_long_output_take_one_small_piece():
+    client = Written(b"a line\n" * 1_000_000)
+    assert tail_of(client, 3) == b"a line\n" * 3
+    assert [limit for _, limit in client.asked] == [65_536]
+
+
+def test_the_last_lines_begin_where_older_bytes_were_given_up():
+    client = Written(b"x\n" * 100_000, given_up=150_001)
+    assert tail_of(client, 99_999) == client.data[150_001:]
+
+
+def test_outputs_are_listed_once_where_no_rank_is_named(penstock, monkeypatch, job):
+    asked = []
+    outputs = Client.outputs
+    monkeypatch.setattr(Client, "outputs", lambda self, number: asked.append(number) or outputs(self, number))
+    with contextlib.closing(Client.of(penstock.data)) as client:
+        monkeypatch.setattr(logs, "client_of", lambda: client)
+        logs.logs(int(job), follow=False, rank=None, attempt=None, tail=0, json=False)
+    assert asked == [int(job)]

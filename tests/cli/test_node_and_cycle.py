@@ -2,6 +2,9 @@
 
 from typing import get_args
 
+from msgspec.structs import replace
+
+from penstock.cli.cluster import _node_row
 from penstock.cli.cycle import WAIT_TEXT, print_cycle
 from penstock.cli.node_page import print_node
 from penstock.core.cycle.alternatives import PlanChooser
@@ -51,7 +54,7 @@ def test_the_page_of_a_cycle_names_strategy_front_and_choice(capsys):
     print_cycle(cycle_view(PlanChooser().plan(w.snapshot(), w.now), names), w.now + 5_000)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("last cycle 5.0s ago")
-    assert lines[2].split(None, 1) == ["decided", "1 start, 0 jobs asked to leave"]
+    assert lines[2].split(None, 1) == ["decided", "1 start, 0 preemptions"]
     assert [line.split()[0] for line in lines if "chosen" in line] != []
     assert any(line.startswith("weights: utilisation 30 %") for line in lines)
 
@@ -68,3 +71,14 @@ def test_a_cycle_without_a_choice_says_so(capsys):
 
 def test_each_reason_to_wait_has_words():
     assert set(WAIT_TEXT) == set(get_args(WaitCode))
+
+
+def test_a_device_of_another_tenants_job_is_marked_as_held(capsys):
+    w = world()
+    where = w.where(1)
+    shown = view(w, where)
+    other = [replace(device, job=None) for device in shown.devices]
+    hidden = replace(shown, devices=other)
+    assert (_node_row(hidden)[7], "x" in _node_row(hidden)[7].split()[0]) == (_node_row(shown)[7], True)
+    print_node(hidden)
+    assert "held by another tenant's job" in capsys.readouterr().out

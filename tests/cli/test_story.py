@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from penstock.api.types import ReplicaView
 from penstock.cli.story import attempts_of, checkpoints_text, clock, moment, node_part, places_text, story
 from penstock.core.model import events as ev
 from penstock.core.model.jobs import ExitInfo, ReplicaPlace
@@ -71,6 +72,8 @@ def test_attempts_are_told_with_why_each_ended():
 def test_nodes_beyond_the_first_are_counted():
     places = [ReplicaPlace(f"n{i}", "i") for i in range(11)]
     assert places_text(places).endswith("n7 and 3 more nodes")
+    replicas = [ReplicaView(rank, f"n{rank}", [0], "running") for rank in range(200)]
+    assert places_text(replicas).endswith("n7, device 0 and 192 more nodes")
     assert node_part("a", (5, 0, 1, 2)) == "a, devices 0-2, 5"
 
 

@@ -67,7 +67,7 @@ def test_waiting_ends_with_the_jobs(penstock):
     late = penstock.job("sleep", "60")
     told = penstock("wait", str(late), "--timeout", "1s")
     penstock("cancel", str(late))
-    assert (told.code, "the time is over" in told.err) == (8, True)
+    assert (told.code, "timeout of 1s reached: 1 job has not ended" in told.err) == (8, True)
 
 
 def test_a_command_runs_inside_a_job(penstock, server):
@@ -76,3 +76,49 @@ def test_a_command_runs_inside_a_job(penstock, server):
     told = penstock("exec", str(job), "--", "sh", "-c", "echo $PENSTOCK_JOB_ID; exit 4")
     penstock("cancel", str(job))
     assert (told.code, told.out) == (4, f"{job}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--cpus", "nan", "--", "true"), "cpus is nan, expected a number"),
+        (("--cpus", "inf", "--", "true"), "cpus is inf, expected a number"),
+        (("-g", "nan", "--", "true"), "profile"),
+        (("-g", "1e999", "--", "true"), "profile"),
+        (("job.yaml",), "jobs[1].cpus is nan, expected a number"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_finite_number_is_not_left_out(penstock, words, said):
+    penstock.file("jobs:\n- {command: 'true'}\n- {command: 'true', cpus: .nan}\n")
+    told = penstock("submit", *words)
+    assert (told.code, told.out, said in told.err) == (2, "", True), told.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("defaults: [1]\njobs: [{command: 'true'}]\n", "defaults"),
+        ("defaults: text\njobs: [{command: 'true'}]\n", "defaults"),
+        ("comment: x\njobs: [{command: 'true'}]\n", "comment is not a field"),
+        ("jobs: [{command: 'true'}]\nqueue: batch\n", "queue is not a field"),
+    ],
+)
+def test_the_server_sees_all_fields_beside_the_jobs(penstock, text, said):
+    told = penstock("submit", penstock.file(text))
+    assert (told.code, told.out, said in told.err, "Traceback" in told.err) == (2, "", True, False), told.err
+
+
+def test_defaults_are_completed_by_the_shell_that_submits(penstock, server):
+    file = penstock.file("defaults: {name: a, env: {X: '1'}}\njobs: [{command: 'true'}, {command: 'true', name: b}]\n")
+    made = penstock("submit", file, "--cpus", "0.5", "--json").json()["jobs"]
+    assert [job["name"] for job in made] == ["a", "b"]
+    assert [server.client.job(job["id"]).asks for job in made] == ["0.5 CPUs", "0.5 CPUs"]
+
+
+def test_a_long_command_is_one_line_in_a_pipe(penstock, server):
+    words = [f"--option-{number}=value" for number in range(30)]
+    job = penstock.job("true", *words)
+    command = f"  command     true {' '.join(words)}"
+    assert command in penstock("show", str(job)).out.splitlines()
+    assert max(map(len, penstock.at_terminal("show", str(job), columns=80).out.splitlines())) <= 80

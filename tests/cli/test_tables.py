@@ -3,9 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 from rich.cells import cell_len
 
-from penstock.cli.output import styled
+from penstock.api.types import JobView
+from penstock.cli import ps
+from penstock.cli.output import marked, styled
 from penstock.cli.tables import Table
 from tests.properties import examples
 
@@ -95,3 +99,26 @@ def test_a_table_fits_or_shows_only_what_always_stays(rows, width):
     assert widest <= width or not rows or not kept
     for row in rows:
         assert any(row[0] in line and row[3] in line for line in lines)
+
+
+@pytest.mark.parametrize(("width", "styled_part"), [(None, "damaged"), (24, "damaged"), (12, "damaged"[:11])])
+def test_parts_of_a_cell_keep_their_styles(width, styled_part):
+    verdict = marked("[red]damaged[/]: {}", "a hash differs, and the file is short")
+    made, _ = Table(("step", "state"), [("1", verdict)], right=("step",), text=("state",)).fitted(width)
+    assert [made.plain[s.start : s.end] for s in made.spans if s.style == "red"] == [styled_part]
+
+
+@given(st.integers(1, 60), st.text(max_size=40), st.text(max_size=20))
+def test_styles_stay_within_their_cell(width, before, word):
+    cell = marked("{}[red]{}[/]", before, word)
+    made, _ = Table(("a", "b"), [(cell, "end")], text=("a",)).fitted(width)
+    assert all(0 <= s.start <= s.end <= len(made.plain) for s in made.spans)
+    assert "end" not in "".join(made.plain[s.start : s.end] for s in made.spans if s.style == "red") or "end" in word
+
+
+def test_an_array_is_counted_by_states_also_by_one_that_is_not_known_here():
+    empty = {field.name: field.default for field in fields(JobView) if field.default is not NODEFAULT}
+    given = {field.name: 0 for field in fields(JobView) if field.required}
+    counts = {"succeeded": 1, "frozen": 2, "waiting": 3, "running": 4}
+    job = JobView(**{**given, **empty, "array_counts": counts, "array_id": 7, "nodes": [], "state": "running"})
+    assert ps._row(job, 0)[2] == "4 running, 3 waiting, 1 succeeded, 2 frozen"

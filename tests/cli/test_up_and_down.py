@@ -42,6 +42,22 @@ def test_a_server_that_cannot_start_says_why(alone):
     nothing_is_left(alone)
 
 
+def test_the_code_of_a_server_that_cannot_start_is_its_own(alone, monkeypatch):
+    told = alone("up", "--store", "postgresql://127.0.0.1:1/none", "--json")
+    assert (told.code, json.loads(told.err)["code"]) == (6, "store_unavailable")
+    assert "code:" not in json.loads(told.err)["message"]
+    monkeypatch.setattr(up, "SERVER", "penstock.no_such_server")
+    told = alone("up", "--json")
+    assert (told.code, json.loads(told.err)["code"]) == (1, "error")
+    nothing_is_left(alone)
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "99999"])
+def test_a_port_that_there_is_not_is_refused(alone, port):
+    told = alone("up", "--port", port)
+    assert (told.code, "--port: expected" in told.err, alone.data.exists()) == (2, True, False)
+
+
 def test_run_starts_a_server_where_there_is_none_and_says_so(alone):
     told = alone.anew("run", "--", "sh", "-c", "echo first; exit 4")
     assert (told.code, told.out) == (4, "first\n")

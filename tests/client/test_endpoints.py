@@ -126,7 +126,7 @@ def test_a_token_that_was_sent_by_tls_is_never_sent_in_the_clear(serve):
 def test_what_may_have_been_done_is_not_asked_of_another(serve):
     silent, other = serve(silent=True), serve()
     client = Client.at(f"{silent.url},{other.url}", token="t")
-    client._timeout_s = 0.2
+    client.timeout_s = 0.2
     with pytest.raises(ServerNotRunning):
         client.cancel(1)
     assert other.asked == []
@@ -136,7 +136,7 @@ def test_what_may_have_been_done_is_not_asked_of_another(serve):
 def test_what_may_be_repeated_is_asked_of_another_when_one_is_silent(serve):
     silent, other = serve(silent=True), serve()
     client = Client.at(f"{silent.url},{other.url}", token="t")
-    client._timeout_s = 0.2
+    client.timeout_s = 0.2
     assert client.healthy()
     assert (len(silent.asked), len(other.asked)) == (1, 1)
     client.close()

@@ -209,6 +209,10 @@ class AlertList(msgspec.Struct, frozen=True):
     alerts: list[Alert]
 
 
+LOG_READ_MAX_BYTES = 2**20
+"""Bytes of an output that one answer has at most."""
+
+
 class OutputRef(msgspec.Struct, frozen=True):
     attempt: int
     rank: int

@@ -9,7 +9,7 @@ from penstock.cli.output import Console, print_done, print_json, say, table
 from penstock.cli.place import client_of
 from penstock.core.model.quantities import format_time
 
-token = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
+token = typer.Typer(help="Create, list and revoke tokens.")
 
 
 def whoami(json: JsonOption = False) -> None:

@@ -1,6 +1,7 @@
 """Commands that act on jobs, one request for any number: `cancel`, `hold`, `release`, `requeue`, `edit`, `save`."""
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -26,10 +27,10 @@ DONE: dict[JobAction, tuple[str, str]] = {
     "edit": ("Change", "{} changed"),
     "save": ("Ask for a checkpoint of", "checkpoint requested of {}"),
 }
-"""The question, and what is said once it is done."""
+"""The verb of the question and of a dry run, and what is said once it is done."""
 JOBS_SHOWN = 5
 FAILURES = {"not_found": "not_found", "no_right": "forbidden"}
-"""Error codes of jobs that were named and left as they were; any other is `conflict`."""
+"""Error codes of jobs that were left as they were, where that is a failure; any other is `conflict`."""
 
 
 class Selection(NamedTuple):
@@ -86,44 +87,27 @@ _selecting = spread(Selection, "selection")
 _NONE = Selection()
 
 
-@_selecting
-def cancel(
-    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
-) -> None:
-    """Cancel jobs. Running ones get the stop signal and their grace first."""
-    _act("cancel", selection, yes=yes, dry_run=dry_run, as_json=json)
+def _command(action: JobAction, text: str) -> Callable[..., None]:
+    """Return the command of an action that has no options of its own; `text` is its help."""
+
+    @_selecting
+    def command(
+        selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
+    ) -> None:
+        _act(action, selection, yes=yes, dry_run=dry_run, as_json=json)
+
+    command.__doc__ = text
+    return command
 
 
-@_selecting
-def hold(
-    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
-) -> None:
-    """Keep waiting jobs from starting. They keep their place; penstock release lets them start."""
-    _act("hold", selection, yes=yes, dry_run=dry_run, as_json=json)
-
-
-@_selecting
-def release(
-    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
-) -> None:
-    """Let held jobs start."""
-    _act("release", selection, yes=yes, dry_run=dry_run, as_json=json)
-
-
-@_selecting
-def requeue(
-    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
-) -> None:
-    """Stop running jobs, and put them back into their queues. They save first, and resume from their checkpoints."""
-    _act("requeue", selection, yes=yes, dry_run=dry_run, as_json=json)
-
-
-@_selecting
-def save(
-    selection: Selection = _NONE, yes: YesOption = False, dry_run: DryRunOption = False, json: JsonOption = False
-) -> None:
-    """Ask running jobs to save a checkpoint and continue."""
-    _act("save", selection, yes=yes, dry_run=dry_run, as_json=json)
+cancel = _command("cancel", "Cancel jobs. Running ones get the stop signal and their grace first.")
+hold = _command("hold", "Keep waiting jobs from starting. They keep their place; penstock release lets them start.")
+release = _command("release", "Let held jobs start.")
+requeue = _command(
+    "requeue",
+    "Stop running jobs, and put them back into their queues. They save first, and resume from their checkpoints.",
+)
+save = _command("save", "Ask running jobs to save a checkpoint and continue.")
 
 
 @_selecting
@@ -175,10 +159,9 @@ def _act(
     expect = None
     if not selection.named and not yes and not dry_run:
         planned = client.act(action, select, change=change, dry_run=True)
-        if planned.matched == 0:
-            raise NotThere("no live job matches", hint="penstock ps lists the jobs")
         if planned.changed == 0:
-            _report(action, planned, as_json=as_json, named=True, planned=False)
+            _report(action, planned, as_json=as_json, named=False, planned=True)
+            return
         question = f"{DONE[action][0]} {counted(planned.changed, 'job')} ({_some(planned)})?"
         confirm(question, yes=False, as_json=as_json)
         expect = planned.matched
@@ -193,20 +176,26 @@ def _some(answer: ActionAnswer) -> str:
 
 
 def _report(action: JobAction, answer: ActionAnswer, *, as_json: bool, named: bool, planned: bool) -> None:
-    """Print what became of the jobs; where named ones were left as they were, end with an exit code that says so."""
+    """Print what became of the jobs; end with an exit code where one of those named, or all, stay as they were.
+
+    Args:
+        named: each job was named by its number.
+        planned: nothing was done.
+    Raises: NotThere where no job matches; SystemExit.
+    """
+    if answer.matched == 0:
+        raise NotThere("no live job matches", hint="penstock ps lists the jobs")
+    failed = bool(answer.unchanged) and (named or answer.changed == 0)
     if as_json:
         print_json(answer)
-    elif answer.changed == 1:
-        said = DONE[action][1].format(f"job {answer.jobs[0]}")
-        say(f"would be done: {said}" if planned else said)
-    elif answer.changed:
-        said = DONE[action][1].format(f"{counted(answer.changed, 'job')} ({_some(answer)})")
-        say(f"would be done: {said}" if planned else said)
-    elif not answer.unchanged:
-        raise NotThere("no live job matches", hint="penstock ps lists the jobs")
-    for left in answer.unchanged:
-        if not as_json:
-            say(f"{'error: ' if named else ''}{left.text}", err=named)
-    if answer.unchanged and named:
+    else:
+        if answer.changed:
+            one = answer.changed == 1
+            which = f"job {answer.jobs[0]}" if one else f"{counted(answer.changed, 'job')} ({_some(answer)})"
+            question, done = DONE[action]
+            say(f"would {question.lower()} {which}" if planned else done.format(which))
+        for left in answer.unchanged:
+            say(f"{'error: ' if failed else ''}{left.text}", err=failed)
+    if failed:
         code = next((FAILURES[one.code] for one in answer.unchanged if one.code in FAILURES), "conflict")
         sys.exit(EXIT_CODES[code])

@@ -1,6 +1,5 @@
 """Commands about the configuration: pools, tenants, users, queues, prices, settings."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from penstock.core.model.words import counted
 
 FieldsArgument = Annotated[list[str] | None, typer.Argument(help="FIELD=VALUE, such as weight=2 or max.devices=16.")]
 
-admin = typer.Typer(no_args_is_help=True, help="Show and change pools, tenants, users, queues and settings.")
+admin = typer.Typer(help="Show and change pools, tenants, users, queues and settings.")
 
 
 def apply(
@@ -30,28 +29,12 @@ def apply(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    import yaml
+    from penstock.yamltext import read_yaml
 
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        raw = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise InvalidInput(f"{file} is no YAML: {error}") from error
-    if raw is not None and not isinstance(raw, dict):
+    raw = read_yaml(str(file), "the cluster file") or {}
+    if not isinstance(raw, dict):
         raise InvalidInput(f"{file} is no mapping of pools, tenants, queues, ...")
-    found: dict[str, Any] = _plain(raw or {})
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """Return the values of a YAML file as JSON types: times as their text."""
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    return raw
 
 
 def _change(change: dict[str, Any], *, dry_run: bool, yes: bool, as_json: bool) -> None:

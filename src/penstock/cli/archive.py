@@ -9,7 +9,7 @@ import typer
 from penstock import __version__
 from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import print_done, print_json, say
-from penstock.cli.place import data_folder
+from penstock.cli.place import folder_here
 from penstock.cli.secrets import hide
 from penstock.core.model.words import counted
 
@@ -53,7 +53,7 @@ def _address(store: str | None) -> "Address":
     from penstock.store.address import address_of
 
     hide(store)
-    folder = data_folder()
+    folder = folder_here()
     return address_of(folder.log, store, folder.store_address)
 
 

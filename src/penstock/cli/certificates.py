@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.options import JsonOption
 from penstock.cli.output import Console, print_json, say, table
-from penstock.cli.place import data_folder
+from penstock.cli.place import folder_here
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import NodeName
 
@@ -26,7 +26,7 @@ def certificates(
     from penstock.engines.local.launch import known_nodes
     from penstock.security.keeper import CertificateKeeper
 
-    folder = data_folder()
+    folder = folder_here()
     if not folder.root.is_dir():
         raise InvalidInput(f"there is no data folder {folder.root}", hint="penstock up makes it, with certificates")
     keeper = CertificateKeeper(folder.certificates)

@@ -7,13 +7,13 @@ import typer
 from penstock.api import types as api
 from penstock.cli.completion import complete_nodes
 from penstock.cli.errors import NotThere
-from penstock.cli.node_page import print_node, state_text
-from penstock.cli.options import JsonOption
+from penstock.cli.node_page import is_held, print_node, state_text
+from penstock.cli.options import JsonOption, duration_ms
 from penstock.cli.output import Console, marked, print_done, print_json, say, table
 from penstock.cli.place import client_of
 from penstock.core.model.answers import OF_RUNNING
-from penstock.core.model.errors import InvalidInput, Problem, nearest
-from penstock.core.model.quantities import format_duration, format_size, listed, parse_duration_ms
+from penstock.core.model.errors import nearest
+from penstock.core.model.quantities import format_duration, format_size, listed
 from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def nodes(
 
 
 def _node_row(node: api.NodeView) -> tuple[str, ...]:
-    marks = "".join("x" if d.job is not None else "." for d in node.devices)
+    marks = "".join("x" if is_held(d) else "." for d in node.devices)
     models = {d.model + (" (simulated)" if d.simulated else "") for d in node.devices}
     devices = f"{marks} {len(node.devices)} x {', '.join(sorted(models))}" if node.devices else "none"
     return (
@@ -76,18 +76,10 @@ def drain(
     json: JsonOption = False,
 ) -> None:
     """Close a node to new work, or open it again."""
-    after_ms = _duration("after", after) if after else 0
+    after_ms = duration_ms("--after", after) if after else 0
     client_of().drain(node, on=not off, evict=evict, reason=reason, evict_after_ms=after_ms)
     text = f"node {node} is {'open again' if off else 'being drained'}"
     print_done({"node": node, "draining": not off}, text, as_json=json)
-
-
-def _duration(field: str, text: str) -> int:
-    try:
-        return parse_duration_ms(text)
-    except ValueError:
-        problem = Problem("bad_value", field, f"{field} is '{text}', expected a duration such as 2h", text)
-        raise InvalidInput(problem.message, problems=(problem,)) from None
 
 
 def alerts(json: JsonOption = False) -> None:

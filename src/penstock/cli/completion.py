@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from penstock.client import Client
 
 JOBS_MAX = 200
+TIMEOUT_S = 2.0
+"""For each answer: meanwhile the shell takes no key."""
 Completions = list[tuple[str, str]]
 
 
@@ -18,7 +20,9 @@ def _completer(ask: Callable[["Client"], Iterable[tuple[str, str]]]) -> Callable
 
     def complete(incomplete: str) -> Completions:
         try:
-            return [found for found in ask(client_of()) if found[0].startswith(incomplete)]
+            client = client_of()
+            client.timeout_s = TIMEOUT_S
+            return [found for found in ask(client) if found[0].startswith(incomplete)]
         except PenstockError:
             return []
 
@@ -26,7 +30,9 @@ def _completer(ask: Callable[["Client"], Iterable[tuple[str, str]]]) -> Callable
 
 
 complete_jobs = _completer(
-    lambda client: ((str(job.id), f"{job.name}, {job.state}") for job in client.jobs(limit=JOBS_MAX).jobs)
+    lambda client: (
+        (str(job.id), f"{job.name}, {job.state}") for job in client.jobs(sort="newest", limit=JOBS_MAX).jobs
+    )
 )
 complete_nodes = _completer(lambda client: ((node.name, node.state) for node in client.nodes()))
 complete_queues = _completer(lambda client: ((queue.name, queue.policy) for queue in client.queues()))

@@ -1,4 +1,4 @@
-"""The question before a change, and the refusal where nobody can be asked."""
+"""The question before a change; without a terminal the change is refused."""
 
 import sys
 from typing import Annotated
@@ -14,8 +14,8 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for con
 def confirm(question: str, *, yes: bool, as_json: bool = False) -> None:
     """Return once the user agrees, or did so by `--yes`.
 
-    Raises: NotConfirmed where nobody can be asked, as standard input is no terminal or the output is JSON; typer.Abort
-        when the user does not answer; NotConfirmed when the answer is no.
+    Raises: NotConfirmed where standard input is no terminal or the output is JSON, and when the answer is no;
+        typer.Abort when the user does not answer.
     """
     if yes:
         return

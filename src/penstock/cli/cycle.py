@@ -11,7 +11,7 @@ from penstock.core.model.words import counted
 
 WAIT_TEXT = {
     "no_fit": "found no room",
-    "making_room": "wait until others have saved and left for them",
+    "making_room": "wait until preempted jobs have saved and left",
     "kept_back": "could use room only that is kept for a job before them",
     "quota": "would exceed a maximum of a queue or tenant",
     "reserve": "would cut into their pool's reserve",
@@ -38,7 +38,7 @@ def print_cycle(shown: CycleView, now_ms: int) -> None:
     ago = f" {format_duration(max(0, now_ms - shown.time_ms))} ago" if shown.time_ms else ""
     out.print(f"last cycle{ago}, on record {shown.seq:,} of the log")
     out.print(f"  strategy  {shown.strategy}")
-    preempted = f"{counted(shown.preemptions, 'job')} asked to leave"
+    preempted = counted(shown.preemptions, "preemption")
     out.print(f"  decided   {counted(shown.starts, 'start')}, {preempted}" + _dropped(shown))
     if shown.reserved:
         out.print(f"  reserved  room for {'job' if len(shown.reserved) == 1 else 'jobs'} {listed(shown.reserved)}")

@@ -1,4 +1,4 @@
-"""Errors that commands raise by themselves, beside those of the client."""
+"""Errors raised by commands, beside those of the client."""
 
 from penstock.core.model.errors import PenstockError
 

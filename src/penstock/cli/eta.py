@@ -13,6 +13,7 @@ from penstock.core.model.answers import Bucket, Score
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.quantities import format_duration
 from penstock.core.model.start_text import interval_text
+from penstock.core.model.words import counted
 
 EXPECTED = (10, 40, 40, 10)
 """Of a hundred starts, how many should come before the early time, between early and likely, and so on."""
@@ -40,9 +41,7 @@ def _print_etas(jobs: Collection[int], found: api.EtaList, *, as_json: bool) -> 
     known = {job.id for job in found.jobs}
     missing = [job for job in jobs if job not in known]
     if missing and found.untold:
-        raise InvalidInput(
-            f"job {missing[0]} has no estimate: {found.untold:,} jobs that came later, or too many, are left out"
-        )
+        raise InvalidInput(f"job {missing[0]} has no estimate: {_not_simulated(found.untold)}")
     if missing:
         raise InvalidInput(f"job {missing[0]} does not wait, or is none", hint="penstock show says what it does")
     chosen = [job for job in found.jobs if not jobs or job.id in jobs]
@@ -50,8 +49,7 @@ def _print_etas(jobs: Collection[int], found: api.EtaList, *, as_json: bool) -> 
         print_json(api.EtaList(found.made_ms, found.samples, found.untold, chosen))
         return
     if not chosen:
-        left_out = f"{found.untold:,} jobs wait; that is too big to be played on in time"
-        say(left_out if found.untold else "no job waits")
+        say(_not_simulated(found.untold) if found.untold else "no job waits")
         return
     ordered = sorted(chosen, key=lambda j: (not j.likely_ms, j.likely_ms, j.id))
     rows = [_row(job, found.made_ms) for job in ordered]
@@ -64,9 +62,14 @@ def _print_etas(jobs: Collection[int], found: api.EtaList, *, as_json: bool) -> 
         )
     )
     if found.untold:
-        say(f"and {found.untold:,} more that were submitted later")
+        say(_not_simulated(found.untold))
     if not found.samples:
-        say("the state is too big to be played on in time")
+        say("no sample was simulated in time: too many jobs wait")
+
+
+def _not_simulated(later: int) -> str:
+    """Return that the jobs submitted last have no estimate, and why."""
+    return f"{counted(later, 'later job')} {'was' if later == 1 else 'were'} not simulated: too many wait"
 
 
 def _row(job: api.EtaView, now_ms: int) -> tuple[str, ...]:

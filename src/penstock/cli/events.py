@@ -4,14 +4,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from penstock.cli.output import raw, say
+from penstock.cli.output import json_line, raw, say
 from penstock.cli.place import client_of
 from penstock.cli.story import story
 from penstock.core.model.events import Record
-from penstock.core.model.foreign import in_json
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -32,25 +30,31 @@ def events(
     records = client.job_events(job) if job is not None else client.events(max(0, seq - last))
     for record in records[-last:] if last else []:
         _print(record, as_json=json)
-    if not records and not follow:
-        say("nothing has happened yet", err=True)
+    if not records and not follow and last:
+        say(_none_of(job, min(last, seq), seq), err=True)
     if follow:
         for record in _following(client, max(seq, records[-1].seq if records else 0)):
             if job is None or getattr(record.event, "job_id", None) == job:
                 _print(record, as_json=json)
 
 
+def _none_of(job: int | None, looked: int, seq: int) -> str:
+    """Return that there is nothing to print: among the last events of a log there may be those of others only."""
+    if job is not None:
+        return f"no events of job {job}"
+    return f"none of the last {looked:,} events is yours" + (": --last N looks further back" if looked < seq else "")
+
+
 def _following(client: "Client", after: int) -> Iterator[Record]:
     while True:
-        for record in client.events(after):
-            after = record.seq
-            yield record
+        found, after = client.events_after(after)
+        yield from found
         time.sleep(POLL_S)
 
 
 def _print(record: Record, *, as_json: bool) -> None:
     if as_json:
-        raw(in_json(msgspec.json.encode(record).decode()).encode() + b"\n")
+        raw(json_line(record).encode())
         return
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.time_ms / 1000))
     job = getattr(record.event, "job_id", None)

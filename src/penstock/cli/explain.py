@@ -20,7 +20,8 @@ def explain(job: JobArgument, json: JsonOption = False) -> None:
     out = Console()
     text = found.text.removeprefix(f"{found.state}: ")
     code = "" if found.code == found.state else f" ({found.code})"
-    out.print(marked("[bold]job {}[/] {}: {}[dim]{}[/]", found.job_id, styled(found.state), text, code))
+    said = "" if text == found.state else f": {text}"
+    out.print(marked("[bold]job {}[/] {}{}[dim]{}[/]", found.job_id, styled(found.state), said, code))
     if found.constraints:
         out.print()
         for constraint in found.constraints:

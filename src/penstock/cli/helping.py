@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 _RANGE = re.compile(r"x[<>]=?[-\d.]+|[-\d.]+<=?x<=?[-\d.]+|required")
@@ -20,7 +21,32 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """A group whose members' help is laid out in the same way."""
+    """A group whose members' help is laid out in the same way; without a word, it prints its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options before the command; without any word, print the help, which is no error."""
+        if not args and not ctx.resilient_parsing:
+            from penstock.cli.output import print_document
+
+            print_document(ctx.get_help() + "\n")
+            raise typer.Exit
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that the first word names, and the words after it. Raises: UsageError."""
+        word = args[0]
+        if word not in self.commands and not word.startswith("-") and not ctx.resilient_parsing:
+            from penstock.cli.errors import UsageError
+
+            raise UsageError(f"there is no command '{word}'", hint=self.hint_for(ctx, word))
+        return super().resolve_command(ctx, args)
+
+    def hint_for(self, ctx: Any, word: str, *more: str) -> str:
+        """Return the command or word of `more` nearest to `word`, else how to list the commands."""
+        from penstock.core.model.errors import nearest
+
+        near = nearest(word, [*self.commands, *more])
+        return near if near.startswith("did you mean") else f"{ctx.command_path} --help lists the commands"
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_parameters(self, ctx, formatter)

@@ -27,7 +27,7 @@ PARTITION = "partition."
 SHOWN_MAX = 40
 """Entries of the report that the terminal shows; the file has all."""
 
-import_config = typer.Typer(no_args_is_help=True, help="Convert another scheduler's configuration, with a report.")
+import_config = typer.Typer(help="Convert another scheduler's configuration, with a report.")
 OutOption = Annotated[Path, typer.Option(help="Folder for cluster.yaml, report.json and jobs.csv.")]
 YamlArgument = Annotated[list[Path], typer.Argument(help="YAML files.")]
 

@@ -5,15 +5,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from penstock.api import types as api
 from penstock.cli.errors import NotThere
 from penstock.cli.options import JobArgument
-from penstock.cli.output import raw, say
+from penstock.cli.output import json_line, raw, say
 from penstock.cli.place import client_of
-from penstock.core.model.foreign import in_json
+from penstock.core.model.jobs import FINAL_STATES
 from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
 POLL_S = 0.15
 TAIL_PIECE_BYTES = 64 * 1024
+"""Size of the last piece of an output; those before it are twice as large each, up to the largest."""
 TAIL_MAX_BYTES = 16 * 2**20
 """The last lines are looked for in this much of an output's end."""
-FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
 
 def logs(
@@ -37,7 +36,8 @@ def logs(
     """Print the output of a job, byte by byte. At a terminal its escape sequences take effect, as with cat."""
     client = client_of()
     shown = client.job(job)
-    _check(client.outputs(job), shown, rank=rank, attempt=attempt)
+    if rank is not None or attempt is not None:
+        _check(client.outputs(job), shown, rank=rank, attempt=attempt)
     if follow:
         follow_job(client, job, rank=rank, attempt=attempt, tail=tail, json=json)
         return
@@ -118,20 +118,26 @@ class OutputFollower:
         if not self._json:
             return b"[%d] %s\n" % (rank, line)
         shown = {"job": self._job_id, "attempt": attempt, "rank": rank, "line": line.decode(errors="replace")}
-        return in_json(msgspec.json.encode(shown).decode()).encode() + b"\n"
+        return json_line(shown).encode()
 
     def _begin_of_tail(self, output: api.OutputRef) -> int:
         """Return where the last lines of an output begin, looked for from its end."""
-        at, after, wanted = output.size_bytes, b"", self._tail or 0
-        while at > 0 and after[:-1].count(b"\n") < wanted and len(after) < TAIL_MAX_BYTES:
-            begin = max(0, at - TAIL_PIECE_BYTES)
-            where, data = self._client.logs(self._job_id, output.attempt, output.rank, begin)
-            after = data[: at - where] + after
+        end, left, piece = output.size_bytes, self._tail or 0, TAIL_PIECE_BYTES
+        if left == 0:
+            return end
+        at = end
+        while at > 0 and end - at < TAIL_MAX_BYTES:
+            begin = max(0, at - piece)
+            where, data = self._client.logs(self._job_id, output.attempt, output.rank, begin, at - begin)
+            stop = min(len(data), end - 1 - where)  # a line feed at the very end ends the last line
+            while (stop := data.rfind(b"\n", 0, max(0, stop))) >= 0:
+                left -= 1
+                if left == 0:
+                    return where + stop + 1
             if where > begin:
-                break
-            at = begin
-        lines = after.splitlines(keepends=True)[-wanted:] if wanted else []
-        return output.size_bytes - sum(map(len, lines))
+                return where  # what was before has been given up
+            at, piece = begin, min(2 * piece, api.LOG_READ_MAX_BYTES)
+        return at
 
     def finish(self) -> None:
         """Print unfinished last lines."""
@@ -169,7 +175,7 @@ def follow_job(
             explained = True
             say(client.explain(job_id).text)
         news = follower.step()
-        if job.state in FINAL and not news:
+        if job.state in FINAL_STATES and not news:
             follower.finish()
             return job
         if not news:

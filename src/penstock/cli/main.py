@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from penstock.cli.commands import FORMER, GROUPS, MEANINGS, PANELS, TOP, Entry
+from penstock.cli.helping import PlainGroup
 
 
 def entry_of(name: str) -> Entry:
@@ -28,7 +29,7 @@ def load(name: str) -> Any:
         return LazyGroup(name=word, help=entry.summary, rich_markup_mode=None, below=name)
     module, attribute = entry.place.split(":")
     declared = getattr(import_module(f"penstock.cli.{module}"), attribute)
-    from penstock.cli.helping import PlainCommand, PlainGroup
+    from penstock.cli.helping import PlainCommand
     from penstock.cli.shared import complete
 
     holder = typer.Typer(rich_markup_mode=None)
@@ -42,7 +43,7 @@ def load(name: str) -> Any:
     return complete(typer.main.get_group(holder).commands[word], name, watch=entry.watch)
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(PlainGroup):
     """Knows its commands by the table, and imports one when it is to run."""
 
     def __init__(self, *, below: str = "", **settings: Any) -> None:
@@ -51,15 +52,6 @@ class LazyGroup(TyperGroup):
         for name, entry in (GROUPS[below] if below else TOP).items():
             self.add_command(TyperCommand(name, help=entry.summary, hidden=entry.hidden))
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options before the command; without any word, print the help, which is no error."""
-        if not args and not ctx.resilient_parsing:
-            from penstock.cli.output import print_document
-
-            print_document(ctx.get_help() + "\n")
-            raise typer.Exit
-        return super().parse_args(ctx, args)
-
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         if not self._below and args[0] in FORMER:
             new = FORMER[args[0]]
@@ -67,10 +59,15 @@ class LazyGroup(TyperGroup):
 
             say(f"penstock: {args[0]} is now called {new}: penstock {new}", err=True)
             args = [*new.split(), *args[1:]]
-        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
-            _no_command(ctx.command_path, args[0], [*self.commands], self._below)
         name, command, rest = super().resolve_command(ctx, args)
         return name, load(f"{self._below} {name}".strip()) if name else command, rest
+
+    def hint_for(self, ctx: Any, word: str, *more: str) -> str:
+        """Return what a word of other tools is called here, or else the nearest command."""
+        if self._below:
+            return super().hint_for(ctx, word, *more)
+        meant = MEANINGS.get(word.lower())
+        return f"penstock {meant}: {TOP[meant.split()[0]].summary}" if meant else super().hint_for(ctx, word, *FORMER)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands panel by panel, with names in one column over all panels."""
@@ -86,20 +83,6 @@ class LazyGroup(TyperGroup):
         self._main_shell_completion(extra, prog_name or "penstock")
         with self.make_context("penstock", list(sys.argv[1:] if args is None else args), **extra) as ctx:
             return self.invoke(ctx)
-
-
-def _no_command(path: str, word: str, known: list[str], below: str) -> None:
-    """Raise the error of an unknown command, with the right word."""
-    from penstock.cli.errors import UsageError
-    from penstock.core.model.errors import nearest
-
-    meant = None if below else MEANINGS.get(word.lower())
-    if meant:
-        hint = f"penstock {meant}: {TOP[meant.split()[0]].summary}"
-    else:
-        near = nearest(word, [*known, *(() if below else FORMER)])
-        hint = near if near.startswith("did you mean") else f"{path} --help lists the commands"
-    raise UsageError(f"there is no command '{word}'", hint=hint)
 
 
 app = typer.Typer(

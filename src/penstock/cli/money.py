@@ -15,7 +15,7 @@ NumberArgument = Annotated[str, typer.Argument(help="Number of the invoice.")]
 TenantArgument = Annotated[str, typer.Argument(help="Only this tenant.")]
 ReferenceOption = Annotated[str, typer.Option("--reference", "-r", help="Reference; repeated, it changes nothing.")]
 
-invoice = typer.Typer(no_args_is_help=True, help="Show, issue, pay and correct invoices.")
+invoice = typer.Typer(help="Show, issue, pay and correct invoices.")
 
 
 def account(

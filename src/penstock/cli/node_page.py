@@ -48,6 +48,11 @@ def _place(node: api.NodeView) -> tuple[tuple[str, str], ...]:
     return ("zone", node.zone), ("rack", node.rack), ("switch", node.switch)
 
 
+def is_held(device: api.DeviceView) -> bool:
+    """Return whether a job holds the device; jobs of other tenants have no number here."""
+    return device.held or device.job is not None
+
+
 def device_text(device: api.DeviceView) -> str:
     """Return one device with its holder."""
     text = f"{device.vendor} {device.model}, {format_size(device.memory_bytes)}"
@@ -55,4 +60,4 @@ def device_text(device: api.DeviceView) -> str:
     text += ", MIG" if device.mig else ""
     text += "" if device.healthy else ", failed"
     holder = f"held by job {device.job}" if device.job is not None else "held by another tenant's job"
-    return f"{text}: {holder if device.held or device.job is not None else 'free'}"
+    return f"{text}: {holder if is_held(device) else 'free'}"

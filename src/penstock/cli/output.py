@@ -106,6 +106,11 @@ def print_encoded(data: bytes) -> None:
     sys.stdout.write(in_json(data.decode()) + "\n")
 
 
+def json_line(value: Any) -> str:
+    """Return a value as one line of JSON, as `print_encoded` prints it."""
+    return in_json(msgspec.json.encode(value).decode()) + "\n"
+
+
 def error_code(error: PenstockError) -> str:
     """Return the stable code: the server's own where it is the server's error."""
     details = getattr(error, "details", None)
@@ -117,7 +122,7 @@ def print_error(error: PenstockError, *, as_json: bool) -> int:
     code = error_code(error)
     if as_json:
         shown = {"code": code, "message": error.message, "hint": error.hint, "problems": error.problems}
-        sys.stderr.write(in_json(msgspec.json.encode(shown).decode()) + "\n")
+        sys.stderr.write(json_line(shown))
         return EXIT_CODES.get(code, 1)
     told = [f"error: {error.message}"]
     if len(error.problems) == 1:
@@ -148,11 +153,12 @@ class Console:
         self._rich = Rich(highlight=False, markup=False, emoji=False, width=self._width)
 
     def print(self, what: object = "") -> None:
-        """Print a line, or a table or tree. A string is no markup."""
+        """Print a line, or a table or tree. A string is no markup. Lines are broken at a terminal only."""
         if isinstance(what, Table):
             self._print_table(what)
             return
-        self._rich.print(_Harmless(one_line(what) if isinstance(what, str) else what))
+        shown = _Harmless(one_line(what) if isinstance(what, str) else what)
+        self._rich.print(shown, soft_wrap=self._width is not None)
 
     def _print_table(self, shown: Table) -> None:
         """Print a table; what does not fit a terminal is left out in the table's own order, and named."""

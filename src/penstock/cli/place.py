@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.errors import UsageError
 from penstock.core.model.errors import InvalidInput
 from penstock.starts import whole
 
@@ -27,8 +28,6 @@ def named(*, data: Path | None = None, server: str | None = None) -> None:
     PLACE.data = data or PLACE.data
     PLACE.server = server or PLACE.server
     if PLACE.data is not None and PLACE.server is not None:
-        from penstock.cli.errors import UsageError
-
         raise UsageError("--data and --server name two servers", hint="give one of them")
 
 
@@ -53,6 +52,27 @@ def data_folder() -> "DataFolder":
 
     folder = DataFolder(whole(home()))
     check_data(folder)
+    return folder
+
+
+def folder_here() -> "DataFolder":
+    """Return the data folder for a command that works on it, and talks to no server elsewhere.
+
+    PENSTOCK_URL does not count for such a command: a note on standard error names the folder.
+
+    Raises: UsageError when the command line names a server elsewhere; NotPrivate.
+    """
+    if PLACE.server is not None:
+        raise UsageError(
+            "this command works on a data folder of this machine, not on the server of --server",
+            hint="--data DIR, without --server",
+        )
+    folder = data_folder()
+    if remote():
+        from penstock.cli.output import say
+
+        note = f"PENSTOCK_URL is for other commands: this one works on the data folder {folder.root}"
+        say(f"penstock: {note}", err=True)
     return folder
 
 

@@ -11,13 +11,15 @@ from penstock.cli.options import JsonOption, one_of, pairs
 from penstock.cli.output import Console, print_json, say, styled, table
 from penstock.cli.place import client_of
 from penstock.cli.remaining import left
+from penstock.core.model.jobs import FINAL_STATES
 from penstock.core.model.quantities import format_duration
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 LIVE = ("running", "starting", "stopping", "suspended", "waiting")
-FINAL = ("succeeded", "failed", "cancelled")
+"""In the order in which they are counted."""
+STATES = (*LIVE, *sorted(FINAL_STATES))
 SORTS = ("newest", "id", "priority", "submitted")
 COLUMNS = ("job", "name", "state", "user", "tenant", "prio", "devices", "nodes", "waited", "ran", "left", "att", "step",
            "why")  # fmt: skip
@@ -64,7 +66,7 @@ def ps(
 ) -> None:
     """List jobs. Running before waiting, newest first; an array is one line. --all lists finished jobs, too."""
     client = client_of()
-    states = [one_of("--state", each, (*LIVE, *FINAL)) for each in state or []]
+    states = [one_of("--state", each, STATES) for each in state or []]
     query: dict[str, Any] = {
         "state": states,
         "name": name,
@@ -104,7 +106,7 @@ def _row(job: api.JobView, now_ms: int) -> "tuple[str | Text, ...]":
     started = 0 if job.state == "waiting" else job.started_ms
     waited = (started or job.finished_ms or now_ms) - job.submitted_ms
     ran = (job.finished_ms or now_ms) - started if started else 0
-    counts = sorted(job.array_counts.items(), key=lambda one: LIVE.index(one[0]))
+    counts = sorted(job.array_counts.items(), key=lambda one: (*STATES, one[0]).index(one[0]))
     name = f"{job.name}[{job.array_index}]" if job.array_id is not None else job.name
     return (
         f"{job.array_id}[]" if counts else str(job.id),

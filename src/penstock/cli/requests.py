@@ -1,7 +1,6 @@
 """The request that a job file or a command line makes, for the commands that submit or plan."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,42 +46,25 @@ def _surroundings(job: dict[str, Any], shape: JobShape) -> dict[str, Any]:
 def _from_file(name: str, shape: JobShape) -> Any:
     """Return the request in a job file, completed by options and surroundings.
 
-    Raises: InvalidInput when the file cannot be read or is no YAML.
+    Raises: InvalidInput when the file cannot be read, is no YAML or is empty.
     """
-    import yaml
+    from penstock.yamltext import read_yaml
 
-    try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise InvalidInput(f"the job file {name} cannot be read: {reason}") from error
-    try:
-        raw = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both loaders are safe
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        where = getattr(error, "problem_mark", None)
-        place = f", line {where.line + 1}, column {where.column + 1}" if where else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise InvalidInput(
-            f"{name}{place}: this is no YAML: {problem}", hint="see docs/jobs.md for examples"
-        ) from error
+    raw = read_yaml(name, "the job file")
     if raw is None:
         raise InvalidInput(f"the job file {name} is empty", hint="examples: docs/jobs.md")
-    return _completed(_jsonable(raw), shape)
-
-
-def _jsonable(value: Any) -> Any:
-    """Return the value with keys and dates as texts."""
-    if isinstance(value, dict):
-        return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_jsonable(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    return _completed(raw, shape)
 
 
 def _completed(raw: Any, shape: JobShape) -> Any:
+    """Return a request with defaults, options and surroundings in each job; the server reports what is no job."""
     if isinstance(raw, dict) and isinstance(raw.get("jobs"), list):
         defaults = raw.get("defaults") or {}
-        return [_completed({**defaults, **j} if isinstance(j, dict) else j, shape) for j in raw["jobs"]]
+        if not isinstance(defaults, dict):
+            return raw
+        kept = {name: value for name, value in raw.items() if name != "defaults"}
+        jobs = [_completed({**defaults, **j} if isinstance(j, dict) else j, shape) for j in raw["jobs"]]
+        return {**kept, "jobs": jobs}
     if isinstance(raw, list):
         return [_completed(job, shape) for job in raw]
     return {**raw, **shape.fields(), **_surroundings(raw, shape)} if isinstance(raw, dict) else raw

@@ -20,7 +20,7 @@ from penstock.core.model.quantities import format_time
 ARG_START, ARG_END = 45, 46
 """Fields of /proc/self/stat after the name of the program: where the words of the command line lie. Source: proc(5)."""
 
-secret = typer.Typer(no_args_is_help=True, help="Set, list and remove secrets that jobs get as variables.")
+secret = typer.Typer(help="Set, list and remove secrets that jobs get as variables.")
 SharedOption = Annotated[str, typer.Option("--tenant", help="For all jobs of this tenant; by default only for yours.")]
 
 

@@ -1,6 +1,7 @@
 """The options that describe a job, for the commands that submit or plan one."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -94,14 +95,15 @@ class JobShape(NamedTuple):
         return found
 
 
+_NUMBER = re.compile(r"-?([0-9]+[.]?[0-9]*|[.][0-9]+)")
+"""A number of devices; any other word is a MIG profile, also those that Python reads as numbers: `nan`, `1e9`."""
+
+
 def device_ask(text: str | None, models: list[str]) -> Any:
     """Return the field `devices` of a job file for a number, a part or a MIG profile, and models."""
-    amount: int | float | None
-    try:
-        amount = None if text is None else int(text) if text.isdecimal() else float(text)
-    except ValueError:
-        assert text is not None
+    if text is not None and not _NUMBER.fullmatch(text):
         return {"profile": text, **({"model": models} if models else {})}
+    amount = None if text is None else int(text) if text.isdecimal() else float(text)
     if not models:
         return amount
     kind = "share" if amount is not None and 0 < amount < 1 else "count"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import place
+from penstock.cli.errors import UsageError
 from penstock.cli.examples import EXAMPLES
 from penstock.cli.helping import name_values
 from penstock.cli.output import clear_screen, flush
@@ -17,15 +18,22 @@ WATCH_S = 1.0
 
 
 def use_data(folder: str | None) -> None:
-    """Use the server of a data folder in this process."""
+    """Use the server of a data folder in this process. Raises: UsageError for an empty word."""
     if folder is not None:
-        place.named(data=Path(folder))
+        place.named(data=Path(_word("--data DIR", folder)))
 
 
 def use_server(url: str | None) -> None:
-    """Use the server at an address in this process."""
+    """Use the server at an address in this process. Raises: UsageError for an empty word."""
     if url is not None:
-        place.named(server=url)
+        place.named(server=_word("--server URL", url))
+
+
+def _word(option: str, given: str) -> str:
+    """Return what an option gives; an empty word, as of a variable that is not set, would mean the server here."""
+    if not given.strip():
+        raise UsageError(f"{option.split()[0]} is empty", hint=option)
+    return given
 
 
 def _placed(

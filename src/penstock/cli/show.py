@@ -10,16 +10,16 @@ from penstock.cli.options import JobArgument, JsonOption
 from penstock.cli.output import Console, marked, print_json, styled
 from penstock.cli.place import client_of
 from penstock.cli.remaining import left
-from penstock.cli.story import attempts_of, checkpoints_text, clock, moment, node_part, story
+from penstock.cli.story import attempts_of, checkpoints_text, clock, moment, node_part, places_text, story
 from penstock.core.model.events import Record
 from penstock.core.model.explanation import Explanation
+from penstock.core.model.jobs import FINAL_STATES
 from penstock.core.model.quantities import format_duration
 from penstock.core.model.words import counted
 
 REPLICAS_SHOWN_MAX = 16
 EVENTS_FIRST, EVENTS_LAST = 10, 50
 """Of a long story, these are printed."""
-ENDED = ("succeeded", "failed", "cancelled")
 
 
 def show(job: JobArgument, json: JsonOption = False) -> None:
@@ -29,7 +29,7 @@ def show(job: JobArgument, json: JsonOption = False) -> None:
     if json:
         print_json({"job": shown, "events": records})
         return
-    why = client.explain(job) if shown.state not in ENDED else None
+    why = client.explain(job) if shown.state not in FINAL_STATES else None
     _print_job(shown, records, why, time.time_ns() // 1_000_000)
 
 
@@ -59,19 +59,11 @@ def _state(job: api.JobView, why: Explanation | None, now_ms: int) -> Iterator[t
     yield "why", why.text if why is not None else job.reason.replace("_", " ")
     for line in start_lines(why, now_ms) if why is not None else ():
         yield "start", line.removeprefix("starts ")
-    where = "; ".join(node_part(node, devices) for node, devices in _held(job).items())
-    yield "where", where or ", ".join(job.nodes)
+    yield "where", places_text(job.replica_list) or ", ".join(job.nodes)
     if job.ends_ms:
         yield "ends", left(job, now_ms).replace("~", "in about ")
     if job.step:
         yield "step", f"{job.step:,}"
-
-
-def _held(job: api.JobView) -> dict[str, list[int]]:
-    nodes: dict[str, list[int]] = {}
-    for replica in job.replica_list[: 8 * REPLICAS_SHOWN_MAX]:
-        nodes.setdefault(replica.node, []).extend(replica.devices)
-    return nodes
 
 
 def _request(job: api.JobView) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from penstock.api.types import ReplicaView
 from penstock.core.model import events as ev
 from penstock.core.model.jobs import ReplicaPlace
 from penstock.core.model.quantities import format_duration, format_size
@@ -157,7 +158,7 @@ def _gauges(event: ev.ProgressNoted) -> str:
     return text + (", the loss is not finite" if told.loss_not_finite else "")
 
 
-def places_text(places: Iterable[ReplicaPlace]) -> str:
+def places_text(places: Iterable[ReplicaPlace | ReplicaView]) -> str:
     """Return nodes and devices of places, such as `node-a, devices 0-3; node-b, device 1`."""
     nodes: dict[str, list[int]] = {}
     for place in places:

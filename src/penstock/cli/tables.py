@@ -17,6 +17,8 @@ CUT_MIN = 12
 """Columns of text are not cut below this width, they are left out."""
 
 Cell = Union[str, "Text"]
+Style = tuple[int, int, str]
+"""From and to which character of a cell, and how."""
 
 
 class Table:
@@ -56,7 +58,7 @@ class Table:
 
         shown, widths, left_out = self._fitted(width)
         lines, spans, at = [], [], 0
-        headings = [(plain, "bold") for plain, _ in self._headings]
+        headings = [(plain, [(0, len(plain), "bold")]) for plain, _ in self._headings]
         places = [(self._used.index(name), widths[name], name in self._right) for name in shown]
         total = _whole([widths[name] for name in shown])
         for row in (headings, None, *self._rows):
@@ -66,12 +68,12 @@ class Table:
             else:
                 line = ""
                 for place, most, right in places:
-                    plain, style = row[place]
+                    plain, styles = row[place]
                     plain = plain if _width(plain) <= most else _cut(plain, most)
                     padding = " " * (most - _width(plain))
                     line += padding if right else ""
-                    if style:
-                        spans.append(Span(at + len(line), at + len(line) + len(plain), style))
+                    begin = at + len(line)
+                    spans += [Span(begin + a, begin + min(b, len(plain)), s) for a, b, s in styles if a < len(plain)]
                     line += plain + ("" if right else padding) + " " * GAP
                 line = line.rstrip()
             lines.append(line)
@@ -104,12 +106,14 @@ def _whole(widths: list[int]) -> int:
     return sum(widths) + GAP * max(0, len(widths) - 1)
 
 
-def _cell(what: object) -> tuple[str, str]:
-    """Return a cell's text, in one line and without control characters, and its style."""
+def _cell(what: Cell) -> tuple[str, list[Style]]:
+    """Return a cell's text, in one line and without control characters, and the styles of its parts."""
     if isinstance(what, str):
-        return one_line(what), ""
-    plain = getattr(what, "plain", None)
-    return one_line(str(what) if plain is None else plain), str(getattr(what, "style", ""))
+        return one_line(what), []
+    plain = one_line(what.plain)
+    parts = what.spans if plain == what.plain else ()  # else they would be of other characters
+    whole = [(0, len(plain), str(what.style))] if what.style else []
+    return plain, [*whole, *((part.start, part.end, str(part.style)) for part in parts)]
 
 
 def _width(text: str) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -13,8 +14,8 @@ import typer
 
 from penstock import starts
 from penstock.cli.options import JsonOption, StoreOption
-from penstock.cli.output import EXIT_CODES, print_done, print_json, say
-from penstock.cli.place import client_of, data_folder, remote
+from penstock.cli.output import print_done, print_json, say
+from penstock.cli.place import client_of, data_folder, folder_here, remote
 from penstock.cli.secrets import hide
 from penstock.core.model.errors import InvalidInput, PenstockError
 from penstock.core.model.words import counted
@@ -28,6 +29,8 @@ START_WAIT_S = 30.0
 """For a server to answer; then for each further node to become ready."""
 NODE_WAIT_S = 0.25
 """For each node, on top of that: their agents all start at once, on the same processors."""
+CODE_LINE = re.compile(r"\n  code: ([a-z_]+)\Z")
+"""What a server that cannot start says last: the code of its error."""
 SAY_EVERY_S = 3.0
 STOP_WAIT_S = 40.0
 
@@ -35,15 +38,15 @@ STOP_WAIT_S = 40.0
 class NotStarted(PenstockError):
     """The server has ended, or not all of it came up. `code` is that of the server's own error, where it has one."""
 
-    def __init__(self, message: str, *, hint: str, exit_code: int = 1) -> None:
+    def __init__(self, message: str, *, hint: str, code: str = "error") -> None:
         super().__init__(message, hint=hint)
-        self.code = next((code for code, number in EXIT_CODES.items() if number == exit_code), "error")
+        self.code = code
 
 
 def up(
     cluster: Annotated[Path | None, typer.Option(help="Cluster file (YAML): pools, tenants, queues, nodes.")] = None,
     host: Annotated[str, typer.Option(help="Address of the API; 0.0.0.0: all addresses.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the API; 0: a free port.")] = 0,
+    port: Annotated[int, typer.Option(help="Port of the API; 0: a free port.", min=0, max=65_535)] = 0,
     tls: Annotated[bool, typer.Option("--tls", help="Serve HTTPS with a certificate of the own authority.")] = False,
     certificate: Annotated[Path | None, typer.Option(help="Serve HTTPS with it (PEM, with chain).")] = None,
     key: Annotated[Path | None, typer.Option(help="Key of that certificate (PEM).")] = None,
@@ -78,7 +81,7 @@ def up(
         "respawn_agents": respawn,
     }
     checked(transport_of(options))
-    folder = data_folder()
+    folder = folder_here()
     options = {"data": str(folder.root), **options, **_store_options(folder, store, standby=standby, switch=switch)}
     if foreground:
         starts.become(SERVER, msgspec.json.encode(options).decode(), variables=_environment())
@@ -193,8 +196,9 @@ def _started(
             with path.open("rb") as log:
                 log.seek(begin)
                 said = log.read().decode(errors="replace").strip()
-            text, hint = f"the server did not start:\n{said}", f"its log is {path}"
-            raise NotStarted(text, hint=hint, exit_code=process.returncode)
+            text, code = CODE_LINE.sub("", said), CODE_LINE.search(said)
+            hint = f"its log is {path}"
+            raise NotStarted(f"the server did not start:\n{text}", hint=hint, code=code[1] if code else "error")
 
     deadline = time.monotonic() + START_WAIT_S
     while time.monotonic() < deadline:
@@ -261,7 +265,7 @@ def down(json: JsonOption = False) -> None:
     from penstock.engines.local.server_lock import waiting_servers
     from penstock.engines.processes.procfs import signal_holder
 
-    folder = data_folder()
+    folder = folder_here()
     waiting = waiting_servers(folder)
     for each in waiting:  # standbys before the leader: none of them may take over
         signal_holder(each, folder.standby_info(each), signal.SIGTERM)
@@ -277,7 +281,7 @@ def down(json: JsonOption = False) -> None:
         stop_agent(folder, name)
     _wait(lambda: not any(agent_pid(folder, n) for n in nodes), "some agents did not stop in time")
     done = {"server": pid, "agents": nodes, **({"standbys": waiting} if waiting else {})}
-    standbys = f", {len(waiting)} standby{'s' if len(waiting) > 1 else ''}" if waiting else ""
+    standbys = f", {counted(len(waiting), 'standby')}" if waiting else ""
     print_done(done, f"ended the server{standbys} and {counted(len(nodes), 'agent')}", as_json=json)
 
 

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -9,8 +11,9 @@ import typer
 from penstock.api import types as api
 from penstock.cli.errors import JobsFailed, TimedOut
 from penstock.cli.options import JsonOption, duration_ms
-from penstock.cli.output import print_json, say
+from penstock.cli.output import EXIT_CODES, print_json, say
 from penstock.cli.place import client_of
+from penstock.core.model.jobs import FINAL_STATES
 from penstock.core.model.quantities import listed
 from penstock.core.model.words import counted
 
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
     from penstock.client import Client
 
 POLL_S, POLL_MOST_S = 0.2, 2.0
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
-STARTED = ENDED | {"running", "suspended", "stopping"}
+REQUESTS_PER_S = 10
+"""At most, for jobs that have not got there."""
+FAILED = ("failed", "cancelled")
+STARTED = FINAL_STATES | {"running", "suspended", "stopping"}
 
 
 def wait(
@@ -30,36 +35,55 @@ def wait(
     timeout: Annotated[str | None, typer.Option("--timeout", "-t", help="Give up after this time, such as 2h.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Wait until jobs have ended. Exit code: 0 all succeeded, 1 one did not, 8 the time is over."""
-    deadline = None if timeout is None else time.monotonic() + duration_ms("timeout", timeout) / 1000
-    shown = _waited(client_of(), jobs, ENDED if until == "ended" else STARTED, deadline, quiet=json)
+    """Wait until jobs have ended. Exit code: 0 all succeeded, 1 one did not, 8 the timeout is reached."""
+    client, wanted = client_of(), FINAL_STATES if until == "ended" else STARTED
+    shown: list[api.JobView] = []
+    left = deque(dict.fromkeys(jobs))
+    for found in _reached(client, left, wanted, None if timeout is None else duration_ms("timeout", timeout)):
+        shown.append(found)
+        if not json:
+            _say(found)
+    if left:
+        missing = (
+            f"{counted(len(left), 'job')} {'has' if len(left) == 1 else 'have'} not {until}: {listed(sorted(left))}"
+        )
+        raise TimedOut(f"timeout of {timeout} reached: {missing}")
     if json:
         print_json({"jobs": shown})
-    bad = [job for job in shown if job.state in ("failed", "cancelled")]
+    bad = [job for job in shown if job.state in FAILED]
     if bad and json:
-        sys.exit(1)
+        sys.exit(EXIT_CODES["job_failed"])
     if bad:
         raise JobsFailed(f"{counted(len(bad), 'job')} did not succeed: {listed(job.id for job in bad)}")
 
 
-def _waited(
-    client: "Client", jobs: list[int], wanted: frozenset[str], deadline: float | None, *, quiet: bool
-) -> list[api.JobView]:
-    """Return the jobs once all are in a wanted state; each is named when it gets there. Raises: TimedOut."""
-    left, found, pause = list(dict.fromkeys(jobs)), {}, POLL_S
+def _reached(
+    client: "Client", left: deque[int], wanted: frozenset[str], timeout_ms: int | None
+) -> Iterator[api.JobView]:
+    """Yield each job when it is in a wanted state, and take it off `left`; end when the time is over.
+
+    All jobs are asked for once; then as many of those left as the rate allows, in turn, and after one that has got
+    there the next at once.
+    """
+    deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+    pause, asks = POLL_S, len(left)
     while True:
-        for number in list(left):
-            shown = client.job(number)
+        while left and asks > 0:
+            shown = client.job(left[0])
             if shown.state in wanted:
-                left.remove(number)
-                found[number] = shown
-                if not quiet:
-                    why = f": {shown.reason}" if shown.reason and shown.state in ("failed", "cancelled") else ""
-                    say(f"job {shown.id} ({shown.name}) {'is ' if shown.state == 'running' else ''}{shown.state}{why}")
-        if not left:
-            return [found[number] for number in found]
+                left.popleft()
+                yield shown
+            else:
+                left.rotate(-1)
+                asks -= 1
         remaining = pause if deadline is None else deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimedOut(f"the time is over, and {counted(len(left), 'job')} did not get there: {listed(left)}")
+        if not left or remaining <= 0:
+            return
         time.sleep(min(pause, remaining))
         pause = min(pause * 1.2, POLL_MOST_S)
+        asks = min(len(left), round(pause * REQUESTS_PER_S))
+
+
+def _say(job: api.JobView) -> None:
+    why = f": {job.reason}" if job.reason and job.state in FAILED else ""
+    say(f"job {job.id} ({job.name}) {'is ' if job.state == 'running' else ''}{job.state}{why}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import math
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 from penstock.api import types as api
 from penstock.client.endpoints import Endpoint, Link, endpoint_of, in_the_clear, running_on, trusting
 from penstock.client.errors import ApiProblem, NotProved, NotTrusted, ServerNotRunning
+from penstock.core.model.errors import InvalidInput, Problem
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0
@@ -48,7 +50,9 @@ class HttpCaller:
         server_name: str = "",
         insecure: bool = False,
     ) -> None:
-        self._token, self._timeout_s = token, timeout_s
+        self._token = token
+        self.timeout_s = timeout_s
+        """How long a connection and each answer may take; holds from the next connection on."""
         self._at = Endpoint(host, port, security, server_name)
         if security is None:
             self._at = in_the_clear(host, port, insecure=insecure)
@@ -88,12 +92,16 @@ class HttpCaller:
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> bytes:
-        """Return the body of an answer. Without a `token` the client's own is sent; `""` sends none."""
+        """Return the body of an answer. Without a `token` the client's own is sent; `""` sends none.
+
+        Raises: InvalidInput for a number in `body` that JSON does not know.
+        """
         url = "/api/v1" + path + ("?" + urlencode(query, doseq=True) if query else "")
         token = self._token if token is None else token
         sent = {**({"Authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
         payload = None
         if body is not None:
+            _check_finite(body)
             payload = msgspec.json.encode(body)
             sent["Content-Type"] = "application/json"
         repeatable = method == "GET" or "Idempotency-Key" in sent
@@ -171,7 +179,7 @@ class HttpCaller:
     ) -> tuple[int, bytes]:
         for left in reversed(range(tries)):
             if self._connection is None:
-                self._connection = Link(self._at, self._timeout_s)
+                self._connection = Link(self._at, self.timeout_s)
             try:
                 self._connection.request(method, url, payload, dict(headers))
                 response = self._connection.getresponse()
@@ -200,6 +208,19 @@ class HttpCaller:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _check_finite(value: Any, field: str = "") -> None:
+    """Raise InvalidInput for a number that is not finite: in JSON it would be null, as if it were not given."""
+    if isinstance(value, float) and not math.isfinite(value):
+        text = f"{field} is {value}, expected a number"
+        raise InvalidInput(text, problems=[Problem("invalid_value", field, text, str(value))])
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            _check_finite(one, f"{field}.{name}" if field else str(name))
+    elif isinstance(value, list | tuple):
+        for index, one in enumerate(value):
+            _check_finite(one, f"{field or 'jobs'}[{index}]")
 
 
 def _problem(status: int, data: bytes) -> ApiProblem:

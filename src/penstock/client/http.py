@@ -126,9 +126,11 @@ class Client(HttpCaller):
     def outputs(self, job_id: int) -> list[api.OutputRef]:
         return self._call("GET", f"/jobs/{job_id}/outputs", api.OutputList).outputs
 
-    def logs(self, job_id: int, attempt: int, rank: int, offset: int = 0) -> tuple[int, bytes]:
-        """Return (where it begins, the next piece of an output), b'' at its present end."""
-        query = {"attempt": attempt, "rank": rank, "offset": offset}
+    def logs(
+        self, job_id: int, attempt: int, rank: int, offset: int = 0, limit: int = api.LOG_READ_MAX_BYTES
+    ) -> tuple[int, bytes]:
+        """Return (where it begins, the next piece of an output), b'' at its present end; up to `limit` bytes."""
+        query = {"attempt": attempt, "rank": rank, "offset": offset, "limit": limit}
         data = self._request("GET", f"/jobs/{job_id}/logs", query=query)
         return self._log_offset, data
 
@@ -279,18 +281,26 @@ class Client(HttpCaller):
 
     def events(self, after: int = 0, limit: int = 10_000) -> list[Record]:
         """Return the next events that the caller may see; none when there are no more."""
+        return self.events_after(after, limit)[0]
+
+    def events_after(self, after: int = 0, limit: int = 10_000) -> tuple[list[Record], int]:
+        """Return the next events that the caller may see, and after which event to ask for those that follow them.
+
+        That is beyond the events of others among them: asked after the last one returned, the server reads those again.
+        """
         while True:
             found = self._call("GET", "/events", list[Record], query={"after": after, "limit": limit})
-            if found or self._looked <= after:
-                return found
-            after = self._looked  # past those of others
+            position = max(self._looked, found[-1].seq if found else after)
+            if found or position <= after:
+                return found, position
+            after = position
 
     def all_events(self) -> Iterator[Record]:
         """Yield the whole log."""
-        after = 0
-        while batch := self.events(after):
+        batch, after = self.events_after()
+        while batch:
             yield from batch
-            after = batch[-1].seq
+            batch, after = self.events_after(after)
 
     def healthy(self) -> bool:
         try:

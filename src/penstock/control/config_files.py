@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from penstock.control.calendar import zone_problem
 from penstock.core.config.cluster import ClusterFile, declaration, parse_cluster
 from penstock.core.config.reader import short
@@ -13,11 +11,9 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.words import counted
 from penstock.extensions import installed_policies
+from penstock.yamltext import loaded
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PATH_MAX = 512
-DEPTH_MAX = 64
-"""Depth of nested lists and mappings."""
 VALUE_MAX = 65_536
 """Characters of one value of a change."""
 ENTRIES = ("pools", "tenants", "users", "queues", "reservations")
@@ -43,29 +39,6 @@ def read_cluster_file(path: Path) -> ClusterFile:
     if problems:
         raise InvalidInput(f"{path} has {counted(len(problems), 'problem')}", problems=problems)
     return parsed
-
-
-def loaded(text: str, *, aliases: bool = True) -> Any:
-    """Return the value of a YAML text.
-
-    Args:
-        aliases: whether aliases are allowed: with them a short text can stand for gigabytes.
-    Raises: ValueError, also for dates that do not exist, and for nesting beyond `DEPTH_MAX`.
-    """
-    try:
-        depth = 0
-        for event in yaml.parse(text, Loader=LOADER):  # first: the loader itself would end the process
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            elif isinstance(event, yaml.AliasEvent) and not aliases:
-                raise ValueError("it repeats a part of itself (*alias): write it out")
-            if depth > DEPTH_MAX:
-                raise ValueError("it is nested too deep")
-        return yaml.load(text, Loader=LOADER)  # noqa: S506 - both loaders are safe
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
 
 
 def _value(text: str) -> Any:

@@ -11,6 +11,7 @@ from penstock.core.model.ids import Incarnation, JobId, NodeName
 from penstock.core.model.jobs import Job
 from penstock.core.model.plan import QuotaExceeded
 from penstock.core.model.quantities import format_milli, format_resource, resource_text
+from penstock.core.model.words import counted
 from penstock.core.order.admission import reserved_milli
 from penstock.core.order.queues import TENANT_PREFIX, QueueTree, holder_text
 from penstock.core.place.backfill import held_places
@@ -178,7 +179,7 @@ def more_nodes(search: Search) -> Edits:
     for least, node, shape in sorted(_kinds(search), key=lambda entry: entry[:1])[:KINDS_TRIED_MAX]:
         count = _fewest(lambda count, node=node, shape=shape: _started_with(search, count, node, shape), least)  # type: ignore[misc]
         if count and not search.trials.spent:
-            text = f"{count} more node{'s' if count > 1 else ''} like {node.spec.name}"
+            text = f"{counted(count, 'more node')} like {node.spec.name}"
             present = len(scene.snapshot.nodes)
             yield cluster("nodes", present, present + count, text)
             return

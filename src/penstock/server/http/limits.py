@@ -77,12 +77,12 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_limits(path: Path) -> Limits:
     """Return the limits that a YAML file sets. Raises: InvalidInput."""
-    import yaml
+    from penstock.yamltext import loaded
 
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = loaded(path.read_text(encoding="utf-8"))
         return msgspec.convert(raw or {}, Limits)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
+    except (OSError, ValueError) as error:  # of the text, of YAML, or of a value
         hint = "known: " + ", ".join(Limits.__struct_fields__)
         raise InvalidInput(f"{path} cannot be used: {error}", hint=hint) from error
 

@@ -29,7 +29,6 @@ from penstock.server.submitting import submit_of
 from penstock.server.views.jobs import finished_job, finished_views, job_refs, live_job, waiting_reason
 from penstock.server.views.scheduling import explanation_for
 
-LOG_READ_MAX_BYTES = 1 << 20
 LIST_MAX = 1_000
 LIST_AT_ONCE = 20_000
 """Live jobs that are filtered and sorted as fast as a page."""
@@ -250,7 +249,7 @@ def _job_story_routes(app: FastAPI, backend: Backend, caller: Any, jobs: _JobVie
         attempt: Annotated[int, Query(ge=1, le=2**31, examples=[1])],
         rank: Annotated[int, Query(ge=0, le=2**31)] = 0,
         offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
-        limit: Annotated[int, Query(ge=1, le=LOG_READ_MAX_BYTES)] = LOG_READ_MAX_BYTES,
+        limit: Annotated[int, Query(ge=1, le=api.LOG_READ_MAX_BYTES)] = api.LOG_READ_MAX_BYTES,
     ) -> Response:
         """Return a piece of one replica's output, as it was written; `X-Penstock-Offset` says where it begins."""
         await jobs.any(who, job_id)

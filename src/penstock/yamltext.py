@@ -1,0 +1,89 @@
+"""Reads YAML that users write: no text of theirs ends the process or runs code; each gives a value or an error.
+
+Every reader of YAML that has no positions to report goes through here; `migrate/located.py` reads with positions.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from penstock.core.model.errors import InvalidInput
+
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DEPTH_MAX = 64
+"""Depth of nested lists and mappings."""
+VALUES_MAX = 2**23
+"""Values of a text, repeated ones (*alias) counted each time; more than the largest request can hold."""
+
+
+def read_yaml(name: str, what: str) -> Any:
+    """Return what a YAML file, or - for standard input, stands for, as values of JSON; None for an empty one.
+
+    Raises: InvalidInput, which calls it `what` and its name.
+    """
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise InvalidInput(f"{what} {name} cannot be read: {reason}") from error
+    try:
+        return jsonable(loaded(text))
+    except ValueError as error:
+        raise InvalidInput(f"{what} {name} is no YAML: {error}") from error
+
+
+def loaded(text: str, *, aliases: bool = True) -> Any:
+    """Return the value of a YAML text.
+
+    Args:
+        aliases: whether aliases are allowed: with them a short text can stand for gigabytes.
+    Raises: ValueError, also for dates that do not exist, and for nesting beyond `DEPTH_MAX`.
+    """
+    try:
+        depth = 0
+        for event in yaml.parse(text, Loader=LOADER):  # first: the loader itself would end the process
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            elif isinstance(event, yaml.AliasEvent) and not aliases:
+                raise ValueError("it repeats a part of itself (*alias): write it out")
+            if depth > DEPTH_MAX:
+                raise ValueError(TOO_DEEP)
+        return yaml.load(text, Loader=LOADER)  # noqa: S506 - both loaders are safe
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ValueError(f"{where}{error.problem}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+TOO_DEEP = f"it is nested too deep: at most {DEPTH_MAX} lists and mappings"
+
+
+def jsonable(value: Any) -> Any:
+    """Return a YAML value as JSON has it: keys as texts, and dates and whatever else JSON does not know.
+
+    Raises: ValueError where aliases make it deeper than `DEPTH_MAX` or longer than `VALUES_MAX`.
+    """
+    left = VALUES_MAX
+
+    def made(value: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if depth > DEPTH_MAX:
+            raise ValueError(TOO_DEEP)
+        if left < 0:
+            raise ValueError(f"it stands for more than {VALUES_MAX:,} values")
+        if isinstance(value, dict):
+            return {str(key): made(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list):
+            return [made(item, depth + 1) for item in value]
+        if isinstance(value, str | int | float | None):
+            return value
+        return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+    return made(value, 0)

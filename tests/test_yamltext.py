@@ -1,0 +1,38 @@
+"""YAML of users: every text gives a value or an error, and none ends the process."""
+
+import pytest
+
+from penstock.core.model.errors import InvalidInput
+from penstock.yamltext import VALUES_MAX, jsonable, loaded, read_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 200_000, "nested too deep"),
+        ("".join(" " * n + "a:\n" for n in range(2_000)), "nested too deep"),
+        ("a: 2026-13-45", "month must be in 1..12"),
+        ("a: 1\nb: [1\n", "line 3, column 1"),
+        ("&a [*a]", "nested too deep"),
+        (
+            "\n".join([f"a0: &a0 [{'1, ' * 100}]", *(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 100}]" for n in range(1, 9))]),
+            "more than",
+        ),
+    ],
+    ids=["lists", "mappings", "date", "mark", "itself", "repeated"],
+)
+def test_a_text_that_cannot_be_a_request_is_refused(tmp_path, monkeypatch, text, said):
+    monkeypatch.setattr("penstock.yamltext.VALUES_MAX", 10_000)
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=said):
+        read_yaml(str(path), "the file")
+
+
+def test_keys_and_times_become_texts():
+    value = loaded("{7: 2026-01-02, true: [2026-01-02 03:04:05, 1.5, null, !!binary aGk=]}")
+    assert jsonable(value) == {"7": "2026-01-02", "True": ["2026-01-02T03:04:05", 1.5, None, "b'hi'"]}
+
+
+def test_a_long_list_of_values_is_no_repetition():
+    assert VALUES_MAX >= 16 * 2**20 / 2
