@@ -93,7 +93,7 @@ class Pair(Cluster):
     def ask(self, call: Callable[[Client], T]) -> T:
         """Return what `call` gets from a fresh client that waits for no answer for long."""
         client = Client.of(self.root)
-        client._timeout_s = TRY_S
+        client.timeout_s = TRY_S
         with contextlib.closing(client):
             return call(client)
 

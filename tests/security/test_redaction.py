@@ -60,12 +60,18 @@ def test_of_a_value_of_many_lines_each_counts_unless_it_says_nothing():
 
 def test_a_report_is_logged_without_the_values_of_its_jobs():
     why = ProgressSeen(KEY, "checkpoint", 3, why="with hf_abcdef")
-    ended = ReplicaSeen(KEY, "exited", exit=ExitInfo(1, note="ValueError: hf_abcdef", problem="hf_abcdef too"))
+    ended = ReplicaSeen(
+        KEY,
+        "exited",
+        exit=ExitInfo(1, note="ValueError: hf_abcdef", problem="hf_abcdef too", last_error="of hf_abcdef"),
+    )
     running = ReplicaSeen(ReplicaKey(1, 1, 1), "running")
     stranger = ReplicaSeen(ReplicaKey(2, 1, 0), "exited", exit=ExitInfo(1, note="hf_abcdef"))
     report = NodeReport("n1", "i1", 1, False, (ended, running, stranger), progress=(why,))
     found = censor("TOKEN").report(report)
-    assert found.replicas[0].exit == ExitInfo(1, note="ValueError: *********", problem="********* too")
+    assert found.replicas[0].exit == ExitInfo(
+        1, note="ValueError: *********", problem="********* too", last_error="of *********"
+    )
     assert found.replicas[1:] == (running, stranger)
     assert found.progress[0].why == "with *********"
     assert censor().report(report) == report

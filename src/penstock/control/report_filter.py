@@ -9,7 +9,14 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaInspected, ReplicaKey, ReplicaSeen
+from penstock.core.messages.reports import (
+    NodeReport,
+    ProgressSeen,
+    ReplicaInspected,
+    ReplicaKey,
+    ReplicaSeen,
+    with_texts,
+)
 from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.core.model.ids import JobId, NodeName
 from penstock.core.state.state import State
@@ -69,10 +76,7 @@ def _shortened(seen: ReplicaSeen) -> ReplicaSeen:
     info = seen.exit
     if len(seen.refused) > SAID_MAX_CHARS:
         seen = replace(seen, refused=seen.refused[:SAID_MAX_CHARS])
-    if info is None or max(len(info.problem), len(info.note), len(info.last_error)) <= SAID_MAX_CHARS:
-        return seen
-    cut = {name: getattr(info, name)[:SAID_MAX_CHARS] for name in ("problem", "note", "last_error")}
-    return replace(seen, exit=replace(info, **cut))
+    return seen if info is None else replace(seen, exit=with_texts(info, lambda text: text[:SAID_MAX_CHARS]))
 
 
 def _briefly(seen: ProgressSeen) -> ProgressSeen:

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from penstock.core.messages.orders import Order, StartReplica
-from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaSeen
+from penstock.core.messages.reports import EXIT_TEXTS, NodeReport, ProgressSeen, ReplicaSeen, with_texts
 from penstock.core.model.errors import PenstockError
 from penstock.core.model.ids import JobId, TenantName, UserName
 from penstock.core.model.secrets import Secret
@@ -73,10 +73,10 @@ class Redactor:
 
     def _seen(self, seen: ReplicaSeen) -> ReplicaSeen:
         info = seen.exit
-        values = self.values_of(seen.key.job_id) if info is not None and (info.note or info.problem) else ()
-        if info is None or not values:
+        if info is None or not any(getattr(info, name) for name in EXIT_TEXTS):
             return seen
-        return replace(seen, exit=replace(info, note=blotted(info.note, values), problem=blotted(info.problem, values)))
+        values = self.values_of(seen.key.job_id)
+        return replace(seen, exit=with_texts(info, lambda text: blotted(text, values)))
 
     def _progress(self, seen: ProgressSeen) -> ProgressSeen:
         values = self.values_of(seen.key.job_id) if seen.why else ()

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.core.messages.reports import ReplicaKey
-from penstock.core.state.identity import LENGTH
+from penstock.core.state.identity import LENGTH, Identity, begun_by
 from penstock.engines.processes import jobfolders
 from penstock.engines.processes.jobfolders import ATTEMPT_RECORD, MARK_NAME, mark_of, prepare_folder
 from penstock.engines.processes.paths import DataFolder
+from penstock.testing.harness import cluster
 from penstock.training.storage import fence
 from tests.engines.agent.builders import start
 
@@ -148,6 +149,14 @@ def test_a_lock_that_another_process_keeps_is_an_error_not_a_wait_without_end(da
     finally:
         os.close(descriptor)
     ran(data, FIRST)
+
+
+def test_a_mark_is_as_the_core_writes_it(data):
+    w = cluster(1, 1)
+    job = w.state.jobs[w.submit(1)]
+    mark = Identity(begun_by("server", 1)).mark(job)
+    ran(data, mark)
+    assert mark_of(data.job(7)) == mark
 
 
 def test_the_record_is_that_of_the_training_library():

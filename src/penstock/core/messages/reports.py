@@ -1,13 +1,22 @@
 """Reports of agents about their node and its replicas."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
+from msgspec.structs import fields, replace
 
 from penstock.core.model.hangs import Sight
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
 from penstock.core.model.progress import Gauges
+
+EXIT_TEXTS = tuple(field.name for field in fields(ExitInfo) if field.type is str)
+
+
+def with_texts(info: ExitInfo, change: Callable[[str], str]) -> ExitInfo:
+    """Return an exit with each of its texts changed, as by what cuts them or masks secrets."""
+    return replace(info, **{name: change(getattr(info, name)) for name in EXIT_TEXTS})
 
 
 class NodeCheck(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ Folders of versions without marks have none. They can only be of jobs that were 
 """
 
 import hashlib
-import re
 
 import msgspec
 
@@ -17,7 +16,6 @@ from penstock.core.model.events import LeaderElected, Record
 from penstock.core.model.jobs import Job
 
 LENGTH = 16
-_MARK = re.compile(rf"[0-9a-f]{{{LENGTH}}}-\d{{1,16}}", re.ASCII)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -48,11 +46,6 @@ def identity_of(first: Record) -> str:
     event = first.event
     server = event.server if isinstance(event, LeaderElected) else ""
     return begun_by(server, first.time_ms)
-
-
-def is_mark(text: str) -> bool:
-    """Return whether a text is what `Identity.mark` gives for a job."""
-    return _MARK.fullmatch(text) is not None
 
 
 def begun_by(server: str, time_ms: int) -> str:

@@ -8,11 +8,11 @@ import contextlib
 import errno
 import logging
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.core.messages.orders import StartReplica
-from penstock.core.state.identity import is_mark
 from penstock.engines.processes import locks
 from penstock.engines.processes.paths import DataFolder
 from penstock.privatefiles import write_whole
@@ -25,6 +25,8 @@ ATTEMPT_RECORD = "attempt"
 """In the folder of checkpoints, as `training/storage/fence.py` writes it."""
 UNMARKED = "unmarked"
 MARK_MAX_BYTES = 200
+_MARK = re.compile(r"[0-9a-f]{16}-\d{1,16}", re.ASCII)
+"""As `Identity.mark` writes it, which agents do not load."""
 LOCK_WAIT_S = 0.5
 """How long the agent, which serves others meanwhile, waits for agents of the same machine."""
 
@@ -62,7 +64,7 @@ def mark_of(folder: Path) -> str:
         return UNMARKED
     finally:
         os.close(descriptor)
-    return text if is_mark(text) else UNMARKED
+    return text if _MARK.fullmatch(text) else UNMARKED
 
 
 def _exchange(folder: Path, found: str, mark: str) -> None:
