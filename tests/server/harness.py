@@ -32,7 +32,7 @@ LIMITS = {"failed_logins_burst": 10_000}
 """For tests that try many wrong tokens; everything else is as it is by default."""
 FINAL = ("succeeded", "failed", "cancelled")
 POLL_S = 0.01
-_MARK = "PENSTOCK_TEST_ROOT"
+MARK = "PENSTOCK_TEST_ROOT"
 
 
 def until(found: Callable[[], T], what: str, timeout_s: float = 30.0) -> T:
@@ -84,7 +84,7 @@ def _killed(own: str) -> list[int]:
 def environment(root: Path, **more: str) -> dict[str, str]:
     """Return the environment of processes that `sweep(root)` may end."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-    return kept | {"PYTHONPATH": SOURCES, _MARK: str(root.resolve())} | more
+    return kept | {"PYTHONPATH": SOURCES, MARK: str(root.resolve())} | more
 
 
 class Server:

@@ -3,10 +3,12 @@
 import asyncio
 import datetime as dt
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from penstock.core.messages.orders import Acknowledge, Order, StartReplica
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
@@ -20,7 +22,7 @@ from penstock.security.keeper import CertificateKeeper
 from penstock.security.live import Live
 from penstock.testing.builders import node
 from tests.engines.agent.builders import start
-from tests.server.harness import sweep, until
+from tests.server.harness import MARK, sweep, until
 
 
 class FakeServer:
@@ -71,7 +73,8 @@ class FakeServer:
 
     def agent(self, name: str = "n1", **fields: Any) -> None:
         """Start the node's agent and wait until it holds its lock."""
-        start_agent(self.data, node(name, **fields))
+        with patch.dict(os.environ, {MARK: str(self.data.root)}):  # of its programs, too: `close` finds them by it
+            start_agent(self.data, node(name, **fields))
         until(lambda: agent_pid(self.data, name), f"the agent of {name} lives")
 
     def ready(self) -> None:

@@ -38,14 +38,12 @@ def own_server(tmp_path: Path) -> Iterator[FakeServer]:
 
 def _running(root: Path, **fields) -> Iterator[FakeServer]:
     made = FakeServer(root, **fields)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PENSTOCK_TEST_ROOT", str(made.data.root))
-        try:
-            made.agent()
-            made.ready()
-            yield made
-        finally:
-            made.close()
+    try:
+        made.agent()
+        made.ready()
+        yield made
+    finally:
+        made.close()
 
 
 def test_a_started_program_is_reported_with_its_process(server):

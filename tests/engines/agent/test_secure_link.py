@@ -32,10 +32,9 @@ OPEN: list[ssl.SSLSocket] = []
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+def server(tmp_path: Path) -> Iterator[FakeServer]:
     """A server without an agent, with certificates for the nodes n1 and n2."""
     made = FakeServer(tmp_path / "node")
-    monkeypatch.setenv("PENSTOCK_TEST_ROOT", str(made.data.root))
     made.certify("n1", "n2")
     yield made
     for opened in OPEN:

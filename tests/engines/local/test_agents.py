@@ -12,14 +12,14 @@ from penstock.engines.local import agents as local
 from penstock.engines.local.launch import agent_pid
 from penstock.engines.processes.paths import DataFolder
 from penstock.testing.builders import node
-from tests.server.harness import started_for, sweep
+from tests.server.harness import MARK, started_for, sweep
 
 WAIT_S = 20
 
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_TEST_ROOT", str(tmp_path.resolve()))  # of the agents, too: they can be found by it
+    monkeypatch.setenv(MARK, str(tmp_path.resolve()))  # of the agents, too: they can be found by it
     yield DataFolder(tmp_path)
     sweep(tmp_path)
 
