@@ -4,8 +4,8 @@ from penstock.core.model.ask_text import devices_cell
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.model.ids import QueueName, TenantName, UserName
 from penstock.core.model.jobs import Job
+from penstock.core.predict.features import JobFeatures
 from penstock.core.predict.forecast import PastRun
-from penstock.core.predict.runtime import JobFeatures
 from penstock.ports import FinishedDetails, FinishedJob
 
 

@@ -94,7 +94,7 @@ def learned(lengths=(10,) * 9, **fields):
         w.run(job)
         w.now += length_s * SECOND
         w.exit_replica(job)
-        w.now += forecast.SWEEP_MS  # no burst
+        w.now += forecast.LOOK_MS  # no burst
         seen = follow(w, forecaster, seen)
     forecaster.told(w.state, w.now)
     return w, forecaster, seen
@@ -122,7 +122,7 @@ def test_the_same_is_not_said_twice():
     seen = follow(w, forecaster, seen)
     predict(w, *forecaster.told(w.state, w.now))
     follow(w, forecaster, seen)
-    assert forecaster.told(w.state, w.now + forecast.SWEEP_MS) == ()
+    assert forecaster.told(w.state, w.now + forecast.LOOK_MS) == ()
 
 
 def test_a_sweep_finds_jobs_of_which_more_is_known_by_now():
@@ -135,7 +135,7 @@ def test_a_sweep_finds_jobs_of_which_more_is_known_by_now():
     w.exit_replica(waits[1])
     last = w.submit(1, name="train")
     follow(w, forecaster, seen)
-    w.now += forecast.SWEEP_MS
+    w.now += forecast.LOOK_MS
     assert [job for job, *_ in forecaster.told(w.state, w.now)] == [last, waits[0]]
 
 
@@ -176,7 +176,7 @@ def test_a_run_that_was_stopped_tells_only_that_it_takes_longer():
         w.now += 10 * SECOND
         w.cancel(job)
         w.leave(job)
-        w.now += forecast.SWEEP_MS
+        w.now += forecast.LOOK_MS
         seen = follow(w, forecaster, seen)
     w.submit(1, name="train")
     follow(w, forecaster, seen)
@@ -187,10 +187,10 @@ def test_a_sweep_goes_slice_by_slice():
     w, _, _ = learned()
     jobs = [w.submit(1, name="train") for _ in range(5)]
     forecaster = Forecaster(w.state.jobs.values(), _history(w))
-    w.now += forecast.SWEEP_MS
+    w.now += forecast.LOOK_MS
     told = [[job for job, *_ in forecaster.told(w.state, w.now, most=2)] for _ in range(4)]
     assert told == [jobs[:2], jobs[2:4], jobs[4:], []]
-    w.now += forecast.SWEEP_MS
+    w.now += forecast.LOOK_MS
     assert [job for job, *_ in forecaster.told(w.state, w.now, most=2)] == jobs[:2]
 
 

@@ -1,6 +1,5 @@
 """One scheduling cycle: which jobs start where, which victims leave, and why the other jobs wait."""
 
-from collections.abc import Iterator
 from itertools import dropwhile, islice
 
 from penstock.core.cycle.bulk import start_in_bulk
@@ -13,7 +12,7 @@ from penstock.core.model.jobs import Job, RequestClass
 from penstock.core.model.plan import Plan, QuotaExceeded, Verdict, WaitCode
 from penstock.core.order.admission import admitted_waiting_milli, over_admission, over_reserve, takes_turns
 from penstock.core.order.queues import QueueNode
-from penstock.core.order.ranks import expected_ms
+from penstock.core.order.starvation import Backlog, starvation_bound_ms
 from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.order.walk import ClassCursor
 from penstock.core.place.gang import GangPlacer
@@ -24,8 +23,6 @@ Alike = tuple[QueueNode, GangPlacer, int, bool, int]
 """Where a job counts, its only shape, its priority, whether it may be preempted, and how many claims bind it."""
 Moment = tuple[int, int, int, int]
 """Numbers that together name a point of the cycle: while none of them changes, alike jobs have the same outcome."""
-TOGETHER_GAP_MS = 600_000
-"""Jobs of one class that were submitted this shortly one after the other wait together: a sweep, or retries."""
 
 
 class Cycle:
@@ -41,6 +38,8 @@ class Cycle:
         self._resumer = Resumer(workspace)
         self._admitted: dict[QueueName, int] = {}
         self._verdicts: dict[ClassId, Verdict] = {}
+        self._backlog: Backlog | None = None
+        """None: not counted yet."""
         self._decided = 0
         """Jobs for which the walk changed the workspace."""
         self._failed: dict[Alike, tuple[Moment, WaitCode, JobId | None]] = {}
@@ -52,7 +51,7 @@ class Cycle:
         # 2. Start beneficiaries of preemptions, or hold for them what their victims have not released yet.
         for job in sorted(self._snapshot.beneficiaries, key=lambda j: (not j.room_made, -j.spec.priority, j.id)):
             self._keep_room(job)
-        # 3. Start the most starved job of each pool, or keep room for it alone.
+        # 3. Start the job of each pool that has starved longest, or keep room for it alone.
         self._look_after_starving()
         if self._workspace.handled:
             self._order.set_back(())  # starts and holds so far count in the order of queues
@@ -115,9 +114,8 @@ class Cycle:
             return self._now_ms
         moments = [self._preemptor.again_ms, growth.again_ms]
         if self._verdicts:
-            starving_ms = self._settings.starvation_after_ms
             waiting = (jobs[0] for class_id, _, jobs in self._snapshot.classes if class_id in self._verdicts)
-            moments += [job.submitted_ms + starving_ms for job in waiting]
+            moments += [self._starves_ms(job) for job in waiting]
             moments += [job.not_before_ms for _, job in self._order.backing_off]
             for kept in self._snapshot.config.reservations:
                 moments += [kept.start_ms, kept.end_ms]
@@ -169,24 +167,22 @@ class Cycle:
         return next(key for class_id, key, _ in self._snapshot.classes if class_id == job.class_id)
 
     def _look_after_starving(self) -> None:
-        """Start the most starved job of each pool, or keep room for it alone.
-
-        The oldest job whose own wait is over the bound comes first; then the oldest of jobs that have waited
-        over it together, in proportion to how long they are expected to run.
-        """
-        most: dict[PoolName, tuple[tuple[int, int, int], Job, ClassId, RequestClass]] = {}
-        alone = not self._settings.starvation_ratio
-        since_ms = self._now_ms - self._settings.starvation_after_ms
-        for class_id, key, jobs in self._snapshot.classes:
-            if alone and jobs[0].submitted_ms > since_ms:
+        """Start the job of each pool that has starved longest, or keep room for it alone."""
+        most: dict[PoolName, tuple[tuple[int, JobId], Job, RequestClass]] = {}
+        least_ms = self._now_ms - self._settings.starvation_after_ms
+        for _, key, jobs in self._snapshot.classes:
+            if jobs[0].submitted_ms > least_ms:
                 continue  # it is the oldest of them
             ready = (j for j in jobs if j.not_before_ms <= self._now_ms and j.id not in self._workspace.handled)
-            pool = key.ask.pool
-            for rank, job in self._starving(ready, len(jobs)):
-                if (pool not in most or (*rank, job.id) < most[pool][0]) and self._workspace.may_start(job, key):
-                    most[pool] = ((*rank, job.id), job, class_id, key)
+            job = next(ready, None)
+            if job is None:
+                continue
+            pool, since_ms = key.ask.pool, self._starves_ms(job)
+            first = pool not in most or (since_ms, job.id) < most[pool][0]
+            if since_ms <= self._now_ms and first and self._workspace.may_start(job, key):
+                most[pool] = (since_ms, job.id), job, key
         for pool in sorted(most):
-            _, job, class_id, key = most[pool]
+            _, job, key = most[pool]
             if not self._workspace.may_start(job, key):
                 continue  # the job of another pool took the rest of the queue's quota
             found = self._workspace.place(key)
@@ -195,31 +191,12 @@ class Cycle:
             elif self._workspace.over is None:
                 self._reservations.keep_for_starving(job, key, self._workspace.shapes(key)[0])
 
-    def _starving(self, ready: Iterator[Job], count: int) -> Iterator[tuple[tuple[int, int], Job]]:
-        """Yield ranks and jobs of one class that starve: the lowest rank is the most urgent."""
-        first = next(ready, None)
-        if first is None:
-            return
-        if self._now_ms - first.submitted_ms >= self._settings.starvation_after_ms:
-            yield (0, first.submitted_ms), first
-        expected = expected_ms(first)
-        enough = self._settings.starvation_ratio * expected
-        if not enough or count * (self._now_ms - first.submitted_ms) < enough:
-            return
-        for job, together in self._bursts(first, ready):
-            if together >= enough:
-                yield (1, -together // expected), job
-
-    def _bursts(self, first: Job, others: Iterator[Job]) -> Iterator[tuple[Job, int]]:
-        """Yield the first job of each burst of submissions, and the summed waiting time of the burst."""
-        last, together = first, self._now_ms - first.submitted_ms
-        for job in others:
-            if job.submitted_ms - last.submitted_ms > TOGETHER_GAP_MS:
-                yield first, together
-                first, together = job, 0
-            together += self._now_ms - job.submitted_ms
-            last = job
-        yield first, together
+    def _starves_ms(self, job: Job) -> int:
+        """Return the time from which the job starves, at the present backlog (unix ms)."""
+        if self._backlog is None:
+            self._backlog = Backlog(self._snapshot.waiting, self._workspace.totals)
+        beside_milli = self._backlog.beside_milli(job.spec.ask)
+        return job.submitted_ms + starvation_bound_ms(job, self._settings, beside_milli)
 
     # One by one.
 

@@ -8,6 +8,8 @@ from penstock.core.model.jobs import Job, RequestClass
 
 STEPS_PER_OCTAVE = 4
 """Lengths are rounded up to the next 2^(1/4), about 19 %."""
+UNKNOWN_MS = 3_600_000
+"""Predicted device time of a job of which nothing is known: all such jobs are equal."""
 _QUARTERS = (1_000_000, 1_189_207, 1_414_214, 1_681_793)
 
 
@@ -20,7 +22,8 @@ def request_class(job: Job, config: ClusterConfig) -> RequestClass:
     if policy == "least_attained":
         rank = attained_level(job.served_device_ms, config.settings)
     elif policy == "shortest_predicted":
-        rank = length_step(expected_ms(job) * max(1, spec.ask.device_total))
+        length_ms = expected_ms(job)
+        rank = length_step(length_ms * max(1, spec.ask.device_total) if length_ms else UNKNOWN_MS)
     length_ms = rounded_up_ms(longest_ms(job))
     return RequestClass(
         spec.queue, spec.tenant, spec.priority, spec.ask, spec.alternatives, spec.preemptible, rank, length_ms

@@ -8,15 +8,15 @@ changes while siblings run, and the prediction of a running job never falls belo
 No prediction may depend on the job's own future. Memory is bounded for any input: see the limits.
 """
 
-import re
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
 
-from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
+from penstock.core.model.ids import JobId
+from penstock.core.predict.features import GroupKey, JobFeatures, kind_of, stem_of
 from penstock.core.predict.lengths import Lengths, ObservedRun, around, lengths_of
 
 Source = Literal["burst", "user_name", "user_shape", "declared", "name", "queue", "shape", "all", "limit", "none"]
@@ -44,21 +44,6 @@ UNKNOWN_MS = 3_600_000
 
 _WIDE: tuple[Source, ...] = ("name", "queue", "shape", "all")
 """Groups that predict a job less well than its owner's declaration."""
-_DIGITS = re.compile(r"[0-9]+")
-
-
-class JobFeatures(msgspec.Struct, frozen=True):
-    """Features of a job that are known before it runs. Empty texts and 0 mean: not known."""
-
-    devices: int
-    """Devices of all replicas together."""
-    user: UserName = UserName("")
-    tenant: TenantName = TenantName("")
-    queue: QueueName = QueueName("")
-    name: str = ""
-    estimate_ms: int = 0
-    limit_ms: int = 0
-    """No run is longer than this."""
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -137,7 +122,6 @@ class _History:
         return self.curve
 
 
-GroupKey = tuple[Hashable, ...]
 Known = TypeVar("Known")
 
 
@@ -165,7 +149,7 @@ class RuntimePredictor:
 
     def observe_submit(self, job_id: JobId, features: JobFeatures, at_ms: int) -> None:
         """Note that a job was submitted; it joins a burst if one like it was submitted shortly before."""
-        kind = _kind(features)
+        kind = kind_of(features)
         last_ms, burst = self._bursts.pop(kind, (at_ms, at_ms))
         if at_ms - last_ms > BURST_GAP_MS:
             burst = at_ms
@@ -253,21 +237,11 @@ class RuntimePredictor:
         return {"groups": len(self._groups), "runs": runs, "bursts": len(self._bursts), "open": len(self._open)}
 
 
-def _kind(features: JobFeatures) -> GroupKey:
-    """Return the common key of the members of a burst."""
-    return (features.user, features.tenant, features.queue, _stem(features.name), features.devices)
-
-
-def _stem(name: str) -> str:
-    """Return the name without its numbers: `train-7` and `train-12` are one thing run twice."""
-    return _DIGITS.sub("#", name)
-
-
 def _levels(features: JobFeatures, burst: int | None) -> Iterator[tuple[Source, GroupKey]]:
     """Yield the job's groups from the narrowest to the widest; an unknown feature makes no group."""
-    stem, owner = _stem(features.name), (features.tenant, features.user)
+    stem, owner = stem_of(features.name), (features.tenant, features.user)
     if burst is not None:
-        yield "burst", ("burst", *_kind(features), burst)
+        yield "burst", ("burst", *kind_of(features), burst)
     if features.user and stem:
         yield "user_name", ("user_name", *owner, stem)
     if features.user:

@@ -28,6 +28,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The free capacity of each of them, in the same order."""
     classes: tuple[PendingJobs, ...]
     """Jobs that wait and have no unmet dependency, by request class, each in submit order."""
+    waiting: tuple[PendingJobs, ...]
+    """The same, whichever `classes` a trial leaves out: the backlog counts them all."""
     running: Mapping[JobId, Job]
     """Jobs that hold places."""
     stopping: Mapping[JobId, JobId | None]
@@ -75,6 +77,7 @@ def take_snapshot(state: State) -> Snapshot:
         nodes=indexes.nodes,
         free=indexes.free.cut(),
         classes=classes,
+        waiting=classes,
         running=indexes.active.cut(),
         stopping=dict(indexes.stopping),
         beneficiaries=beneficiaries,
@@ -95,4 +98,4 @@ def snapshot_beside(state: State) -> Snapshot:
     """Return a snapshot for another thread than the one that folds: without lists that this one may be changing."""
     found = take_snapshot(state)
     classes = tuple((class_id, key, own) for class_id, key, jobs in found.classes if (own := tuple(jobs)))
-    return replace(found, classes=classes, ends=tuple(found.ends))
+    return replace(found, classes=classes, waiting=classes, ends=tuple(found.ends))

@@ -21,7 +21,7 @@ from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName,
 from penstock.core.model.jobs import ExitInfo, Job, Replica
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
-from penstock.core.predict.forecast import Forecaster
+from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
 from penstock.sim.replay import life as on
@@ -64,8 +64,10 @@ class Simulation:
         policies: Policies | None = None,
         on_plan: OnPlan | None = None,
         on_records: OnRecords | None = None,
+        history: Sequence[PastRun] = (),
     ) -> None:
         self.state, self.physics = state, physics
+        self._history = history
         self.lives: dict[JobId, Life] = {}
         self.meter = Meter(state)
         self.plan_clock = PlanClock()
@@ -237,7 +239,7 @@ class Simulation:
         learns = self._knows == "declared" and self.state.config.settings.predict_run_times
         if learns or self._knows == "learned":
             if self._forecaster is None:
-                self._forecaster = Forecaster(self.state.jobs.values())
+                self._forecaster = Forecaster(self.state.jobs.values(), self._history)
             else:
                 self._forecaster.observe(records)
             times = self._forecaster.told(self.state, tx.now_ms)
