@@ -270,6 +270,37 @@ def test_swf_reads_header_unknowns_and_status():
     assert note(trace, "their limit is raised").startswith("1 jobs")
 
 
+def swf(tmp_path: Path, *header: str, processors: int = 336) -> Trace:
+    """Return a log with one job."""
+    file = tmp_path / "log.swf"
+    file.write_text("\n".join([*header, f"1 0 0 60 {processors} -1 -1 -1 -1 -1 1 1 1 1 1 -1 -1 -1"]) + "\n")
+    return load(file)
+
+
+def cpus(trace: Trace) -> list[int]:
+    return [node.capacity.cpu_milli // 1000 for node in trace.nodes]
+
+
+def test_a_node_of_a_log_without_maxprocs_is_one_processor(tmp_path):
+    trace = swf(tmp_path, "; Version: 2", "; MaxNodes: 430")
+    assert cpus(trace) == [1] * 430
+    assert "430 nodes x 1 processors, from MaxNodes; the header has no MaxProcs" in note(trace, "cluster:")
+
+
+def test_nodes_of_a_log_without_maxprocs_are_as_wide_as_its_largest_job_shows(tmp_path):
+    trace = swf(tmp_path, "; MaxNodes: 100")
+    assert cpus(trace) == [4] * 100
+    assert "the largest job takes 4 of each node" in note(trace, "cluster:")
+
+
+@pytest.mark.parametrize(
+    "header", ["; MAXNODES: 430", ";maxnodes :430", " ;\tMaxNodes:\t430", "; Max Nodes: 430 (in two partitions)"]
+)
+def test_a_header_is_read_whatever_its_letter_case_and_blanks(tmp_path, header):
+    assert cpus(swf(tmp_path, header)) == [1] * 430
+    assert cpus(swf(tmp_path, header, "; maxprocs: 860")) == [2] * 430
+
+
 def test_plain_csv_takes_every_column():
     trace = load(SAMPLES / "csv" / "own.csv")
     jobs = named(trace)

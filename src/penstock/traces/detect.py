@@ -67,7 +67,7 @@ def load(path: Path, kind: str | None = None) -> Trace:
 def detect(path: Path) -> str:
     """Return the kind of trace in a file by its first line that is no comment. Raises: TraceError if it has none."""
     line = _first(path)
-    if line.startswith(";"):
+    if line.lstrip().startswith(";"):
         return "swf"
     if line.lstrip()[:1] in ("[", "{"):
         return "philly"

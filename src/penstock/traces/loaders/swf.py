@@ -26,7 +26,8 @@ FIELDS = (
 STATUS: dict[int, Ending] = {-1: "succeeded", 0: "failed", 1: "succeeded", 5: "cancelled"}
 PARTIAL = frozenset({2, 3, 4})
 PROCESSORS_MAX = 10_000_000
-HEADER_WORDS = ("MaxNodes", "MaxProcs", "UnixStartTime")
+HEADER_WORDS = {word.lower(): word for word in ("MaxNodes", "MaxProcs", "UnixStartTime")}
+"""By the word as it is compared: without blanks and in small letters, for headers are written by hand."""
 HEADER_WORD_MAX = 2**40
 
 
@@ -85,7 +86,7 @@ def _entries(path: Path, head: dict[str, int]) -> Iterator[SwfEntry]:
     for lines in lines_by_block(path, TracePlace):
         for text in lines:
             line += 1
-            if text.startswith(";"):
+            if text.lstrip().startswith(";"):
                 _comment(text, head)
                 continue
             fields = text.split()
@@ -98,9 +99,9 @@ def _entries(path: Path, head: dict[str, int]) -> Iterator[SwfEntry]:
 
 
 def _comment(text: str, head: dict[str, int]) -> None:
-    word, found, value = text.lstrip("; \t").partition(":")
-    digits = value.split()[:1]
-    if not found or word not in HEADER_WORDS or not digits:
+    said, _, value = text.lstrip("; \t").partition(":")
+    word, digits = HEADER_WORDS.get("".join(said.split()).lower()), value.split()[:1]
+    if word is None or not digits:
         return
     if digits[0].isdigit() and digits[0].isascii() and len(digits[0]) < 14 and int(digits[0]) < HEADER_WORD_MAX:
         head.setdefault(word, int(digits[0]))
@@ -161,12 +162,9 @@ def _usable(entry: SwfEntry, builder: Builder) -> bool:
 
 
 def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[int, int]:
-    """Return nodes, and processors of each."""
-    total, nodes = head.get("MaxProcs", 0), head.get("MaxNodes", 0)
-    told = "from the header"
-    if total < most:
-        told = "as many processors as the largest job has" + (f": the header's {total} are fewer" if total else "")
-        total = most
+    """Return nodes, and processors of each; `most` is the number of processors of the largest job."""
+    total, told = _processors(head, most)
+    nodes = head.get("MaxNodes", 0)
     width = max(1, -(-total // nodes)) if 0 < nodes <= total else 1
     least = max(-(-most // REPLICAS_MAX), -(-total // NODES_MAX))
     if width < least:
@@ -175,6 +173,26 @@ def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[int, in
     count = -(-total // width)
     builder.note(f"cluster: {count} nodes x {width} processors, {told}; processors count as CPUs")
     return count, width
+
+
+def _processors(head: dict[str, int], most: int) -> tuple[int, str]:
+    """Return how many processors the cluster has, and by what.
+
+    MaxProcs came with version 2.1 of the format, for nodes with several processors. Where it is missing MaxNodes counts
+    single processors, as in the archive's logs of that time, unless a job had more.
+    """
+    total, nodes = head.get("MaxProcs", 0), head.get("MaxNodes", 0)
+    if total >= most:
+        return total, "from the header"
+    largest = "as many processors as the largest job has"
+    if total:
+        return most, f"{largest}: the header's {total} are fewer"
+    if nodes >= most:
+        return nodes, "from MaxNodes; the header has no MaxProcs, so a node counts as one processor"
+    if nodes:
+        each = -(-most // nodes)
+        return nodes * each, f"from MaxNodes; the header has no MaxProcs, and the largest job takes {each} of each node"
+    return most, largest
 
 
 def _request(builder: Builder, key: tuple[int, int, int, int], width: int) -> JobSpec:
