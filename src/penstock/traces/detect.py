@@ -32,7 +32,7 @@ _MARKS: tuple[tuple[str, frozenset[str]], ...] = (
     ("acme", frozenset({"arrival_time", "num_iteration", "gpu_workers"})),
     ("acme", frozenset({"job_id", "gpu_num", "type", "submit_time", "duration"})),
     ("philly", frozenset({"timestamp", "duration", "num_gpus", "cluster"})),
-    ("openb", frozenset({"name", "num_gpu", "gpu_milli", "creation_time"})),
+    ("openb", frozenset({"name", "cpu_milli", "num_gpu", "gpu_milli"})),
     ("pollux", frozenset({"name", "time", "application", "num_replicas"})),
     ("gavel", frozenset({"job_type", "total_steps", "scale_factor"})),
     ("tiresias", frozenset({"job_id", "num_gpu", "submit_time", "model_name"})),
