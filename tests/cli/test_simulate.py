@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from penstock.traces import write_csv
+from penstock.cli import options
+from penstock.traces import KINDS, write_csv
 from tests.sim.replay.builders import job, trace
 
 
@@ -66,3 +67,7 @@ def test_what_is_wrong_is_named_and_nothing_is_written(jobs, tmp_path, args, sai
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_the_help_names_every_kind_of_trace():
+    assert sorted(options.KINDS.replace(" or ", ", ").split(", ")) == sorted(KINDS)

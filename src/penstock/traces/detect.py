@@ -7,9 +7,22 @@ from pathlib import Path
 from penstock.core.model.errors import nearest
 from penstock.formats.files import lines_by_block
 from penstock.traces.errors import TraceError, TracePlace
-from penstock.traces.loaders import acme, gavel, helios, openb, philly, plain, pollux, sacct, swf, tiresias
+from penstock.traces.loaders import (
+    acme,
+    gavel,
+    helios,
+    openb,
+    philly,
+    plain,
+    pollux,
+    sacct,
+    sacct_header,
+    swf,
+    tiresias,
+)
 from penstock.traces.model import Trace
 
+PLAIN = "the plain csv: submit, run, devices (docs/traces.md)"
 LINES_LOOKED_AT = 1_000_000
 """Largest number of comment lines before a header."""
 
@@ -75,11 +88,11 @@ def detect(path: Path) -> str:
     for kind, marks in _MARKS:
         if marks <= names:
             return kind
-    if "JobID" in {name.strip() for name in line.split("|")} or "JobIDRaw" in line.split("|"):
+    if sacct_header.is_sacct(line):
         return "sacct"
     if len(line.split()) == len(swf.FIELDS) and all(_is_number(word) for word in line.split()):
         return "swf"
-    raise TraceError(str(path), found=line, expected="a header of " + ", ".join(KINDS), hint=_hint(names))
+    raise TraceError(str(path), found=line, expected="a header of " + ", ".join(KINDS), hint=_hint(line, names))
 
 
 def _first(path: Path) -> str:
@@ -98,7 +111,7 @@ def _is_number(word: str) -> bool:
     return word.isascii() and word.removeprefix("-").replace(".", "", 1).isdigit()
 
 
-def _hint(names: set[str]) -> str:
+def _hint(line: str, names: set[str]) -> str:
     for marks, said in _BESIDE:
         if marks <= names:
             return said
@@ -108,4 +121,4 @@ def _hint(names: set[str]) -> str:
     )
     if share >= 0.5:
         return f"nearest to kind '{kind}', which needs also: {', '.join(missing)}"
-    return "say its kind, or bring it as the plain csv: submit, run, devices"
+    return sacct_header.hint_for(line) or f"say its kind, --kind {'|'.join(KINDS)}, or bring it as {PLAIN}"

@@ -1,4 +1,4 @@
-"""Slurm accounting: `sacct -P` (or `--parsable2`), with a header, any columns that include JobID, Submit, Start, End.
+"""Slurm accounting: `sacct -P` (or `--parsable2`), any columns that include JobID, Submit, Start, End.
 
 Source of the format: https://slurm.schedmd.com/sacct.html.
 """
@@ -14,7 +14,17 @@ from penstock.formats.numbers import RUN_MAX_MS, within
 from penstock.formats.slurm import limit_ms, time_ms
 from penstock.traces.loaders.build import ENDINGS, JOBS_MAX, NO_END, NO_LENGTH, NO_START, Builder
 from penstock.traces.loaders.guess import nodes_at_peak
-from penstock.traces.loaders.slurm_amounts import Key, ask_of
+from penstock.traces.loaders.sacct_header import (
+    COMMAND,
+    IDENTITIES,
+    NO_HEADER,
+    OTHER_COLUMNS,
+    REQUIRED,
+    UNKNOWN,
+    hint_for,
+    read_header,
+)
+from penstock.traces.loaders.slurm_amounts import SHAPE_COLUMNS, Key, ask_of
 from penstock.traces.loaders.table import Row, TextTable
 from penstock.traces.model import Ending, Seen, Trace
 
@@ -23,14 +33,8 @@ PRIORITY_READ_MAX = 2**40
 COMPONENTS_MAX = 64
 """Parts of one heterogeneous job."""
 
-SHAPE_COLUMNS = (
-    "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "NNodes", "AllocNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqMem"
-)  # fmt: skip
 SHARES = ("shard", "mps")
 """Generic resources that are parts of devices."""
-OTHER_COLUMNS = (
-    "Timelimit", "TimelimitRaw", "Cluster", "User", "Account", "Partition", "QOS", "State", "Priority"
-)  # fmt: skip
 ENDED: dict[str, Ending] = {
     **ENDINGS,
     "SPECIAL_EXIT": "failed",
@@ -44,7 +48,6 @@ LIVE = frozenset({
 CUT_OFF = frozenset({"PREEMPTED", "NODE_FAIL"})
 """Such a run may be followed by another of the same job (`sacct -D`); where none follows, it was the last."""
 NO_LIMIT = frozenset({"", "Partition_Limit", "INVALID", "Unknown", "None"})
-UNKNOWN = frozenset({"", "Unknown", "None", "N/A"})
 STEPS = "rows left out: they are steps of jobs"
 REQUEUED = "rows left out: the job was put back or resized, the run that followed is a row of its own"
 OVER_LIMIT = "jobs succeeded after more time than their limit: it is raised to what they ran"
@@ -105,11 +108,16 @@ class _Sheet:
     """The table, and where its columns are."""
 
     def __init__(self, path: Path, builder: Builder) -> None:
-        self._table, self._builder = TextTable(path, separator="|"), builder
-        identity = "JobID" if self._table.optional("JobID") >= 0 else "JobIDRaw"
-        if self._table.optional(identity) < 0:
-            identity = "JobID"
-        self._job, self._submit, self._start, self._end = self._table.columns(identity, "Submit", "Start", "End")
+        self._table, self._builder = TextTable(path, separator="|", header=read_header), builder
+        table = self._table
+        if table.headless:
+            builder.note(NO_HEADER)
+        identity = next((name for name in IDENTITIES if table.optional(name) >= 0), IDENTITIES[0])
+        for name in (identity, *REQUIRED):
+            if table.optional(name) < 0:
+                hint = hint_for(table.first) or f"bring the output of {COMMAND}"
+                raise table.fault("", table.first, f"a column '{name}' in the header", hint)
+        self._job, self._submit, self._start, self._end = table.columns(identity, *REQUIRED)
         self._elapsed = max(self._table.optional("Elapsed"), self._table.optional("ElapsedRaw"))
         self._shape = [self._table.optional(name) for name in SHAPE_COLUMNS]
         self._at = {name: self._table.optional(name) for name in OTHER_COLUMNS}
