@@ -53,6 +53,8 @@ def test_a_trace_is_found_below_the_folder_of_traces(jobs):
         (("nothing.csv",), "nothing.csv"),
         (("-P", "fifoo"), "there is no policy 'fifoo'"),
         (("--nodes", "none"), "nodes is 'none'"),
+        (("--nodes", "4xH100"), "for 4 nodes say their devices, too: 4x8xH100"),
+        (("--nodes", "4x8:cpu=4"), "did you mean 'cpus'?"),
         (("--save", "soon"), "save is 'soon'"),
         (("--mtbf", "soon"), "mtbf is 'soon'"),
         (("--kind", "heliox"), "heliox"),
@@ -67,6 +69,24 @@ def test_what_is_wrong_is_named_and_nothing_is_written(jobs, tmp_path, args, sai
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_is_given_in_words_and_jobs_that_it_could_never_hold_are_named(jobs):
+    done = penstock("sim", jobs, "-P", "as_is", "--nodes", "1x3xA100:cpus=8:memory=16GiB")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "t: 60 jobs on 1 nodes with 3 devices"
+    assert "note: cluster: 1 node x 3 A100, 8 CPUs, 16 GiB each, as given" in lines
+    (said,) = [line for line in lines if "can never start" in line]
+    assert said == (
+        "note: 15 jobs can never start on these nodes; of the first, j180: pool 'default' cannot hold "
+        "1 replica of 3 devices and 0.75 CPUs, plus 1 replica of 1 device and 0.25 CPUs together, even when empty"
+    )
+
+
+def test_notes_of_jobs_that_can_never_start_are_in_the_json_too(jobs):
+    done = penstock("sim", jobs, "-P", "as_is", "--nodes", "1x3xA100:cpus=8:memory=16GiB", "--json")
+    assert any("15 jobs can never start" in note for note in json.loads(done.stdout)["notes"])
 
 
 def test_the_help_names_every_kind_of_trace():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from penstock.cli.options import JsonOption, KindOption, LoadOption, NodesOption, duration_ms
 from penstock.cli.output import Console, print_json, say, table
@@ -55,10 +56,9 @@ def sim(
     from penstock.extensions import installed_policies
     from penstock.sim.replay.compare import compare
     from penstock.sim.replay.execution_model import Physics
-    from penstock.traces.edit import drawn_like, with_nodes
+    from penstock.traces.edit import drawn_like
 
-    read = load_trace(trace, kind, load)
-    jobs = with_nodes(read, nodes) if nodes else read
+    jobs = load_trace(trace, kind, load, nodes)
     base = _config_of(cluster) if cluster is not None else jobs.config
     variants = [variant_of(words, base) for words in policy or DEFAULT_POLICIES]
     physics = Physics(
@@ -77,6 +77,7 @@ def sim(
         results = compare(
             workload, variants, physics, seeds=seeds, processes=processes, policies=policies, on_share=on_share
         )
+    jobs = with_unserved(jobs, results)
     if out is not None:
         write_page(jobs, results, out, "sim")
     if json:
@@ -87,12 +88,15 @@ def sim(
         say(f"report: {out / 'sim.html'}")
 
 
-def load_trace(path: Path, kind: str | None, load_times: float) -> "Trace":
+def load_trace(path: Path, kind: str | None, load_times: float, nodes: str | None = None) -> "Trace":
     """Return the trace at a path, or below the folder of traces that the environment names.
 
+    Args:
+        nodes: other nodes than the trace's (see `traces.edit.with_nodes`).
     Raises: InvalidInput, also for a load that is none.
     """
-    from penstock.traces import load
+    from penstock.traces import given_cluster, load
+    from penstock.traces.edit import with_nodes
 
     if not 0 < load_times <= LOAD_MAX:
         problem = Problem("invalid_value", "load", f"load is {load_times:g}, expected more than 0, at most {LOAD_MAX}")
@@ -100,7 +104,18 @@ def load_trace(path: Path, kind: str | None, load_times: float) -> "Trace":
     folder = os.environ.get(TRACES_VARIABLE)
     if not path.exists() and folder and (Path(folder) / path).exists():
         path = Path(folder) / path
-    return load(path, kind)
+    given = given_cluster(nodes)
+    trace = load(path, kind, given)
+    return with_nodes(trace, nodes) if nodes and not given else trace
+
+
+def with_unserved(trace: "Trace", results: "Sequence[VariantResult]") -> "Trace":
+    """Return the trace with a note of the jobs that can never start, where some never ended."""
+    from penstock.sim.replay.unserved import unserved_note
+
+    unfinished = any(result.measures.whole.unfinished for result in results)
+    note = unserved_note(trace) if unfinished else ""
+    return replace(trace, notes=(*trace.notes, note)) if note else trace
 
 
 def write_page(trace: "Trace", results: "Sequence[VariantResult]", out: Path, name: str) -> None:

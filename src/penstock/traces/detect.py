@@ -1,6 +1,6 @@
 """Detects the kind of a trace file, and loads any kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -21,12 +21,13 @@ from penstock.traces.loaders import (
     tiresias,
 )
 from penstock.traces.model import Trace
+from penstock.traces.nodes import NodeGroup
 
 PLAIN = "the plain csv: submit, run, devices (docs/traces.md)"
 LINES_LOOKED_AT = 1_000_000
 """Largest number of comment lines before a header."""
 
-KINDS: dict[str, Callable[[Path], Trace]] = {
+KINDS: dict[str, Callable[[Path, Sequence[NodeGroup]], Trace]] = {
     "acme": acme.read,
     "csv": plain.read,
     "gavel": gavel.read,
@@ -62,11 +63,12 @@ _BESIDE: tuple[tuple[frozenset[str], str], ...] = (
 )
 
 
-def load(path: Path, kind: str | None = None) -> Trace:
+def load(path: Path, kind: str | None = None, nodes: Sequence[NodeGroup] = ()) -> Trace:
     """Return the trace in a file, plain or gzip: same bytes, same trace.
 
     Args:
         kind: one of `KINDS`; None detects it from the first lines.
+        nodes: a cluster instead of the source's. A job whose source leaves its shape open then takes whole nodes of it.
     Raises: TraceError with file, line and column of the fault; nothing of the file is kept then.
     """
     if kind is None:
@@ -74,7 +76,7 @@ def load(path: Path, kind: str | None = None) -> Trace:
     if kind not in KINDS:
         expected = "one of " + ", ".join(KINDS)
         raise TraceError(str(path), column="kind", found=kind, expected=expected, hint=nearest(kind, KINDS))
-    return KINDS[kind](path)
+    return KINDS[kind](path, nodes)
 
 
 def detect(path: Path) -> str:

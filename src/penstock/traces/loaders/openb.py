@@ -4,6 +4,7 @@ Source of the format: https://github.com/alibaba/clusterdata/tree/master/cluster
 Weng et al., ATC 2023.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.core.model.cluster import NodeSpec
@@ -11,8 +12,9 @@ from penstock.core.model.jobs import PRIORITY_CLASSES, GangAsk, JobSpec
 from penstock.core.model.resources import WHOLE_DEVICE_MILLI, DeviceAsk, ReplicaAsk, Resources
 from penstock.traces.loaders.build import NO_END, NO_START, Builder
 from penstock.traces.loaders.shapes import NODES_MAX, WIDTH_MAX, NodeNames, devices_of
-from penstock.traces.loaders.table import Row, TextTable, needed_beside
+from penstock.traces.loaders.table import Row, TextTable, nodes_beside
 from penstock.traces.model import Ending, Seen, Trace
+from penstock.traces.nodes import NodeGroup
 
 CPU_MILLI_MAX = 10_000_000
 MEMORY_MIB_MAX = 2**30
@@ -36,14 +38,15 @@ Shape = tuple[int, int, int, int, str, str]
 """CPU (thousandths), memory (MiB), GPUs, share of each (thousandths), models, quality of service."""
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return one job a pod that ran, from its scheduling to its deletion. Best-effort pods get a low priority.
 
     Pods of a list without times come one after the other, and none ends before the last has come.
-    A node list (`openb_node_list_all_node.csv`, or that of GPU nodes) must lie in the same folder.
+    A node list (`openb_node_list_all_node.csv`, or that of GPU nodes) must lie in the same folder where `given` leaves
+    something open.
     Raises: TraceError.
     """
-    table, builder = TextTable(path), Builder(path)
+    table, builder = TextTable(path), Builder(path, given)
     pods = _Pods(table)
     untimed: list[tuple[str, Shape]] = []
     timed = 0
@@ -64,7 +67,7 @@ def read(path: Path) -> Trace:
     elif untimed:
         _one_after_the_other(builder, untimed)
     pods.say(builder, timed=bool(timed))
-    return builder.trace(_nodes(path, builder))
+    return builder.trace(builder.cluster(lambda: _nodes(path, builder)))
 
 
 class _Pods:
@@ -154,7 +157,7 @@ def _request(builder: Builder, shape: Shape) -> JobSpec:
 
 
 def _nodes(path: Path, builder: Builder) -> tuple[NodeSpec, ...]:
-    listed = needed_beside(path, NODE_FILES, f"a node list beside it, {' or '.join(NODE_FILES)} (or .gz)")
+    listed = nodes_beside(path, NODE_FILES, f"a node list beside it, {' or '.join(NODE_FILES)} (or .gz)")
     table = TextTable(listed)
     name, cpu, memory, gpu, model = table.columns("sn", "cpu_milli", "memory_mib", "gpu", "model")
     names = NodeNames()

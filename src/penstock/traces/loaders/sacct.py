@@ -3,11 +3,13 @@
 Source of the format: https://slurm.schedmd.com/sacct.html.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import nearest
 from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec
 from penstock.formats.numbers import RUN_MAX_MS, within
@@ -27,6 +29,7 @@ from penstock.traces.loaders.sacct_header import (
 from penstock.traces.loaders.slurm_amounts import SHAPE_COLUMNS, Key, ask_of
 from penstock.traces.loaders.table import Row, TextTable
 from penstock.traces.model import Ending, Seen, Trace
+from penstock.traces.nodes import NodeGroup
 
 PRIORITY_MAX = 10_000
 PRIORITY_READ_MAX = 2**40
@@ -75,13 +78,13 @@ class SacctRun(NamedTuple):
     """Account, partition and quality of service."""
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs that started and ended: account is the tenant, partition the queue, quality of service a label.
 
     Components of a heterogeneous job are groups of one gang. The cluster is as large as the peak of concurrent use.
     Raises: TraceError.
     """
-    builder = Builder(path)
+    builder = Builder(path, given)
     sheet = _Sheet(path, builder)
     runs = sheet.runs()
     top = max((run.priority for run in runs), default=0)
@@ -96,12 +99,16 @@ def read(path: Path) -> Trace:
     builder.note("times without a zone count as UTC")
     if not sheet.has("State"):
         builder.note("the source has no column State: every job counts as succeeded")
+    return builder.trace(builder.cluster(lambda: _nodes(builder)))
+
+
+def _nodes(builder: Builder) -> tuple[NodeSpec, ...]:
     nodes = nodes_at_peak(builder)
     devices = sum(len(node.devices) for node in nodes)
     builder.note(
         f"cluster: {len(nodes)} nodes with {devices} devices hold what ran at once at the peak; the source has none"
     )
-    return builder.trace(nodes)
+    return nodes
 
 
 class _Sheet:

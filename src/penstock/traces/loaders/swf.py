@@ -3,11 +3,12 @@
 Source of the format: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html. Feitelson, Tsafrir, Krakov 2014.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.config.ask import REPLICAS_MAX
+from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.quantities import TIME_MAX_MS
 from penstock.core.model.resources import Resources
@@ -15,8 +16,9 @@ from penstock.formats.files import lines_by_block
 from penstock.formats.numbers import RUN_MAX_MS, number
 from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders.build import JOBS_MAX, NO_LENGTH, NO_START, Builder
-from penstock.traces.loaders.shapes import NODES_MAX, equal_nodes, processors
+from penstock.traces.loaders.shapes import NODES_MAX, equal_nodes, processors, widest
 from penstock.traces.model import Ending, Seen, Trace
+from penstock.traces.nodes import NodeGroup
 
 FIELDS = (
     "job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory",
@@ -46,13 +48,13 @@ class SwfEntry(NamedTuple):
     queue: int
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs on the cluster of the header; allocated processors, or requested ones where these are unknown.
 
     Users, groups (tenants) and queues are numbers in this format and are named so. The requested time is the limit.
     Raises: TraceError.
     """
-    builder, head = Builder(path), dict[str, int]()
+    builder, head = Builder(path, given), dict[str, int]()
     entries: list[SwfEntry] = []
     for entry in _entries(path, head):
         if _usable(entry, builder):
@@ -60,7 +62,8 @@ def read(path: Path) -> Trace:
         if len(entries) > JOBS_MAX:
             raise builder.fault(f"at most {JOBS_MAX} jobs", "more")
     most = max((entry.processors for entry in entries), default=1)
-    nodes, width = _cluster(head, most, builder)
+    nodes = builder.cluster(lambda: _cluster(head, most, builder))
+    width = max(widest(nodes).cpus, -(-most // REPLICAS_MAX))
     start_ms = 1000 * head.get("UnixStartTime", 0)
     limits_raised = 0
     for entry in entries:
@@ -77,7 +80,7 @@ def read(path: Path) -> Trace:
     if limits_raised:
         builder.note(f"{limits_raised} jobs ran longer than they asked for: their limit is raised to what they ran")
     builder.note("memory, executables, partitions and preceding jobs of the source are not used")
-    return builder.trace(equal_nodes(nodes, devices=0, capacity=Resources(1000 * width)))
+    return builder.trace(nodes)
 
 
 def _entries(path: Path, head: dict[str, int]) -> Iterator[SwfEntry]:
@@ -161,8 +164,8 @@ def _usable(entry: SwfEntry, builder: Builder) -> bool:
     return False
 
 
-def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[int, int]:
-    """Return nodes, and processors of each; `most` is the number of processors of the largest job."""
+def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[NodeSpec, ...]:
+    """Return the nodes of the header; `most` is the number of processors of the largest job."""
     total, told = _processors(head, most)
     nodes = head.get("MaxNodes", 0)
     width = max(1, -(-total // nodes)) if 0 < nodes <= total else 1
@@ -172,7 +175,7 @@ def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[int, in
         width = least
     count = -(-total // width)
     builder.note(f"cluster: {count} nodes x {width} processors, {told}; processors count as CPUs")
-    return count, width
+    return equal_nodes(count, devices=0, capacity=Resources(1000 * width))
 
 
 def _processors(head: dict[str, int], most: int) -> tuple[int, str]:

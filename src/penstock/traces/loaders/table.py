@@ -204,11 +204,12 @@ def beside(path: Path, names: Sequence[str]) -> Path | None:
     return None
 
 
-def needed_beside(path: Path, names: Sequence[str], expected: str) -> Path:
-    """Return what `beside` does. Raises: TraceError that says what was `expected` when nothing is there."""
+def nodes_beside(path: Path, names: Sequence[str], expected: str) -> Path:
+    """Return what `beside` does of a list of nodes. Raises: TraceError that says what was `expected` where none is."""
     found = beside(path, names)
     if found is None:
-        raise TracePlace(str(path)).fault("", "none in its folder", expected)
+        hint = "or give the nodes with all that they have: --nodes 16x8xV100:cpus=64:memory=512GiB"
+        raise TracePlace(str(path)).fault("", "none in its folder", expected, hint)
     return found
 
 
