@@ -8,7 +8,8 @@ import typer
 
 from penstock.cli.options import JsonOption, KindOption, LoadOption
 from penstock.cli.output import Console, print_json, say, table
-from penstock.cli.simulate import load_trace, progress, variant_of
+from penstock.cli.progress import progress
+from penstock.cli.simulate import load_trace, variant_of
 
 if TYPE_CHECKING:
     from penstock.sim.replay.capacity import Capacity, Goal
@@ -45,7 +46,7 @@ def capacity(
     with_nodes(jobs, f"+1x{model}" if model else "+1")  # fails at once for an unknown model
     others = [spec for spec in jobs.nodes if model and all(d.model != model for d in spec.devices)]
     present = len(jobs.nodes) - len(others)
-    with progress(f"{len(jobs.jobs):,} jobs", quiet=json) as on_share:
+    with progress(f"{len(jobs.jobs):,} jobs", total=len(jobs.jobs), quiet=json) as on_share:
 
         def measured(nodes: int) -> "Measures":
             def told(done: int, total: int) -> None:

@@ -1,9 +1,7 @@
 """`penstock sim`: a trace under several policies, compared in the terminal, as JSON and as one page."""
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +11,7 @@ from msgspec.structs import replace
 
 from penstock.cli.options import JsonOption, KindOption, LoadOption, NodesOption, duration_ms
 from penstock.cli.output import Console, print_json, say, table
+from penstock.cli.progress import progress
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem
 
@@ -73,7 +72,8 @@ def sim(
     def workload(seed: int) -> "Trace":
         return jobs if seed == 0 and load == 1.0 else drawn_like(jobs, seed, load)
 
-    with progress(f"{len(jobs.jobs):,} jobs, {len(variants)} policies", quiet=json) as on_share:
+    title, total = f"{len(jobs.jobs):,} jobs, {len(variants)} policies", len(jobs.jobs) * len(variants) * seeds
+    with progress(title, total=total, quiet=json) as on_share:
         results = compare(
             workload, variants, physics, seeds=seeds, processes=processes, policies=policies, on_share=on_share
         )
@@ -141,22 +141,6 @@ def _config_of(cluster: Path) -> ClusterConfig:
     from penstock.control.config_files import read_cluster_file
 
     return read_cluster_file(cluster).config
-
-
-@contextmanager
-def progress(title: str, *, quiet: bool) -> Iterator[Callable[[float], None] | None]:
-    """Show a bar with the time left on the terminal, if there is one."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    import rich.console
-    from rich import progress as bars
-
-    done = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TaskProgressColumn())
-    times = (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
-    with bars.Progress(*done, *times, transient=True, console=rich.console.Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
 
 
 def print_results(trace: "Trace", results: "Sequence[VariantResult]") -> None:

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from penstock.cli.eventlog import log_of
 from penstock.cli.options import JsonOption, LogOption, NodesOption, duration_ms
 from penstock.cli.output import print_json, say
-from penstock.cli.simulate import for_programs, print_results, progress, with_unserved, write_page
+from penstock.cli.progress import progress
+from penstock.cli.simulate import for_programs, print_results, with_unserved, write_page
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.events import Record
 
