@@ -21,7 +21,7 @@ NOT_MET = 10
 
 
 def capacity(
-    trace: Annotated[Path, typer.Argument(help="Trace file or folder, as for sim.")],
+    trace: Annotated[Path, typer.Argument(help="Trace file, as for sim.")],
     wait: Annotated[str, typer.Option(help="The goal: p99=1h, p90=10m, p50=..., mean=..., max=...")] = "p90=1h",
     policy: Annotated[str, typer.Option("--policy", "-P", help="As for sim.")] = "as_is",
     model: Annotated[str | None, typer.Option(help="Vary only nodes with devices of this model.")] = None,

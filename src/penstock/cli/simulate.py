@@ -27,7 +27,7 @@ TRACES_VARIABLE = "PENSTOCK_TRACES"
 
 
 def sim(
-    trace: Annotated[Path, typer.Argument(help="Trace file or folder; also below the folder PENSTOCK_TRACES names.")],
+    trace: Annotated[Path, typer.Argument(help="Trace file; also below the folder PENSTOCK_TRACES names.")],
     policy: Annotated[
         list[str] | None,
         typer.Option(

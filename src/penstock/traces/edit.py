@@ -45,17 +45,22 @@ def with_nodes(trace: Trace, change: str) -> Trace:
         raise asked.bad(f"no node has devices of model {model}", hint)
     if model:
         like = like[:1]
-    return _on_nodes(trace, trace.nodes[:wanted] + _copies(trace.nodes, like, wanted - present))
+    return _noted(_on_nodes(trace, trace.nodes[:wanted] + _copies(trace.nodes, like, wanted - present)), asked)
 
 
 def _with_groups(trace: Trace, asked: NodeChange) -> Trace:
     made = cluster_of(asked.groups, lambda: trace.nodes, {spec.pool for spec in trace.nodes})
     if asked.sign:
-        return _on_nodes(trace, trace.nodes + _copies(trace.nodes, made, len(made)))
+        return _noted(_on_nodes(trace, trace.nodes + _copies(trace.nodes, made, len(made))), asked)
     changes = tuple(change for change in trace.changes if change.config is not None)
     notes = tuple(note for note in trace.notes if not note.startswith("cluster: "))
     notes += (f"cluster: {nodes_text(made)}, as given",)
     return replace(trace, nodes=made, outages=(), changes=changes, notes=notes)
+
+
+def _noted(trace: Trace, asked: NodeChange) -> Trace:
+    """Return the trace with a note of its nodes, beside that of the source's."""
+    return replace(trace, notes=(*trace.notes, f"nodes {asked.text} instead: {nodes_text(trace.nodes)}"))
 
 
 def _on_nodes(trace: Trace, nodes: tuple[NodeSpec, ...]) -> Trace:

@@ -22,6 +22,7 @@ CPUS_MAX = 100_000
 MEMORY_MAX_BYTES = 2**60
 MODEL_MAX = 128
 GROUPS_MAX = 1_000
+KINDS_SHOWN = 4
 WORDS = ("cpus", "memory", "pool")
 LIKE = "a number such as 90, +4, -2 or +4xH100, or a cluster such as 16x8xH100:cpus=96:memory=1TiB,4x0:cpus=128"
 
@@ -200,11 +201,17 @@ def _only(group: NodeGroup, what: str, known: Collection[str], pattern: str) -> 
 
 
 def nodes_text(nodes: Sequence[NodeSpec]) -> str:
-    """Return kinds of nodes in words, such as `16 nodes x 8 H100, 96 CPUs, 1 TiB each; 4 nodes, 128 CPUs each`."""
+    """Return kinds of nodes in words, such as `16 nodes x 8 H100, 96 CPUs, 1 TiB each; 4 nodes, 128 CPUs each`.
+
+    Of more than `KINDS_SHOWN` kinds it is the number of nodes and devices.
+    """
     kinds: dict[tuple[int, str, Resources], int] = {}
     for spec in nodes:
         key = (len(spec.devices), spec.devices[0].model if spec.devices else "", spec.capacity)
         kinds[key] = kinds.get(key, 0) + 1
+    if len(kinds) > KINDS_SHOWN:
+        devices = sum(len(spec.devices) for spec in nodes)
+        return f"{counted(len(nodes), 'node')} of {len(kinds)} kinds with {counted(devices, 'device')}"
     return "; ".join(_kind_text(count, *key) for key, count in kinds.items())
 
 
