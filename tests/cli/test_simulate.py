@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from penstock.cli import options
+from penstock.core.model.cluster import Queue, Tenant
+from penstock.testing.builders import config
 from penstock.traces import KINDS, write_csv
 from tests.sim.replay.builders import job, trace
 
@@ -87,6 +89,19 @@ def test_a_cluster_is_given_in_words_and_jobs_that_it_could_never_hold_are_named
 def test_notes_of_jobs_that_can_never_start_are_in_the_json_too(jobs):
     done = penstock("sim", jobs, "-P", "as_is", "--nodes", "1x3xA100:cpus=8:memory=16GiB", "--json")
     assert any("15 jobs can never start" in note for note in json.loads(done.stdout)["notes"])
+
+
+@pytest.mark.parametrize("option", ["--cluster", "-P"])
+def test_queues_and_tenants_that_a_cluster_file_lacks_are_as_in_the_trace(tmp_path, option):
+    rules = config(queues=(Queue("red"),), tenants=(Tenant("ann"),))
+    given = trace(*(job(i, 60, queue="red", tenant="ann") for i in range(3)), rules=rules)
+    write_csv(given, tmp_path / "jobs.csv")
+    (tmp_path / "c.yaml").write_text("queues: [{name: mine}]\n")
+    done = penstock("sim", "jobs.csv", option, "c.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "never ended" not in done.stdout
+    note = "note: c.yaml: 1 queue and 1 tenant of the trace that it does not declare: they are as in the trace"
+    assert note in done.stdout.splitlines()
 
 
 def test_the_help_names_every_kind_of_trace():

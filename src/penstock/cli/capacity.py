@@ -9,7 +9,7 @@ import typer
 from penstock.cli.options import JsonOption, KindOption, LoadOption
 from penstock.cli.output import Console, print_json, say, table
 from penstock.cli.progress import progress
-from penstock.cli.simulate import load_trace, variant_of
+from penstock.cli.simulate import load_trace, variants_of
 
 if TYPE_CHECKING:
     from penstock.sim.replay.capacity import Capacity, Goal
@@ -42,7 +42,7 @@ def capacity(
     jobs = load_trace(trace, kind, load)
     if load != 1.0:
         jobs = drawn_like(jobs, 0, load)
-    one = variant_of(policy, jobs.config)
+    jobs, (one,) = variants_of(jobs, [policy])
     with_nodes(jobs, f"+1x{model}" if model else "+1")  # fails at once for an unknown model
     others = [spec for spec in jobs.nodes if model and all(d.model != model for d in spec.devices)]
     present = len(jobs.nodes) - len(others)

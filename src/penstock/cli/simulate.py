@@ -58,8 +58,7 @@ def sim(
     from penstock.traces.edit import drawn_like
 
     jobs = load_trace(trace, kind, load, nodes)
-    base = _config_of(cluster) if cluster is not None else jobs.config
-    variants = [variant_of(words, base) for words in policy or DEFAULT_POLICIES]
+    jobs, variants = variants_of(jobs, policy or DEFAULT_POLICIES, cluster)
     physics = Physics(
         start_ms=duration_ms("start", start),
         save_ms=duration_ms("save", save),
@@ -128,19 +127,32 @@ def write_page(trace: "Trace", results: "Sequence[VariantResult]", out: Path, na
     (out / f"{name}.json").write_bytes(msgspec.json.format(known, indent=2))
 
 
-def variant_of(words: str, base: ClusterConfig) -> "Variant":
-    """Return a policy by its words, or of a cluster file."""
-    from penstock.sim.replay.variants import Variant, variant
+def variants_of(
+    trace: "Trace", policies: "Sequence[str]", cluster: Path | None = None
+) -> "tuple[Trace, list[Variant]]":
+    """Return policies by their words, or of cluster files, and the trace with a note of what the files lack.
 
-    if words.endswith((".yaml", ".yml", ".json")):
-        return Variant(words, _config_of(Path(words)))
-    return variant(words, base)
-
-
-def _config_of(cluster: Path) -> ClusterConfig:
+    Args:
+        cluster: cluster file instead of the trace's configuration.
+    """
     from penstock.control.config_files import read_cluster_file
+    from penstock.sim.replay.variants import Variant, variant
+    from penstock.traces.edit import with_names_of
 
-    return read_cluster_file(cluster).config
+    notes: dict[str, None] = {}
+
+    def config_of(path: Path) -> ClusterConfig:
+        config, note = with_names_of(read_cluster_file(path).config, trace)
+        if note:
+            notes[f"{path}: {note}"] = None
+        return config
+
+    base = trace.config if cluster is None else config_of(cluster)
+    found = [
+        Variant(words, config_of(Path(words))) if words.endswith((".yaml", ".yml", ".json")) else variant(words, base)
+        for words in policies
+    ]
+    return replace(trace, notes=(*trace.notes, *notes)), found
 
 
 def print_results(trace: "Trace", results: "Sequence[VariantResult]") -> None:

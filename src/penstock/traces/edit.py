@@ -5,9 +5,10 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import nearest
 from penstock.core.model.ids import NodeName
+from penstock.core.model.words import counted
 from penstock.traces.model import Trace, TraceJob
 from penstock.traces.nodes import NodeChange, cluster_of, node_change, nodes_text
 
@@ -89,6 +90,21 @@ def _copies(nodes: Sequence[NodeSpec], like: Sequence[NodeSpec], count: int) -> 
         if name not in taken:
             made.append(replace(like[len(made) % len(like)], name=name))
     return tuple(made)
+
+
+def with_names_of(config: ClusterConfig, trace: Trace) -> tuple[ClusterConfig, str]:
+    """Return the configuration with the queues and tenants of the trace that it lacks, and a note of them ("" of none).
+
+    Without them their jobs could never start.
+    """
+    names, tenants = {queue.name for queue in config.queues}, {tenant.name for tenant in config.tenants}
+    queues = tuple(queue for queue in trace.config.queues if queue.name not in names)
+    more = tuple(tenant for tenant in trace.config.tenants if tenant.name not in tenants)
+    if not queues and not more:
+        return config, ""
+    whole = replace(config, queues=(*config.queues, *queues), tenants=(*config.tenants, *more))
+    lacking = [counted(len(found), noun) for found, noun in ((queues, "queue"), (more, "tenant")) if found]
+    return whole, f"{' and '.join(lacking)} of the trace that it does not declare: they are as in the trace"
 
 
 def drawn_like(trace: Trace, seed: int, load: float = 1.0) -> Trace:
