@@ -176,6 +176,7 @@ def test_words_of_a_group():
     ("words", "said", "hint"),
     [
         ("4xH100", "expected a number such as 90", "for 4 nodes say their devices, too: 4x8xH100"),
+        ("16x8gpu", "expected a number such as 90", "nodes x devices x model, such as 16x8 or 16x8xH100"),
         ("-2x8", "expected a number such as 90", ""),
         ("x8", "nodes of 'x8' is '', expected 1 to 100000", "such as 16x8xH100:cpus=96"),
         ("0x8", "nodes of '0x8' is '0'", "such as"),

@@ -78,9 +78,7 @@ def node_change(text: str) -> NodeChange:
     if devices.isdecimal() and sign != "-":
         return NodeChange(text, sign, 0, "", _groups(text, body))
     if not (count.isdecimal() and count.isascii() and len(count) <= 9) or (rest and sign != "+"):
-        says = rest and count.isdecimal() and not sign
-        hint = f"for {count} nodes say their devices, too: {count}x8x{rest}" if says else ""
-        raise bad_nodes(text, f"expected {LIKE}", hint)
+        raise bad_nodes(text, f"expected {LIKE}", _nearest_form(count, rest) if not sign else "")
     return NodeChange(text, sign, int(count), rest, ())
 
 
@@ -91,6 +89,15 @@ def given_cluster(text: str | None) -> tuple[NodeGroup, ...]:
     """
     change = node_change(text) if text else None
     return change.groups if change is not None and not change.sign else ()
+
+
+def _nearest_form(count: str, rest: str) -> str:
+    """Return the right form of `4xH100` or `16x8gpu`; "" for other texts."""
+    if not rest or not count.isdecimal():
+        return ""
+    if rest[0].isdecimal():
+        return f"nodes x devices x model, such as {count}x8 or {count}x8xH100"
+    return f"for {count} nodes say their devices, too: {count}x8x{rest}"
 
 
 def _groups(text: str, body: str) -> tuple[NodeGroup, ...]:
