@@ -140,6 +140,13 @@ def _first_ms(trace: Trace) -> int:
     return min(times, default=ORIGIN_MS)
 
 
+def opened(trace: Trace) -> State:
+    """Return the trace's cluster before its first job, with every node ready."""
+    state = State()
+    _open(trace, state, trace.config, _first_ms(from_origin(trace)), None)
+    return state
+
+
 def _open(trace: Trace, state: State, config: ClusterConfig, begun_ms: int, on_records: OnRecords | None) -> None:
     tx = Transaction(state, begun_ms)
     tx.emit(ev.ConfigChanged(_told(config), OPERATOR))
