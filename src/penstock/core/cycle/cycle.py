@@ -50,8 +50,7 @@ class Cycle:
         # 1. Keep the nodes of reserved windows for their tenants.
         self._keep_windows()
         # 2. Start beneficiaries of preemptions, or hold for them what their victims have not released yet.
-        for job in sorted(self._snapshot.beneficiaries, key=lambda j: (not j.room_made, -j.spec.priority, j.id)):
-            self._keep_room(job)
+        self._keep_rooms()
         # 3. Start the most starved job of each pool, or keep room for it alone.
         self._look_after_starving()
         if self._workspace.handled:
@@ -142,12 +141,33 @@ class Cycle:
                 else:
                     self._holds.claim(node, CapacityHold(kept.start_ms, theirs, None))
 
-    def _keep_room(self, job: Job) -> None:
-        """Start a beneficiary if it fits now, else hold free capacity and that of its victims for it."""
-        key = self._key_of(job)
+    def _keep_rooms(self) -> None:
+        """Start beneficiaries, or hold for them what is being freed: each in its own room before any elsewhere."""
+        beneficiaries = sorted(self._snapshot.beneficiaries, key=lambda j: (-j.spec.priority, j.id))
+        classes = {class_id: key for class_id, key, _ in self._snapshot.classes} if beneficiaries else {}
+        entered = {job.id for job in beneficiaries if self._enter_room(job, classes[job.class_id])}
+        apart = [(job, classes[job.class_id]) for job in beneficiaries if job.id not in entered]
+        for job, key in apart:
+            if job.room:
+                self._preemptor.keep_room(job, self._workspace.shapes(key)[0])
+        for job, key in apart:
+            self._keep_room(job, key)
+
+    def _enter_room(self, job: Job, key: RequestClass) -> bool:
+        """Start a beneficiary where it was planned, if all these places are free."""
+        if not job.room or not self._workspace.may_start(job, key):
+            return False
+        found = self._workspace.place_at(key, job.room)
+        if found is not None:
+            self._workspace.begin(job, found, self._workspace.end_ms(key))
+        return found is not None
+
+    def _keep_room(self, job: Job, key: RequestClass) -> None:
+        """Start a beneficiary if it fits beside the rooms of others, else hold what its victims have not left yet."""
         found = self._workspace.place(key) if self._workspace.may_start(job, key) else None
         if found is not None:
             self._workspace.begin(job, found, self._workspace.end_ms(key))
+            self._preemptor.held.pop(job.id, None)
         else:
             self._hold_leaving(job, key, self._workspace.shapes(key)[0])
 
@@ -164,9 +184,6 @@ class Cycle:
         below = None if block is None else block.queue
         victims = self._preemptor.make(cursor, self._order.demand(cursor), placer, below)
         return victims is not None and self._waits_for_room(cursor.job, victims)
-
-    def _key_of(self, job: Job) -> RequestClass:
-        return next(key for class_id, key, _ in self._snapshot.classes if class_id == job.class_id)
 
     def _look_after_starving(self) -> None:
         """Start the most starved job of each pool, or keep room for it alone.

@@ -352,10 +352,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     last_attempt: AttemptNumber = AttemptNumber(0)
     attempt: Attempt | None = None
     unmet: tuple[JobId, ...] = ()
-    """The first job of each dependency of which not all jobs have ended, ascending; empty when all have.
-
-    Of many, up to half may have ended (`dependants.py`).
-    """
+    """The first job of each dependency of which not all jobs have ended, ascending; of many, up to half may have."""
     not_before_ms: int = 0
     retries_used: int = 0
     infrastructure_failures: int = 0
@@ -363,6 +360,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     cancel_requested: bool = False
     room_made: bool = False
     """Victims were preempted for it and it has not started since: it goes first, so that no other takes the room."""
+    room: tuple[ReplicaPlace, ...] = ()
+    """Where it was to start then: no other beneficiary goes there before it."""
     goes_on: bool = False
     """It was stopped only to resume elsewhere or at another size: it comes right after the beneficiaries."""
     progress: Progress = Progress()
