@@ -324,6 +324,8 @@ class AttemptEnded(Event, tag=True, frozen=True, omit_defaults=True):
     outcome: Outcome
     detail: str = ""
     step: int = 0
+    idle_ms: int = 0
+    """For how long it was suspended; 0 in logs of former versions."""
 
 
 class JobRequeued(Event, tag=True, frozen=True, omit_defaults=True):

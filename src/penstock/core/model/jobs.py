@@ -101,10 +101,7 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def host_total(self) -> Resources:
-        total = self.each.host * self.replicas
-        for group in self.others:
-            total = total + group.each.host * group.replicas
-        return total
+        return sum((group.each.host * group.replicas for group in self.others), self.each.host * self.replicas)
 
     def each_of(self, rank: int) -> ReplicaAsk:
         """Return what the replica of `rank` asks for: ranks count through the groups in order."""
@@ -376,6 +373,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long an attempt is expected to run, from jobs like it; 0 when nothing is known."""
     predicted_most_ms: int = 0
     """Run time that an attempt hardly exceeds, from jobs like it; 0 when nothing is known."""
+    idle_ms: int = 0
+    """For how long its last attempt was suspended."""
     failure: Failure | None = None
     account: str = ""
     """The machine account under which its programs run; empty: that of the agents."""

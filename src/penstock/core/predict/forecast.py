@@ -45,6 +45,8 @@ class PastRun(NamedTuple):
     finished_ms: int
     whole: bool
     """One attempt took it from start to end: only then is its length known."""
+    idle_ms: int = 0
+    """Of the time between start and end, how long it was suspended."""
 
 
 def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
@@ -53,7 +55,7 @@ def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
     for run in history:
         if run.started_ms and run.whole:
             predictor.observe_submit(run.job_id, run.features, run.submitted_ms)
-            predictor.observe_start(run.job_id, run.started_ms)
+            predictor.observe_start(run.job_id, run.started_ms, idle_ms=run.idle_ms)
             predictor.observe_end(run.job_id, run.finished_ms)
     return predictor
 
@@ -67,13 +69,13 @@ class Forecaster:
         self._fresh: list[JobId] = []
         self._sweep: Iterator[JobId] = iter(())
         self._swept_ms = self._late_ms = 0
-        self._idle_ms: dict[JobId, int] = {}
-        """How long attempts were suspended; less the begin of a suspension that still lasts (unix ms)."""
         for job in sorted(live, key=lambda j: j.id):
             self.predictor.observe_submit(job.id, features_of(job.spec, job.user), job.submitted_ms)
-            if job.attempt is not None:
-                self.predictor.observe_start(job.id, job.attempt.allocated_ms)
-                self._idle_ms[job.id] = job.attempt.idle_ms - job.attempt.suspended_ms
+            attempt = job.attempt
+            if attempt is not None:
+                self.predictor.observe_start(job.id, attempt.allocated_ms, idle_ms=attempt.idle_ms)
+                if attempt.suspended_ms:
+                    self.predictor.observe_suspension(job.id, attempt.suspended_ms)
 
     def observe(self, records: Iterable[ev.Record]) -> None:
         """Take in records of the log."""
@@ -87,14 +89,14 @@ class Forecaster:
                 case ev.AttemptAllocated():
                     self.predictor.observe_start(event.job_id, record.time_ms)
                 case ev.AttemptSuspended():
-                    self._idle_ms[event.job_id] = self._idle_ms.get(event.job_id, 0) - record.time_ms
+                    self.predictor.observe_suspension(event.job_id, record.time_ms)
                 case ev.AttemptResumed():
-                    self._idle_ms[event.job_id] = self._idle_ms.get(event.job_id, 0) + record.time_ms
+                    self.predictor.observe_resume(event.job_id, record.time_ms)
                 case ev.AttemptEnded():
-                    how, idle_ms = event.outcome, self._idle_ms.pop(event.job_id, 0)
+                    how = event.outcome
                     self.predictor.observe_end(
                         event.job_id,
-                        record.time_ms - (idle_ms if idle_ms >= 0 else idle_ms + record.time_ms),
+                        record.time_ms,
                         by_itself=how in ("succeeded", "failed"),
                         final=False,
                         leaves=how in ("cancelled", "time_limit"),

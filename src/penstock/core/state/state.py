@@ -369,7 +369,6 @@ class State:
         self.indexes.attempt_ends(job, record.time_ms, self._half_life_ms)
         nodes = tuple(dict.fromkeys(r.place.node for r in attempt.replicas))
         width = max(job.ask.device_total, len(attempt.replicas))
-        served = width * attempt.worked_ms(record.time_ms)
         self.jobs[job.id] = replace(
             job,
             attempt=None,
@@ -377,7 +376,8 @@ class State:
             last_nodes=nodes,
             progress=replace(job.progress, step=step, hang="", hang_ranks=()),
             failure=next_failure(job.failure, event, step),
-            served_device_ms=job.served_device_ms + served,
+            served_device_ms=job.served_device_ms + width * attempt.worked_ms(record.time_ms),
+            idle_ms=event.idle_ms,
         )
 
     def _job_requeued(self, event: ev.JobRequeued, record: ev.Record) -> None:
