@@ -11,7 +11,7 @@ from typing import NamedTuple
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Job, JobSpec
-from penstock.core.order.ranks import length_step
+from penstock.core.order.ranks import length_step, own_rest_ms
 from penstock.core.predict.runtime import JobFeatures, RuntimePredictor
 from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.state import State
@@ -134,9 +134,9 @@ class Forecaster:
     def _lengths(self, job: Job, now_ms: int) -> tuple[int, int]:
         """Return the job's expected length, and a length that it hardly exceeds; 0 where no run is like it.
 
-        0, too, where its own program reports when it ends: then no other runs are needed.
+        0, too, where its own program reports when it ends, or reported what is left: no other runs are needed.
         """
-        if told_end_ms(job):
+        if told_end_ms(job) or own_rest_ms(job):
             return 0, 0
         curve, source = self.predictor.lengths(job.id, features_of(job.spec, job.user), now_ms=now_ms)
         if source not in TELLING:
