@@ -183,3 +183,18 @@ def test_the_same_history_gives_the_same_lengths():
         return found
 
     assert told() == told()
+
+
+def test_a_suspension_makes_no_run_longer():
+    runs, plain = Runs(), Runs()
+    for _ in range(ENDED_MIN):
+        plain.run(HOUR)
+        job = runs.submit()
+        runs.lengths.started(job, runs.now)
+        runs.lengths.suspended(job, runs.now + HOUR // 2)
+        runs.lengths.resumed(job, runs.now + 9 * HOUR)
+        runs.lengths.suspended(job, runs.now + 9 * HOUR + HOUR // 2)
+        runs.now += 20 * HOUR
+        runs.lengths.ended(job, runs.now, leaves=True)
+        runs.now += HOUR
+    assert runs.of(runs.submit()) == plain.of(plain.submit())

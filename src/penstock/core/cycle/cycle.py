@@ -18,6 +18,7 @@ from penstock.core.order.walk import ClassCursor
 from penstock.core.place.gang import GangPlacer
 from penstock.core.place.holds import CapacityHold
 from penstock.core.preempt.preemptor import Preemptor
+from penstock.core.preempt.rights import lowest_within_guarantee
 
 Alike = tuple[QueueNode, GangPlacer, int, bool, int]
 """Where a job counts, its only shape, its priority, whether it may be preempted, and how many claims bind it."""
@@ -49,22 +50,23 @@ class Cycle:
         # 1. Keep the nodes of reserved windows for their tenants.
         self._keep_windows()
         # 2. Start beneficiaries of preemptions, or hold for them what their victims have not released yet.
-        for job in sorted(self._snapshot.beneficiaries, key=lambda j: (not j.room_made, -j.spec.priority, j.id)):
-            self._keep_room(job)
+        self._keep_rooms()
         # 3. Start the job of each pool that has starved longest, or keep room for it alone.
         self._look_after_starving()
         if self._workspace.handled:
             self._order.set_back(())  # starts and holds so far count in the order of queues
-        # 4. Start many jobs at once while there is room for far more than one.
+        # 4. Give guarantees back.
+        self._give_guarantees_back()
+        # 5. Start many jobs at once while there is room for far more than one.
         if not self._resumer.left:
             start_in_bulk(self._workspace)
-        # 5. Walk the rest in the order of the queues: place, make room, reserve, or give a reason to wait.
+        # 6. Walk the rest in the order of the queues: place, make room, reserve, or give a reason to wait.
         self._walk()
-        # 6. Give suspended attempts the CPUs that are left.
+        # 7. Give suspended attempts the CPUs that are left.
         self._resumer.resume_rest(self._preemptor.chosen)
-        # 7. Give idle devices to elastic jobs.
+        # 8. Give idle devices to elastic jobs.
         growth = self._grow()
-        # 8. Put the plan together.
+        # 9. Put the plan together.
         return self._assemble(growth)
 
     def _walk(self) -> None:
@@ -77,6 +79,47 @@ class Cycle:
                 self._order.drop(cursor)
         for class_id, job in self._order.backing_off:
             self._verdicts.setdefault(class_id, Verdict("backing_off", job.id))
+
+    def _give_guarantees_back(self) -> None:
+        """Let jobs that stay within a guarantee start, or make room for them, before all others.
+
+        Otherwise jobs of a borrower that come first could take the places that it lent from each other, for ever.
+        Source: Kueue, where requests within the nominal quota come before those that borrow.
+        """
+        branches = self._tree.branches.values() if self._tree.promises else ()
+        if not any(at.heap and at.used[i] < amount for at in branches for i, amount in at.promised):
+            return
+        put_off: list[tuple[ClassCursor, int]] = []
+
+        def claims_nothing(cursor: ClassCursor) -> bool:
+            if self._claims(cursor):
+                return False
+            put_off.append((cursor, cursor.at))
+            if any(at.promised for at in cursor.leaf.path()):
+                self._order.drop(cursor)
+            else:
+                self._order.leave_queue()
+            return True
+
+        if not self._resumer.left:
+            start_in_bulk(self._workspace, claims_nothing)
+        while (cursor := self._order.peek()) is not None:
+            if cursor.job.id in self._workspace.handled:
+                self._order.skip(cursor)
+            elif claims_nothing(cursor):
+                continue
+            elif self._consider(cursor, claim=True):
+                self._decided += 1
+            else:
+                put_off.append((cursor, cursor.at))
+                self._order.drop(cursor)
+        self._order.set_back(put_off)
+
+    def _claims(self, cursor: ClassCursor) -> bool:
+        """Return whether the job stays within a guarantee, and its queue takes it back by reclaim."""
+        if self._tree.rules[cursor.key.queue].preemption == "never":
+            return False
+        return lowest_within_guarantee(cursor.leaf, self._order.demand(cursor)) is not None
 
     def _grow(self) -> ElasticGrowth:
         growth, workspace = ElasticGrowth(self._workspace.context), self._workspace
@@ -140,12 +183,33 @@ class Cycle:
                 else:
                     self._holds.claim(node, CapacityHold(kept.start_ms, theirs, None))
 
-    def _keep_room(self, job: Job) -> None:
-        """Start a beneficiary if it fits now, else hold free capacity and that of its victims for it."""
-        key = self._key_of(job)
+    def _keep_rooms(self) -> None:
+        """Start beneficiaries, or hold for them what is being freed: each in its own room before any elsewhere."""
+        beneficiaries = sorted(self._snapshot.beneficiaries, key=lambda j: (-j.spec.priority, j.id))
+        classes = {class_id: key for class_id, key, _ in self._snapshot.classes} if beneficiaries else {}
+        entered = {job.id for job in beneficiaries if self._enter_room(job, classes[job.class_id])}
+        apart = [(job, classes[job.class_id]) for job in beneficiaries if job.id not in entered]
+        for job, key in apart:
+            if job.room:
+                self._preemptor.keep_room(job, self._workspace.shapes(key)[0])
+        for job, key in apart:
+            self._keep_room(job, key)
+
+    def _enter_room(self, job: Job, key: RequestClass) -> bool:
+        """Start a beneficiary where it was planned, if all these places are free."""
+        if not job.room or not self._workspace.may_start(job, key):
+            return False
+        found = self._workspace.place_at(key, job.room)
+        if found is not None:
+            self._workspace.begin(job, found, self._workspace.end_ms(key))
+        return found is not None
+
+    def _keep_room(self, job: Job, key: RequestClass) -> None:
+        """Start a beneficiary if it fits beside the rooms of others, else hold what its victims have not left yet."""
         found = self._workspace.place(key) if self._workspace.may_start(job, key) else None
         if found is not None:
             self._workspace.begin(job, found, self._workspace.end_ms(key))
+            self._preemptor.held.pop(job.id, None)
         else:
             self._hold_leaving(job, key, self._workspace.shapes(key)[0])
 
@@ -162,9 +226,6 @@ class Cycle:
         below = None if block is None else block.queue
         victims = self._preemptor.make(cursor, self._order.demand(cursor), placer, below)
         return victims is not None and self._waits_for_room(cursor.job, victims)
-
-    def _key_of(self, job: Job) -> RequestClass:
-        return next(key for class_id, key, _ in self._snapshot.classes if class_id == job.class_id)
 
     def _look_after_starving(self) -> None:
         """Start the job of each pool that has starved longest, or keep room for it alone."""
@@ -200,10 +261,15 @@ class Cycle:
 
     # One by one.
 
-    def _consider(self, cursor: ClassCursor) -> bool:
-        """Decide about one job; return False when no other job of its class needs a look."""
+    def _consider(self, cursor: ClassCursor, *, claim: bool = False) -> bool:
+        """Decide about one job; return False when no other job of its class needs a look.
+
+        Args:
+            claim: it goes first by its queue's guarantee alone; where that does not help it waits for its turn.
+        """
         job, key = cursor.job, cursor.key
-        self._resumer.before(key.ask.pool, key.priority, self._preemptor.chosen)
+        if not claim:
+            self._resumer.before(key.ask.pool, key.priority, self._preemptor.chosen)
         if self._workspace.full:
             self._verdicts[cursor.class_id] = Verdict("cycle_full", job.id)
             return False
@@ -234,6 +300,8 @@ class Cycle:
         if self._hold_leaving(job, key, placer) or self._make_room(cursor, placer):
             self._order.skip(cursor, charged=True)
             return True
+        if claim:
+            return False
         kept = bool(self._holds) and self._workspace.fits_lifted(key, 0)
         blocker = self._holds.blocker() if kept else None
         code: WaitCode = "kept_back" if kept else "no_fit"

@@ -1,7 +1,7 @@
 """Reservations of one cycle: capacity kept for jobs that come first but do not fit yet."""
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 
 from penstock.core.model.ids import JobId, PoolName
@@ -12,6 +12,9 @@ from penstock.core.place.gang import GangPlacer
 from penstock.core.place.holds import FOREVER_MS, CapacityHold
 from penstock.core.preempt.context import CycleContext
 
+CouldStart = Callable[[RequestClass], bool]
+"""Whether a job of the class could start now if nothing ran."""
+
 
 class Reservations:
     """Looks ahead over the expected ends of running attempts.
@@ -20,7 +23,8 @@ class Reservations:
     nothing here.
     """
 
-    def __init__(self, context: CycleContext) -> None:
+    def __init__(self, context: CycleContext, could_start: CouldStart) -> None:
+        self._could_start = could_start
         self._snapshot, self._now_ms, self._cluster, _, self._holds = context
         snapshot = context.snapshot
         self._rules = {pool.name: pool.backfill for pool in snapshot.config.pools}
@@ -41,6 +45,8 @@ class Reservations:
         pool = key.ask.pool
         self.busy.add(pool)
         rule, waiting = self._rules.get(pool, "none"), self._blocked.setdefault(pool, [])
+        if rule == "strict" and not self._could_start(key):
+            return False
         if len(waiting) + len(self._bookings.get(pool, ())) >= self._depth[rule]:
             return False
         waiting.append((job, key, placer))
@@ -48,7 +54,11 @@ class Reservations:
         return rule == "conservative"
 
     def bars(self, pool: PoolName) -> JobId | None:
-        """Return the job that no other may pass in the pool, or None."""
+        """Return the job that no other may pass in the pool, or None.
+
+        Never one that could not start if nothing ran: no wait of others would help it. As Slurm's `sched/builtin`,
+        which excepts jobs that wait for nodes that are down or drained.
+        """
         waiting = self._blocked.get(pool)
         return waiting[0][0].id if waiting and self._rules.get(pool) == "strict" else None
 
@@ -87,8 +97,9 @@ class Reservations:
         """Keep everything that becomes free where the job can start soonest, even if that time is unknown."""
         pool = placer.gang.pool
         if self._rules.get(pool) == "strict":
-            self._blocked.setdefault(pool, []).append((job, key, placer))
-            self.revision += 1
+            if self._could_start(key):
+                self._blocked.setdefault(pool, []).append((job, key, placer))
+                self.revision += 1
             return
         opening = earliest(placer, self._cluster, chain(self._releases(pool), self._unknown(pool)))
         if opening is not None:

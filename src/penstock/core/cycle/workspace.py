@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.core.cycle.reservations import Reservations
+from penstock.core.cycle.reservations import CouldStart, Reservations
 from penstock.core.model.ids import AttemptNumber, JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import QuotaExceeded, Start
@@ -11,6 +11,7 @@ from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.order.walk import JobQueue
 from penstock.core.place.gang import GangPlacer
 from penstock.core.place.holds import FOREVER_MS
+from penstock.core.place.index import Mark
 from penstock.core.preempt.context import CycleContext
 
 Placed = tuple[int, GangAsk, tuple[ReplicaPlace, ...]]
@@ -27,6 +28,7 @@ class Workspace:
         shapes: Shapes,
         totals: dict[PoolName, UsedAmounts],
         policies: Policies,
+        could_start: CouldStart,
     ) -> None:
         self.context, self.totals = context, totals
         self.snapshot, self.now_ms, self.cluster, self.tree, self.holds = context
@@ -37,7 +39,7 @@ class Workspace:
         self.shapes = shapes
         """Returns the shapes that jobs of a class accept, in order, ready to be placed."""
         self.order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, policies)
-        self.reservations = Reservations(context)
+        self.reservations = Reservations(context, could_start)
         self.starts: list[Start] = []
         self.handled: set[JobId] = set()
         """Jobs already decided, outside the walk or by it."""
@@ -67,6 +69,11 @@ class Workspace:
         `over` is afterwards the maximum that kept it from places that were free for it.
         """
         return self._place(key, self.shapes(key))
+
+    def place_at(self, key: RequestClass, places: tuple[ReplicaPlace, ...]) -> Placed | None:
+        """Take exactly these places for a job of the class, in the shape that it asks for, or take nothing."""
+        placer, mark = self.shapes(key)[0], self.cluster.mark()
+        return self._within_maxima(key, 0, placer, places, mark) if placer.put_at(places) else None
 
     def only_shape(self, key: RequestClass) -> GangPlacer | None:
         """Return the shape that alone decides whether jobs of the class fit; None where queues matter, too."""
@@ -126,17 +133,25 @@ class Workspace:
             places = placer.put()
             if places is None:
                 continue
-            ask = placer.gang.sized(placer.gang.replicas)
-            block = None
-            if self.counts_places(key, choice):
-                account = self.tree.account(key.queue, key.tenant)
-                assert account is not None, "a class without a queue is not in the order"
-                block = self.tree.exceeded(account, self.tree.demand_of(ask, places, self.snapshot.nodes))
-            if block is None:
-                return choice, ask, places
-            self.cluster.rollback(mark)
-            self.over = self.over or block
+            found = self._within_maxima(key, choice, placer, places, mark)
+            if found is not None:
+                return found
         return None
+
+    def _within_maxima(
+        self, key: RequestClass, choice: int, placer: GangPlacer, places: tuple[ReplicaPlace, ...], mark: Mark
+    ) -> Placed | None:
+        """Return the places that were taken since `mark`; give them back where they exceed a maximum."""
+        ask = placer.gang.sized(placer.gang.replicas)
+        if self.counts_places(key, choice):
+            account = self.tree.account(key.queue, key.tenant)
+            assert account is not None, "a class without a queue is not in the order"
+            block = self.tree.exceeded(account, self.tree.demand_of(ask, places, self.snapshot.nodes))
+            if block is not None:
+                self.cluster.rollback(mark)
+                self.over = self.over or block
+                return None
+        return choice, ask, places
 
     def place_alike(self, key: RequestClass, times: int) -> list[Placed] | None:
         """Place `times` jobs of a class whose demand is their ask; None when one does not fit: roll back then."""

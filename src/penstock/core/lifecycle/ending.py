@@ -49,7 +49,8 @@ def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
         return
     outcome, detail = outcome_of(attempt)
     step = tx.reached.get(job_id, job.progress.step)
-    tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, step))
+    idle_ms = tx.now_ms - attempt.allocated_ms - attempt.held_ms(tx.now_ms)
+    tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, step, max(0, idle_ms)))
     settle(tx, tx.state.jobs[job_id], outcome, detail)
 
 

@@ -115,8 +115,11 @@ def _fewest(prepared: GangPlacer, cluster: ClusterIndex, gone: Sequence[Release]
 def opening_now(prepared: GangPlacer, cluster: ClusterIndex, start_ms: int) -> Opening | None:
     """Return where the gang fits in the capacity free now, or None. Its places stay taken."""
     places = prepared.put()
-    if places is None:
-        return None
+    return None if places is None else opening_at(places, cluster, start_ms)
+
+
+def opening_at(places: tuple[ReplicaPlace, ...], cluster: ClusterIndex, start_ms: int) -> Opening:
+    """Return the opening of a gang whose places are taken."""
     nodes = dict.fromkeys(cluster.index[place.node] for place in places)
     return Opening(start_ms, places, tuple((node, cluster.free_of(node)) for node in nodes))
 

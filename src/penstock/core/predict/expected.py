@@ -66,7 +66,18 @@ Known = TypeVar("Known")
 class _Run:
     """A job whose run is remembered."""
 
-    __slots__ = ("attempts", "crowd", "features", "job_id", "kind", "length_ms", "since_ms", "submitted_ms", "told")
+    __slots__ = (
+        "attempts",
+        "crowd",
+        "features",
+        "job_id",
+        "kind",
+        "length_ms",
+        "since_ms",
+        "submitted_ms",
+        "suspended_ms",
+        "told",
+    )
 
     def __init__(self, job_id: JobId, features: JobFeatures, kind: GroupKey, submitted_ms: int) -> None:
         self.job_id, self.features, self.kind, self.submitted_ms = job_id, features, kind, submitted_ms
@@ -74,11 +85,17 @@ class _Run:
         """Jobs of its crowd known so far."""
         self.attempts = 0
         self.since_ms = 0
-        """When its attempt began; 0 while it has none."""
+        """When its attempt began, put off by its suspensions; 0 while it has none."""
+        self.suspended_ms = 0
+        """Since when it is suspended; 0 while it runs."""
         self.length_ms = 0
         """How long its only attempt took; 0 while that is not known."""
         self.told: tuple[tuple[float, float], ...] = ()
         """When its run began: for each step, the estimate without it and with it."""
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return how long its attempt has run, suspensions left out."""
+        return max(0, (self.suspended_ms or now_ms) - self.since_ms)
 
     def __lt__(self, other: "_Run") -> bool:
         return (self.submitted_ms, self.job_id) < (other.submitted_ms, other.job_id)
@@ -142,13 +159,17 @@ class ExpectedLengths:
         kind.submits.append(run)
         del kind.submits[: -CROWD_SIZES[-1]]
 
-    def started(self, job_id: JobId, at_ms: int) -> None:
-        """Note that an attempt began; a job whose submit is unknown is ignored."""
+    def started(self, job_id: JobId, at_ms: int, *, idle_ms: int = 0) -> None:
+        """Note that an attempt began; a job whose submit is unknown is ignored.
+
+        Args:
+            idle_ms: how long the attempt was suspended until now.
+        """
         run = self._open.get(job_id)
         if run is None or run.length_ms:
             return
         run.told = tuple(self._refined(run, at_ms))
-        run.since_ms = at_ms
+        run.since_ms = at_ms + idle_ms
         run.attempts += 1
         kind = self._kinds.get(run.kind)
         if kind is not None:
@@ -156,18 +177,29 @@ class ExpectedLengths:
             if len(kind.runs) > REMEMBERED_MAX:
                 del kind.runs[0]
 
+    def suspended(self, job_id: JobId, at_ms: int) -> None:
+        """Note that the attempt is suspended: it grows no older."""
+        run = self._open.get(job_id)
+        if run is not None:
+            run.suspended_ms = at_ms
+
+    def resumed(self, job_id: JobId, at_ms: int) -> None:
+        """Note that the suspended attempt continues."""
+        run = self._open.get(job_id)
+        if run is not None and run.suspended_ms:
+            run.since_ms, run.suspended_ms = run.since_ms + at_ms - run.suspended_ms, 0
+
     def ended(self, job_id: JobId, at_ms: int, *, leaves: bool) -> None:
         """Note that an attempt is over.
 
         Args:
-            at_ms: its end, less the time during which it was suspended.
             leaves: its devices became free for good: it ended on its own, or was cancelled. That is a job's length only
                 where it is the job's first attempt.
         """
         run = self._open.get(job_id)
         if run is None or not run.since_ms or run.length_ms:
             return
-        length_ms, run.since_ms = max(1, at_ms - run.since_ms), 0
+        length_ms, run.since_ms, run.suspended_ms = max(1, run.age_ms(at_ms)), 0, 0
         if not leaves or run.attempts > 1:
             self._forget(run)
             return
@@ -266,7 +298,7 @@ class ExpectedLengths:
                 total += weight * other.length_ms
                 weights += weight
             else:
-                total += weight * max(0, now_ms - other.since_ms)
+                total += weight * other.age_ms(now_ms)
         return total / weights
 
 

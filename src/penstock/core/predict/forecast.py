@@ -5,14 +5,14 @@ be traced to the prediction at that time.
 """
 
 from collections.abc import Iterable
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush
 from itertools import islice, takewhile
 from typing import NamedTuple
 
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Job, JobSpec
-from penstock.core.order.ranks import length_step
+from penstock.core.order.ranks import length_step, own_rest_ms
 from penstock.core.predict.expected import ExpectedLengths
 from penstock.core.predict.features import JobFeatures
 from penstock.core.predict.runtime import RuntimePredictor
@@ -52,6 +52,8 @@ class PastRun(NamedTuple):
     finished_ms: int
     whole: bool
     """One attempt took it from start to end: only then is its length known."""
+    idle_ms: int = 0
+    """Of the time between start and end, how long it was suspended."""
 
 
 def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
@@ -60,7 +62,7 @@ def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
     for run in history:
         if run.started_ms and run.whole:
             predictor.observe_submit(run.job_id, run.features, run.submitted_ms)
-            predictor.observe_start(run.job_id, run.started_ms)
+            predictor.observe_start(run.job_id, run.started_ms, idle_ms=run.idle_ms)
             predictor.observe_end(run.job_id, run.finished_ms)
     return predictor
 
@@ -90,25 +92,34 @@ class Forecaster:
         past = tuple(history)
         self.predictor, self.expected = predictor_of(past), expected_of(past)
         self._looks: list[tuple[int, JobId]] = []
-        """When live jobs are looked at again: a heap."""
+        """A heap; entries that `_due` does not confirm are outdated."""
+        self._due: dict[JobId, int] = {}
+        """When live jobs are looked at again (unix ms)."""
         self._late_ms = 0
-        self._idle_ms: dict[JobId, int] = {}
-        """How long attempts were suspended; less the begin of a suspension that still lasts (unix ms)."""
         for job in sorted(live, key=lambda j: (j.submitted_ms, j.id)):
-            features = features_of(job.spec, job.user)
-            self._submitted(job.id, features, job.submitted_ms)
-            if job.attempt is not None:
-                self._started(job.id, job.attempt.allocated_ms)
-                self._idle_ms[job.id] = job.attempt.idle_ms - job.attempt.suspended_ms
+            self._submitted(job.id, features_of(job.spec, job.user), job.submitted_ms)
+            attempt = job.attempt
+            if attempt is not None:
+                self._started(job.id, attempt.allocated_ms, attempt.idle_ms)
+                if attempt.suspended_ms:
+                    self._suspended(job.id, attempt.suspended_ms)
 
     def _submitted(self, job_id: JobId, features: JobFeatures, at_ms: int) -> None:
         self.predictor.observe_submit(job_id, features, at_ms)
         self.expected.submitted(job_id, features, at_ms)
+        self._look_at(job_id, at_ms)
+
+    def _look_at(self, job_id: JobId, at_ms: int) -> None:
+        self._due[job_id] = at_ms
         heappush(self._looks, (at_ms, job_id))
 
-    def _started(self, job_id: JobId, at_ms: int) -> None:
-        self.predictor.observe_start(job_id, at_ms)
-        self.expected.started(job_id, at_ms)
+    def _started(self, job_id: JobId, at_ms: int, idle_ms: int = 0) -> None:
+        self.predictor.observe_start(job_id, at_ms, idle_ms=idle_ms)
+        self.expected.started(job_id, at_ms, idle_ms=idle_ms)
+
+    def _suspended(self, job_id: JobId, at_ms: int) -> None:
+        self.predictor.observe_suspension(job_id, at_ms)
+        self.expected.suspended(job_id, at_ms)
 
     def observe(self, records: Iterable[ev.Record]) -> None:
         """Take in records of the log."""
@@ -120,18 +131,20 @@ class Forecaster:
                 case ev.AttemptAllocated():
                     self._started(event.job_id, record.time_ms)
                 case ev.AttemptSuspended():
-                    self._idle_ms[event.job_id] = self._idle_ms.get(event.job_id, 0) - record.time_ms
+                    self._suspended(event.job_id, record.time_ms)
                 case ev.AttemptResumed():
-                    self._idle_ms[event.job_id] = self._idle_ms.get(event.job_id, 0) + record.time_ms
+                    self.predictor.observe_resume(event.job_id, record.time_ms)
+                    self.expected.resumed(event.job_id, record.time_ms)
                 case ev.AttemptEnded():
-                    how, idle_ms = event.outcome, self._idle_ms.pop(event.job_id, 0)
-                    at_ms = record.time_ms - (idle_ms if idle_ms >= 0 else idle_ms + record.time_ms)
+                    how = event.outcome
                     ends, leaves = how in ("succeeded", "failed"), how in ("cancelled", "time_limit")
-                    self.predictor.observe_end(event.job_id, at_ms, by_itself=ends, final=False, leaves=leaves)
-                    self.expected.ended(event.job_id, at_ms, leaves=ends or leaves)
+                    self.predictor.observe_end(event.job_id, record.time_ms, by_itself=ends, final=False, leaves=leaves)
+                    self.expected.ended(event.job_id, record.time_ms, leaves=ends or leaves)
+                    self._look_at(event.job_id, record.time_ms)
                 case ev.JobFinished():
                     self.predictor.observe_end(event.job_id, record.time_ms)
                     self.expected.left(event.job_id)
+                    self._due.pop(event.job_id, None)
                 case _:
                     pass
 
@@ -149,13 +162,12 @@ class Forecaster:
         for _ in range(most):
             if not self._looks or self._looks[0][0] > now_ms:
                 break
-            job_id = self._looks[0][1]
+            due_ms, job_id = heappop(self._looks)
             job = state.jobs.get(job_id)
-            if job is None:
-                heappop(self._looks)
+            if job is None or self._due.get(job_id) != due_ms:
                 continue
             age_ms = job.attempt.held_ms(now_ms) if job.attempt is not None else 0
-            heapreplace(self._looks, (now_ms + max(LOOK_MS, age_ms // LOOK_SHARE), job_id))
+            self._look_at(job_id, now_ms + max(LOOK_MS, age_ms // LOOK_SHARE))
             self._look(job, now_ms, found)
         return tuple(found.values())
 
@@ -167,9 +179,9 @@ class Forecaster:
     def _lengths(self, job: Job, now_ms: int) -> tuple[int, int]:
         """Return the job's expected length, and a length that it hardly exceeds; 0 where no run is like it.
 
-        0, too, where its own program reports when it ends: then no other runs are needed.
+        0, too, where its own program reports when it ends, or reported what is left: no other runs are needed.
         """
-        if told_end_ms(job):
+        if told_end_ms(job) or own_rest_ms(job):
             return 0, 0
         curve, source = self.predictor.lengths(job.id, features_of(job.spec, job.user), now_ms=now_ms)
         if source not in TELLING:

@@ -62,10 +62,14 @@ class Prediction(msgspec.Struct, frozen=True):
 class _Observed:
     """One remembered run; shared by all its groups, so that its end is noted once."""
 
-    __slots__ = ("ended", "job_id", "length_ms", "start_ms")
+    __slots__ = ("ended", "idle_ms", "job_id", "length_ms", "start_ms", "suspended_ms")
 
-    def __init__(self, job_id: JobId, start_ms: int) -> None:
+    def __init__(self, job_id: JobId, start_ms: int, idle_ms: int) -> None:
         self.job_id, self.start_ms = job_id, start_ms
+        self.idle_ms = idle_ms
+        """How long it was suspended, and went on afterwards."""
+        self.suspended_ms = 0
+        """Since when it is suspended; 0 while it runs."""
         self.length_ms = -1
         """-1 while it runs."""
         self.ended = False
@@ -76,7 +80,12 @@ class _Observed:
     def at(self, now_ms: int) -> ObservedRun:
         if self.length_ms >= 0:
             return ObservedRun(self.length_ms, self.ended)
-        return ObservedRun(max(1, now_ms - self.start_ms), False)
+        return ObservedRun(self.age_ms(now_ms), False)
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return how long it has run, not counting suspensions; at least 1 ms."""
+        until_ms = min(now_ms, self.suspended_ms) if self.suspended_ms else now_ms
+        return max(1, until_ms - self.start_ms - self.idle_ms)
 
 
 class _History:
@@ -159,18 +168,44 @@ class RuntimePredictor:
         if len(self._open) > OPEN_MAX:
             self.observe_end(next(iter(self._open)), at_ms, by_itself=False, leaves=False)
 
-    def observe_start(self, job_id: JobId, at_ms: int) -> None:
-        """Note that an attempt of a job began, and any earlier one is over; an unknown job is ignored."""
+    def observe_start(self, job_id: JobId, at_ms: int, *, idle_ms: int = 0) -> None:
+        """Note that an attempt of a job began, and any earlier one is over; an unknown job is ignored.
+
+        Args:
+            idle_ms: how long the attempt was suspended until now.
+        """
         self.observe_end(job_id, at_ms, by_itself=False, final=False, leaves=False)
         known = self._open.get(job_id)
         if known is None:
             return
-        known.run = _Observed(job_id, at_ms)
+        known.run = _Observed(job_id, at_ms, idle_ms)
         for _, key in known.levels:
             group = self._groups.pop(key, None) or _History()
             group.add(known.run)
             self._groups[key] = group
         _forget_oldest(self._groups, GROUPS_MAX)
+
+    def observe_suspension(self, job_id: JobId, at_ms: int) -> None:
+        """Note that the attempt is suspended: it grows no older."""
+        if (run := self._running(job_id)) is not None:
+            run.suspended_ms = at_ms
+
+    def observe_resume(self, job_id: JobId, at_ms: int) -> None:
+        """Note that the suspended attempt goes on."""
+        run = self._running(job_id)
+        if run is not None and run.suspended_ms:
+            run.idle_ms, run.suspended_ms = run.idle_ms + at_ms - run.suspended_ms, 0
+
+    def _running(self, job_id: JobId) -> _Observed | None:
+        """Return the run of a job's attempt, to be changed: curves with its age are made anew."""
+        known = self._open.get(job_id)
+        if known is None or known.run is None:
+            return None
+        for _, key in known.levels:
+            group = self._groups.get(key)
+            if group is not None:
+                group.curve = None
+        return known.run
 
     def observe_end(
         self, job_id: JobId, at_ms: int, *, by_itself: bool = True, final: bool = True, leaves: bool = True
@@ -186,7 +221,7 @@ class RuntimePredictor:
         if known is None or known.run is None:
             return
         run, known.run = known.run, None
-        run.length_ms, run.ended = max(1, at_ms - run.start_ms), by_itself
+        run.length_ms, run.ended = run.age_ms(at_ms), by_itself
         for _, key in known.levels:
             group = self._groups.get(key)
             if group is not None:

@@ -288,11 +288,11 @@ class State:
         job = self.jobs[event.job_id]
         if event.attempt != job.last_attempt + 1:
             raise BrokenInvariant(f"job {job.id}: attempt {event.attempt} after {job.last_attempt}")
-        state = tables.job_step(job.state, "allocated")
+        new = replace(job, state=tables.job_step(job.state, "allocated"), room_made=False, room=(), goes_on=False)
         replicas = tuple(Replica(Rank(rank), place) for rank, place in enumerate(event.places))
         attempt = Attempt(event.attempt, record.time_ms, replicas, event.port, choice=event.choice)
         self.indexes.job_left_queue(job)
-        job = replace(job, state=state, attempt=attempt, last_attempt=event.attempt, room_made=False, goes_on=False)
+        job = replace(new, attempt=attempt, last_attempt=event.attempt)
         self.jobs[job.id] = job
         self.next_port += 1
         self.indexes.attempt_begins(job, record.time_ms, self._half_life_ms)
@@ -344,7 +344,7 @@ class State:
         self.indexes.stopping[job.id] = event.beneficiary
         beneficiary = self.jobs.get(event.beneficiary) if event.beneficiary is not None else None
         if beneficiary is not None and beneficiary.state == "waiting" and beneficiary.hold is None:
-            self._put(replace(beneficiary, room_made=True))
+            self._put(replace(beneficiary, room_made=True, room=event.room or beneficiary.room))
             self.indexes.beneficiaries.add(beneficiary.id)
 
     def _suspension(self, event: ev.ReplicaFrozen | ev.AttemptSuspended | ev.AttemptResumed, record: ev.Record) -> None:
@@ -369,7 +369,6 @@ class State:
         self.indexes.attempt_ends(job, record.time_ms, self._half_life_ms)
         nodes = tuple(dict.fromkeys(r.place.node for r in attempt.replicas))
         width = max(job.ask.device_total, len(attempt.replicas))
-        served = width * attempt.worked_ms(record.time_ms)
         self.jobs[job.id] = replace(
             job,
             attempt=None,
@@ -377,7 +376,8 @@ class State:
             last_nodes=nodes,
             progress=replace(job.progress, step=step, hang="", hang_ranks=()),
             failure=next_failure(job.failure, event, step),
-            served_device_ms=job.served_device_ms + served,
+            served_device_ms=job.served_device_ms + width * attempt.worked_ms(record.time_ms),
+            idle_ms=event.idle_ms,
         )
 
     def _job_requeued(self, event: ev.JobRequeued, record: ev.Record) -> None:
