@@ -199,3 +199,22 @@ def test_a_job_that_runs_long_waits_longer_before_it_starves():
     assert reserved(w.plan()) == []
     w.now += 1
     assert reserved(w.plan()) == [(short, 0)]
+
+
+def test_room_is_kept_while_others_leave_for_a_third_job_and_while_that_starts():
+    """What these hold becomes free some day, too: else the cycles in which jobs change places keep nothing."""
+    w = cluster(1, 3, starvation_after_ms=HOUR, starvation_ratio=0)
+    low = [w.submit(1, priority=200) for _ in range(3)]
+    w.run(*low)
+    starving = w.submit(3, priority=100)
+    w.now += 2 * HOUR
+    high = w.submit(1, priority=900)
+    assert [p.beneficiary for p in w.cycle().preemptions] == [high]
+    victim = next(job_id for job_id in low if w.phase(job_id) == "stopping")
+    assert reserved(w.cycle()) == [(starving, 0)], "while the victim leaves"
+    w.leave(victim)
+    finish(w, next(job_id for job_id in low if job_id != victim))
+    small = w.submit(1, priority=300)
+    found = w.cycle()
+    assert (started(found), reserved(found)) == ([high], [(starving, 0)]), "while the beneficiary starts"
+    assert w.phase(small) == "waiting"

@@ -68,8 +68,7 @@ class Reservations:
 
     def started(self, job: Job, ask: GangAsk, places: tuple[ReplicaPlace, ...], end_ms: int) -> None:
         """Record a start of this cycle: it ends again too."""
-        if end_ms < FOREVER_MS:
-            self._begun.append(Release(end_ms, job, tuple(enumerate(places)), ask))
+        self._begun.append(Release(end_ms, job, tuple(enumerate(places)), ask))
 
     def reserve(self, pool: PoolName) -> None:
         """Keep room for the blocked jobs of a pool, in order."""
@@ -125,19 +124,21 @@ class Reservations:
             for end_ms, job_id in self._snapshot.ends
             if job_id not in stopping and job_id not in gone and running[job_id].spec.ask.pool == pool
         )
-        begun = sorted((r for r in self._begun if r.ask.pool == pool), key=lambda r: (r.end_ms, r.job.id))
+        begun = sorted((r for r in self._begun if r.ask.pool == pool and r.end_ms < FOREVER_MS), key=_by_end)
         return heapq.merge((r for r in leaving if r.job.spec.ask.pool == pool), later, begun, key=_by_end)
 
     def _unknown(self, pool: PoolName) -> Iterable[Release]:
-        """Yield attempts of unknown length, the oldest first.
+        """Yield attempts of unknown length, the oldest first, and what others hold once it was left for them.
 
         Suspended attempts are excluded: they do not end before they have their CPUs again.
         """
-        known = {*self._snapshot.stopping, *self.promised, *(job_id for _, job_id in self._snapshot.ends)}
-        known.update(self._snapshot.suspended)
-        rest = [j for j in self._snapshot.running.values() if j.id not in known and j.spec.ask.pool == pool]
-        for job in sorted(rest, key=lambda j: (j.attempt.allocated_ms if j.attempt else 0, j.id)):
+        gone, running = self.promised, self._snapshot.running
+        known = {*self._snapshot.stopping, *(job_id for _, job_id in self._snapshot.ends), *self._snapshot.suspended}
+        known.difference_update(gone)
+        rest = [j for j in running.values() if j.id not in known and j.spec.ask.pool == pool]
+        for job in sorted(rest, key=lambda j: (j.id in gone, j.attempt.allocated_ms if j.attempt else 0, j.id)):
             yield self._release(FOREVER_MS, job.id)
+        yield from (r for r in self._begun if r.ask.pool == pool and r.end_ms >= FOREVER_MS)
 
     def _release(self, end_ms: int, job_id: JobId) -> Release:
         job = self._snapshot.running[job_id]
