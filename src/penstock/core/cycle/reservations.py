@@ -122,11 +122,10 @@ class Reservations:
 
         Suspended attempts are excluded: they do not end before they have their CPUs again.
         """
-        known = {*self._snapshot.stopping, *self.promised, *(job_id for _, job_id in self._snapshot.ends)}
-        known.update(self._snapshot.suspended)
-        rest = [j for j in self._snapshot.running.values() if j.id not in known and j.spec.ask.pool == pool]
-        for job in sorted(rest, key=lambda j: (j.attempt.allocated_ms if j.attempt else 0, j.id)):
-            yield self._release(FOREVER_MS, job.id)
+        running, stopping, gone = self._snapshot.running, self._snapshot.stopping, self.promised
+        for _, job_id in self._snapshot.unending:
+            if job_id not in stopping and job_id not in gone and running[job_id].spec.ask.pool == pool:
+                yield self._release(FOREVER_MS, job_id)
 
     def _release(self, end_ms: int, job_id: JobId) -> Release:
         job = self._snapshot.running[job_id]

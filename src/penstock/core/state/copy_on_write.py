@@ -1,9 +1,10 @@
-"""Copy-on-write mappings, cheap to give out while they go on changing: only the parts that change are copied.
+"""Copy-on-write containers, cheap to give out while they go on changing: only the parts that change are copied.
 
 A plain dict would be copied whole for each snapshot. At 10,000 nodes and 80,000 running jobs that costs more than the
 rest of a small cycle, most of it in the garbage collector, which looks at every entry of each new dict.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TypeVar
@@ -11,6 +12,8 @@ from typing import TypeVar
 from penstock.core.model.ids import JobId, NodeName
 
 V = TypeVar("V")
+Moment = tuple[int, JobId]
+"""Of a job (unix ms)."""
 
 SHARDS = 512
 _CHUNK_BITS = 6
@@ -99,3 +102,43 @@ class ByNode(Mapping[NodeName, V]):
             self._owned.add(chunk)
             self._chunks[chunk] = list(self._chunks[chunk])
         self._chunks[chunk][at & _CHUNK - 1] = value
+
+
+class Moments(Iterable[Moment]):
+    """Moments of jobs, ascending, in pieces that are replaced and never changed."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: Iterable[tuple[Moment, ...]] = ()) -> None:
+        self._pieces = list(pieces)
+
+    def __iter__(self) -> Iterator[Moment]:
+        return chain.from_iterable(self._pieces)
+
+    def cut(self) -> "Moments":
+        """Return the present moments, which never change. Any thread."""
+        return Moments(self._pieces)
+
+    def add(self, moment: Moment) -> None:
+        at = max(0, min(bisect_left(self._pieces, moment, key=_last), len(self._pieces) - 1))
+        piece = list(self._pieces[at]) if self._pieces else []
+        insort(piece, moment)
+        self._replace(at, piece)
+
+    def remove(self, moment: Moment) -> None:
+        """Raises ValueError where there is no such moment."""
+        at = bisect_left(self._pieces, moment, key=_last)
+        piece = list(self._pieces[at]) if at < len(self._pieces) else []
+        piece.remove(moment)
+        self._replace(at, piece)
+
+    def _replace(self, at: int, piece: list[Moment]) -> None:
+        """Put another piece there: in two parts where it is long, with the one before it where both are short."""
+        first, half = at, len(piece) // 2 if len(piece) > _CHUNK else 0
+        if at and len(self._pieces[at - 1]) + len(piece) <= _CHUNK // 2:
+            first, piece = at - 1, [*self._pieces[at - 1], *piece]
+        self._pieces[first : at + 1] = [tuple(part) for part in (piece[:half], piece[half:]) if part]
+
+
+def _last(piece: tuple[Moment, ...]) -> Moment:
+    return piece[-1]
