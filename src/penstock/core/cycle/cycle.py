@@ -257,7 +257,7 @@ class Cycle:
         if self._hold_leaving(job, key, placer) or self._make_room(cursor, placer):
             self._order.skip(cursor, charged=True)
             return True
-        kept = bool(self._holds) and self._workspace.fits_lifted(key, 0)
+        kept = bool(self._holds) and self._workspace.fits_unkept(key)
         blocker = self._holds.blocker() if kept else None
         code: WaitCode = "kept_back" if kept else "no_fit"
         self._waits(cursor, code, blocker)

@@ -44,6 +44,8 @@ class Workspace:
         self.over: QuotaExceeded | None = None
         self.elastic: dict[JobId, Job] = {}
         """Elastic jobs among those that start."""
+        self._free_milli = dict(self.cluster.free_milli)
+        """Free devices at the beginning of the cycle, by pool: more are never free in it, kept or not."""
         self._lifted: dict[tuple[GangPlacer, int], tuple[int, int, bool]] = {}
         """Whether a shape fitted within a horizon; with the version of the cluster and the revision of the holds."""
 
@@ -101,6 +103,11 @@ class Workspace:
                 fits = self._place(key, shapes) is not None
             self._note_lifted(shapes, end_ms, fits=fits)
         return fits
+
+    def fits_unkept(self, key: RequestClass) -> bool:
+        """Return whether a job of the class fits where no capacity is kept."""
+        free_milli = self._free_milli.get(key.ask.pool, 0)
+        return any(placer.milli <= free_milli for placer in self.shapes(key)) and self.fits_lifted(key, 0)
 
     def _known_lifted(self, shapes: list[GangPlacer], end_ms: int) -> bool | None:
         """Return whether these shapes fitted when they were tried last, if nothing has changed since.
