@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from penstock.core.cycle.bulk import SingleJobPlanner
 from penstock.core.cycle.cycle import Cycle
+from penstock.core.cycle.reservations import Openings
 from penstock.core.cycle.strategy import StrategySettings, strategy_of, strategy_settings
 from penstock.core.cycle.workspace import Workspace
 from penstock.core.model.cluster import ClusterConfig, Pool
@@ -40,6 +41,7 @@ class Planner:
         self._totals: tuple[object, dict[PoolName, UsedAmounts], UsedAmounts] = (None, {}, UsedAmounts())
         self._placers: dict[tuple[GangAsk, TenantName], GangPlacer] = {}
         """Shapes ready to be placed: classes that differ in length or queue alone have the same."""
+        self._openings = Openings()
         self._latest: tuple[RequestClass | None, int, list[GangPlacer]] = (None, -1, [])
         """Shapes of the class that is considered: they are needed several times."""
 
@@ -66,7 +68,7 @@ class Planner:
             return found
         tree = self.tree.load(snapshot.usage, whole, now_ms)
         context = CycleContext(snapshot, now_ms, self.cluster, tree, Holds(self.cluster))
-        workspace = Workspace(context, self._shapes, totals, self._policies)
+        workspace = Workspace(context, self._shapes, totals, self._policies, self._openings)
         return Cycle(workspace, strategy).run()
 
     def _changed(self, snapshot: Snapshot) -> Sequence[NodeName] | None:

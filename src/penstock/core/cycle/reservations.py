@@ -1,16 +1,48 @@
 """Reservations of one cycle: capacity kept for jobs that come first but do not fit yet."""
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
 
-from penstock.core.model.ids import JobId, PoolName
+from penstock.core.model.ids import JobId, NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import Reserved
 from penstock.core.place.backfill import Booking, Opening, Release, earliest, earliest_beside, held_places
 from penstock.core.place.gang import GangPlacer
 from penstock.core.place.holds import FOREVER_MS, CapacityHold
 from penstock.core.preempt.context import CycleContext
+from penstock.core.state.copy_on_write import Moment
+from penstock.core.state.snapshot import Snapshot
+
+
+class _Known(NamedTuple):
+    """An opening, and what it depends on: the gang, what is free, and when attempts end."""
+
+    opening: Opening | None
+    placer: GangPlacer
+    changes: Sequence[NodeName]
+    changes_count: int
+    ends: Iterable[Moment]
+    unending: Iterable[Moment]
+
+
+class Openings:
+    """The last opening found for a starving job in each pool: most cycles begin where the one before began."""
+
+    def __init__(self) -> None:
+        self._known: dict[PoolName, _Known] = {}
+
+    def find(self, placer: GangPlacer, snapshot: Snapshot, search: Callable[[], Opening | None]) -> Opening | None:
+        """Return what `search` returns; it is not called while nothing has changed that the result depends on."""
+        pool, known = placer.gang.pool, self._known.get(placer.gang.pool)
+        if known is not None and known.placer is placer and known.changes is snapshot.changes:
+            same = known.changes_count == snapshot.changes_count
+            if same and (known.ends, known.unending) == (snapshot.ends, snapshot.unending):
+                return known.opening
+        parts = (snapshot.changes, snapshot.changes_count, snapshot.ends, snapshot.unending)
+        known = self._known[pool] = _Known(search(), placer, *parts)
+        return known.opening
 
 
 class Reservations:
@@ -20,9 +52,10 @@ class Reservations:
     nothing here.
     """
 
-    def __init__(self, context: CycleContext) -> None:
+    def __init__(self, context: CycleContext, openings: Openings) -> None:
         self._snapshot, self._now_ms, self._cluster, _, self._holds = context
         snapshot = context.snapshot
+        self._openings, self._untouched = openings, self._cluster.version
         self._rules = {pool.name: pool.backfill for pool in snapshot.config.pools}
         self._depth = {"easy": 1, "conservative": snapshot.config.settings.backfill_depth_max, "none": 1, "strict": 1}
         self._blocked: dict[PoolName, list[tuple[Job, RequestClass, GangPlacer]]] = {}
@@ -90,13 +123,23 @@ class Reservations:
             self._blocked.setdefault(pool, []).append((job, key, placer))
             self.revision += 1
             return
-        opening = earliest(placer, self._cluster, chain(self._releases(pool), self._unknown(pool)))
+        opening = self._soonest(pool, placer)
         if opening is not None:
             known = opening.start_ms < FOREVER_MS
             self._keep(job, opening, opening.start_ms if known else self._now_ms)
             self._bookings.setdefault(pool, []).append(
                 Booking(opening.start_ms, FOREVER_MS, placer.gang, opening.places)
             )
+
+    def _soonest(self, pool: PoolName, placer: GangPlacer) -> Opening | None:
+        """Return where the gang fits first when attempts leave one after the other, those of unknown length last."""
+
+        def search() -> Opening | None:
+            return earliest(placer, self._cluster, chain(self._releases(pool), self._unknown(pool)))
+
+        overdue = any(end_ms <= self._now_ms for end_ms, _ in islice(self._snapshot.ends, 1))
+        changed = self._snapshot.stopping or self.promised or self._cluster.version != self._untouched
+        return search() if overdue or changed else self._openings.find(placer, self._snapshot, search)
 
     def _keep(self, job: Job, opening: Opening, from_ms: int) -> None:
         for node, free in opening.beside:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.core.cycle.reservations import Reservations
+from penstock.core.cycle.reservations import Openings, Reservations
 from penstock.core.model.ids import AttemptNumber, JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import QuotaExceeded, Start
@@ -27,6 +27,7 @@ class Workspace:
         shapes: Shapes,
         totals: dict[PoolName, UsedAmounts],
         policies: Policies,
+        openings: Openings,
     ) -> None:
         self.context, self.totals = context, totals
         self.snapshot, self.now_ms, self.cluster, self.tree, self.holds = context
@@ -37,7 +38,7 @@ class Workspace:
         self.shapes = shapes
         """Returns the shapes that jobs of a class accept, in order, ready to be placed."""
         self.order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, policies)
-        self.reservations = Reservations(context)
+        self.reservations = Reservations(context, openings)
         self.starts: list[Start] = []
         self.handled: set[JobId] = set()
         """Jobs already decided, outside the walk or by it."""

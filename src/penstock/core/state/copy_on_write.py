@@ -115,6 +115,13 @@ class Moments(Iterable[Moment]):
     def __iter__(self) -> Iterator[Moment]:
         return chain.from_iterable(self._pieces)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Moments):
+            return NotImplemented
+        return self._pieces == other._pieces or list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def cut(self) -> "Moments":
         """Return the present moments, which never change. Any thread."""
         return Moments(self._pieces)
