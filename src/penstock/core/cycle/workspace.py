@@ -106,9 +106,28 @@ class Workspace:
         return fits
 
     def fits_unkept(self, key: RequestClass) -> bool:
-        """Return whether a job of the class fits where no capacity is kept."""
-        free_milli = self._free_milli.get(key.ask.pool, 0)
-        return any(placer.milli <= free_milli for placer in self.shapes(key)) and self.fits_lifted(key, 0)
+        """Return whether a job of the class, which fits nowhere now, would fit if no capacity was kept.
+
+        Claims are lifted only where a count does not answer.
+        """
+        shapes = self.shapes(key)
+        if all(placer.milli > self._free_milli.get(placer.gang.pool, 0) for placer in shapes):
+            return False
+        counts = len(shapes) == 1 and not self.counts_places(key, 0)
+        fits = self._fits_where_kept(shapes[0]) if counts else None
+        return self.fits_lifted(key, 0) if fits is None else fits
+
+    def _fits_where_kept(self, placer: GangPlacer) -> bool | None:
+        """Return whether nodes with kept capacity hold a gang that fits nowhere else; None where that is not sure."""
+        gang, table = placer.gang, self.cluster.table
+        if gang.others or (gang.topology is not None and gang.topology.required):
+            return None
+        states = map(table.id_of, self.holds.kept())
+        if gang.replicas == 1:
+            return any(placer.view.put(table, state) is not None for state in states)
+        one = self.cluster.view_of(placer.needs[0][0], 1, gang.placement)
+        room = sum(one.capacity(table, state, gang.replicas) for state in states)
+        return True if room >= gang.replicas else None
 
     def _known_lifted(self, shapes: list[GangPlacer], end_ms: int) -> bool | None:
         """Return whether these shapes fitted when they were tried last, if nothing has changed since.
