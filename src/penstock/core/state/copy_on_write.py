@@ -4,7 +4,7 @@ A plain dict would be copied whole for each snapshot. At 10,000 nodes and 80,000
 rest of a small cycle, most of it in the garbage collector, which looks at every entry of each new dict.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TypeVar
@@ -18,6 +18,8 @@ Moment = tuple[int, JobId]
 SHARDS = 512
 _CHUNK_BITS = 6
 _CHUNK = 1 << _CHUNK_BITS
+_AFTER: Moment = (1 << 63, JobId(0))
+"""Later than any moment."""
 
 
 class ByJob(Mapping[JobId, V]):
@@ -127,25 +129,32 @@ class Moments(Iterable[Moment]):
         return Moments(self._pieces)
 
     def add(self, moment: Moment) -> None:
-        at = max(0, min(bisect_left(self._pieces, moment, key=_last), len(self._pieces) - 1))
-        piece = list(self._pieces[at]) if self._pieces else []
-        insort(piece, moment)
-        self._replace(at, piece)
+        at = self._place(moment)
+        if at < 0:
+            self._pieces.insert(0, (moment,))
+            return
+        piece = self._pieces[at]
+        cut = len(piece) if moment > piece[-1] else bisect_left(piece, moment)
+        if len(piece) < _CHUNK:
+            self._pieces[at] = (*piece[:cut], moment, *piece[cut:])
+        else:
+            self._pieces[at : at + 1] = [part for part in (piece[:cut], (moment, *piece[cut:])) if part]
 
     def remove(self, moment: Moment) -> None:
-        """Raises ValueError where there is no such moment."""
-        at = bisect_left(self._pieces, moment, key=_last)
-        piece = list(self._pieces[at]) if at < len(self._pieces) else []
-        piece.remove(moment)
-        self._replace(at, piece)
+        """Raises KeyError where there is no such moment."""
+        at = self._place(moment)
+        piece = self._pieces[at] if at >= 0 else ()
+        cut = bisect_left(piece, moment)
+        if cut == len(piece) or piece[cut] != moment:
+            raise KeyError(moment)
+        rest = piece[:cut] + piece[cut + 1 :]
+        if at and len(self._pieces[at - 1]) + len(rest) <= _CHUNK // 2:
+            self._pieces[at - 1 : at + 1] = [self._pieces[at - 1] + rest]
+        elif rest:
+            self._pieces[at] = rest
+        else:
+            del self._pieces[at]
 
-    def _replace(self, at: int, piece: list[Moment]) -> None:
-        """Put another piece there: in two parts where it is long, with the one before it where both are short."""
-        first, half = at, len(piece) // 2 if len(piece) > _CHUNK else 0
-        if at and len(self._pieces[at - 1]) + len(piece) <= _CHUNK // 2:
-            first, piece = at - 1, [*self._pieces[at - 1], *piece]
-        self._pieces[first : at + 1] = [tuple(part) for part in (piece[:half], piece[half:]) if part]
-
-
-def _last(piece: tuple[Moment, ...]) -> Moment:
-    return piece[-1]
+    def _place(self, moment: Moment) -> int:
+        """Return the number of the piece that holds the moment, or would; -1: it comes before all of them."""
+        return bisect_left(self._pieces, (moment, _AFTER)) - 1
