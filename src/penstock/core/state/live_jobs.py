@@ -25,11 +25,10 @@ Phase = Literal["waiting", "blocked", "active"]
 
 
 class _Key(NamedTuple):
-    tenant: TenantName
-    state: JobState
-    queue: QueueName
-    phase: Phase
-    user: UserName
+    at: tuple[TenantName, JobState]
+    phase: tuple[QueueName, Phase]
+    waits: tuple[QueueName, TenantName, UserName] | None
+    """Of a job that waits."""
 
 
 class _Numbers:
@@ -190,23 +189,26 @@ class LiveJobs(dict[JobId, Job]):
         return by_tenant, by_state, +self._phases, dict(self._queued), secrets, dict(self._spec_bytes)
 
     def _add(self, job_id: JobId, key: _Key, former: _Key | None = None) -> None:
-        if former is None or former[:2] != key[:2]:
-            _of(self._by_tenant, key[:2]).add(job_id)
-            if former is None or former.state != key.state:
-                _of(self._by_state, key.state).add(job_id)
-        self._count(key, 1)
+        if former is None or former.at != key.at:
+            _of(self._by_tenant, key.at).add(job_id)
+            if former is None or former.at[1] != key.at[1]:
+                _of(self._by_state, key.at[1]).add(job_id)
+        self._count(key, former, 1)
 
     def _remove(self, job_id: JobId, key: _Key, following: _Key | None = None) -> None:
-        if following is None or following[:2] != key[:2]:
-            self._by_tenant[key[:2]].remove(job_id)
-            if following is None or following.state != key.state:
-                self._by_state[key.state].remove(job_id)
-        self._count(key, -1)
+        if following is None or following.at != key.at:
+            self._by_tenant[key.at].remove(job_id)
+            if following is None or following.at[1] != key.at[1]:
+                self._by_state[key.at[1]].remove(job_id)
+        self._count(key, following, -1)
 
-    def _count(self, key: _Key, sign: int) -> None:
-        self._phases[key.queue, key.phase] += sign
-        if key.state == "waiting":
-            for at in ((key.queue, key.tenant, _NOBODY), (key.queue, _NO_TENANT, key.user)):
+    def _count(self, key: _Key, other: _Key | None, sign: int) -> None:
+        """Count a job by `key`, less what it counts for by `other` too."""
+        if other is None or key.phase != other.phase:
+            self._phases[key.phase] += sign
+        if key.waits is not None and (other is None or key.waits != other.waits):
+            queue, tenant, user = key.waits
+            for at in ((queue, tenant, _NOBODY), (queue, _NO_TENANT, user)):
                 count = self._queued.get(at, 0) + sign
                 if count:
                     self._queued[at] = count
@@ -215,8 +217,11 @@ class LiveJobs(dict[JobId, Job]):
 
 
 def _key(job: Job) -> _Key:
-    phase: Phase = "active" if job.state != "waiting" else "waiting" if job.ready else "blocked"
-    return _Key(job.spec.tenant, job.state, job.spec.queue, phase, job.user)
+    spec, state = job.spec, job.state
+    if state != "waiting":
+        return _Key((spec.tenant, state), (spec.queue, "active"), None)
+    phase: Phase = "waiting" if job.ready else "blocked"
+    return _Key((spec.tenant, state), (spec.queue, phase), (spec.queue, spec.tenant, job.user))
 
 
 def _secret_keys(job: Job) -> Iterable[tuple[TenantName | UserName, str]]:

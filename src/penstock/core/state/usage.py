@@ -20,11 +20,13 @@ def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
     assert attempt is not None
     ask = job.ask
     host = ask.host_total
-    charge = UsedAmounts(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, storage_bytes=host.storage_bytes)
+    held: dict[str, int] = {}
     for replica in attempt.replicas:
         if replica.holds:
-            charge = charge.plus(models_of(ask, replica, nodes))
-    return charge
+            for model, milli in models_of(ask, replica, nodes).models:
+                held[model] = held.get(model, 0) + milli
+    models = tuple(sorted((model, milli) for model, milli in held.items() if milli))
+    return UsedAmounts(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, models, storage_bytes=host.storage_bytes)
 
 
 def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
