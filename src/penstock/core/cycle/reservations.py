@@ -151,12 +151,14 @@ class Reservations:
         """Yield attempts of the pool in the order in which they are expected to leave; the overdue leave now."""
         running, stopping = self._snapshot.running, self._snapshot.stopping
         gone = self.promised
-        leaving = (self._release(self._now_ms, job_id) for job_id in sorted(stopping) if job_id not in gone)
         later = (
             self._release(max(end_ms, self._now_ms + 1), job_id)
             for end_ms, job_id in self._snapshot.ends
             if job_id not in stopping and job_id not in gone and running[job_id].spec.ask.pool == pool
         )
+        if not stopping and not self._begun:
+            return later
+        leaving = (self._release(self._now_ms, job_id) for job_id in sorted(stopping) if job_id not in gone)
         begun = sorted((r for r in self._begun if r.ask.pool == pool), key=lambda r: (r.end_ms, r.job.id))
         return heapq.merge((r for r in leaving if r.job.spec.ask.pool == pool), later, begun, key=_by_end)
 

@@ -91,8 +91,8 @@ class ByNode(Mapping[NodeName, V]):
 
     def cut(self) -> "ByNode[V]":
         """Return the present values, as a mapping that never changes."""
-        found: ByNode[V] = ByNode()
-        found._at, found._chunks = self._at, list(self._chunks)
+        found: ByNode[V] = ByNode.__new__(ByNode)
+        found._at, found._chunks, found._owned = self._at, list(self._chunks), set()
         self._owned.clear()
         return found
 
