@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Pool
 from penstock.core.model.events import RunTimesPredicted
-from penstock.testing.builders import node, queues
+from penstock.testing.builders import ask, node, queues
 from penstock.testing.harness import World, cluster, finish, follow
 from tests.properties import examples
 
@@ -49,6 +49,16 @@ def test_who_keeps_the_others_back_is_told():
     w.now += HOUR
     said = {v.first: (v.code, v.blocker) for v in w.plan().verdicts.values()}
     assert said == {starving: ("no_fit", None), later: ("kept_back", starving)}
+
+
+def test_a_job_that_is_kept_from_another_shape_alone_is_told():
+    w = World(node("a", 2), node("b", 1, pool="q"), pools=(Pool("default"), Pool("q")), starvation_after_ms=HOUR)
+    w.run(w.submit(1, preemptible=False), w.submit(1, pool="q", preemptible=False))
+    starving = w.submit(2)
+    w.now += HOUR
+    later = w.submit(1, pool="q", alternatives=(ask(1),))
+    verdicts = {v.first: (v.code, v.blocker) for v in w.plan().verdicts.values()}
+    assert verdicts == {starving: ("no_fit", None), later: ("kept_back", starving)}
 
 
 def test_a_short_job_goes_before_a_start_that_is_known():

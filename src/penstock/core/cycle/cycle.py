@@ -277,7 +277,7 @@ class Cycle:
         if first is not None and first != job.id:
             self._verdicts.setdefault(cursor.class_id, Verdict("kept_back", job.id, first))
             return False
-        alike = self._alike(cursor)
+        alike, revision = self._alike(cursor), self._holds.revision
         failed = self._failed.get(alike) if alike is not None else None
         if failed is not None and failed[0] == self._moment():
             self._waits(cursor, failed[1], failed[2])
@@ -302,12 +302,13 @@ class Cycle:
             return True
         if claim:
             return False
-        kept = bool(self._holds) and self._workspace.fits_lifted(key, 0)
+        kept = bool(self._holds) and self._workspace.fits_unkept(key)
         blocker = self._holds.blocker() if kept else None
         code: WaitCode = "kept_back" if kept else "no_fit"
         self._waits(cursor, code, blocker)
         if not self._reservations.blocked(job, key, placer):
-            alike = self._alike(cursor)
+            if revision != self._holds.revision:
+                alike = self._alike(cursor)  # another number of claims may bind it
             if alike is not None:
                 self._failed[alike] = (self._moment(), code, blocker)
             return False

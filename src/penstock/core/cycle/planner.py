@@ -8,6 +8,7 @@ from functools import partial
 
 from penstock.core.cycle.bulk import SingleJobPlanner
 from penstock.core.cycle.cycle import Cycle
+from penstock.core.cycle.reservations import Openings
 from penstock.core.cycle.strategy import StrategySettings, strategy_of, strategy_settings
 from penstock.core.cycle.workspace import Workspace
 from penstock.core.model.cluster import ClusterConfig, Pool, Reservation
@@ -44,6 +45,7 @@ class Planner:
         """The nodes as if nothing ran, and of which nodes, parts of devices and reservations."""
         self._placers: dict[tuple[GangAsk, TenantName], GangPlacer] = {}
         """Shapes ready to be placed: classes that differ in length or queue alone have the same."""
+        self._openings = Openings()
         self._latest: tuple[RequestClass | None, int, list[GangPlacer]] = (None, -1, [])
         """Shapes of the class that is considered: they are needed several times."""
 
@@ -71,7 +73,7 @@ class Planner:
         tree = self.tree.load(snapshot.usage, whole, now_ms)
         context = CycleContext(snapshot, now_ms, self.cluster, tree, Holds(self.cluster))
         could_start = partial(self._could_start, snapshot, now_ms)
-        workspace = Workspace(context, self._shapes, totals, self._policies, could_start)
+        workspace = Workspace(context, self._shapes, totals, self._policies, self._openings, could_start)
         return Cycle(workspace, strategy).run()
 
     def _changed(self, snapshot: Snapshot) -> Sequence[NodeName] | None:

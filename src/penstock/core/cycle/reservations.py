@@ -1,16 +1,49 @@
 """Reservations of one cycle: capacity kept for jobs that come first but do not fit yet."""
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
 
-from penstock.core.model.ids import JobId, PoolName
+from penstock.core.model.ids import JobId, NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import Reserved
 from penstock.core.place.backfill import Booking, Opening, Release, earliest, earliest_beside, held_places
 from penstock.core.place.gang import GangPlacer
 from penstock.core.place.holds import FOREVER_MS, CapacityHold
 from penstock.core.preempt.context import CycleContext
+from penstock.core.state.copy_on_write import Moment
+from penstock.core.state.snapshot import Snapshot
+
+
+class _Known(NamedTuple):
+    """An opening, and what it depends on: the gang, what is free, and when attempts end."""
+
+    opening: Opening | None
+    placer: GangPlacer
+    changes: Sequence[NodeName]
+    changes_count: int
+    ends: Iterable[Moment]
+    unending: Iterable[Moment]
+
+
+class Openings:
+    """The last opening found for a starving job in each pool: most cycles begin where the one before began."""
+
+    def __init__(self) -> None:
+        self._known: dict[PoolName, _Known] = {}
+
+    def find(self, placer: GangPlacer, snapshot: Snapshot, search: Callable[[], Opening | None]) -> Opening | None:
+        """Return what `search` returns; it is not called while nothing has changed that the result depends on."""
+        pool, known = placer.gang.pool, self._known.get(placer.gang.pool)
+        if known is not None and known.placer is placer and known.changes is snapshot.changes:
+            same = known.changes_count == snapshot.changes_count
+            if same and (known.ends, known.unending) == (snapshot.ends, snapshot.unending):
+                return known.opening
+        parts = (snapshot.changes, snapshot.changes_count, snapshot.ends, snapshot.unending)
+        known = self._known[pool] = _Known(search(), placer, *parts)
+        return known.opening
+
 
 CouldStart = Callable[[RequestClass], bool]
 """Whether a job of the class could start now if nothing ran."""
@@ -23,10 +56,11 @@ class Reservations:
     nothing here.
     """
 
-    def __init__(self, context: CycleContext, could_start: CouldStart) -> None:
+    def __init__(self, context: CycleContext, openings: Openings, could_start: CouldStart) -> None:
         self._could_start = could_start
         self._snapshot, self._now_ms, self._cluster, _, self._holds = context
         snapshot = context.snapshot
+        self._openings, self._untouched = openings, self._cluster.version
         self._rules = {pool.name: pool.backfill for pool in snapshot.config.pools}
         self._depth = {"easy": 1, "conservative": snapshot.config.settings.backfill_depth_max, "none": 1, "strict": 1}
         self._blocked: dict[PoolName, list[tuple[Job, RequestClass, GangPlacer]]] = {}
@@ -100,13 +134,23 @@ class Reservations:
                 self._blocked.setdefault(pool, []).append((job, key, placer))
                 self.revision += 1
             return
-        opening = earliest(placer, self._cluster, chain(self._releases(pool), self._unknown(pool)))
+        opening = self._soonest(pool, placer)
         if opening is not None:
             known = opening.start_ms < FOREVER_MS
             self._keep(job, opening, opening.start_ms if known else self._now_ms)
             self._bookings.setdefault(pool, []).append(
                 Booking(opening.start_ms, FOREVER_MS, placer.gang, opening.places)
             )
+
+    def _soonest(self, pool: PoolName, placer: GangPlacer) -> Opening | None:
+        """Return where the gang fits first when attempts leave one after the other, those of unknown length last."""
+
+        def search() -> Opening | None:
+            return earliest(placer, self._cluster, chain(self._releases(pool), self._unknown(pool)))
+
+        overdue = any(end_ms <= self._now_ms for end_ms, _ in islice(self._snapshot.ends, 1))
+        changed = self._snapshot.stopping or self.promised or self._cluster.version != self._untouched
+        return search() if overdue or changed else self._openings.find(placer, self._snapshot, search)
 
     def _keep(self, job: Job, opening: Opening, from_ms: int) -> None:
         for node, free in opening.beside:
@@ -118,12 +162,14 @@ class Reservations:
         """Yield attempts of the pool in the order in which they are expected to leave; the overdue leave now."""
         running, stopping = self._snapshot.running, self._snapshot.stopping
         gone = self.promised
-        leaving = (self._release(self._now_ms, job_id) for job_id in sorted(stopping) if job_id not in gone)
         later = (
             self._release(max(end_ms, self._now_ms + 1), job_id)
             for end_ms, job_id in self._snapshot.ends
             if job_id not in stopping and job_id not in gone and running[job_id].spec.ask.pool == pool
         )
+        if not stopping and not self._begun:
+            return later
+        leaving = (self._release(self._now_ms, job_id) for job_id in sorted(stopping) if job_id not in gone)
         begun = sorted((r for r in self._begun if r.ask.pool == pool and r.end_ms < FOREVER_MS), key=_by_end)
         return heapq.merge((r for r in leaving if r.job.spec.ask.pool == pool), later, begun, key=_by_end)
 
@@ -132,12 +178,13 @@ class Reservations:
 
         Suspended attempts are excluded: they do not end before they have their CPUs again.
         """
-        gone, running = self.promised, self._snapshot.running
-        known = {*self._snapshot.stopping, *(job_id for _, job_id in self._snapshot.ends), *self._snapshot.suspended}
-        known.difference_update(gone)
-        rest = [j for j in running.values() if j.id not in known and j.spec.ask.pool == pool]
-        for job in sorted(rest, key=lambda j: (j.id in gone, j.attempt.allocated_ms if j.attempt else 0, j.id)):
-            yield self._release(FOREVER_MS, job.id)
+        running, stopping, gone = self._snapshot.running, self._snapshot.stopping, self.promised
+        for _, job_id in self._snapshot.unending:
+            if job_id not in stopping and job_id not in gone and running[job_id].spec.ask.pool == pool:
+                yield self._release(FOREVER_MS, job_id)
+        for job_id in sorted(gone):
+            if running[job_id].spec.ask.pool == pool:
+                yield self._release(FOREVER_MS, job_id)
         yield from (r for r in self._begun if r.ask.pool == pool and r.end_ms >= FOREVER_MS)
 
     def _release(self, end_ms: int, job_id: JobId) -> Release:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.core.cycle.reservations import CouldStart, Reservations
+from penstock.core.cycle.reservations import CouldStart, Openings, Reservations
 from penstock.core.model.ids import AttemptNumber, JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import QuotaExceeded, Start
@@ -28,6 +28,7 @@ class Workspace:
         shapes: Shapes,
         totals: dict[PoolName, UsedAmounts],
         policies: Policies,
+        openings: Openings,
         could_start: CouldStart,
     ) -> None:
         self.context, self.totals = context, totals
@@ -39,13 +40,15 @@ class Workspace:
         self.shapes = shapes
         """Returns the shapes that jobs of a class accept, in order, ready to be placed."""
         self.order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, policies)
-        self.reservations = Reservations(context, could_start)
+        self.reservations = Reservations(context, openings, could_start)
         self.starts: list[Start] = []
         self.handled: set[JobId] = set()
         """Jobs already decided, outside the walk or by it."""
         self.over: QuotaExceeded | None = None
         self.elastic: dict[JobId, Job] = {}
         """Elastic jobs among those that start."""
+        self._free_milli = dict(self.cluster.free_milli)
+        """Free devices at the beginning of the cycle, by pool: more are never free in it, kept or not."""
         self._lifted: dict[tuple[GangPlacer, int], tuple[int, int, bool]] = {}
         """Whether a shape fitted within a horizon; with the version of the cluster and the revision of the holds."""
 
@@ -108,6 +111,30 @@ class Workspace:
                 fits = self._place(key, shapes) is not None
             self._note_lifted(shapes, end_ms, fits=fits)
         return fits
+
+    def fits_unkept(self, key: RequestClass) -> bool:
+        """Return whether a job of the class, which fits nowhere now, would fit if no capacity was kept.
+
+        Claims are lifted only where a count does not answer.
+        """
+        shapes = self.shapes(key)
+        if all(placer.milli > self._free_milli.get(placer.gang.pool, 0) for placer in shapes):
+            return False
+        counts = len(shapes) == 1 and not self.counts_places(key, 0)
+        fits = self._fits_where_kept(shapes[0]) if counts else None
+        return self.fits_lifted(key, 0) if fits is None else fits
+
+    def _fits_where_kept(self, placer: GangPlacer) -> bool | None:
+        """Return whether nodes with kept capacity hold a gang that fits nowhere else; None where that is not sure."""
+        gang, table = placer.gang, self.cluster.table
+        if gang.others or (gang.topology is not None and gang.topology.required):
+            return None
+        states = map(table.id_of, self.holds.kept())
+        if gang.replicas == 1:
+            return any(placer.view.put(table, state) is not None for state in states)
+        one = self.cluster.view_of(placer.needs[0][0], 1, gang.placement)
+        room = sum(one.capacity(table, state, gang.replicas) for state in states)
+        return True if room >= gang.replicas else None
 
     def _known_lifted(self, shapes: list[GangPlacer], end_ms: int) -> bool | None:
         """Return whether these shapes fitted when they were tried last, if nothing has changed since.

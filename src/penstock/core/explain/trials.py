@@ -244,6 +244,7 @@ def without_running(snapshot: Snapshot, job: Job, now_ms: int) -> Snapshot:
         stopping={i: whom for i, whom in snapshot.stopping.items() if i != job.id},
         usage={**snapshot.usage, use: share},
         ends=[end for end in snapshot.ends if end[1] != job.id],
+        unending=[begun for begun in snapshot.unending if begun[1] != job.id],
         evictable={k: count for k, count in evictable.items() if count},
         elastic=tuple(i for i in snapshot.elastic if i != job.id),
     )

@@ -1,7 +1,7 @@
 """Capacity free now but kept for a job that starts later: which jobs may use it until then, and how much of it."""
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.core.model.ids import JobId
@@ -73,6 +73,10 @@ class Holds:
     def real(self, node: int) -> NodeCapacity:
         """Return the free capacity of a node, kept or not."""
         return self._real.get(node) or self._cluster.free_of(node)
+
+    def kept(self) -> Iterable[NodeCapacity]:
+        """Return the free capacity, kept or not, of each node on which some is kept."""
+        return self._real.values()
 
     def may_help(self, end_ms: int) -> bool:
         """Return whether a job that ends by `end_ms` may use more than the index shows."""

@@ -21,6 +21,7 @@ from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName,
 from penstock.core.model.jobs import ExitInfo, Job, Replica
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
+from penstock.core.place.holds import FOREVER_MS
 from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
@@ -133,14 +134,14 @@ class Simulation:
         coming = iter(submits)
         job = next(coming, None)
         while True:
-            times = [entry[0] for entry in self._agenda[:1]]
+            next_ms = self._agenda[0][0] if self._agenda else FOREVER_MS
             if job is not None:
-                times.append(job.submit_ms)
+                next_ms = min(next_ms, job.submit_ms)
             elif self._idle():
                 return
-            if not times or (until_ms is not None and min(times) > until_ms):
+            if next_ms == FOREVER_MS or (until_ms is not None and next_ms > until_ms):
                 return
-            now_ms = max(min(times), self.state.time_ms)
+            now_ms = max(next_ms, self.state.time_ms)
             self._time_moves(now_ms)
             self.meter.advance(now_ms)
             tx = Transaction(self.state, now_ms)
