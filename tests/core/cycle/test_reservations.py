@@ -2,13 +2,16 @@
 
 import pytest
 
+from penstock.core.explain import explain
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.holds import lesser
 from penstock.testing.builders import ask, node, queues
-from penstock.testing.harness import World, cluster
+from penstock.testing.harness import World, cluster, finish
 
-MINUTE = 60_000
+MINUTE, HOUR = 60_000, 3_600_000
+STEPS = {"admission_milli": 3_000, "least_attained_step_device_ms": MINUTE, "starvation_ratio": 0}
+"""Settings of a queue of least attained service."""
 BEGIN = 1_000_000 + 10 * MINUTE
 END = BEGIN + 10 * MINUTE
 
@@ -165,3 +168,39 @@ def test_who_was_served_less_takes_the_place_of_who_was_served_more():
     w.leave(old)
     w.run(new)
     assert w.cycle().preemptions == ()
+
+
+def test_a_job_that_waited_keeps_its_place_for_as_long():
+    """Whoever is served first after a long wait could else be stopped again at the same moment, for ever."""
+    w = cluster(1, 2, queues=queues("default", policy="least_attained"), **STEPS, starvation_after_ms=HOUR)
+    old = w.submit(2)
+    w.run(old)
+    w.now += 10 * MINUTE
+    other = w.submit(2)
+    w.cycle()
+    w.leave(old)
+    w.run(other)
+    w.now += 2 * HOUR
+    new = w.submit(2, preemptible=False)
+    finish(w, other)
+    assert [s.job_id for s in w.cycle().starts] == [old], "it starves"
+    assert w.cycle().preemptions == (), "not even while it starts"
+    w.start(old)
+    (said,) = [c for c in explain(w.state, w.job(new), w.now).constraints if c.code == "min_runtime"]
+    assert said.distance == 2 * HOUR
+    w.now += 2 * HOUR - 1
+    found = w.cycle()
+    assert (found.preemptions, found.again_ms) == ((), w.now + 1)
+    w.now += 1
+    assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
+
+
+def test_without_turns_whoever_was_served_less_goes_at_once():
+    las = queues("default", policy="least_attained")
+    w = cluster(1, 1, queues=las, **STEPS, least_attained_turn_milli=0)
+    old = w.submit(1)
+    w.now += HOUR
+    w.run(old)
+    w.now += 2 * MINUTE
+    new = w.submit(1)
+    assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]

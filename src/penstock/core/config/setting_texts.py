@@ -33,6 +33,7 @@ SETTING_TEXTS = {
     "starts_per_cycle_max": "Jobs that one cycle starts; the next cycle follows at once.",
     "fair_share_half_life_ms": "After this long half of a queue's past use is forgotten; 0 looks at present use only.",
     "least_attained_step_device_ms": "Service after which a job of a `least_attained` queue falls one level (16 device-hours, as Tiresias).",
+    "least_attained_turn_milli": "An attempt in a `least_attained` queue runs this many times as long as its job waited for it, at least a minute, before a job with less service may take its place; 0: no such time.",
     "admission_milli": "A `least_attained` queue lets jobs take turns up to this load of its pool; the others are not started.",
     "backfill_depth_max": "Reservations that conservative backfill keeps at once.",
     "elastic_growth_period_ms": "At least this long between two changes of an elastic job's size.",

@@ -71,9 +71,12 @@ def _candidates(scene: Scene, rights: PreemptionRights) -> _Candidates:
         if job.attempt is None or job.attempt.stop is not None:
             continue
         idle = makes_room(job, scene.config.idle_rules, scene.now_ms) and rights.may_take_idle(job.spec.priority)
-        if not idle and rights.rule_for(job, account, scene.held(job), scene.settings, scene.now_ms) is None:
-            continue
         left_ms = _guaranteed_left_ms(scene, job)
+        if not idle and rights.rule_for(job, account, scene.held(job), scene.settings, scene.now_ms) is None:
+            turn_ms = rights.after_turn_ms(job, scene.settings, scene.now_ms)
+            if not turn_ms:
+                continue
+            left_ms = max(left_ms, turn_ms)
         if left_ms > 0:
             later.append((left_ms, job))
         else:

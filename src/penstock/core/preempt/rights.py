@@ -55,10 +55,18 @@ class PreemptionRights:
             return "reclaim"
         if victim.spec.priority < self.job.spec.priority and self._rule == "lower_priority":
             return "lower_priority"
-        turns = self._policy == "least_attained" and victim.spec.queue == self.job.spec.queue and self.may_preempt
-        if turns and attained_level(attained_device_ms(victim, now_ms), settings) > self.key.rank:
+        if self._has_less_service(victim, settings, now_ms) and turn_left_ms(victim, settings, now_ms) <= 0:
             return "less_service"
         return None
+
+    def after_turn_ms(self, victim: Job, settings: Settings, now_ms: int) -> int:
+        """Return after how long the turn of `victim` alone no longer keeps its place from the job; 0: it does not."""
+        return max(0, turn_left_ms(victim, settings, now_ms)) if self._has_less_service(victim, settings, now_ms) else 0
+
+    def _has_less_service(self, victim: Job, settings: Settings, now_ms: int) -> bool:
+        if self._policy != "least_attained" or victim.spec.queue != self.job.spec.queue or not self.may_preempt:
+            return False
+        return attained_level(attained_device_ms(victim, now_ms), settings) > self.key.rank
 
     def may_take_idle(self, priority: int) -> bool:
         """Return whether an idle attempt of this priority makes room for the job: only one of no higher priority.
@@ -151,6 +159,25 @@ def attained_device_ms(job: Job, now_ms: int) -> int:
         return job.served_device_ms
     width = max(job.ask.device_total, len(attempt.replicas))
     return job.served_device_ms + width * attempt.worked_ms(now_ms)
+
+
+TURN_LEAST_MS = 60_000
+"""Else a job that has to start could be started and stopped again at one moment, for ever."""
+
+
+def turn_left_ms(job: Job, settings: Settings, now_ms: int) -> int:
+    """Return how long a running job still has its turn, whoever was served less; 0 or less: it is over.
+
+    A job that waited runs as long, so in all it waits hardly longer than it runs. Else long and wide jobs wait while
+    new ones come, and the oldest, which room is kept for, loses its place as soon as it has it.
+    Source: after Tiresias (NSDI'19), where a job that waits for a multiple of its run time is served first again.
+    """
+    attempt = job.attempt
+    if attempt is None or not settings.least_attained_turn_milli:
+        return 0
+    waited_ms = max(0, attempt.allocated_ms - job.waiting_since_ms)
+    turn_ms = max(TURN_LEAST_MS, waited_ms * settings.least_attained_turn_milli // 1000)
+    return turn_ms - attempt.worked_ms(now_ms)
 
 
 def _promised(branch: QueueNode, column: int) -> int:
