@@ -171,8 +171,9 @@ def test_who_was_served_less_takes_the_place_of_who_was_served_more():
 
 
 def test_a_job_that_waited_keeps_its_place_for_as_long():
-    """Whoever is served first after a long wait could else be stopped again at the same moment, for ever."""
-    w = cluster(1, 2, queues=queues("default", policy="least_attained"), **STEPS, starvation_after_ms=HOUR)
+    """A job that starts after a long wait could else be stopped again at the same moment, for ever."""
+    turns = {"least_attained_turn_milli": 1_000, "starvation_after_ms": HOUR}
+    w = cluster(1, 2, queues=queues("default", policy="least_attained"), **STEPS, **turns)
     old = w.submit(2)
     w.run(old)
     w.now += 10 * MINUTE
@@ -187,7 +188,7 @@ def test_a_job_that_waited_keeps_its_place_for_as_long():
     assert w.cycle().preemptions == (), "not even while it starts"
     w.start(old)
     (said,) = [c for c in explain(w.state, w.job(new), w.now).constraints if c.code == "min_runtime"]
-    assert said.distance == 2 * HOUR
+    assert said.text == f"job {old} may be asked to leave in 2h: it has not run for as long as it waited"
     w.now += 2 * HOUR - 1
     found = w.cycle()
     assert (found.preemptions, found.again_ms) == ((), w.now + 1)
@@ -195,7 +196,20 @@ def test_a_job_that_waited_keeps_its_place_for_as_long():
     assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
 
 
-def test_without_turns_whoever_was_served_less_goes_at_once():
+def test_time_alone_raises_the_level_of_a_running_job():
+    """The plan names the moment: a submit of another job alike calls for no cycle."""
+    las = queues("default", policy="least_attained")
+    w = cluster(1, 2, queues=las, **STEPS, least_attained_turn_milli=0)
+    old = w.submit(2)
+    w.run(old)
+    new = w.submit(1)
+    found = w.cycle()
+    assert (found.preemptions, found.again_ms) == ((), w.now + MINUTE // 2)
+    w.now = found.again_ms
+    assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
+
+
+def test_without_turns_a_job_that_was_served_less_goes_at_once():
     las = queues("default", policy="least_attained")
     w = cluster(1, 1, queues=las, **STEPS, least_attained_turn_milli=0)
     old = w.submit(1)

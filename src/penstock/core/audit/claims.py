@@ -21,7 +21,7 @@ from penstock.core.model.quantities import (
 from penstock.core.order.queues import QueueNode, QueueTree
 from penstock.core.order.ranks import request_class
 from penstock.core.preempt.preemptor import GONE
-from penstock.core.preempt.rights import PreemptionRights, attained_device_ms, turn_left_ms
+from penstock.core.preempt.rights import PreemptionRights, attained_device_ms, turn_left_ms, waited_for_place_ms
 from penstock.core.state.idleness import idle_for_ms, idle_of, makes_room
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import whole_total
@@ -193,9 +193,8 @@ class _Case:
     def had_its_turn(self) -> Answer:
         attempt = self.victim.attempt
         assert attempt is not None
-        waited_ms = max(0, attempt.allocated_ms - self.victim.waiting_since_ms)
-        ran_ms = attempt.worked_ms(self.now_ms)
-        text = f"it had waited {exact_duration(waited_ms)}, and run for {exact_duration(ran_ms)}"
+        waited_ms, ran_ms = waited_for_place_ms(self.victim), attempt.worked_ms(self.now_ms)
+        text = f"it had waited {exact_duration(waited_ms)} for its place and run for {exact_duration(ran_ms)}"
         return turn_left_ms(self.victim, self.settings, self.now_ms) <= 0, text
 
     def held_idle(self) -> Answer:
