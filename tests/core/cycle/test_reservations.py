@@ -10,7 +10,7 @@ from penstock.testing.builders import ask, node, queues
 from penstock.testing.harness import World, cluster, finish
 
 MINUTE, HOUR = 60_000, 3_600_000
-STEPS = {"admission_milli": 3_000, "least_attained_step_device_ms": MINUTE, "starvation_ratio": 0}
+STEPS = {"least_attained_step_device_ms": MINUTE, "starvation_ratio": 0}
 """Settings of a queue of least attained service."""
 BEGIN = 1_000_000 + 10 * MINUTE
 END = BEGIN + 10 * MINUTE
@@ -157,9 +157,17 @@ def test_a_least_attained_queue_admits_up_to_its_load():
     assert {v.code for v in w.plan().verdicts.values()} == {"no_fit", "admission"}
 
 
+def test_without_an_admission_limit_every_job_may_have_its_turn():
+    w = cluster(1, 4, queues=queues("default", policy="least_attained"), admission_milli=0)
+    w.run(w.submit(4))
+    late = w.submit(4)
+    assert {v.first: v.code for v in w.plan().verdicts.values()} == {late: "no_fit"}
+    assert "admission" not in {c.code for c in explain(w.state, w.job(late), w.now).constraints}
+
+
 def test_who_was_served_less_takes_the_place_of_who_was_served_more():
     las = queues("default", policy="least_attained")
-    w = cluster(1, 1, queues=las, admission_milli=3_000, least_attained_step_device_ms=MINUTE)
+    w = cluster(1, 1, queues=las, least_attained_step_device_ms=MINUTE)
     old = w.submit(1)
     w.run(old)
     w.now += 2 * MINUTE

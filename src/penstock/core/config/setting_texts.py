@@ -34,7 +34,7 @@ SETTING_TEXTS = {
     "fair_share_half_life_ms": "After this long half of a queue's past use is forgotten; 0 looks at present use only.",
     "least_attained_step_device_ms": "Service after which a job of a `least_attained` queue falls one level (16 device-hours, as Tiresias).",
     "least_attained_turn_milli": "An attempt in a `least_attained` queue runs this many times as long as its job waited for it, at least a minute, before a job with less service may take its place; 0: no such time.",
-    "admission_milli": "A `least_attained` queue lets jobs take turns up to this load of its pool; the others are not started.",
+    "admission_milli": "A `least_attained` queue lets jobs take turns up to this load of its pool, and the others are not started; 0 sets no limit.",
     "backfill_depth_max": "Reservations that conservative backfill keeps at once.",
     "elastic_growth_period_ms": "At least this long between two changes of an elastic job's size.",
     "suspended_max_ms": "An attempt that is suspended this long saves and leaves: it can resume elsewhere, and others get its memory.",
