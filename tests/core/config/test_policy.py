@@ -35,7 +35,7 @@ def with_queue(**given):
     ("given", "change"),
     [
         ({"weight": 3}, ("weight", "1", "3")),
-        ({"policy": "fifo"}, ("policy", "priority", "fifo")),
+        ({"policy": "fifo"}, ("policy", "shortest_predicted", "fifo")),
         ({"preemption": "never"}, ("preemption", "lower_priority", "never")),
         ({"parent": "default"}, ("parent", "root", "default")),
         ({"max": (("devices", 16_000),)}, ("max.devices", "", "16")),

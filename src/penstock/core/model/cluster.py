@@ -157,7 +157,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: QueueName
     parent: QueueName = ROOT_QUEUE
-    policy: QueuePolicy = "priority"
+    policy: QueuePolicy = "shortest_predicted"
     preemption: PreemptionRule = "lower_priority"
     weight: int = 1
     guaranteed: Quota = ()
