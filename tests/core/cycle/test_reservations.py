@@ -4,6 +4,7 @@ import pytest
 
 from penstock.core.explain import explain
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
+from penstock.core.model.events import RunTimesPredicted
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.holds import lesser
 from penstock.testing.builders import ask, node, queues
@@ -226,3 +227,21 @@ def test_without_turns_a_job_that_was_served_less_goes_at_once():
     w.now += 2 * MINUTE
     new = w.submit(1)
     assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "minutes", "goes"),
+    [(False, 8, True), (False, 11, False), (True, 4, True), (True, 6, False)],
+)
+def test_a_start_that_rests_on_predicted_ends_is_passed_only_in_half_of_its_time(predicted, minutes, goes):
+    """The job of 3 starts when that of 1 has ended, in 10 minutes: by its declaration, or as those like it did."""
+    w = cluster(1, 3, queues=queues("default", policy="fifo"))
+    running = w.submit(1, estimated_duration_ms=0 if predicted else 10 * MINUTE)
+    w.run(running)
+    if predicted:
+        w.emit(RunTimesPredicted(((running, 10 * MINUTE, 20 * MINUTE),)))
+    first = w.submit(3)
+    later = w.submit(1, estimated_duration_ms=minutes * MINUTE)
+    found = w.plan()
+    assert [r.job_id for r in found.reserved] == [first]
+    assert [s.job_id for s in found.starts] == [later] * goes
