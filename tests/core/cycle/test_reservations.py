@@ -2,14 +2,17 @@
 
 import pytest
 
+from penstock.core.explain import explain
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
 from penstock.core.model.events import RunTimesPredicted
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.holds import lesser
 from penstock.testing.builders import ask, node, queues
-from penstock.testing.harness import World, cluster
+from penstock.testing.harness import World, cluster, finish
 
-MINUTE = 60_000
+MINUTE, HOUR = 60_000, 3_600_000
+STEPS = {"least_attained_step_device_ms": MINUTE, "starvation_ratio": 0}
+"""Settings of a queue of least attained service."""
 BEGIN = 1_000_000 + 10 * MINUTE
 END = BEGIN + 10 * MINUTE
 
@@ -155,9 +158,17 @@ def test_a_least_attained_queue_admits_up_to_its_load():
     assert {v.code for v in w.plan().verdicts.values()} == {"no_fit", "admission"}
 
 
+def test_without_an_admission_limit_every_job_may_have_its_turn():
+    w = cluster(1, 4, queues=queues("default", policy="least_attained"), admission_milli=0)
+    w.run(w.submit(4))
+    late = w.submit(4)
+    assert {v.first: v.code for v in w.plan().verdicts.values()} == {late: "no_fit"}
+    assert "admission" not in {c.code for c in explain(w.state, w.job(late), w.now).constraints}
+
+
 def test_who_was_served_less_takes_the_place_of_who_was_served_more():
     las = queues("default", policy="least_attained")
-    w = cluster(1, 1, queues=las, admission_milli=3_000, least_attained_step_device_ms=MINUTE)
+    w = cluster(1, 1, queues=las, least_attained_step_device_ms=MINUTE)
     old = w.submit(1)
     w.run(old)
     w.now += 2 * MINUTE
@@ -166,6 +177,56 @@ def test_who_was_served_less_takes_the_place_of_who_was_served_more():
     w.leave(old)
     w.run(new)
     assert w.cycle().preemptions == ()
+
+
+def test_a_job_that_waited_keeps_its_place_for_as_long():
+    """A job that starts after a long wait could else be stopped again at the same moment, for ever."""
+    turns = {"least_attained_turn_milli": 1_000, "starvation_after_ms": HOUR}
+    w = cluster(1, 2, queues=queues("default", policy="least_attained"), **STEPS, **turns)
+    old = w.submit(2)
+    w.run(old)
+    w.now += 10 * MINUTE
+    other = w.submit(2)
+    w.cycle()
+    w.leave(old)
+    w.run(other)
+    w.now += 2 * HOUR
+    new = w.submit(2, preemptible=False)
+    finish(w, other)
+    assert [s.job_id for s in w.cycle().starts] == [old], "it starves"
+    assert w.cycle().preemptions == (), "not even while it starts"
+    w.start(old)
+    (said,) = [c for c in explain(w.state, w.job(new), w.now).constraints if c.code == "min_runtime"]
+    assert said.text == f"job {old} may be asked to leave in 2h: it has not run for as long as it waited"
+    w.now += 2 * HOUR - 1
+    found = w.cycle()
+    assert (found.preemptions, found.again_ms) == ((), w.now + 1)
+    w.now += 1
+    assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
+
+
+def test_time_alone_raises_the_level_of_a_running_job():
+    """The plan names the moment: a submit of another job alike calls for no cycle."""
+    las = queues("default", policy="least_attained")
+    w = cluster(1, 2, queues=las, **STEPS, least_attained_turn_milli=0)
+    old = w.submit(2)
+    w.run(old)
+    new = w.submit(1)
+    found = w.cycle()
+    assert (found.preemptions, found.again_ms) == ((), w.now + MINUTE // 2)
+    w.now = found.again_ms
+    assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
+
+
+def test_without_turns_a_job_that_was_served_less_goes_at_once():
+    las = queues("default", policy="least_attained")
+    w = cluster(1, 1, queues=las, **STEPS, least_attained_turn_milli=0)
+    old = w.submit(1)
+    w.now += HOUR
+    w.run(old)
+    w.now += 2 * MINUTE
+    new = w.submit(1)
+    assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
 
 
 @pytest.mark.parametrize(

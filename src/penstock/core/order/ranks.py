@@ -70,6 +70,11 @@ def attained_level(served_device_ms: int, settings: Settings) -> int:
     return (served_device_ms // max(1, settings.least_attained_step_device_ms)).bit_length()
 
 
+def service_above(level: int, settings: Settings) -> int:
+    """Return the least service of a job above this level (device-milliseconds)."""
+    return max(1, settings.least_attained_step_device_ms) << level
+
+
 def length_step(length_ms: int) -> int:
     """Return the number of the step that a length falls into: steps are 2^(1/4) apart, 0 is up to 1 ms or unknown."""
     if length_ms <= 1:
