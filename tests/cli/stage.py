@@ -3,6 +3,7 @@
 import getpass
 import json
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,6 +79,7 @@ def built(folder: Path) -> Iterator[Stage]:
     for name in ("train.py", "eval.py"):
         (folder / name).write_text("print('done')\n")
     write_csv(trace(*(job(i * 60, 300, 1 + i % 4) for i in range(20))), folder / "trace.csv")
+    shutil.copy(folder / "trace.csv", folder / "earlier.csv")
     for path in (SAMPLES / "slurm").iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     for sample in ("kueue/queues.yaml", "volcano/queues.yaml", "yunikorn/queues.yaml"):
