@@ -270,6 +270,15 @@ def test_swf_reads_header_unknowns_and_status():
     assert note(trace, "their limit is raised").startswith("1 jobs")
 
 
+@pytest.mark.parametrize("most", [4, 8])
+def test_swf_counts_nodes_where_the_header_names_no_processors(tmp_path, most):
+    path = tmp_path / "log.swf"
+    path.write_text(f"; MaxNodes: 8\n1 0 -1 10 {most} -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
+    trace = load(path)
+    assert [node.capacity.cpu_milli for node in trace.nodes] == [1_000] * 8
+    assert "from the header" in note(trace, "cluster:")
+
+
 def test_plain_csv_takes_every_column():
     trace = load(SAMPLES / "csv" / "own.csv")
     jobs = named(trace)

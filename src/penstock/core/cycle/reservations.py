@@ -7,9 +7,10 @@ from itertools import chain
 from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import Reserved
-from penstock.core.place.backfill import Booking, Opening, Release, earliest, earliest_beside, held_places
+from penstock.core.place.backfill import Booking, Release, earliest, earliest_beside
 from penstock.core.place.gang import GangPlacer
-from penstock.core.place.holds import FOREVER_MS, CapacityHold
+from penstock.core.place.holds import FOREVER_MS
+from penstock.core.place.openings import Opening
 from penstock.core.preempt.context import CycleContext
 
 
@@ -59,7 +60,7 @@ class Reservations:
     def started(self, job: Job, ask: GangAsk, places: tuple[ReplicaPlace, ...], end_ms: int) -> None:
         """Record a start of this cycle: it ends again too."""
         if end_ms < FOREVER_MS:
-            self._begun.append(Release(end_ms, job, tuple(enumerate(places)), ask))
+            self._begun.append(Release(end_ms, job, ask, tuple(enumerate(places))))
 
     def reserve(self, pool: PoolName) -> None:
         """Keep room for the blocked jobs of a pool, in order."""
@@ -99,8 +100,7 @@ class Reservations:
             )
 
     def _keep(self, job: Job, opening: Opening, from_ms: int) -> None:
-        for node, free in opening.beside:
-            self._holds.claim(node, CapacityHold(from_ms, free, job.id))
+        self._holds.claim_all(opening.beside, from_ms, job.id)
         start_ms = opening.start_ms if opening.start_ms < FOREVER_MS else 0
         self.reserved.append(Reserved(job.id, start_ms, opening.places))
 
@@ -130,7 +130,7 @@ class Reservations:
 
     def _release(self, end_ms: int, job_id: JobId) -> Release:
         job = self._snapshot.running[job_id]
-        return Release(end_ms, job, held_places(job), job.leaves)
+        return Release(end_ms, job, job.leaves)
 
 
 def _by_end(release: Release) -> tuple[int, JobId]:

@@ -6,25 +6,36 @@ conservative backfilling, Mu'alem and Feitelson 2001.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
-from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
+from penstock.core.model.jobs import Attempt, GangAsk, Job, ReplicaPlace
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.gang import GangPlacer
 from penstock.core.place.holds import FOREVER_MS, lesser, without
 from penstock.core.place.index import ClusterIndex, Mark
+from penstock.core.place.openings import KnownOpening, Opening
 
 RELEASES_MAX = 4_096
 """Ends of attempts that a search looks ahead; a job that needs more of them gets no reservation."""
 
 
-class Release(NamedTuple):
-    """An attempt that will have left by `end_ms`, and the places it holds until then."""
+class Release:
+    """An attempt that will have left by `end_ms`, and what it gives back then."""
 
-    end_ms: int
-    job: Job
-    places: tuple[tuple[int, ReplicaPlace], ...]
-    ask: GangAsk
+    __slots__ = ("_places", "ask", "end_ms", "job")
+
+    def __init__(
+        self, end_ms: int, job: Job, ask: GangAsk, places: tuple[tuple[int, ReplicaPlace], ...] | None = None
+    ) -> None:
+        """Take the places, each with its rank; None: those that the job's attempt holds."""
+        self.end_ms, self.job, self.ask, self._places = end_ms, job, ask, places
+
+    @property
+    def places(self) -> tuple[tuple[int, ReplicaPlace], ...]:
+        if self._places is None:
+            self._places = held_places(self.job)
+        return self._places
 
 
 class Booking(NamedTuple):
@@ -36,31 +47,46 @@ class Booking(NamedTuple):
     places: tuple[ReplicaPlace, ...]
 
 
-class Opening(NamedTuple):
-    """The earliest start, its places, and the capacity left beside it on the nodes it takes."""
-
-    start_ms: int
-    places: tuple[ReplicaPlace, ...]
-    beside: tuple[tuple[int, NodeCapacity], ...]
-
-
 def held_places(job: Job) -> tuple[tuple[int, ReplicaPlace], ...]:
     """Return the places that the job's attempt still holds, each with its rank."""
     if job.attempt is None:
         return ()
-    return tuple((r.rank, r.place) for r in job.attempt.replicas if r.holds)
+    return tuple([(r.rank, r.place) for r in job.attempt.replicas if r.holds])
 
 
 def earliest(prepared: GangPlacer, cluster: ClusterIndex, releases: Iterable[Release]) -> Opening | None:
     """Return when and where the gang fits first as `releases` (by end, ascending) leave one after the other.
 
     More room never hurts, so the number of releases needed is found by doubling and then by bisection. The cluster is
-    left unchanged.
+    left unchanged. A former answer holds while the cluster is the same and the same attempts leave first, if perhaps
+    at other times: for gangs that are counted, with which more room never hurts indeed.
     """
+    waiting = iter(releases)
+    version = cluster.version
+    known = cluster.openings.get(prepared, version)
+    if known is not None:
+        seen = list(islice(waiting, len(known.needed)))
+        if len(seen) == len(known.needed) and all(map(_is_of, seen, known.needed)):
+            return known.opening._replace(start_ms=seen[-1].end_ms)
+        waiting = chain(seen, waiting)
+    opening, gone = _earliest(prepared, cluster, waiting)
+    needed = [(release.job.attempt, release.ask) for release in gone if release.job.attempt is not None]
+    if opening is not None and prepared.counted is not None and len(needed) == len(gone):
+        cluster.openings.keep(prepared, KnownOpening(version, needed, opening))
+    return opening
+
+
+def _is_of(release: Release, known: tuple[Attempt, GangAsk]) -> bool:
+    return release.job.attempt is known[0] and release.ask == known[1]
+
+
+def _earliest(
+    prepared: GangPlacer, cluster: ClusterIndex, waiting: Iterator[Release]
+) -> tuple[Opening | None, Sequence[Release]]:
+    """Return the same, and the releases that are needed."""
     start = cluster.mark()
     marks = [start]
     gone: list[Release] = []
-    waiting = iter(releases)
     step, low = 1, 0
     while len(gone) < RELEASES_MAX:
         for release in _next(waiting, step):
@@ -69,15 +95,15 @@ def earliest(prepared: GangPlacer, cluster: ClusterIndex, releases: Iterable[Rel
             marks.append(cluster.mark())
         if len(gone) == low:
             break
-        if _fits(prepared, cluster):
+        if prepared.fits():
             needed = _fewest(prepared, cluster, gone, marks, low)
             opening = opening_now(prepared, cluster, gone[needed - 1].end_ms)
             assert opening is not None, "it fitted after these releases before"
             cluster.rollback(start)
-            return opening
+            return opening, gone[:needed]
         low, step = len(gone), 2 * step
     cluster.rollback(start)
-    return None
+    return None, ()
 
 
 def _next(waiting: Iterator[Release], count: int) -> Iterator[Release]:
@@ -86,11 +112,6 @@ def _next(waiting: Iterator[Release], count: int) -> Iterator[Release]:
         if found is None:
             return
         yield found
-
-
-def _fits(prepared: GangPlacer, cluster: ClusterIndex) -> bool:
-    with cluster.tentatively():
-        return prepared.put() is not None
 
 
 def _fewest(prepared: GangPlacer, cluster: ClusterIndex, gone: Sequence[Release], marks: list[Mark], low: int) -> int:
@@ -102,7 +123,7 @@ def _fewest(prepared: GangPlacer, cluster: ClusterIndex, gone: Sequence[Release]
     while high - low > 1:
         middle = (low + high) // 2
         cluster.rollback(marks[middle])
-        if _fits(prepared, cluster):
+        if prepared.fits():
             high = middle
         else:
             low = middle
@@ -117,8 +138,7 @@ def opening_now(prepared: GangPlacer, cluster: ClusterIndex, start_ms: int) -> O
     places = prepared.put()
     if places is None:
         return None
-    nodes = dict.fromkeys(cluster.index[place.node] for place in places)
-    return Opening(start_ms, places, tuple((node, cluster.free_of(node)) for node in nodes))
+    return Opening(start_ms, places, cluster.by_state(cluster.nodes_of(places)))
 
 
 def earliest_beside(
@@ -183,8 +203,7 @@ def _opening_beside(
         if booking.start_ms <= moment < booking.end_ms:
             _take(cluster, booking)
     cluster.take(prepared.gang, places)
-    nodes = dict.fromkeys(cluster.index[place.node] for place in places)
-    return Opening(moment, places, tuple((node, cluster.free_of(node)) for node in nodes))
+    return Opening(moment, places, cluster.by_state(cluster.nodes_of(places)))
 
 
 def _take(cluster: ClusterIndex, booking: Booking) -> None:

@@ -161,8 +161,9 @@ def _usable(entry: SwfEntry, builder: Builder) -> bool:
 
 
 def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[int, int]:
-    """Return nodes, and processors of each."""
-    total, nodes = head.get("MaxProcs", 0), head.get("MaxNodes", 0)
+    """Return nodes, and processors of each: at least one, where the header has their number alone."""
+    nodes = head.get("MaxNodes", 0)
+    total = head.get("MaxProcs", nodes)
     told = "from the header"
     if total < most:
         told = "as many processors as the largest job has" + (f": the header's {total} are fewer" if total else "")
