@@ -62,11 +62,8 @@ class Holds:
         """State of a kind as shown to jobs of a horizon; cleared when another claim begins."""
         self._more: dict[tuple[int, int], dict[int, int]] = {}
         """How many more nodes are in each state beyond a horizon, by version of the cluster and horizon."""
-        self._rooms: dict[tuple[int, int, int], int] = {}
-        """Room by view, version and horizon."""
         self._blocker: tuple[int, JobId | None] = (0, None)
         """The first job that keeps capacity, as of a revision."""
-        self._lesser: dict[tuple[int, int], int] = {}
         self.revision = 0
         """Grows whenever a claim, or the free capacity of a node with a claim, changes."""
 
@@ -109,7 +106,6 @@ class Holds:
         self.revision += 1
         self._nodes_of = None
         self._more.clear()
-        self._rooms.clear()
 
     def _become(self, nodes: Sequence[int], held: _Held) -> None:
         """Have these nodes held like this, and show what any job may use of them."""
@@ -144,11 +140,8 @@ class Holds:
         return found
 
     def _lesser_of(self, one: int, other: int) -> int:
-        found = self._lesser.get((one, other))
-        if found is None:
-            table = self._cluster.table
-            found = self._lesser[one, other] = table.id_of(lesser(table.frees[one], table.frees[other]))
-        return found
+        table = self._cluster.table
+        return table.id_of(lesser(table.frees[one], table.frees[other]))
 
     def real(self, node: int) -> NodeCapacity:
         """Return the free capacity of a node, kept or not."""
@@ -179,11 +172,7 @@ class Holds:
 
     def room(self, view: CandidateHeap, end_ms: int) -> int:
         """Return how many replicas of a need without devices fit if that were shown. Nothing changes."""
-        seen = (id(view), self._cluster.version, self.horizon(end_ms))  # the index keeps its views
-        found = self._rooms.get(seen)
-        if found is None:
-            found = self._rooms[seen] = self._cluster.room_beside(view, self._lifted(end_ms))
-        return found
+        return self._cluster.room_beside(view, self._lifted(end_ms))
 
     def lift_all_of(self, job_ids: Collection[JobId]) -> None:
         """Show the capacity free without the claims of these jobs; a rollback to before must follow."""
