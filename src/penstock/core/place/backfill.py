@@ -10,7 +10,6 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from penstock.core.model.jobs import Attempt, GangAsk, Job, ReplicaPlace
-from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.gang import GangPlacer
 from penstock.core.place.holds import FOREVER_MS, lesser, without
 from penstock.core.place.index import ClusterIndex, Mark
@@ -186,8 +185,8 @@ def _places_beside(
     """Return where the gang may be from `moment` until `until_ms` beside all bookings, or None."""
     met = [b for b in bookings if b.start_ms < until_ms and b.end_ms > moment]
     with cluster.tentatively():
-        for node, free in _least(cluster, met, [r for r in releases if r.end_ms < until_ms], moment).items():
-            cluster.change(node, free)
+        for state, nodes in _least(cluster, met, [r for r in releases if r.end_ms < until_ms], moment).items():
+            cluster.set_states(nodes, state)
         return prepared.put()
 
 
@@ -207,6 +206,10 @@ def _opening_beside(
 
 
 def _take(cluster: ClusterIndex, booking: Booking) -> None:
+    asks = (booking.ask.each, *(group.each for group in booking.ask.others))
+    if all(each.devices is None or each.devices.whole for each in asks):  # the same, many at a time
+        cluster.take(booking.ask, booking.places)
+        return
     for rank, place in enumerate(booking.places):
         node = cluster.index[place.node]
         cluster.change(node, without(cluster.free_of(node), booking.ask.each_of(rank), place))
@@ -214,12 +217,14 @@ def _take(cluster: ClusterIndex, booking: Booking) -> None:
 
 def _least(
     cluster: ClusterIndex, bookings: Sequence[Booking], releases: Sequence[Release], moment: int
-) -> dict[int, NodeCapacity]:
-    """Return the least capacity free at any time from `moment` on, on the nodes of these bookings.
+) -> dict[int, list[int]]:
+    """Return the nodes of these bookings, by the state of the least capacity free at any time from `moment` on.
 
     Bookings that do not overlap may have the same places; so each counts at its own time.
     """
-    least: dict[int, NodeCapacity] = {}
+    least: dict[int, int] = {}
+    known: dict[tuple[int, int], int] = {}
+    table, state_of = cluster.table, cluster.state_of
     nodes = sorted({cluster.index[place.node] for booking in bookings for place in booking.places})
     waiting = sorted(releases, key=lambda r: (-r.end_ms, r.job.id))
     with cluster.tentatively():
@@ -231,6 +236,12 @@ def _least(
                     if booking.start_ms <= instant < booking.end_ms:
                         _take(cluster, booking)
                 for node in nodes:
-                    free = cluster.free_of(node)
-                    least[node] = lesser(least[node], free) if node in least else free
-    return least
+                    state = state_of[node]
+                    both = (least.get(node, state), state)
+                    if both[0] != state and both not in known:
+                        known[both] = table.id_of(lesser(table.frees[both[0]], table.frees[state]))
+                    least[node] = known.get(both, state)
+    found: dict[int, list[int]] = {}
+    for node, state in least.items():
+        found.setdefault(state, []).append(node)
+    return found

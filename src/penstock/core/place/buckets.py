@@ -11,6 +11,8 @@ from penstock.core.place.state_table import StateTable
 
 STALE_MIN = 16
 """Stale entries (of nodes that have left) that a bucket may hold, in addition to as many as it has nodes."""
+FEW = 8
+"""A bucket this many times as large is not put in order anew for the nodes that enter it together."""
 GONE = -1
 
 
@@ -65,11 +67,14 @@ class Buckets:
         counts[state] += moved
         if self.table.open[state]:
             bucket = self._buckets.setdefault(state, [])
-            bucket += nodes
+            if FEW * moved < len(bucket):
+                for node in nodes:
+                    heapq.heappush(bucket, node)
+            else:
+                bucket += nodes
+                heapq.heapify(bucket)
             if len(bucket) > STALE_MIN + 2 * counts[state]:
                 self._buckets[state] = self.nodes_in(state)
-            else:
-                heapq.heapify(bucket)
             self._gain(state, moved * self.table.free_milli[state])
             if counts[state] == moved:
                 self._came_into_use(state)
