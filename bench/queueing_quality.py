@@ -1,8 +1,8 @@
 """How long jobs wait on a real month when nobody knows how long they run: Helios Venus, 2020-09, 90 nodes of 8.
 
 The month is replayed through the real core: shortest predicted device time first, by run times that the forecaster
-learns in the same replay from size and time of submit alone (the trace names neither owners nor jobs), and room kept
-for jobs alike that have waited long in proportion to their length. Nothing is preempted. References of the same run,
+learns in the same replay from size and time of submit alone (the trace names neither owners nor jobs). Nothing is
+preempted. References of the same run,
 by a light simulator: first come first served, and shortest first by an oracle. `--oracle` gives the core the true run
 times. Needs the trace: the environment variable PENSTOCK_TRACES names a folder with `helios/` (see its README.txt).
 """
@@ -24,18 +24,15 @@ from penstock.traces.edit import with_nodes
 
 NODES = 90
 JCT_LIMIT_S, QUEUE_P99_LIMIT_S = 11_500, 60_000
-DAY_MS = 86_400_000
 
 
 def config(*, oracle: bool) -> cluster.ClusterConfig:
-    """Return the policy that is measured. Who knows the true ends backfills; who does not keeps room for crowds."""
+    """Return the policy that is measured."""
     return cluster.ClusterConfig(
-        pools=(cluster.Pool(PoolName("default"), backfill="easy" if oracle else "none"),),
+        pools=(cluster.Pool(PoolName("default")),),
         queues=(cluster.Queue(QueueName("default"), policy="shortest_predicted"),),
         settings=cluster.Settings(
             starts_per_cycle_max=100_000,
-            starvation_after_ms=7 * DAY_MS,
-            starvation_ratio=0 if oracle else 100,
             predict_run_times=not oracle,
         ),
     )

@@ -41,6 +41,8 @@ class FinishedDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """As `core.model.ask_text.devices_cell` writes it."""
     checkpoint_step: int = 0
     """Of its last checkpoint; 0: it saved none."""
+    idle_ms: int = 0
+    """For how long its last attempt was suspended; 0 in rows of former versions."""
 
 
 class FinishedJob(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-from penstock.traces import write_csv
+from penstock.cli import options
+from penstock.core.model.cluster import Queue, Tenant
+from penstock.testing.builders import config
+from penstock.traces import KINDS, write_csv
 from tests.sim.replay.builders import job, trace
 
 
@@ -52,6 +55,8 @@ def test_a_trace_is_found_below_the_folder_of_traces(jobs):
         (("nothing.csv",), "nothing.csv"),
         (("-P", "fifoo"), "there is no policy 'fifoo'"),
         (("--nodes", "none"), "nodes is 'none'"),
+        (("--nodes", "4xH100"), "for 4 nodes say their devices, too: 4x8xH100"),
+        (("--nodes", "4x8:cpu=4"), "did you mean 'cpus'?"),
         (("--save", "soon"), "save is 'soon'"),
         (("--mtbf", "soon"), "mtbf is 'soon'"),
         (("--kind", "heliox"), "heliox"),
@@ -66,3 +71,38 @@ def test_what_is_wrong_is_named_and_nothing_is_written(jobs, tmp_path, args, sai
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_is_given_in_words_and_jobs_that_it_could_never_hold_are_named(jobs):
+    done = penstock("sim", jobs, "-P", "as_is", "--nodes", "1x3xA100:cpus=8:memory=16GiB")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "t: 60 jobs on 1 nodes with 3 devices"
+    assert "note: cluster: 1 node x 3 A100, 8 CPUs, 16 GiB each, as given" in lines
+    (said,) = [line for line in lines if "can never start" in line]
+    assert said == (
+        "note: 15 jobs can never start on these nodes; of the first, j180: pool 'default' cannot hold "
+        "1 replica of 3 devices and 0.75 CPUs, plus 1 replica of 1 device and 0.25 CPUs together, even when empty"
+    )
+
+
+def test_notes_of_jobs_that_can_never_start_are_in_the_json_too(jobs):
+    done = penstock("sim", jobs, "-P", "as_is", "--nodes", "1x3xA100:cpus=8:memory=16GiB", "--json")
+    assert any("15 jobs can never start" in note for note in json.loads(done.stdout)["notes"])
+
+
+@pytest.mark.parametrize("option", ["--cluster", "-P"])
+def test_queues_and_tenants_that_a_cluster_file_lacks_are_as_in_the_trace(tmp_path, option):
+    rules = config(queues=(Queue("red"),), tenants=(Tenant("ann"),))
+    given = trace(*(job(i, 60, queue="red", tenant="ann") for i in range(3)), rules=rules)
+    write_csv(given, tmp_path / "jobs.csv")
+    (tmp_path / "c.yaml").write_text("queues: [{name: mine}]\n")
+    done = penstock("sim", "jobs.csv", option, "c.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "never ended" not in done.stdout
+    note = "note: c.yaml: 1 queue and 1 tenant of the trace that it does not declare: they are as in the trace"
+    assert note in done.stdout.splitlines()
+
+
+def test_the_help_names_every_kind_of_trace():
+    assert sorted(options.KINDS.replace(" or ", ", ").split(", ")) == sorted(KINDS)

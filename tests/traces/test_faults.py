@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.formats import files as text
-from penstock.traces import TraceError, load
+from penstock.traces import KINDS, TraceError, load
 from penstock.traces.loaders import build, shapes
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -119,6 +119,12 @@ def test_files_that_lie_beside_a_trace_say_what_to_name_instead():
     assert "node list of openb" in refused(SAMPLES / "openb" / "openb_node_list_all_node.csv").hint
     assert "virtual clusters" in refused(SAMPLES / "philly" / "philly_vc_nodes.csv").hint
     assert "profile of Pollux" in refused(SAMPLES / "pollux" / "profiles" / "tiny" / "placements.csv").hint
+
+
+def test_a_file_of_no_known_kind_says_which_kinds_there_are(tmp_path):
+    problem = refused(written(tmp_path, "a,b,c\n1,2,3\n"))
+    assert f"--kind {'|'.join(KINDS)}" in problem.hint
+    assert "|sacct|" in problem.hint
 
 
 def test_a_header_with_most_of_a_kinds_columns_says_what_is_missing(tmp_path):

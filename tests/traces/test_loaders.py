@@ -1,6 +1,7 @@
 """What each loader makes of a small file of our own in its format: exact values."""
 
 import gzip
+import shutil
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,51 @@ def test_openb_pods_have_fractions_models_and_host_resources():
     assert jobs["pod-b"].spec is jobs["pod-f"].spec
 
 
+POD_COLUMNS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli"
+
+
+def pods(tmp_path: Path, columns: str, *rows: str) -> Trace:
+    """Return the trace of a pod list on the nodes of the sample."""
+    shutil.copy(SAMPLES / "openb" / "openb_node_list_all_node.csv", tmp_path)
+    file = tmp_path / "openb_pod_list_multigpu20.csv"
+    file.write_text("\n".join([columns, *rows]) + "\n")
+    return load(file)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rest"),
+    [(POD_COLUMNS, ""), (f"{POD_COLUMNS},gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time", "," * 6)],
+)
+def test_openb_pods_without_times_come_in_turn_and_none_leaves_before_the_last_has_come(tmp_path, columns, rest):
+    rest = rest.replace(",,,", ",,LS,Running", 1)
+    trace = pods(
+        tmp_path, columns, *(f"{row}{rest}" for row in ("b,8000,4096,8,1000", "a,100,0,1,460", "c,4000,8,0,0"))
+    )
+    assert [(job.name, job.submit_ms, job.work) for job in trace.jobs] == [
+        ("b", 0, Work(3_000)),
+        ("a", 1_000, Work(3_000)),
+        ("c", 2_000, Work(3_000)),
+    ]
+    assert named(trace)["a"].spec.ask.each.devices == DeviceAsk(1, share_milli=460)
+    assert all(job.seen is None for job in trace.jobs)
+    assert "its 3 pods come 1 s apart" in note(trace, "the list has no times")
+
+
+def test_openb_pods_without_times_of_a_list_that_has_them_are_left_out(tmp_path):
+    columns = f"{POD_COLUMNS},creation_time,deletion_time,scheduled_time"
+    rows = ("a,1,0,0,0,,,", "b,1,0,0,0,5,,6", "c,1,0,0,0,5,9,", "d,1,0,0,0,5,9,6")
+    trace = pods(tmp_path, columns, *rows)
+    assert [job.name for job in trace.jobs] == ["d"]
+    assert [note(trace, part)[:2] for part in ("no times of them", "had not ended", "never started")] == ["1 "] * 3
+
+
+def test_openb_lists_without_memory_or_scheduling_times_say_what_is_assumed(tmp_path):
+    trace = pods(tmp_path, "name,cpu_milli,num_gpu,gpu_milli,creation_time,deletion_time", "a,1000,0,0,5,9")
+    assert (trace.jobs[0].seen, trace.jobs[0].spec.ask.each.host) == (Seen(5_000, 9_000), Resources(1_000))
+    assert note(trace, "no memory_mib")
+    assert note(trace, "started when they were created")
+
+
 def test_acme_converted_counts_workers_as_nodes():
     trace = load(SAMPLES / "acme" / "kalos_converted.csv")
     jobs = named(trace)
@@ -270,13 +316,35 @@ def test_swf_reads_header_unknowns_and_status():
     assert note(trace, "their limit is raised").startswith("1 jobs")
 
 
-@pytest.mark.parametrize("most", [4, 8])
-def test_swf_counts_nodes_where_the_header_names_no_processors(tmp_path, most):
-    path = tmp_path / "log.swf"
-    path.write_text(f"; MaxNodes: 8\n1 0 -1 10 {most} -1 -1 -1 -1 -1 1 -1 -1 -1 0 -1 -1 -1\n")
-    trace = load(path)
-    assert [node.capacity.cpu_milli for node in trace.nodes] == [1_000] * 8
-    assert "from the header" in note(trace, "cluster:")
+def swf(tmp_path: Path, *header: str, processors: int = 336) -> Trace:
+    """Return a log with one job."""
+    file = tmp_path / "log.swf"
+    file.write_text("\n".join([*header, f"1 0 0 60 {processors} -1 -1 -1 -1 -1 1 1 1 1 1 -1 -1 -1"]) + "\n")
+    return load(file)
+
+
+def cpus(trace: Trace) -> list[int]:
+    return [node.capacity.cpu_milli // 1000 for node in trace.nodes]
+
+
+def test_a_node_of_a_log_without_maxprocs_is_one_processor(tmp_path):
+    trace = swf(tmp_path, "; Version: 2", "; MaxNodes: 430")
+    assert cpus(trace) == [1] * 430
+    assert "430 nodes x 1 processors, from MaxNodes; the header has no MaxProcs" in note(trace, "cluster:")
+
+
+def test_nodes_of_a_log_without_maxprocs_are_as_wide_as_its_largest_job_shows(tmp_path):
+    trace = swf(tmp_path, "; MaxNodes: 100")
+    assert cpus(trace) == [4] * 100
+    assert "the largest job takes 4 of each node" in note(trace, "cluster:")
+
+
+@pytest.mark.parametrize(
+    "header", ["; MAXNODES: 430", ";maxnodes :430", " ;\tMaxNodes:\t430", "; Max Nodes: 430 (in two partitions)"]
+)
+def test_a_header_is_read_whatever_its_letter_case_and_blanks(tmp_path, header):
+    assert cpus(swf(tmp_path, header)) == [1] * 430
+    assert cpus(swf(tmp_path, header, "; maxprocs: 860")) == [2] * 430
 
 
 def test_plain_csv_takes_every_column():

@@ -1,5 +1,7 @@
 """What accounting of Slurm says of one job in several rows: runs that were cut off, components, limits."""
 
+from pathlib import Path
+
 import pytest
 
 from penstock.core.model.jobs import GangAsk, GroupAsk
@@ -72,3 +74,76 @@ def test_a_name_with_the_separator_in_it_is_refused_with_what_to_do(tmp_path):
     with pytest.raises(TraceError, match="line 2: found '10 fields', expected 9 fields") as caught:
         sacct(tmp_path, row("1", 0, "COMPLETED") + "|x")
     assert caught.value.hint.startswith("leave out columns of free text, such as JobName")
+
+
+ROW = "7|ann|vision|gpu|high|2024-01-01T00:00:00|2024-01-01T00:01:00|2024-01-01T00:02:00|00:01:00|FAILED|10|cpu=2|2|9"
+COMMAND = (
+    "sacct -a -P -S now-90days -o "
+    "JobID,User,Account,Partition,QOS,Submit,Start,End,Elapsed,State,Timelimit,AllocTRES,NNodes,Priority"
+)
+
+
+def written(tmp_path, *lines: str) -> Path:
+    path = tmp_path / "jobs.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("kind", [None, "sacct"])
+def test_a_header_in_other_letter_case_is_the_same_header(tmp_path, kind):
+    rows = [row("1", 0, "FAILED", "cpu=2")]
+    expected = load(written(tmp_path, COLUMNS, *rows))
+    for header in (COLUMNS.lower(), COLUMNS.upper(), COLUMNS.replace("|", " | ")):
+        assert load(written(tmp_path, header, *rows), kind) == expected
+
+
+def test_two_columns_of_one_name_in_other_letters_are_refused(tmp_path):
+    with pytest.raises(TraceError, match="columns with different names"):
+        load(written(tmp_path, COLUMNS + "|user|User", row("1", 0, "COMPLETED") + "|a|b"))
+
+
+@pytest.mark.parametrize("kind", [None, "sacct"])
+@pytest.mark.parametrize("ending", ["", "|"])
+def test_rows_without_a_header_have_the_columns_of_the_documented_command(tmp_path, kind, ending):
+    never = ROW.replace("7|", "7.batch|", 1)
+    trace = load(written(tmp_path, *(f"{line}{ending}" for line in (never, ROW))), kind)
+    (job,) = trace.jobs
+    assert (job.name, job.user, job.spec.tenant, job.spec.queue) == ("7", "ann", "vision", "gpu")
+    assert (job.work.run_ms, job.work.ends, job.spec.time_limit_ms) == (60_000, "failed", 600_000)
+    assert (job.spec.ask, job.spec.priority) == (GangAsk(2, ReplicaAsk(Resources(1_000))), 9)
+    assert any(note.startswith("the source has no header: its columns count as JobID, User") for note in trace.notes)
+    assert "1 rows left out: they are steps of jobs" in trace.notes
+
+
+def test_a_fault_of_rows_without_a_header_names_their_line(tmp_path):
+    with pytest.raises(TraceError, match="line 2, column State: found 'LOST'"):
+        load(written(tmp_path, ROW, ROW.replace("FAILED", "LOST")))
+
+
+@pytest.mark.parametrize("kind", [None, "sacct"])
+@pytest.mark.parametrize("line", [ROW + "|x|y", ROW.replace("2024-01-01T00:00:00", "soon"), "a|b|c"])
+def test_columns_that_cannot_be_known_are_asked_for(tmp_path, kind, line):
+    with pytest.raises(TraceError) as caught:
+        load(written(tmp_path, line), kind)
+    assert caught.value.hint.startswith("if it is from sacct (--kind sacct), it needs a header, or these columns")
+    assert caught.value.hint.endswith(COMMAND)
+
+
+@pytest.mark.parametrize("kind", [None, "sacct"])
+@pytest.mark.parametrize("line", ["JobID           JobName  Partition", "JobID,Submit,Start,End"])
+def test_output_without_separators_is_known_for_what_it_is(tmp_path, kind, line):
+    with pytest.raises(TraceError) as caught:
+        load(written(tmp_path, line), kind)
+    assert caught.value.hint == f"this looks like sacct without -P, which divides its columns by |: {COMMAND}"
+
+
+def test_a_missing_column_says_which_command_gives_all(tmp_path):
+    with pytest.raises(TraceError, match="a column 'Submit' in the header") as caught:
+        load(written(tmp_path, "JobID|JobName|Partition|State", "1|a|b|COMPLETED"))
+    assert caught.value.hint.endswith(COMMAND)
+
+
+def test_the_documents_name_the_command_whose_columns_are_known_without_a_header():
+    docs = Path(__file__).parents[2] / "docs"
+    columns = COMMAND.rpartition(" ")[2]
+    assert all(columns in (docs / name).read_text() for name in ("traces.md", "import.md"))

@@ -10,7 +10,7 @@ import typer
 from penstock.cli.eventlog import log_of
 from penstock.cli.options import JsonOption, LogOption
 from penstock.cli.output import Console, marked, print_json, say
-from penstock.cli.simulate import progress
+from penstock.cli.progress import progress
 from penstock.core.model import events as ev
 from penstock.core.model.errors import InvalidInput
 from penstock.core.model.ids import JobId
@@ -39,7 +39,7 @@ def audit(
     records = log_of(log)
     job_id = None if job is None else JobId(job)
     submitted = _submitted(records, job_id)
-    with progress(f"{len(records):,} records", quiet=json) as on_share:
+    with progress(f"{len(records):,} records", total=len(records), noun="records", quiet=json) as on_share:
 
         def told(place: int) -> None:
             if on_share is not None and place % 1000 == 0:

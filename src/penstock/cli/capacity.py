@@ -8,7 +8,8 @@ import typer
 
 from penstock.cli.options import JsonOption, KindOption, LoadOption
 from penstock.cli.output import Console, print_json, say, table
-from penstock.cli.simulate import load_trace, progress, variant_of
+from penstock.cli.progress import progress
+from penstock.cli.simulate import load_trace, variants_of
 
 if TYPE_CHECKING:
     from penstock.sim.replay.capacity import Capacity, Goal
@@ -20,7 +21,7 @@ NOT_MET = 10
 
 
 def capacity(
-    trace: Annotated[Path, typer.Argument(help="Trace file or folder, as for sim.")],
+    trace: Annotated[Path, typer.Argument(help="Trace file, as for sim.")],
     wait: Annotated[str, typer.Option(help="The goal: p99=1h, p90=10m, p50=..., mean=..., max=...")] = "p90=1h",
     policy: Annotated[str, typer.Option("--policy", "-P", help="As for sim.")] = "as_is",
     model: Annotated[str | None, typer.Option(help="Vary only nodes with devices of this model.")] = None,
@@ -41,11 +42,11 @@ def capacity(
     jobs = load_trace(trace, kind, load)
     if load != 1.0:
         jobs = drawn_like(jobs, 0, load)
-    one = variant_of(policy, jobs.config)
+    jobs, (one,) = variants_of(jobs, [policy])
     with_nodes(jobs, f"+1x{model}" if model else "+1")  # fails at once for an unknown model
     others = [spec for spec in jobs.nodes if model and all(d.model != model for d in spec.devices)]
     present = len(jobs.nodes) - len(others)
-    with progress(f"{len(jobs.jobs):,} jobs", quiet=json) as on_share:
+    with progress(f"{len(jobs.jobs):,} jobs", total=len(jobs.jobs), quiet=json) as on_share:
 
         def measured(nodes: int) -> "Measures":
             def told(done: int, total: int) -> None:

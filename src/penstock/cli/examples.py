@@ -51,7 +51,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "plan": ("penstock plan -g 2 --time-limit 1h -- python train.py", "penstock plan job.yaml --within 30m"),
     "eta": ("penstock eta", "penstock eta 3", "penstock eta --calibration"),
     "whatif": ("penstock whatif --nodes +2", "penstock whatif --policy fifo+easy --out whatif"),
-    "sim": ("penstock sim trace.csv --policy fifo+easy --policy fair_share+best_fit",),
+    "sim": (
+        "penstock sim trace.csv --policy fifo+easy --policy fair_share+best_fit",
+        "penstock sim trace.csv --nodes 16x8xH100:cpus=96:memory=1TiB,4x0:cpus=128",
+    ),
     "sizing": ("penstock sizing trace.csv --wait p90=30m",),
     # Money
     "usage": ("penstock usage --by user", "penstock usage --waste", "penstock usage -o usage.csv"),

@@ -33,9 +33,16 @@ StoreOption = Annotated[
 LogOption = Annotated[
     Path | None, typer.Option("--log", help="Event log (JSON of GET /api/v1/events) instead of the server's.")
 ]
-KindOption = Annotated[str | None, typer.Option(help="Format of the trace; by default detected from the file.")]
+KINDS = "acme, csv, gavel, helios, openb, philly, pollux, sacct, swf or tiresias"
+KindOption = Annotated[str | None, typer.Option(help=f"Format of the trace: {KINDS}; by default detected.")]
 LoadOption = Annotated[float, typer.Option(help="Load relative to the trace; other than 1 draws a workload like it.")]
-NodesOption = Annotated[str | None, typer.Option(help="Number of nodes instead: 90, +4, -2 or +4xH100.")]
+NodesOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Other nodes: 90, +4, -2 or +4xH100 like those of the trace; or a cluster, nodes x devices x model: "
+        "16x8, 16x8xH100:cpus=96:memory=1TiB, several divided by commas."
+    ),
+]
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 

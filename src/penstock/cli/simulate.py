@@ -1,17 +1,17 @@
 """`penstock sim`: a trace under several policies, compared in the terminal, as JSON and as one page."""
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from penstock.cli.options import JsonOption, KindOption, LoadOption, NodesOption, duration_ms
 from penstock.cli.output import Console, print_json, say, table
+from penstock.cli.progress import progress
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem
 
@@ -27,7 +27,7 @@ TRACES_VARIABLE = "PENSTOCK_TRACES"
 
 
 def sim(
-    trace: Annotated[Path, typer.Argument(help="Trace file or folder; also below the folder PENSTOCK_TRACES names.")],
+    trace: Annotated[Path, typer.Argument(help="Trace file; also below the folder PENSTOCK_TRACES names.")],
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,12 +55,10 @@ def sim(
     from penstock.extensions import installed_policies
     from penstock.sim.replay.compare import compare
     from penstock.sim.replay.execution_model import Physics
-    from penstock.traces.edit import drawn_like, with_nodes
+    from penstock.traces.edit import drawn_like
 
-    read = load_trace(trace, kind, load)
-    jobs = with_nodes(read, nodes) if nodes else read
-    base = _config_of(cluster) if cluster is not None else jobs.config
-    variants = [variant_of(words, base) for words in policy or DEFAULT_POLICIES]
+    jobs = load_trace(trace, kind, load, nodes)
+    jobs, variants = variants_of(jobs, policy or DEFAULT_POLICIES, cluster)
     physics = Physics(
         start_ms=duration_ms("start", start),
         save_ms=duration_ms("save", save),
@@ -73,10 +71,12 @@ def sim(
     def workload(seed: int) -> "Trace":
         return jobs if seed == 0 and load == 1.0 else drawn_like(jobs, seed, load)
 
-    with progress(f"{len(jobs.jobs):,} jobs, {len(variants)} policies", quiet=json) as on_share:
+    title, total = f"{len(jobs.jobs):,} jobs, {len(variants)} policies", len(jobs.jobs) * len(variants) * seeds
+    with progress(title, total=total, quiet=json) as on_share:
         results = compare(
             workload, variants, physics, seeds=seeds, processes=processes, policies=policies, on_share=on_share
         )
+    jobs = with_unserved(jobs, results)
     if out is not None:
         write_page(jobs, results, out, "sim")
     if json:
@@ -87,12 +87,15 @@ def sim(
         say(f"report: {out / 'sim.html'}")
 
 
-def load_trace(path: Path, kind: str | None, load_times: float) -> "Trace":
+def load_trace(path: Path, kind: str | None, load_times: float, nodes: str | None = None) -> "Trace":
     """Return the trace at a path, or below the folder of traces that the environment names.
 
+    Args:
+        nodes: other nodes than the trace's (see `traces.edit.with_nodes`).
     Raises: InvalidInput, also for a load that is none.
     """
-    from penstock.traces import load
+    from penstock.traces import given_cluster, load
+    from penstock.traces.edit import with_nodes
 
     if not 0 < load_times <= LOAD_MAX:
         problem = Problem("invalid_value", "load", f"load is {load_times:g}, expected more than 0, at most {LOAD_MAX}")
@@ -100,7 +103,18 @@ def load_trace(path: Path, kind: str | None, load_times: float) -> "Trace":
     folder = os.environ.get(TRACES_VARIABLE)
     if not path.exists() and folder and (Path(folder) / path).exists():
         path = Path(folder) / path
-    return load(path, kind)
+    given = given_cluster(nodes)
+    trace = load(path, kind, given)
+    return with_nodes(trace, nodes) if nodes and not given else trace
+
+
+def with_unserved(trace: "Trace", results: "Sequence[VariantResult]") -> "Trace":
+    """Return the trace with a note of the jobs that can never start, where some never ended."""
+    from penstock.sim.replay.unserved import unserved_note
+
+    unfinished = any(result.measures.whole.unfinished for result in results)
+    note = unserved_note(trace) if unfinished else ""
+    return replace(trace, notes=(*trace.notes, note)) if note else trace
 
 
 def write_page(trace: "Trace", results: "Sequence[VariantResult]", out: Path, name: str) -> None:
@@ -113,35 +127,32 @@ def write_page(trace: "Trace", results: "Sequence[VariantResult]", out: Path, na
     (out / f"{name}.json").write_bytes(msgspec.json.format(known, indent=2))
 
 
-def variant_of(words: str, base: ClusterConfig) -> "Variant":
-    """Return a policy by its words, or of a cluster file."""
-    from penstock.sim.replay.variants import Variant, variant
+def variants_of(
+    trace: "Trace", policies: "Sequence[str]", cluster: Path | None = None
+) -> "tuple[Trace, list[Variant]]":
+    """Return policies by their words, or of cluster files, and the trace with a note of what the files lack.
 
-    if words.endswith((".yaml", ".yml", ".json")):
-        return Variant(words, _config_of(Path(words)))
-    return variant(words, base)
-
-
-def _config_of(cluster: Path) -> ClusterConfig:
+    Args:
+        cluster: cluster file instead of the trace's configuration.
+    """
     from penstock.control.config_files import read_cluster_file
+    from penstock.sim.replay.variants import Variant, variant
+    from penstock.traces.edit import with_names_of
 
-    return read_cluster_file(cluster).config
+    notes: dict[str, None] = {}
 
+    def config_of(path: Path) -> ClusterConfig:
+        config, note = with_names_of(read_cluster_file(path).config, trace)
+        if note:
+            notes[f"{path}: {note}"] = None
+        return config
 
-@contextmanager
-def progress(title: str, *, quiet: bool) -> Iterator[Callable[[float], None] | None]:
-    """Show a bar with the time left on the terminal, if there is one."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    import rich.console
-    from rich import progress as bars
-
-    done = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.TaskProgressColumn())
-    times = (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
-    with bars.Progress(*done, *times, transient=True, console=rich.console.Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+    base = trace.config if cluster is None else config_of(cluster)
+    found = [
+        Variant(words, config_of(Path(words))) if words.endswith((".yaml", ".yml", ".json")) else variant(words, base)
+        for words in policies
+    ]
+    return replace(trace, notes=(*trace.notes, *notes)), found
 
 
 def print_results(trace: "Trace", results: "Sequence[VariantResult]") -> None:

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from penstock.cli.eventlog import log_of
 from penstock.cli.options import JsonOption, LogOption, NodesOption, duration_ms
 from penstock.cli.output import print_json, say
-from penstock.cli.simulate import for_programs, print_results, progress, write_page
+from penstock.cli.progress import progress
+from penstock.cli.simulate import for_programs, print_results, with_unserved, write_page
 from penstock.core.model.errors import InvalidInput, Problem, nearest
 from penstock.core.model.events import Record
 
@@ -72,11 +73,12 @@ def whatif(
     title = f"{len(told.trace.jobs):,} jobs of the log, {1 + len(tried)} replays"
     with progress(title, quiet=json) as on_share:
         again, found, results = _replayed(records, told, changed, tried, since_ms, on_share)
+    changed = with_unserved(changed, results)
     if out is not None:
-        write_page(told.trace, results, out, "whatif")
+        write_page(changed, results, out, "whatif")
     if json:
         shown = [for_programs(result) for result in results]
-        print_json({"again": again, "agreement": found, "results": shown, "notes": told.trace.notes})
+        print_json({"again": again, "agreement": found, "results": shown, "notes": changed.notes})
         return
     _say(again, found)
     print_results(changed, results)

@@ -4,8 +4,8 @@ from penstock.core.model.ask_text import devices_cell
 from penstock.core.model.events import JobFinished, Record
 from penstock.core.model.ids import QueueName, TenantName, UserName
 from penstock.core.model.jobs import Job
+from penstock.core.predict.features import JobFeatures
 from penstock.core.predict.forecast import PastRun
-from penstock.core.predict.runtime import JobFeatures
 from penstock.ports import FinishedDetails, FinishedJob
 
 
@@ -40,6 +40,7 @@ def finished_row(job: Job, record: Record) -> FinishedJob:
             devices_milli=job.spec.ask.device_milli,
             devices_text=devices_cell(job.spec.ask),
             checkpoint_step=job.progress.checkpoint_step,
+            idle_ms=job.idle_ms,
         ),
     )
 
@@ -54,4 +55,5 @@ def past_run(job: FinishedJob) -> PastRun:
         name=job.name,
     )
     whole = job.attempts == 1 and job.state in ("succeeded", "failed")
-    return PastRun(job.id, features, job.submitted_ms, job.started_ms, job.finished_ms, whole=whole)
+    idle_ms = job.details.idle_ms if job.details is not None else 0
+    return PastRun(job.id, features, job.submitted_ms, job.started_ms, job.finished_ms, whole, idle_ms)

@@ -4,5 +4,6 @@ from penstock.traces.detect import KINDS, load
 from penstock.traces.errors import TraceError
 from penstock.traces.loaders.plain_writer import write_csv
 from penstock.traces.model import Outage, Seen, Trace, TraceJob, Work
+from penstock.traces.nodes import given_cluster
 
-__all__ = ["KINDS", "Outage", "Seen", "Trace", "TraceError", "TraceJob", "Work", "load", "write_csv"]
+__all__ = ["KINDS", "Outage", "Seen", "Trace", "TraceError", "TraceJob", "Work", "given_cluster", "load", "write_csv"]

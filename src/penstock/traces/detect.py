@@ -1,19 +1,33 @@
 """Detects the kind of a trace file, and loads any kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
 from penstock.core.model.errors import nearest
 from penstock.formats.files import lines_by_block
 from penstock.traces.errors import TraceError, TracePlace
-from penstock.traces.loaders import acme, gavel, helios, openb, philly, plain, pollux, sacct, swf, tiresias
+from penstock.traces.loaders import (
+    acme,
+    gavel,
+    helios,
+    openb,
+    philly,
+    plain,
+    pollux,
+    sacct,
+    sacct_header,
+    swf,
+    tiresias,
+)
 from penstock.traces.model import Trace
+from penstock.traces.nodes import NodeGroup
 
+PLAIN = "the plain csv: submit, run, devices (docs/traces.md)"
 LINES_LOOKED_AT = 1_000_000
 """Largest number of comment lines before a header."""
 
-KINDS: dict[str, Callable[[Path], Trace]] = {
+KINDS: dict[str, Callable[[Path, Sequence[NodeGroup]], Trace]] = {
     "acme": acme.read,
     "csv": plain.read,
     "gavel": gavel.read,
@@ -32,7 +46,7 @@ _MARKS: tuple[tuple[str, frozenset[str]], ...] = (
     ("acme", frozenset({"arrival_time", "num_iteration", "gpu_workers"})),
     ("acme", frozenset({"job_id", "gpu_num", "type", "submit_time", "duration"})),
     ("philly", frozenset({"timestamp", "duration", "num_gpus", "cluster"})),
-    ("openb", frozenset({"name", "num_gpu", "gpu_milli", "creation_time"})),
+    ("openb", frozenset({"name", "cpu_milli", "num_gpu", "gpu_milli"})),
     ("pollux", frozenset({"name", "time", "application", "num_replicas"})),
     ("gavel", frozenset({"job_type", "total_steps", "scale_factor"})),
     ("tiresias", frozenset({"job_id", "num_gpu", "submit_time", "model_name"})),
@@ -49,11 +63,12 @@ _BESIDE: tuple[tuple[frozenset[str], str], ...] = (
 )
 
 
-def load(path: Path, kind: str | None = None) -> Trace:
+def load(path: Path, kind: str | None = None, nodes: Sequence[NodeGroup] = ()) -> Trace:
     """Return the trace in a file, plain or gzip: same bytes, same trace.
 
     Args:
         kind: one of `KINDS`; None detects it from the first lines.
+        nodes: a cluster instead of the source's. A job whose source leaves its shape open then takes whole nodes of it.
     Raises: TraceError with file, line and column of the fault; nothing of the file is kept then.
     """
     if kind is None:
@@ -61,13 +76,13 @@ def load(path: Path, kind: str | None = None) -> Trace:
     if kind not in KINDS:
         expected = "one of " + ", ".join(KINDS)
         raise TraceError(str(path), column="kind", found=kind, expected=expected, hint=nearest(kind, KINDS))
-    return KINDS[kind](path)
+    return KINDS[kind](path, nodes)
 
 
 def detect(path: Path) -> str:
     """Return the kind of trace in a file by its first line that is no comment. Raises: TraceError if it has none."""
     line = _first(path)
-    if line.startswith(";"):
+    if line.lstrip().startswith(";"):
         return "swf"
     if line.lstrip()[:1] in ("[", "{"):
         return "philly"
@@ -75,11 +90,11 @@ def detect(path: Path) -> str:
     for kind, marks in _MARKS:
         if marks <= names:
             return kind
-    if "JobID" in {name.strip() for name in line.split("|")} or "JobIDRaw" in line.split("|"):
+    if sacct_header.is_sacct(line):
         return "sacct"
     if len(line.split()) == len(swf.FIELDS) and all(_is_number(word) for word in line.split()):
         return "swf"
-    raise TraceError(str(path), found=line, expected="a header of " + ", ".join(KINDS), hint=_hint(names))
+    raise TraceError(str(path), found=line, expected="a header of " + ", ".join(KINDS), hint=_hint(line, names))
 
 
 def _first(path: Path) -> str:
@@ -98,7 +113,7 @@ def _is_number(word: str) -> bool:
     return word.isascii() and word.removeprefix("-").replace(".", "", 1).isdigit()
 
 
-def _hint(names: set[str]) -> str:
+def _hint(line: str, names: set[str]) -> str:
     for marks, said in _BESIDE:
         if marks <= names:
             return said
@@ -108,4 +123,4 @@ def _hint(names: set[str]) -> str:
     )
     if share >= 0.5:
         return f"nearest to kind '{kind}', which needs also: {', '.join(missing)}"
-    return "say its kind, or bring it as the plain csv: submit, run, devices"
+    return sacct_header.hint_for(line) or f"say its kind, --kind {'|'.join(KINDS)}, or bring it as {PLAIN}"

@@ -5,10 +5,12 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from penstock.core.model.cluster import NodeSpec
-from penstock.core.model.errors import InvalidInput, Problem, nearest
+from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.errors import nearest
 from penstock.core.model.ids import NodeName
+from penstock.core.model.words import counted
 from penstock.traces.model import Trace, TraceJob
+from penstock.traces.nodes import NodeChange, cluster_of, node_change, nodes_text
 
 NODES_MAX = 1_000_000
 DAY_MS = 86_400_000
@@ -21,25 +23,45 @@ JITTER_MS = 300_000
 def with_nodes(trace: Trace, change: str) -> Trace:
     """Return the trace on other nodes.
 
+    Jobs keep their shape; where the source leaves it open, `load` with the nodes of `given_cluster` is better.
+
     Args:
         change: `90` for a total, `+4` or `-2` for more or fewer, `+4xH100` for more like the first with such devices.
-            Fewer removes the last ones; more adds copies of the present ones, in turn.
+            Fewer removes the last ones; more adds copies of the present ones, in turn. `16x8xH100:cpus=96,4x0` for
+            other nodes, with a `+` before it in addition (see `traces.nodes`).
     Raises: InvalidInput for any other `change`, or when it leaves no node.
     """
-    count, _, model = change.partition("x")
-    signed = count.startswith(("+", "-"))
-    if not count.lstrip("+-").isdecimal() or (model and not count.startswith("+")):
-        raise _bad(change, "expected a number such as 90, +4, -2 or +4xH100")
-    wanted = int(count) + (len(trace.nodes) if signed else 0)
+    asked = node_change(change)
+    if asked.groups:
+        return _with_groups(trace, asked)
+    present = len(trace.nodes)
+    wanted = {"": asked.number, "+": present + asked.number, "-": present - asked.number}[asked.sign]
     if not 0 < wanted <= NODES_MAX:
-        raise _bad(change, f"that would be {wanted} nodes, expected 1 to {NODES_MAX}")
+        raise asked.bad(f"that would be {wanted} nodes, expected 1 to {NODES_MAX}")
+    model = asked.model
     like = [spec for spec in trace.nodes if not model or any(d.model == model for d in spec.devices)]
     if not like:
         models = {device.model for spec in trace.nodes for device in spec.devices}
-        raise _bad(change, f"no node has devices of model {model}", nearest(model, models))
+        hint = nearest(model, models) or f"for nodes with other devices say how many: +{asked.number}x8x{model}"
+        raise asked.bad(f"no node has devices of model {model}", hint)
     if model:
         like = like[:1]
-    return _on_nodes(trace, trace.nodes[:wanted] + _copies(trace.nodes, like, wanted - len(trace.nodes)))
+    return _noted(_on_nodes(trace, trace.nodes[:wanted] + _copies(trace.nodes, like, wanted - present)), asked)
+
+
+def _with_groups(trace: Trace, asked: NodeChange) -> Trace:
+    made = cluster_of(asked.groups, lambda: trace.nodes, {spec.pool for spec in trace.nodes})
+    if asked.sign:
+        return _noted(_on_nodes(trace, trace.nodes + _copies(trace.nodes, made, len(made))), asked)
+    changes = tuple(change for change in trace.changes if change.config is not None)
+    notes = tuple(note for note in trace.notes if not note.startswith("cluster: "))
+    notes += (f"cluster: {nodes_text(made)}, as given",)
+    return replace(trace, nodes=made, outages=(), changes=changes, notes=notes)
+
+
+def _noted(trace: Trace, asked: NodeChange) -> Trace:
+    """Return the trace with a note of its nodes, beside that of the source's."""
+    return replace(trace, notes=(*trace.notes, f"nodes {asked.text} instead: {nodes_text(trace.nodes)}"))
 
 
 def _on_nodes(trace: Trace, nodes: tuple[NodeSpec, ...]) -> Trace:
@@ -70,9 +92,19 @@ def _copies(nodes: Sequence[NodeSpec], like: Sequence[NodeSpec], count: int) -> 
     return tuple(made)
 
 
-def _bad(change: str, what: str, hint: str = "") -> InvalidInput:
-    problem = Problem("invalid_value", "nodes", f"nodes is '{change}': {what}", change, hint)
-    return InvalidInput(problem.message, problems=(problem,))
+def with_names_of(config: ClusterConfig, trace: Trace) -> tuple[ClusterConfig, str]:
+    """Return the configuration with the queues and tenants of the trace that it lacks, and a note of them ("" of none).
+
+    Without them their jobs could never start.
+    """
+    names, tenants = {queue.name for queue in config.queues}, {tenant.name for tenant in config.tenants}
+    queues = tuple(queue for queue in trace.config.queues if queue.name not in names)
+    more = tuple(tenant for tenant in trace.config.tenants if tenant.name not in tenants)
+    if not queues and not more:
+        return config, ""
+    whole = replace(config, queues=(*config.queues, *queues), tenants=(*config.tenants, *more))
+    lacking = [counted(len(found), noun) for found, noun in ((queues, "queue"), (more, "tenant")) if found]
+    return whole, f"{' and '.join(lacking)} of the trace that it does not declare: they are as in the trace"
 
 
 def drawn_like(trace: Trace, seed: int, load: float = 1.0) -> Trace:

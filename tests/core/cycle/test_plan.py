@@ -127,7 +127,7 @@ def test_a_starving_job_holds_back_those_behind_it_in_its_pool():
     w.submit(2, preemptible=False)
     w.cycle()
     starving = w.submit(4)
-    w.now += HOUR
+    w.now += 2 * HOUR
     behind, elsewhere = w.submit(1), w.submit(1, pool="other")
     found = w.plan()
     assert started(found) == [elsewhere]

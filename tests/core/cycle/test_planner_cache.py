@@ -7,13 +7,16 @@ import subprocess
 import sys
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.cycle import reservations
 from penstock.core.cycle.planner import Planner, plan
-from penstock.core.model.events import ConfigChanged
+from penstock.core.model.events import ConfigChanged, RunTimesPredicted
+from penstock.core.place.backfill import earliest
 from penstock.testing.builders import config, device, node, queues
-from penstock.testing.harness import World, cluster, cycles
+from penstock.testing.harness import World, cluster, cycles, finish
 from tests.core.rich import Rich, boards, configs, history, jobs
 from tests.properties import examples
 
@@ -143,3 +146,22 @@ def test_a_job_whose_class_changed_while_it_waited_for_another_is_planned():
     w.emit(ConfigChanged(config(queues=queues("default", policy="shortest_predicted")), "op"))
     w.exit_replica(first)  # the world checks that every job is in its own class
     assert [s.job_id for s in w.plan().starts] == [second]
+
+
+def test_an_opening_is_searched_for_again_only_when_capacity_or_ends_changed():
+    w = cluster(2, 2, starvation_after_ms=1_000, queues=queues("default", preemption="never"))
+    w.run(w.submit(1), w.submit(1, estimated_duration_ms=60_000), w.submit(1))
+    starving, searches, known = w.submit(2, replicas=2), [], Planner()
+    w.now += 4_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reservations, "earliest", lambda *args: searches.append(w.now) or earliest(*args))
+        for happens, count in [
+            (lambda: w.submit(2), 1),
+            (lambda: w.submit(1), 1),
+            (lambda: w.emit(RunTimesPredicted(((1, 30_000, 40_000),))), 2),
+            (lambda: finish(w, 2), 3),
+        ]:
+            happens()
+            found = known.plan(w.snapshot(), w.now)
+            assert len(searches) == count
+            assert [kept.job_id for kept in found.reserved] == [starving]

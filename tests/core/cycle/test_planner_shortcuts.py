@@ -167,6 +167,15 @@ def test_shortcuts_hold_in_rich_worlds_too(seed):
 
 @examples(60)
 @given(seeds)
+def test_jobs_that_are_kept_back_are_those_that_fit_where_claims_are_lifted(seed):
+    for w in (*crowds(seed), history(seed, 20).w):
+        found = plan(w.snapshot(), w.now)
+        with without(Workspace, "fits_unkept", lambda workspace, key: workspace.fits_lifted(key, 0)):
+            assert plan(w.snapshot(), w.now) == found
+
+
+@examples(60)
+@given(seeds)
 def test_nobody_is_asked_who_was_ruled_out(seed):
     for w in crowds(seed):
         found = plan(w.snapshot(), w.now)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Pool
-from penstock.testing.builders import node, queues
+from penstock.core.model.events import RunTimesPredicted
+from penstock.testing.builders import ask, node, queues
 from penstock.testing.harness import World, cluster, finish, follow
 from tests.properties import examples
 
@@ -31,8 +32,9 @@ def held_up(**fields):
     return w, starving
 
 
-@pytest.mark.parametrize(("waited_ms", "goes"), [(HOUR - 1, True), (HOUR, False)])
+@pytest.mark.parametrize(("waited_ms", "goes"), [(HOUR * 3 // 2 - 1, True), (HOUR * 3 // 2, False)])
 def test_after_the_settled_time_nobody_goes_past(waited_ms, goes):
+    """The job behind asks for half of the pool: so the bound is half as long again."""
     w, starving = held_up()
     w.now += waited_ms - HOUR
     later = w.submit(1, priority=900)
@@ -44,8 +46,19 @@ def test_after_the_settled_time_nobody_goes_past(waited_ms, goes):
 def test_who_keeps_the_others_back_is_told():
     w, starving = held_up()
     later = w.submit(1, priority=900)
+    w.now += HOUR
     said = {v.first: (v.code, v.blocker) for v in w.plan().verdicts.values()}
     assert said == {starving: ("no_fit", None), later: ("kept_back", starving)}
+
+
+def test_a_job_that_is_kept_from_another_shape_alone_is_told():
+    w = World(node("a", 2), node("b", 1, pool="q"), pools=(Pool("default"), Pool("q")), starvation_after_ms=HOUR)
+    w.run(w.submit(1, preemptible=False), w.submit(1, pool="q", preemptible=False))
+    starving = w.submit(2)
+    w.now += HOUR
+    later = w.submit(1, pool="q", alternatives=(ask(1),))
+    verdicts = {v.first: (v.code, v.blocker) for v in w.plan().verdicts.values()}
+    assert verdicts == {starving: ("no_fit", None), later: ("kept_back", starving)}
 
 
 def test_a_short_job_goes_before_a_start_that_is_known():
@@ -65,6 +78,8 @@ def test_a_starving_job_that_fits_starts_before_those_of_higher_priority():
     old = w.submit(1, priority=100)
     w.now += HOUR
     w.submit(1, priority=900)
+    assert started(w.plan()) != [old]
+    w.now += HOUR
     assert started(w.plan()) == [old]
 
 
@@ -79,7 +94,7 @@ def test_nodes_that_the_starving_job_does_not_need_go_on():
     w = World(node("a", 2), node("b", 1), starvation_after_ms=HOUR, pools=(Pool("default", placement="best_fit"),))
     w.run(w.submit(1), w.submit(1, preemptible=False))
     starving = w.submit(2)
-    w.now += HOUR
+    w.now += 2 * HOUR
     finish(w, 1)
     other = w.submit(1)
     found = w.plan()
@@ -144,62 +159,72 @@ def test_no_job_that_fits_waits_for_ever_in_an_endless_stream(seed):
     pytest.fail("the wide gang never started")
 
 
-# Jobs alike that have waited long together.
+# The bound.
 
 
-def crowd(ratio=5, gap_ms=1_000, count=6):
-    """Return a node of 2 with one device held for ever, and jobs of 2 that are expected to run a minute each."""
-    w = cluster(1, 2, starvation_after_ms=10**9, starvation_ratio=ratio, queues=queues("default", preemption="never"))
-    w.run(w.submit(1, preemptible=False))
-    jobs = []
-    for _ in range(count):
-        jobs.append(w.submit(2, estimated_duration_ms=60_000))
-        w.now += gap_ms
-    return w, jobs
+def waiting(*asks, **fields):
+    """Return a full cluster of 2 x 4 devices and jobs that wait for these numbers of devices."""
+    w = cluster(2, 4, starvation_after_ms=HOUR, queues=queues("default", preemption="never"), **fields)
+    w.run(*(w.submit(4, preemptible=False) for _ in range(2)))
+    return w, [w.submit(ask) for ask in asks]
 
 
-@pytest.mark.parametrize(("pause_ms", "kept"), [(46_499, False), (46_500, True)])
-def test_jobs_alike_that_have_waited_in_proportion_to_their_length_are_kept_room_for(pause_ms, kept):
-    w, jobs = crowd(ratio=5)
-    w.now += pause_ms  # 6 + 5 + 4 + 3 + 2 + 1 s so far: 300 s together
-    later = w.submit(1, priority=900)
-    found = w.plan()
-    assert started(found) == ([] if kept else [later])
-    assert reserved(found) == ([(jobs[0], 0)] if kept else [])
+@pytest.mark.parametrize(("others", "bound_ms"), [((), HOUR), ((4,), HOUR * 3 // 2), ((4, 4, 4, 4), 3 * HOUR)])
+def test_the_more_others_wait_the_longer_a_job_waits_before_it_starves(others, bound_ms):
+    w, jobs = waiting(4, *others)
+    since_ms = w.now
+    w.now += bound_ms - 1
+    assert reserved(w.plan()) == []
+    assert w.plan().again_ms == since_ms + bound_ms
+    w.now += 1
+    assert reserved(w.plan()) == [(jobs[0], 0)]
 
 
-def test_jobs_that_came_long_after_each_other_do_not_wait_together():
-    w, jobs = crowd(ratio=20, gap_ms=601_000, count=2)
-    assert w.now - w.job(jobs[0]).submitted_ms >= 20 * 60_000
-    w.now -= 3_000
-    later = w.submit(1, priority=900)
-    assert started(w.plan()) == [later]
-
-
-def test_of_several_crowds_the_one_with_the_longest_wait_by_its_length_comes_first():
-    w, long = crowd(ratio=1, count=4)
-    short = [w.submit(2, estimated_duration_ms=5_000) for _ in range(4)]
-    w.now += 60_000
-    assert reserved(w.plan()) == [(short[0], 0)]
-    assert w.phase(long[0]) == "waiting"
-
-
-def test_a_job_over_the_bound_by_itself_comes_before_any_crowd():
-    w = cluster(1, 2, starvation_after_ms=HOUR, starvation_ratio=1, queues=queues("default", preemption="never"))
-    w.run(w.submit(1, preemptible=False))
-    alone = w.submit(2)
-    w.now += HOUR - 1_000
-    for _ in range(9):
-        w.submit(2, estimated_duration_ms=10)
-    w.now += 1_000
-    assert reserved(w.plan()) == [(alone, 0)]
-
-
-def test_a_crowd_of_which_nobody_knows_the_length_waits_as_single_jobs():
-    w = cluster(1, 2, starvation_after_ms=10**9, starvation_ratio=1, queues=queues("default", preemption="never"))
-    w.run(w.submit(1, preemptible=False))
-    for _ in range(9):
-        w.submit(2)
+def test_what_waits_for_another_pool_does_not_count():
+    nodes = (node("a", 4), node("b", 4, pool="q"))
+    w = World(*nodes, pools=(Pool("default"), Pool("q")), starvation_after_ms=HOUR)
+    w.run(w.submit(4, preemptible=False), w.submit(4, pool="q", preemptible=False))
+    here = w.submit(2)
+    for _ in range(5):
+        w.submit(4, pool="q")
     w.now += HOUR
-    later = w.submit(1, priority=900)
-    assert started(w.plan()) == [later]
+    assert reserved(w.plan()) == [(here, 0)]
+
+
+def test_where_there_are_no_devices_cpus_count():
+    w = World(node("a", 0, cpus=4), starvation_after_ms=HOUR)
+    w.run(w.submit(0, cpus=4, preemptible=False))
+    first, _ = w.submit(0, cpus=4), w.submit(0, cpus=2)
+    w.now += HOUR
+    assert reserved(w.plan()) == []
+    w.now += HOUR // 2
+    assert reserved(w.plan()) == [(first, 0)]
+
+
+def test_a_job_that_runs_long_waits_longer_before_it_starves():
+    w, (long, short) = waiting(3, 3, starvation_ratio=2)
+    predict = ((long, HOUR, HOUR), (short, HOUR // 8, HOUR // 8))
+    w.emit(RunTimesPredicted(predict))
+    w.now += HOUR * 3 // 8 + HOUR + HOUR // 4 - 1
+    assert reserved(w.plan()) == []
+    w.now += 1
+    assert reserved(w.plan()) == [(short, 0)]
+
+
+def test_room_is_kept_while_others_leave_for_a_third_job_and_while_that_starts():
+    """What these hold becomes free some day, too: else the cycles in which jobs change places keep nothing."""
+    w = cluster(1, 3, starvation_after_ms=HOUR, starvation_ratio=0)
+    low = [w.submit(1, priority=200) for _ in range(3)]
+    w.run(*low)
+    starving = w.submit(3, priority=100)
+    w.now += 2 * HOUR
+    high = w.submit(1, priority=900)
+    assert [p.beneficiary for p in w.cycle().preemptions] == [high]
+    victim = next(job_id for job_id in low if w.phase(job_id) == "stopping")
+    assert reserved(w.cycle()) == [(starving, 0)], "while the victim leaves"
+    w.leave(victim)
+    finish(w, next(job_id for job_id in low if job_id != victim))
+    small = w.submit(1, priority=300)
+    found = w.cycle()
+    assert (started(found), reserved(found)) == ([high], [(starving, 0)]), "while the beneficiary starts"
+    assert w.phase(small) == "waiting"

@@ -379,7 +379,7 @@ def test_room_for_a_starving_job_has_no_known_end():
     w = cluster(1, 4, starvation_after_ms=1_000)
     w.run(w.submit(2, **KEPT))
     starving = w.submit(4)
-    w.now += 1_000
+    w.now += 2_000
     text = f"room on n0 is kept for job {starving}, which has waited too long and starts when enough is free"
     assert constraints(w, w.submit(1, priority=100))[0] == ("kept_back", text, 0, "ms", f"job {starving}")
 

@@ -162,10 +162,11 @@ def test_no_request_is_small_enough_while_room_is_kept_for_one_that_has_waited_t
     w = cluster(1, 4, starvation_after_ms=1_000, pools=(Pool("default", backfill="none"),))
     fill(w, "n0", devices=2)
     w.submit(4, priority=100)
-    w.now += 1_000
     for cpus in range(2, 8):
         w.submit(4, priority=900, cpus=cpus)
-    assert edits(w, w.submit(3)) == []
+    job = w.submit(3)
+    w.now += 8_000
+    assert edits(w, job) == []
 
 
 def test_room_that_ends_anyway_is_held_for_whoever_comes_first():

@@ -7,8 +7,7 @@ from penstock.core.messages.orders import FreezeReplica, StopReplica, ThawReplic
 from penstock.core.model.cluster import Reservation, Tenant
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.predict.forecast import Forecaster
-from penstock.core.predict.runtime import RuntimePredictor
+from penstock.core.predict.forecast import Forecaster, features_of
 from penstock.core.preempt.victims import victim_cost
 from penstock.core.state.suspension import CANNOT_FREEZE, TOO_LONG
 from penstock.testing.builders import GIB, config, node, queues
@@ -471,17 +470,15 @@ def test_a_job_with_devices_is_stopped():
     assert w.job(low).attempt.stop.reason == "preempted"
 
 
-def test_what_is_learned_of_its_length_leaves_out_the_time_in_which_it_stood_still(monkeypatch):
-    learned = []
-    monkeypatch.setattr(
-        RuntimePredictor, "observe_end", lambda self, job_id, at_ms, **_: learned.append((job_id, at_ms))
-    )
+def test_what_is_learned_of_its_length_leaves_out_the_time_in_which_it_stood_still():
     w, low, high = suspended()
-    begun = w.job(low).attempt.allocated_ms
+    features = features_of(w.job(low).spec, w.job(low).user)
     w.now += 70_000
     w.exit_replica(high)
     w.cycle()
     w.now += 5_000
     w.exit_replica(low)
-    Forecaster(()).observe(w.records)
-    assert [at_ms - begun for job_id, at_ms in learned if job_id == low][:2] == [5_000 - 5_000, 5_000]
+    forecaster = Forecaster(())
+    forecaster.observe(w.records)
+    (*_, (_, _, lengths)) = forecaster.predictor.past(low, features)
+    assert lengths == [5_000, 70_000]

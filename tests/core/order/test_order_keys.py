@@ -15,6 +15,9 @@ from penstock.testing.builders import GIB, node, queues
 from penstock.testing.harness import World, cluster
 from tests.properties import examples
 
+AGEING_MS = Settings().ageing_ms
+SUBMITTED_MS = cluster(1, 1).now
+
 
 def order(w, now_ms=None):
     snapshot, tree = w.snapshot(), w.state.queue_tree()
@@ -33,7 +36,7 @@ def request_class(w, job):
         ("fair_share", (-7, 2)),
         ("capacity", (-7, 2)),
         ("least_attained", (3, -7, 2)),
-        ("shortest_predicted", (3, -7, 2)),
+        ("shortest_predicted", (-7, SUBMITTED_MS + 3 * AGEING_MS // 4, 2)),
     ],
 )
 def test_each_policy_has_its_key(policy, key):

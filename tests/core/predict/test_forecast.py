@@ -3,8 +3,18 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from penstock.core.model.events import RunTimesPredicted
+from penstock.control.finished_jobs import finished_row, past_run
+from penstock.core.model.events import (
+    AttemptEnded,
+    AttemptResumed,
+    AttemptStopRequested,
+    AttemptSuspended,
+    ReplicaFrozen,
+    RunTimesPredicted,
+)
+from penstock.core.model.ids import Rank
 from penstock.core.model.jobs import Dependency
 from penstock.core.order.ranks import expected_ms, longest_ms, request_class
 from penstock.core.predict import forecast
@@ -94,7 +104,7 @@ def learned(lengths=(10,) * 9, **fields):
         w.run(job)
         w.now += length_s * SECOND
         w.exit_replica(job)
-        w.now += forecast.SWEEP_MS  # no burst
+        w.now += forecast.LOOK_MS  # no burst
         seen = follow(w, forecaster, seen)
     forecaster.told(w.state, w.now)
     return w, forecaster, seen
@@ -122,7 +132,7 @@ def test_the_same_is_not_said_twice():
     seen = follow(w, forecaster, seen)
     predict(w, *forecaster.told(w.state, w.now))
     follow(w, forecaster, seen)
-    assert forecaster.told(w.state, w.now + forecast.SWEEP_MS) == ()
+    assert forecaster.told(w.state, w.now + forecast.LOOK_MS) == ()
 
 
 def test_a_sweep_finds_jobs_of_which_more_is_known_by_now():
@@ -135,7 +145,7 @@ def test_a_sweep_finds_jobs_of_which_more_is_known_by_now():
     w.exit_replica(waits[1])
     last = w.submit(1, name="train")
     follow(w, forecaster, seen)
-    w.now += forecast.SWEEP_MS
+    w.now += forecast.LOOK_MS
     assert [job for job, *_ in forecaster.told(w.state, w.now)] == [last, waits[0]]
 
 
@@ -176,7 +186,7 @@ def test_a_run_that_was_stopped_tells_only_that_it_takes_longer():
         w.now += 10 * SECOND
         w.cancel(job)
         w.leave(job)
-        w.now += forecast.SWEEP_MS
+        w.now += forecast.LOOK_MS
         seen = follow(w, forecaster, seen)
     w.submit(1, name="train")
     follow(w, forecaster, seen)
@@ -187,10 +197,10 @@ def test_a_sweep_goes_slice_by_slice():
     w, _, _ = learned()
     jobs = [w.submit(1, name="train") for _ in range(5)]
     forecaster = Forecaster(w.state.jobs.values(), _history(w))
-    w.now += forecast.SWEEP_MS
+    w.now += forecast.LOOK_MS
     told = [[job for job, *_ in forecaster.told(w.state, w.now, most=2)] for _ in range(4)]
     assert told == [jobs[:2], jobs[2:4], jobs[4:], []]
-    w.now += forecast.SWEEP_MS
+    w.now += forecast.LOOK_MS
     assert [job for job, *_ in forecaster.told(w.state, w.now, most=2)] == jobs[:2]
 
 
@@ -234,3 +244,113 @@ def test_any_predictions_leave_a_state_that_is_what_the_log_says(steps):
         elif live and what == "c":
             w.cancel(live[which % len(live)])
     assert same(w.state, fold(w.records))
+
+
+# Suspensions are no part of a run.
+
+
+def started(w):
+    """Return a job that runs, and may be suspended."""
+    job = w.submit(0, cpus=1, name="train", on_preempt="suspend")
+    w.run(job)
+    return job
+
+
+def suspend(w, job):
+    attempt = w.attempt(job)
+    w.emit(
+        AttemptStopRequested(job, attempt.number, "suspended", 1_000),
+        ReplicaFrozen(job, attempt.number, Rank(0)),
+        AttemptSuspended(job, attempt.number),
+    )
+
+
+def resume(w, job):
+    w.emit(AttemptResumed(job, w.attempt(job).number))
+
+
+def lengths_of(w, forecaster, job):
+    """Return the points of the curve that runs like the job's give."""
+    features = features_of(w.job(job).spec, w.job(job).user)
+    return forecaster.predictor.lengths(job, features, now_ms=w.now)[0].points_ms
+
+
+def test_ends_and_ages_of_runs_leave_suspensions_out():
+    w = cluster(1, 0, cpus=64)
+    for _ in range(8):
+        job = started(w)
+        w.now += 50 * SECOND
+        suspend(w, job)
+        w.now += 1_000 * SECOND
+        resume(w, job)
+        w.now += 70 * SECOND
+        w.exit_replica(job)
+        w.now += forecast.LOOK_MS
+    long = started(w)
+    w.now += 300 * SECOND
+    suspend(w, long)
+    w.now += 5_000 * SECOND
+    forecaster = Forecaster(())
+    forecaster.observe(w.records)
+    assert lengths_of(w, forecaster, long) == (120 * SECOND, 2 * 300 * SECOND), "twice the age of the one that goes on"
+    resume(w, long)
+    w.now += 60 * SECOND
+    forecaster.observe(w.records[-1:])
+    assert lengths_of(w, forecaster, long)[-1] == 2 * 340 * SECOND, "as of the last whole minute"
+
+
+def test_a_forecaster_made_anew_leaves_suspensions_out_too():
+    w = cluster(1, 0, cpus=64)
+    job = started(w)
+    w.now += 60 * SECOND
+    suspend(w, job)
+    w.now += 1_000 * SECOND
+    resume(w, job)
+    w.now += 60 * SECOND
+    suspend(w, job)
+    w.now += 700 * SECOND
+    history = [run._replace(finished_ms=run.started_ms + 30 * SECOND) for run in _history(w)]
+    forecaster, seen = Forecaster(w.state.jobs.values(), history), len(w.records)
+    assert lengths_of(w, forecaster, job) == (30 * SECOND, 2 * 120 * SECOND)
+    resume(w, job)
+    w.now += 20 * SECOND
+    w.exit_replica(job)
+    other = w.submit(0, cpus=1, name="train")
+    forecaster.observe(w.records[seen:])
+    assert lengths_of(w, forecaster, other) == (30 * SECOND, 140 * SECOND)
+
+
+def test_an_attempt_that_ends_while_it_is_suspended_counts_up_to_the_suspension():
+    w = cluster(1, 0, cpus=64)
+    job = started(w)
+    w.now += 60 * SECOND
+    suspend(w, job)
+    w.now += 1_000 * SECOND
+    forecaster = Forecaster(w.state.jobs.values(), _history(w))
+    seen = len(w.records)
+    w.cancel(job)
+    w.now += 5 * SECOND
+    w.leave(job)
+    other = w.submit(0, cpus=1, name="train")
+    forecaster.observe(w.records[seen:])
+    assert lengths_of(w, forecaster, other) == (10 * SECOND, 120 * SECOND)
+
+
+def test_rows_of_finished_jobs_say_how_long_they_were_suspended():
+    w = cluster(1, 0, cpus=64)
+    job = started(w)
+    w.now += 60 * SECOND
+    suspend(w, job)
+    w.now += 1_000 * SECOND
+    resume(w, job)
+    before = w.job(job)
+    w.now += 20 * SECOND
+    w.exit_replica(job)
+    ended = next(r for r in w.records if isinstance(r.event, AttemptEnded))
+    assert ended.event.idle_ms == 1_000 * SECOND
+    kept = replace(before, attempt=None, idle_ms=ended.event.idle_ms)
+    run = past_run(finished_row(kept, w.records[-1]))
+    assert run.finished_ms - run.started_ms - run.idle_ms == 80 * SECOND
+    other = w.submit(0, cpus=1, name="train")
+    forecaster = Forecaster(w.state.jobs.values(), [run._replace(job_id=900 + i) for i in range(8)])
+    assert lengths_of(w, forecaster, other) == (80 * SECOND,)

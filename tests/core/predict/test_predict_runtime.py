@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.predict import runtime
+from penstock.core.predict.features import JobFeatures
 from penstock.core.predict.lengths import ObservedRun, around, lengths_of
-from penstock.core.predict.runtime import JobFeatures, RuntimePredictor
+from penstock.core.predict.runtime import RuntimePredictor
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

@@ -7,8 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.model.cluster import Queue
-from penstock.testing.builders import device, node
+from penstock.testing.builders import device, job_spec, node
 from penstock.testing.harness import World, cluster, cycles, follow, running, use
+from penstock.testing.worlds import POLICIES
 from tests.properties import examples
 
 
@@ -242,15 +243,15 @@ def claim_all(w, tree, rnd):
     return owner
 
 
-@examples(40)
-@given(st.integers(0, 2**32))
-@example(86)
-@example(9_746)
-@example(10_095)
-def test_a_guarantee_is_got_back_within_two_cycles_and_the_grace(seed):
+@examples(60)
+@given(st.integers(0, 2**32), st.sampled_from(POLICIES))
+@example(86, "priority")
+@example(9_746, "priority")
+@example(10_095, "priority")
+def test_a_guarantee_is_got_back_within_two_cycles_and_the_grace(seed, root):
     """From when nothing is under way: what was decided for others before the owner asked is carried through."""
     rnd = random.Random(seed)
-    w, tree = random_guarantees(rnd)
+    w, tree = random_guarantees(rnd, root)
     saturate(w, tree, rnd, [1])
     settle(w)
     owner = claim_all(w, tree, rnd)
@@ -260,15 +261,73 @@ def test_a_guarantee_is_got_back_within_two_cycles_and_the_grace(seed):
     assert use(w, owner) >= promised_below(w, owner)
 
 
+def stream(w, count, priority):
+    for _ in range(count):
+        w.submit(1, queue="b", priority=priority)
+
+
+@pytest.mark.parametrize("root", POLICIES)
+def test_a_guarantee_is_got_back_whatever_the_root_orders_by_and_whoever_else_comes(root):
+    """Jobs of the borrower that come before the owner's could take all its places, from one another, for ever."""
+    w = cluster(1, 8, queues=TWO, root_policy=root)
+    w.run(*[w.submit(1, queue="b", priority=100) for _ in range(8)])
+    for _ in range(4):
+        w.submit(1, queue="a", priority=100)
+    for turn in range(2):
+        stream(w, 8, priority=200 + 100 * turn)
+        cycles(w, 1)
+    stream(w, 8, priority=900)
+    w.cycle()
+    assert use(w, "a") == 4
+
+
+@pytest.mark.parametrize("root", POLICIES)
+def test_free_devices_go_to_the_owner_of_a_guarantee_before_anybody_has_to_leave_for_it(root):
+    w = cluster(1, 8, queues=TWO, root_policy=root)
+    w.run(*[w.submit(1, queue="b") for _ in range(6)])
+    stream(w, 4, priority=900)
+    for _ in range(4):
+        w.submit(1, queue="a", priority=100)
+    found = w.cycle()
+    assert len(found.starts) == 2
+    assert {w.job(s.job_id).spec.queue for s in found.starts} == {"a"}
+    assert sum(w.job(p.beneficiary).spec.queue == "a" for p in found.preemptions) == 2
+
+
+def test_many_claims_start_at_once_and_no_job_beyond_a_guarantee_before_them():
+    tree = (Queue("a", guaranteed=guaranteed(100)), Queue("b"))
+    w = cluster(20, 8, queues=tree)
+    w.request(*[job_spec(queue="b", priority=900)] * 160)
+    w.request(*[job_spec(queue="a", priority=100)] * 120)
+    w.cycle()
+    assert (use(w, "a"), use(w, "b")) == (100, 60)
+
+
+def test_what_a_queue_asks_beyond_its_guarantee_waits_for_its_turn():
+    w = cluster(1, 8, queues=TWO)
+    w.run(*[w.submit(1, queue="b", preemptible=False) for _ in range(2)])
+    wide = w.submit(6, queue="a", priority=100)
+    high = w.submit(6, queue="b", priority=900)
+    assert [s.job_id for s in w.cycle().starts] == [high]
+    assert w.phase(wide) == "waiting"
+
+
+def test_a_queue_that_never_preempts_is_ordered_like_any_other():
+    tree = (Queue("a", guaranteed=guaranteed(4), preemption="never"), TWO[1])
+    w = cluster(1, 4, queues=tree)
+    w.submit(4, queue="a", priority=100)
+    high = w.submit(4, queue="b", priority=900)
+    assert [s.job_id for s in w.cycle().starts] == [high]
+
+
 @examples(40)
-@given(st.integers(0, 2**32))
-@example(86)
-@example(5_110)
-@example(10_095)
-def test_room_that_is_being_made_for_others_costs_a_guarantee_one_cycle_more_at_most(seed):
-    """Where queues below their guarantee go first; where priority goes first, others may make more room before it."""
+@given(st.integers(0, 2**32), st.sampled_from(POLICIES))
+@example(86, "priority")
+@example(5_110, "capacity")
+@example(10_095, "fifo")
+def test_room_that_is_being_made_for_others_costs_a_guarantee_one_cycle_more_at_most(seed, root):
     rnd = random.Random(seed)
-    w, tree = random_guarantees(rnd, "capacity")
+    w, tree = random_guarantees(rnd, root)
     saturate(w, tree, rnd, [1])
     owner = claim_all(w, tree, rnd)
     cycles(w, 2)

@@ -54,7 +54,7 @@ def facts(state):
         "sets": (indexes.ports, indexes.wait_limited, indexes.time_limited, indexes.beneficiaries),
         "active": sorted(indexes.active),
         "use": indexes.usage,
-        "ahead": (indexes.ends, indexes.evictable),
+        "ahead": (list(indexes.ends), list(indexes.unending), indexes.evictable),
     }
 
 

@@ -5,12 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.model.events import ProgressNoted, Record, RunTimesPredicted
+from penstock.core.model.events import (
+    AttemptStopRequested,
+    CheckpointSaved,
+    ConfigChanged,
+    ProgressNoted,
+    Record,
+    RunTimesPredicted,
+)
 from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress
-from penstock.core.predict.forecast import Forecaster
-from penstock.core.state.expected_end import drifted, noted, step_us, told_end_ms, told_rest_ms
+from penstock.core.order.ranks import expected_ms, longest_ms
+from penstock.core.predict.forecast import LOOK_MS, Forecaster, PastRun, features_of
+from penstock.core.state.expected_end import drifted, noted, told_end_ms, told_rest_ms
 from penstock.core.state.state import State, fold
 from penstock.core.state.usage import expected_end_ms
+from penstock.testing.builders import config, queues
 from penstock.testing.harness import cluster, note
 from tests.core.elastic.test_elastic_plan import elastic
 from tests.store.builders import same
@@ -58,16 +67,16 @@ def test_the_mean_counts_once_it_is_over_long_enough():
     note(w, job, 100, total_steps=1_000, step_ms=100)
     w.now += MINUTE - 1
     note(w, job, 400, total_steps=1_000, step_ms=100)
-    assert step_us(w.job(job).progress) == 100_000
+    assert w.job(job).progress.step_us == 100_000
     w.now += 1
     note(w, job, 400, total_steps=1_000, step_ms=100)
-    assert step_us(w.job(job).progress) == 200_000, "with what a usual step leaves out"
+    assert w.job(job).progress.step_us == 200_000, "with what a usual step leaves out"
     assert told_rest_ms(w.job(job), w.now) == 600 * 200
 
 
 def test_a_mean_over_few_steps_does_not_count():
     told = Progress(gauges=Gauges(step_ms=7), first=Mark(1, 0), noted=Mark(10, 10 * MINUTE))
-    assert step_us(told) == 7_000
+    assert told.step_us == 7_000
 
 
 def test_steps_that_count_from_0_again_begin_a_new_mean():
@@ -131,6 +140,75 @@ def test_a_suspended_time_does_not_count_as_steps():
     attempt = msgspec.structs.replace(w.job(job).attempt, idle_ms=7_000)
     there = msgspec.structs.replace(w.job(job), progress=told, attempt=attempt)
     assert told_end_ms(there) == 10_000 + 7_000 + 50 * 10
+
+
+# Jobs that wait again.
+
+
+def preempted(**fields):
+    """Return a world with a job that made 300 of 1,000 steps of 1 s, saved at 250, and had to leave."""
+    w, job = training(**fields)
+    note(w, job, 1, total_steps=1_000, step_ms=900)
+    w.now += 299 * SECOND
+    note(w, job, 300, total_steps=1_000, step_ms=900)
+    w.emit(CheckpointSaved(job, 1, 250))
+    w.emit(AttemptStopRequested(job, 1, "preempted", 1_000))
+    w.leave(job)
+    return w, job
+
+
+def test_a_preempted_job_is_as_long_as_the_steps_after_its_checkpoint():
+    w, job = preempted(estimated_duration_ms=7 * MINUTE)
+    assert expected_ms(w.job(job)) == 750 * SECOND
+    assert longest_ms(w.job(job)) == 975 * SECOND
+    w.emit(RunTimesPredicted(((job, 50 * MINUTE, 60 * MINUTE),)))
+    assert (expected_ms(w.job(job)), longest_ms(w.job(job))) == (750 * SECOND, 975 * SECOND), "not as those like it"
+
+
+def test_without_a_checkpoint_it_begins_anew():
+    w, job = training(retries_max=1)
+    note(w, job, 200, total_steps=1_000, step_ms=50)
+    w.exit_replica(job, code=1)
+    assert expected_ms(w.job(job)) == 1_000 * 50
+
+
+def test_its_rest_stays_within_its_limit_and_is_never_unknown_again():
+    w, job = preempted(time_limit_ms=10 * MINUTE)
+    assert (expected_ms(w.job(job)), longest_ms(w.job(job))) == (10 * MINUTE, 10 * MINUTE)
+    w, job = training()
+    note(w, job, 1_000, total_steps=1_000, step_ms=50)
+    w.emit(CheckpointSaved(job, 1, 1_000), AttemptStopRequested(job, 1, "preempted", 1_000))
+    w.leave(job)
+    assert expected_ms(w.job(job)) == 1
+
+
+def test_it_ends_by_its_rest_until_it_reports_again():
+    w, job = preempted()
+    w.run(job)
+    assert list(w.state.indexes.ends) == [(w.now + 750 * SECOND, job)]
+    note(w, job, 260, total_steps=1_000, step_ms=2_000)
+    assert list(w.state.indexes.ends) == [(w.now + 740 * 2 * SECOND, job)]
+    assert same(w.state, fold(w.records))
+    assert same(w.state, State.from_image(w.state.image()))
+
+
+def test_no_other_run_says_how_long_a_job_still_takes_that_said_so_itself():
+    w, job = preempted()
+    like = features_of(w.job(job).spec, w.job(job).user)
+    history = [PastRun(900 + i, like, 1, 1 + i, 1 + i + MINUTE, whole=True) for i in range(9)]
+    forecaster = Forecaster(w.state.jobs.values(), history)
+    assert forecaster.told(w.state, w.now) == ()
+    w.run(job)
+    assert forecaster.told(w.state, w.now + LOOK_MS) == ()
+
+
+def test_the_shorter_rest_goes_first():
+    w, job = preempted(queue="default")
+    w.emit(ConfigChanged(config(queues=queues("default", policy="shortest_predicted")), "op"))
+    other = w.submit(4, estimated_duration_ms=800 * SECOND // 4)
+    third = w.submit(4, estimated_duration_ms=700 * SECOND // 4)
+    assert [s.job_id for s in w.plan().starts] == [third]
+    assert w.phase(other) == w.phase(job) == "waiting"
 
 
 # How each size did.

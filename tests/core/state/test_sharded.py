@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.state.copy_on_write import ByJob, ByNode
+from penstock.core.state.copy_on_write import ByJob, ByNode, Moments
 from tests.properties import examples
 
 KEYS = st.integers(0, 2_000)
@@ -60,6 +60,25 @@ def test_nodes_keep_their_order_and_a_cut_never_changes(count, steps):
         assert len(values) == len(model)
     assert all(list(cut.items()) == list(then.items()) for cut, then in cuts)
     assert "no such node" not in values
+
+
+@examples(100)
+@given(st.lists(st.one_of(st.just("cut"), st.booleans(), KEYS), max_size=300), st.integers(0, 200))
+def test_moments_are_those_of_a_sorted_list_and_a_cut_never_changes(steps, count):
+    values, model, cuts = Moments(), [], []
+    for step in (*range(0, 10 * count, 10), *steps):
+        if step == "cut":
+            cuts.append((values.cut(), sorted(model)))
+        elif isinstance(step, bool):
+            if model:
+                values.remove(model.pop(-1 if step else len(model) // 2))
+        elif (step, 1) not in model:
+            model.append((step, 1))
+            values.add((step, 1))
+        assert list(values) == sorted(model)
+    with pytest.raises(KeyError):
+        values.remove((-1, 1))
+    assert all(list(cut) == then for cut, then in cuts)
 
 
 def test_a_cut_that_another_thread_takes_in_the_midst_of_a_change_stays_as_it_is():

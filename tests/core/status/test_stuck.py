@@ -147,7 +147,7 @@ def test_room_that_is_kept_for_nobody_knows_how_long_is_found():
     w = cluster(1, 4, starvation_after_ms=1_000)
     w.run(w.submit(2, preemptible=False))
     starving = w.submit(4)
-    w.now += 1_000
+    w.now += 2_000
     w.submit(1, priority=100)
     w.cycle()
     text = f"job {starving} has waited too long, so what becomes free on n0 is kept for it; "

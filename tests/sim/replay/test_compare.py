@@ -69,6 +69,16 @@ def test_fewer_nodes_are_the_first_ones():
     assert [spec.name for spec in with_nodes(given, "-1").nodes] == ["a"]
 
 
+def test_other_nodes_are_noted_beside_those_of_the_source():
+    given = trace(nodes=(node("a", 4), node("b", 2)), notes=("cluster: 2 nodes, from elsewhere",))
+    has = "16 CPUs, 64 GiB each"
+    assert with_nodes(given, "1").notes == (given.notes[0], f"nodes 1 instead: 1 node x 4 A100, {has}")
+    kinds = "; ".join(f"1 node x {devices} A100, {has}" for devices in (4, 2, 1))
+    assert with_nodes(given, "+1x1").notes[-1] == f"nodes +1x1 instead: {kinds}"
+    many = trace(nodes=tuple(node(f"n{i}", i) for i in range(6)))
+    assert with_nodes(many, "5").notes[-1] == "nodes 5 instead: 5 nodes of 5 kinds with 10 devices"
+
+
 def test_what_happened_to_nodes_that_are_gone_is_gone_too():
     outages, changes = (Outage("b", 1, 2),), (CapacityChange(0, drained="b"), CapacityChange(0, drained="a"))
     fewer = with_nodes(trace(job(0, 60), nodes=(node("a", 4), node("b", 2)), outages=outages, changes=changes), "1")

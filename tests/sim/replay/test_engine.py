@@ -46,7 +46,7 @@ def test_start_up_holds_devices_and_does_no_work():
 def test_who_saves_goes_on_where_it_was():
     found = ran(trace(job(0, 60, 4, saves=True), job(20, 30, 4, **PREEMPT)))
     assert times(found) == [(0, 90), (20, 50)]
-    assert (found.lives[0].preemptions, found.lives[0].wasted_device_ms) == (1, 0)
+    assert (found.lives[0].preemptions, found.lives[0].redone_device_ms) == (1, 0)
 
 
 def test_saving_and_restoring_take_their_time():
@@ -57,7 +57,7 @@ def test_saving_and_restoring_take_their_time():
 def test_who_cannot_save_begins_anew():
     found = ran(trace(job(0, 60, 4), job(20, 30, 4, **PREEMPT)))
     assert times(found) == [(0, 110), (20, 50)]
-    assert found.lives[0].wasted_device_ms == 4 * 20 * SECOND
+    assert found.lives[0].redone_device_ms == 4 * 20 * SECOND
 
 
 def test_grace_bounds_how_long_a_save_may_take():
@@ -80,7 +80,7 @@ def test_a_lost_node_costs_what_was_done_since_the_last_save():
     outages = (Outage("a", 25 * MINUTE, 40 * MINUTE),)
     found = ran(trace(job(0, 3600, saves=True, every_s=600), outages=outages))
     assert times(found) == [(0, 2400 + 3600 - 1200)]
-    assert (found.lives[0].losses, found.lives[0].wasted_device_ms) == (1, 5 * MINUTE)
+    assert (found.lives[0].losses, found.lives[0].redone_device_ms) == (1, 5 * MINUTE)
 
 
 def test_a_lost_node_is_noticed_when_its_lease_runs_out():
@@ -233,7 +233,7 @@ def test_no_work_is_lost_or_done_for_nothing(given_trace):
     for life in found.lives:
         if life.state == "succeeded":
             width = life.spec.ask.device_total
-            assert life.held_device_ms == width * life.work.run_ms + life.wasted_device_ms
+            assert life.held_device_ms == width * life.work.run_ms + life.redone_device_ms
 
 
 @given(traces())

@@ -2,6 +2,7 @@
 
 import random
 
+from penstock.core.model.events import AttemptStopRequested, CheckpointSaved
 from penstock.core.model.ids import JobId
 from penstock.core.predict.forecast import PastRun, features_of, predictor_of
 from penstock.sim.forecast.outlook import declared_lengths, learned_lengths, outlook
@@ -55,6 +56,15 @@ def test_it_comes_before_what_others_like_it_took():
     w, runs, _ = training()
     left = drawn(w, runs, knowing(w, *[100 * HOUR] * 50))
     assert 0.85 < sum(ms < 3 * HOUR for ms in left) / len(left) < 0.95
+
+
+def test_a_job_that_waits_again_takes_what_was_left_by_its_own_account():
+    w, runs, _ = training()
+    w.emit(CheckpointSaved(runs, 1, 400), AttemptStopRequested(runs, 1, "drained", 1_000))
+    w.leave(runs)
+    for lengths in (declared_lengths, knowing(w, *[100 * HOUR] * 50)):
+        left = sorted(lengths(random.Random(i))(w.job(runs), 0) for i in range(500))
+        assert 0.85 < sum(HOUR / 2 < ms < 2 * HOUR for ms in left) / len(left) < 0.95
 
 
 def test_a_limit_ends_it_in_every_sample():

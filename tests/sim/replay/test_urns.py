@@ -5,8 +5,8 @@ import random
 import pytest
 
 from penstock.core.model.ids import JobId, TenantName, UserName
+from penstock.core.predict.features import JobFeatures
 from penstock.core.predict.forecast import PastRun, predictor_of
-from penstock.core.predict.runtime import JobFeatures
 from penstock.sim.forecast.sampling import Urns
 from tests.sim.replay.builders import HOUR, MINUTE
 

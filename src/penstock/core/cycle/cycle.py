@@ -1,6 +1,5 @@
 """One scheduling cycle: which jobs start where, which victims leave, and why the other jobs wait."""
 
-from collections.abc import Iterator
 from itertools import dropwhile, islice
 from typing import NamedTuple
 
@@ -14,13 +13,14 @@ from penstock.core.model.jobs import Job, RequestClass
 from penstock.core.model.plan import Plan, QuotaExceeded, Verdict, WaitCode
 from penstock.core.order.admission import admitted_waiting_milli, over_admission, over_reserve, takes_turns
 from penstock.core.order.queues import QueueNode
-from penstock.core.order.ranks import expected_ms
+from penstock.core.order.starvation import Backlog, starvation_bound_ms
 from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.order.walk import ClassCursor
 from penstock.core.place.candidates import CandidateHeap
 from penstock.core.place.gang import Counted, GangPlacer
 from penstock.core.place.holds import CapacityHold
 from penstock.core.preempt.preemptor import Preemptor
+from penstock.core.preempt.rights import lowest_within_guarantee
 
 Alike = tuple[QueueNode, GangPlacer, int, bool, int]
 """Where a job counts, its only shape, its priority, whether it may be preempted, and how many claims bind it."""
@@ -28,8 +28,6 @@ AlikeButSize = tuple[QueueNode, CandidateHeap, int, int]
 """The same for gangs that are counted, with one replica in place of the shape."""
 Moment = tuple[int, int, int, int]
 """Numbers that together name a point of the cycle: while none of them changes, alike jobs have the same outcome."""
-TOGETHER_GAP_MS = 600_000
-"""Jobs of one class that were submitted this shortly one after the other wait together: a sweep, or retries."""
 
 
 class _Shortage(NamedTuple):
@@ -55,6 +53,8 @@ class Cycle:
         self._resumer = Resumer(workspace)
         self._admitted: dict[QueueName, int] = {}
         self._verdicts: dict[ClassId, Verdict] = {}
+        self._backlog: Backlog | None = None
+        """None: not counted yet."""
         self._decided = 0
         """Jobs for which the walk changed the workspace."""
         self._failed: dict[Alike, tuple[Moment, WaitCode, JobId | None]] = {}
@@ -65,22 +65,23 @@ class Cycle:
         # 1. Keep the nodes of reserved windows for their tenants.
         self._keep_windows()
         # 2. Start beneficiaries of preemptions, or hold for them what their victims have not released yet.
-        for job in sorted(self._snapshot.beneficiaries, key=lambda j: (not j.room_made, -j.spec.priority, j.id)):
-            self._keep_room(job)
-        # 3. Start the most starved job of each pool, or keep room for it alone.
+        self._keep_rooms()
+        # 3. Start the job of each pool that has starved longest, or keep room for it alone.
         self._look_after_starving()
         if self._workspace.handled:
             self._order.set_back(())  # starts and holds so far count in the order of queues
-        # 4. Start many jobs at once while there is room for far more than one.
+        # 4. Give guarantees back.
+        self._give_guarantees_back()
+        # 5. Start many jobs at once while there is room for far more than one.
         if not self._resumer.left:
             start_in_bulk(self._workspace)
-        # 5. Walk the rest in the order of the queues: place, make room, reserve, or give a reason to wait.
+        # 6. Walk the rest in the order of the queues: place, make room, reserve, or give a reason to wait.
         self._walk()
-        # 6. Give suspended attempts the CPUs that are left.
+        # 7. Give suspended attempts the CPUs that are left.
         self._resumer.resume_rest(self._preemptor.chosen)
-        # 7. Give idle devices to elastic jobs.
+        # 8. Give idle devices to elastic jobs.
         growth = self._grow()
-        # 8. Put the plan together.
+        # 9. Put the plan together.
         return self._assemble(growth)
 
     def _walk(self) -> None:
@@ -95,6 +96,47 @@ class Cycle:
                 self._order.drop(cursor)
         for class_id, job in self._order.backing_off:
             self._verdicts.setdefault(class_id, Verdict("backing_off", job.id))
+
+    def _give_guarantees_back(self) -> None:
+        """Let jobs that stay within a guarantee start, or make room for them, before all others.
+
+        Otherwise jobs of a borrower that come first could take the places that it lent from each other, for ever.
+        Source: Kueue, where requests within the nominal quota come before those that borrow.
+        """
+        branches = self._tree.branches.values() if self._tree.promises else ()
+        if not any(at.heap and at.used[i] < amount for at in branches for i, amount in at.promised):
+            return
+        put_off: list[tuple[ClassCursor, int]] = []
+
+        def claims_nothing(cursor: ClassCursor) -> bool:
+            if self._claims(cursor):
+                return False
+            put_off.append((cursor, cursor.at))
+            if any(at.promised for at in cursor.leaf.path()):
+                self._order.drop(cursor)
+            else:
+                self._order.leave_queue()
+            return True
+
+        if not self._resumer.left:
+            start_in_bulk(self._workspace, claims_nothing)
+        while (cursor := self._order.peek()) is not None:
+            if cursor.job.id in self._workspace.handled:
+                self._order.skip(cursor)
+            elif claims_nothing(cursor):
+                continue
+            elif self._consider(cursor, claim=True):
+                self._decided += 1
+            else:
+                put_off.append((cursor, cursor.at))
+                self._order.drop(cursor)
+        self._order.set_back(put_off)
+
+    def _claims(self, cursor: ClassCursor) -> bool:
+        """Return whether the job stays within a guarantee, and its queue takes it back by reclaim."""
+        if self._tree.rules[cursor.key.queue].preemption == "never":
+            return False
+        return lowest_within_guarantee(cursor.leaf, self._order.demand(cursor)) is not None
 
     def _grow(self) -> ElasticGrowth:
         growth, workspace = ElasticGrowth(self._workspace.context), self._workspace
@@ -132,9 +174,8 @@ class Cycle:
             return self._now_ms
         moments = [self._preemptor.again_ms, growth.again_ms]
         if self._verdicts:
-            starving_ms = self._settings.starvation_after_ms
             waiting = (jobs[0] for class_id, _, jobs in self._snapshot.classes if class_id in self._verdicts)
-            moments += [job.submitted_ms + starving_ms for job in waiting]
+            moments += [self._starves_ms(job) for job in waiting]
             moments += [job.not_before_ms for _, job in self._order.backing_off]
             for kept in self._snapshot.config.reservations:
                 moments += [kept.start_ms, kept.end_ms]
@@ -159,12 +200,33 @@ class Cycle:
                 else:
                     self._holds.claim(node, CapacityHold(kept.start_ms, theirs, None))
 
-    def _keep_room(self, job: Job) -> None:
-        """Start a beneficiary if it fits now, else hold free capacity and that of its victims for it."""
-        key = self._key_of(job)
+    def _keep_rooms(self) -> None:
+        """Start beneficiaries, or hold for them what is being freed: each in its own room before any elsewhere."""
+        beneficiaries = sorted(self._snapshot.beneficiaries, key=lambda j: (-j.spec.priority, j.id))
+        classes = {class_id: key for class_id, key, _ in self._snapshot.classes} if beneficiaries else {}
+        entered = {job.id for job in beneficiaries if self._enter_room(job, classes[job.class_id])}
+        apart = [(job, classes[job.class_id]) for job in beneficiaries if job.id not in entered]
+        for job, key in apart:
+            if job.room:
+                self._preemptor.keep_room(job, self._workspace.shapes(key)[0])
+        for job, key in apart:
+            self._keep_room(job, key)
+
+    def _enter_room(self, job: Job, key: RequestClass) -> bool:
+        """Start a beneficiary where it was planned, if all these places are free."""
+        if not job.room or not self._workspace.may_start(job, key):
+            return False
+        found = self._workspace.place_at(key, job.room)
+        if found is not None:
+            self._workspace.begin(job, found, self._workspace.end_ms(key))
+        return found is not None
+
+    def _keep_room(self, job: Job, key: RequestClass) -> None:
+        """Start a beneficiary if it fits beside the rooms of others, else hold what its victims have not left yet."""
         found = self._workspace.place(key) if self._workspace.may_start(job, key) else None
         if found is not None:
             self._workspace.begin(job, found, self._workspace.end_ms(key))
+            self._preemptor.held.pop(job.id, None)
         else:
             self._hold_leaving(job, key, self._workspace.shapes(key)[0])
 
@@ -182,28 +244,23 @@ class Cycle:
         victims = self._preemptor.make(cursor, self._order.demand(cursor), placer, below)
         return victims is not None and self._waits_for_room(cursor.job, victims)
 
-    def _key_of(self, job: Job) -> RequestClass:
-        return next(key for class_id, key, _ in self._snapshot.classes if class_id == job.class_id)
-
     def _look_after_starving(self) -> None:
-        """Start the most starved job of each pool, or keep room for it alone.
-
-        The oldest job whose own wait is over the bound comes first; then the oldest of jobs that have waited
-        over it together, in proportion to how long they are expected to run.
-        """
-        most: dict[PoolName, tuple[tuple[int, int, int], Job, ClassId, RequestClass]] = {}
-        alone = not self._settings.starvation_ratio
-        since_ms = self._now_ms - self._settings.starvation_after_ms
-        for class_id, key, jobs in self._snapshot.classes:
-            if alone and jobs[0].submitted_ms > since_ms:
+        """Start the job of each pool that has starved longest, or keep room for it alone."""
+        most: dict[PoolName, tuple[tuple[int, JobId], Job, RequestClass]] = {}
+        least_ms = self._now_ms - self._settings.starvation_after_ms
+        for _, key, jobs in self._snapshot.classes:
+            if jobs[0].submitted_ms > least_ms:
                 continue  # it is the oldest of them
             ready = (j for j in jobs if j.not_before_ms <= self._now_ms and j.id not in self._workspace.handled)
-            pool = key.ask.pool
-            for rank, job in self._starving(ready, len(jobs)):
-                if (pool not in most or (*rank, job.id) < most[pool][0]) and self._workspace.may_start(job, key):
-                    most[pool] = ((*rank, job.id), job, class_id, key)
+            job = next(ready, None)
+            if job is None:
+                continue
+            pool, since_ms = key.ask.pool, self._starves_ms(job)
+            first = pool not in most or (since_ms, job.id) < most[pool][0]
+            if since_ms <= self._now_ms and first and self._workspace.may_start(job, key):
+                most[pool] = (since_ms, job.id), job, key
         for pool in sorted(most):
-            _, job, class_id, key = most[pool]
+            _, job, key = most[pool]
             if not self._workspace.may_start(job, key):
                 continue  # the job of another pool took the rest of the queue's quota
             found = self._workspace.place(key)
@@ -212,38 +269,24 @@ class Cycle:
             elif self._workspace.over is None:
                 self._reservations.keep_for_starving(job, key, self._workspace.shapes(key)[0])
 
-    def _starving(self, ready: Iterator[Job], count: int) -> Iterator[tuple[tuple[int, int], Job]]:
-        """Yield ranks and jobs of one class that starve: the lowest rank is the most urgent."""
-        first = next(ready, None)
-        if first is None:
-            return
-        if self._now_ms - first.submitted_ms >= self._settings.starvation_after_ms:
-            yield (0, first.submitted_ms), first
-        expected = expected_ms(first)
-        enough = self._settings.starvation_ratio * expected
-        if not enough or count * (self._now_ms - first.submitted_ms) < enough:
-            return
-        for job, together in self._bursts(first, ready):
-            if together >= enough:
-                yield (1, -together // expected), job
-
-    def _bursts(self, first: Job, others: Iterator[Job]) -> Iterator[tuple[Job, int]]:
-        """Yield the first job of each burst of submissions, and the summed waiting time of the burst."""
-        last, together = first, self._now_ms - first.submitted_ms
-        for job in others:
-            if job.submitted_ms - last.submitted_ms > TOGETHER_GAP_MS:
-                yield first, together
-                first, together = job, 0
-            together += self._now_ms - job.submitted_ms
-            last = job
-        yield first, together
+    def _starves_ms(self, job: Job) -> int:
+        """Return the time from which the job starves, at the present backlog (unix ms)."""
+        if self._backlog is None:
+            self._backlog = Backlog(self._snapshot.waiting, self._workspace.totals)
+        beside_milli = self._backlog.beside_milli(job.spec.ask)
+        return job.submitted_ms + starvation_bound_ms(job, self._settings, beside_milli)
 
     # One by one.
 
-    def _consider(self, cursor: ClassCursor) -> bool:
-        """Decide about one job; return False when no other job of its class needs a look."""
+    def _consider(self, cursor: ClassCursor, *, claim: bool = False) -> bool:
+        """Decide about one job; return False when no other job of its class needs a look.
+
+        Args:
+            claim: it goes first by its queue's guarantee alone; where that does not help it waits for its turn.
+        """
         job, key = cursor.job, cursor.key
-        self._resumer.before(key.ask.pool, key.priority, self._preemptor.chosen)
+        if not claim:
+            self._resumer.before(key.ask.pool, key.priority, self._preemptor.chosen)
         if self._workspace.full:
             self._verdicts[cursor.class_id] = Verdict("cycle_full", job.id)
             return False
@@ -251,7 +294,7 @@ class Cycle:
         if first is not None and first != job.id:
             self._verdicts.setdefault(cursor.class_id, Verdict("kept_back", job.id, first))
             return False
-        placer = self._workspace.shapes(key)[0]
+        placer, revision = self._workspace.shapes(key)[0], self._holds.revision
         alike = self._alike(cursor) if placer.counted is None else None  # `_waits_too` is for those that are counted
         failed = self._failed.get(alike) if alike is not None else None
         if failed is not None and failed[0] == self._moment():
@@ -274,12 +317,17 @@ class Cycle:
         if self._hold_leaving(job, key, placer) or self._make_room(cursor, placer):
             self._order.skip(cursor, charged=True)
             return True
-        kept = bool(self._holds) and self._workspace.fits_lifted(key, 0)
+        if claim:
+            return False
+        kept = bool(self._holds) and self._workspace.fits_unkept(key)
         blocker = self._holds.blocker() if kept else None
         code: WaitCode = "kept_back" if kept else "no_fit"
         self._waits(cursor, code, blocker)
         if not self._reservations.blocked(job, key, placer):
-            self._note_failed(cursor, code, blocker)
+            if alike is None or revision != self._holds.revision:
+                alike = self._alike(cursor)  # another number of claims may bind it
+            if alike is not None:
+                self._note_failed(cursor, alike, code, blocker)
             return False
         self._order.skip(cursor)
         return True
@@ -290,12 +338,9 @@ class Cycle:
         if known is None or known.code == "making_room":
             self._verdicts[cursor.class_id] = Verdict(code, cursor.job.id, blocker)
 
-    def _note_failed(self, cursor: ClassCursor, code: WaitCode, blocker: JobId | None) -> None:
+    def _note_failed(self, cursor: ClassCursor, alike: Alike, code: WaitCode, blocker: JobId | None) -> None:
         """Note why a job waits, for others to which the same applies."""
         key = cursor.key
-        alike = self._alike(cursor)
-        if alike is None:
-            return
         counted = self._workspace.counted(key)
         if counted is None:
             self._failed[alike] = (self._moment(), code, blocker)

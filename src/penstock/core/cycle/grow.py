@@ -17,6 +17,7 @@ from penstock.core.model.ids import JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace
 from penstock.core.model.plan import Preemption, Start
 from penstock.core.order.queues import QueueNode
+from penstock.core.order.ranks import expected_ms
 from penstock.core.place.backfill import held_places
 from penstock.core.place.fit import capacity, needs_of
 from penstock.core.place.gang import put_gang
@@ -134,7 +135,7 @@ class ElasticGrowth:
         told_ms = told_rest_ms(job, self._now_ms)
         if told_ms is not None:
             return told_ms
-        length_ms = job.predicted_ms or job.spec.estimated_duration_ms or job.spec.time_limit_ms
+        length_ms = expected_ms(job)
         ran_ms = job.attempt.worked_ms(self._now_ms) if job.attempt is not None else 0
         return max(0, length_ms - ran_ms) if length_ms else ran_ms
 

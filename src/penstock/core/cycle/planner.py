@@ -4,19 +4,22 @@ The decisions depend on the snapshot and the time alone.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from penstock.core.cycle.bulk import SingleJobPlanner
 from penstock.core.cycle.cycle import Cycle
+from penstock.core.cycle.reservations import Openings
 from penstock.core.cycle.strategy import StrategySettings, strategy_of, strategy_settings
 from penstock.core.cycle.workspace import Workspace
-from penstock.core.model.cluster import ClusterConfig, Pool
+from penstock.core.model.cluster import ClusterConfig, Pool, Reservation
 from penstock.core.model.ids import NodeName, PoolName, TenantName
 from penstock.core.model.jobs import GangAsk, RequestClass
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
 from penstock.core.order.queues import QueueTree
 from penstock.core.order.usage_over_time import UsedAmounts
-from penstock.core.place.gang import GangPlacer
+from penstock.core.place.emptied import emptied
+from penstock.core.place.gang import GangPlacer, fits
 from penstock.core.place.holds import Holds
 from penstock.core.place.index import ClusterIndex, PlacementStrategy
 from penstock.core.place.workload_mix import Typical
@@ -41,8 +44,11 @@ class Planner:
         self._single = SingleJobPlanner(ClusterConfig(), ())
         self._changes: tuple[Sequence[NodeName], int] = ((), 0)
         self._totals: tuple[object, dict[PoolName, UsedAmounts], UsedAmounts] = (None, {}, UsedAmounts())
+        self._emptied: tuple[object, object, tuple[Reservation, ...], ClusterIndex] = (None, None, (), ClusterIndex())
+        """The nodes as if nothing ran, and of which nodes, parts of devices and reservations."""
         self._placers: dict[tuple[GangAsk, TenantName], GangPlacer] = {}
         """Shapes ready to be placed: classes that differ in length or queue alone have the same."""
+        self._openings = Openings()
         self._latest: dict[int, tuple[RequestClass, list[GangPlacer]]] = {}
         """Shapes of classes by their identity, of the present generation of the index."""
         self._generation = -1
@@ -73,7 +79,8 @@ class Planner:
             return found
         tree = self.tree.load(snapshot.usage, whole, now_ms)
         context = CycleContext(snapshot, now_ms, self.cluster, tree, Holds(self.cluster))
-        workspace = Workspace(context, self._shapes, totals, self._policies)
+        could_start = partial(self._could_start, snapshot, now_ms)
+        workspace = Workspace(context, self._shapes, totals, self._policies, self._openings, could_start)
         return Cycle(workspace, strategy).run()
 
     def _changed(self, snapshot: Snapshot) -> Sequence[NodeName] | None:
@@ -87,6 +94,15 @@ class Planner:
         if self._totals[0] is not snapshot.nodes:
             self._totals = (snapshot.nodes, pool_totals(snapshot.free), whole_total(snapshot.free))
         return self._totals[1], self._totals[2]
+
+    def _could_start(self, snapshot: Snapshot, now_ms: int, key: RequestClass) -> bool:
+        """Return whether a job of the class fits where nothing runs, on nodes that take work, or will in a moment."""
+        windows = tuple(w for w in snapshot.config.reservations if w.start_ms <= now_ms < w.end_ms)
+        nodes, parts, kept, cluster = self._emptied
+        if nodes is not snapshot.nodes or parts != snapshot.config.virtualization or kept != windows:
+            cluster = emptied(snapshot.nodes, snapshot.free, windows, opened=("node_joining",))
+            self._emptied = (snapshot.nodes, snapshot.config.virtualization, windows, cluster)
+        return any(fits(ask, cluster, key.tenant) for ask in (key.ask, *key.alternatives))
 
     def _shapes(self, key: RequestClass) -> list[GangPlacer]:
         """Return the shapes that jobs of the class accept, in order, ready to be placed."""

@@ -1,10 +1,11 @@
 """Reservations of one cycle: capacity kept for jobs that come first but do not fit yet."""
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import NamedTuple
 
-from penstock.core.model.ids import JobId, PoolName
+from penstock.core.model.ids import JobId, NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import Reserved
 from penstock.core.place.backfill import Booking, Release, earliest, earliest_beside
@@ -12,6 +13,41 @@ from penstock.core.place.gang import GangPlacer
 from penstock.core.place.holds import FOREVER_MS
 from penstock.core.place.openings import Opening
 from penstock.core.preempt.context import CycleContext
+from penstock.core.state.copy_on_write import Moment
+from penstock.core.state.snapshot import Snapshot
+
+
+class _Known(NamedTuple):
+    """An opening, and what it depends on: the gang, what is free, and when attempts end."""
+
+    opening: Opening | None
+    placer: GangPlacer
+    changes: Sequence[NodeName]
+    changes_count: int
+    ends: Iterable[Moment]
+    unending: Iterable[Moment]
+
+
+class Openings:
+    """The last opening found for a starving job in each pool: most cycles begin where the one before began."""
+
+    def __init__(self) -> None:
+        self._known: dict[PoolName, _Known] = {}
+
+    def find(self, placer: GangPlacer, snapshot: Snapshot, search: Callable[[], Opening | None]) -> Opening | None:
+        """Return what `search` returns; it is not called while nothing has changed that the result depends on."""
+        pool, known = placer.gang.pool, self._known.get(placer.gang.pool)
+        if known is not None and known.placer is placer and known.changes is snapshot.changes:
+            same = known.changes_count == snapshot.changes_count
+            if same and (known.ends, known.unending) == (snapshot.ends, snapshot.unending):
+                return known.opening
+        parts = (snapshot.changes, snapshot.changes_count, snapshot.ends, snapshot.unending)
+        known = self._known[pool] = _Known(search(), placer, *parts)
+        return known.opening
+
+
+CouldStart = Callable[[RequestClass], bool]
+"""Whether a job of the class could start now if nothing ran."""
 
 
 class Reservations:
@@ -21,9 +57,11 @@ class Reservations:
     nothing here.
     """
 
-    def __init__(self, context: CycleContext) -> None:
+    def __init__(self, context: CycleContext, openings: Openings, could_start: CouldStart) -> None:
+        self._could_start = could_start
         self._snapshot, self._now_ms, self._cluster, _, self._holds = context
         snapshot = context.snapshot
+        self._openings, self._untouched = openings, self._cluster.version
         self._rules = {pool.name: pool.backfill for pool in snapshot.config.pools}
         self._depth = {"easy": 1, "conservative": snapshot.config.settings.backfill_depth_max, "none": 1, "strict": 1}
         self._blocked: dict[PoolName, list[tuple[Job, RequestClass, GangPlacer]]] = {}
@@ -42,6 +80,8 @@ class Reservations:
         pool = key.ask.pool
         self.busy.add(pool)
         rule, waiting = self._rules.get(pool, "none"), self._blocked.setdefault(pool, [])
+        if rule == "strict" and not self._could_start(key):
+            return False
         if len(waiting) + len(self._bookings.get(pool, ())) >= self._depth[rule]:
             return False
         waiting.append((job, key, placer))
@@ -49,7 +89,11 @@ class Reservations:
         return rule == "conservative"
 
     def bars(self, pool: PoolName) -> JobId | None:
-        """Return the job that no other may pass in the pool, or None."""
+        """Return the job that no other may pass in the pool, or None.
+
+        Never one that could not start if nothing ran: no wait of others would help it. As Slurm's `sched/builtin`,
+        which excepts jobs that wait for nodes that are down or drained.
+        """
         waiting = self._blocked.get(pool)
         return waiting[0][0].id if waiting and self._rules.get(pool) == "strict" else None
 
@@ -59,8 +103,7 @@ class Reservations:
 
     def started(self, job: Job, ask: GangAsk, places: tuple[ReplicaPlace, ...], end_ms: int) -> None:
         """Record a start of this cycle: it ends again too."""
-        if end_ms < FOREVER_MS:
-            self._begun.append(Release(end_ms, job, ask, tuple(enumerate(places))))
+        self._begun.append(Release(end_ms, job, ask, tuple(enumerate(places))))
 
     def reserve(self, pool: PoolName) -> None:
         """Keep room for the blocked jobs of a pool, in order."""
@@ -88,16 +131,27 @@ class Reservations:
         """Keep everything that becomes free where the job can start soonest, even if that time is unknown."""
         pool = placer.gang.pool
         if self._rules.get(pool) == "strict":
-            self._blocked.setdefault(pool, []).append((job, key, placer))
-            self.revision += 1
+            if self._could_start(key):
+                self._blocked.setdefault(pool, []).append((job, key, placer))
+                self.revision += 1
             return
-        opening = earliest(placer, self._cluster, chain(self._releases(pool), self._unknown(pool)))
+        opening = self._soonest(pool, placer)
         if opening is not None:
             known = opening.start_ms < FOREVER_MS
             self._keep(job, opening, opening.start_ms if known else self._now_ms)
             self._bookings.setdefault(pool, []).append(
                 Booking(opening.start_ms, FOREVER_MS, placer.gang, opening.places)
             )
+
+    def _soonest(self, pool: PoolName, placer: GangPlacer) -> Opening | None:
+        """Return where the gang fits first when attempts leave one after the other, those of unknown length last."""
+
+        def search() -> Opening | None:
+            return earliest(placer, self._cluster, chain(self._releases(pool), self._unknown(pool)))
+
+        overdue = any(end_ms <= self._now_ms for end_ms, _ in islice(self._snapshot.ends, 1))
+        changed = self._snapshot.stopping or self.promised or self._cluster.version != self._untouched
+        return search() if overdue or changed else self._openings.find(placer, self._snapshot, search)
 
     def _keep(self, job: Job, opening: Opening, from_ms: int) -> None:
         self._holds.claim_all(opening.beside, from_ms, job.id)
@@ -108,25 +162,30 @@ class Reservations:
         """Yield attempts of the pool in the order in which they are expected to leave; the overdue leave now."""
         running, stopping = self._snapshot.running, self._snapshot.stopping
         gone = self.promised
-        leaving = (self._release(self._now_ms, job_id) for job_id in sorted(stopping) if job_id not in gone)
         later = (
             self._release(max(end_ms, self._now_ms + 1), job_id)
             for end_ms, job_id in self._snapshot.ends
             if job_id not in stopping and job_id not in gone and running[job_id].spec.ask.pool == pool
         )
-        begun = sorted((r for r in self._begun if r.ask.pool == pool), key=lambda r: (r.end_ms, r.job.id))
+        if not stopping and not self._begun:
+            return later
+        leaving = (self._release(self._now_ms, job_id) for job_id in sorted(stopping) if job_id not in gone)
+        begun = sorted((r for r in self._begun if r.ask.pool == pool and r.end_ms < FOREVER_MS), key=_by_end)
         return heapq.merge((r for r in leaving if r.job.spec.ask.pool == pool), later, begun, key=_by_end)
 
     def _unknown(self, pool: PoolName) -> Iterable[Release]:
-        """Yield attempts of unknown length, the oldest first.
+        """Yield attempts of unknown length, the oldest first, and what others hold once it was left for them.
 
         Suspended attempts are excluded: they do not end before they have their CPUs again.
         """
-        known = {*self._snapshot.stopping, *self.promised, *(job_id for _, job_id in self._snapshot.ends)}
-        known.update(self._snapshot.suspended)
-        rest = [j for j in self._snapshot.running.values() if j.id not in known and j.spec.ask.pool == pool]
-        for job in sorted(rest, key=lambda j: (j.attempt.allocated_ms if j.attempt else 0, j.id)):
-            yield self._release(FOREVER_MS, job.id)
+        running, stopping, gone = self._snapshot.running, self._snapshot.stopping, self.promised
+        for _, job_id in self._snapshot.unending:
+            if job_id not in stopping and job_id not in gone and running[job_id].spec.ask.pool == pool:
+                yield self._release(FOREVER_MS, job_id)
+        for job_id in sorted(gone):
+            if running[job_id].spec.ask.pool == pool:
+                yield self._release(FOREVER_MS, job_id)
+        yield from (r for r in self._begun if r.ask.pool == pool and r.end_ms >= FOREVER_MS)
 
     def _release(self, end_ms: int, job_id: JobId) -> Release:
         job = self._snapshot.running[job_id]

@@ -10,8 +10,7 @@ from penstock.core.model.plan import Plan
 from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.state import State
 
-_WAKES = (
-    ev.JobSubmitted,
+_WAKES = {
     ev.RunTimesPredicted,
     ev.ReplicaExited,
     ev.AttemptSuspended,
@@ -27,7 +26,8 @@ _WAKES = (
     ev.ConfigChanged,
     ev.TenantHeld,
     ev.TenantReleased,
-)
+}
+"""Events after which a cycle may decide something, whatever else is known."""
 
 
 class PlanClock:
@@ -45,8 +45,10 @@ class PlanClock:
 
     def observe(self, records: Iterable[ev.Record], state: State) -> None:
         """Note new records; `state` is the state after them."""
-        if not self.wanted:
-            self.wanted = any(wakes(record.event, state, self.last_plan) for record in records)
+        for record in records:
+            if self.wanted:
+                break
+            self.wanted = wakes(record.event, state, self.last_plan)
 
     def begin(self) -> None:
         """Note that a cycle has begun, on a snapshot of all that was observed."""
@@ -87,7 +89,11 @@ def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:
 
     A job behind others of its class that did not fit changes nothing: no capacity was freed since.
     """
-    if isinstance(event, ev.JobSubmitted) and last is not None:
+    if type(event) in _WAKES:
+        return True
+    if isinstance(event, ev.JobSubmitted):
+        if last is None:
+            return True
         job = state.jobs.get(event.job_id)
         verdict = last.verdicts.get(job.class_id) if job is not None else None
         return verdict is None or verdict.code != "no_fit"
@@ -95,7 +101,7 @@ def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:
         return event.reclaim and last is not None and bool(last.verdicts)
     if isinstance(event, ev.ProgressNoted):
         return _tells(event, state, last)
-    return isinstance(event, _WAKES)
+    return False
 
 
 def _tells(event: ev.ProgressNoted, state: State, last: Plan | None) -> bool:

@@ -12,7 +12,7 @@ from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.model.plan import MAY_GO_ON, Plan, Preemption, Resume, Start
 from penstock.core.order.queues import QueueTree
 from penstock.core.place.capacity import NodeCapacity
-from penstock.core.place.fit import devices_free
+from penstock.core.place.fit import place_free
 from penstock.core.state.state import State
 
 
@@ -103,7 +103,7 @@ class _Check:
                 return False
             if free.shut_to and tenant in free.shut_to:
                 return False
-            if each.host.shortage(free.host) or not devices_free(each.devices, free, (place.devices, place.slots)):
+            if not place_free(each, free, (place.devices, place.slots)):
                 return False
             parts = free.shape.virtualization
             if parts != "any" and each.devices is not None and not each.devices.given_by(parts):

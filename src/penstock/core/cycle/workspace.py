@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.core.cycle.reservations import Reservations
+from penstock.core.cycle.reservations import CouldStart, Openings, Reservations
 from penstock.core.model.ids import AttemptNumber, JobId, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import QuotaExceeded, Start
@@ -11,6 +11,7 @@ from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.order.walk import JobQueue
 from penstock.core.place.gang import Counted, GangPlacer
 from penstock.core.place.holds import FOREVER_MS
+from penstock.core.place.index import Mark
 from penstock.core.preempt.context import CycleContext
 
 Placed = tuple[int, GangAsk, tuple[ReplicaPlace, ...]]
@@ -27,6 +28,8 @@ class Workspace:
         shapes: Shapes,
         totals: dict[PoolName, UsedAmounts],
         policies: Policies,
+        openings: Openings,
+        could_start: CouldStart,
     ) -> None:
         self.context, self.totals = context, totals
         self.snapshot, self.now_ms, self.cluster, self.tree, self.holds = context
@@ -37,13 +40,15 @@ class Workspace:
         self.shapes = shapes
         """Returns the shapes that jobs of a class accept, in order, ready to be placed."""
         self.order = JobQueue(snapshot.config, tree, snapshot.classes, now_ms, policies)
-        self.reservations = Reservations(context)
+        self.reservations = Reservations(context, openings, could_start)
         self.starts: list[Start] = []
         self.handled: set[JobId] = set()
         """Jobs already decided, outside the walk or by it."""
         self.over: QuotaExceeded | None = None
         self.elastic: dict[JobId, Job] = {}
         """Elastic jobs among those that start."""
+        self._free_milli = dict(self.cluster.free_milli)
+        """Free devices at the beginning of the cycle, by pool: more are never free in it, kept or not."""
         self._lifted: dict[tuple[GangPlacer, int], tuple[int, int, bool]] = {}
         """Whether a shape fitted within a horizon; with the version of the cluster and the revision of the holds."""
 
@@ -94,6 +99,11 @@ class Workspace:
         room = self.cluster.room(counted.single)
         return max(room, self.holds.room(counted.single, end_ms)) if self.holds.may_help(end_ms) else room
 
+    def place_at(self, key: RequestClass, places: tuple[ReplicaPlace, ...]) -> Placed | None:
+        """Take exactly these places for a job of the class, in the shape that it asks for, or take nothing."""
+        placer, mark = self.shapes(key)[0], self.cluster.mark()
+        return self._within_maxima(key, 0, placer, places, mark) if placer.put_at(places) else None
+
     def only_shape(self, key: RequestClass) -> GangPlacer | None:
         """Return the shape that alone decides whether jobs of the class fit; None where queues matter, too."""
         return self._only(self.shapes(key))
@@ -131,6 +141,30 @@ class Workspace:
             self._note_lifted(shapes, end_ms, fits=fits)
         return fits
 
+    def fits_unkept(self, key: RequestClass) -> bool:
+        """Return whether a job of the class, which fits nowhere now, would fit if no capacity was kept.
+
+        Claims are lifted only where a count does not answer.
+        """
+        shapes = self.shapes(key)
+        if all(placer.milli > self._free_milli.get(placer.gang.pool, 0) for placer in shapes):
+            return False
+        counts = len(shapes) == 1 and not self.counts_places(key, 0)
+        fits = self._fits_where_kept(shapes[0]) if counts else None
+        return self.fits_lifted(key, 0) if fits is None else fits
+
+    def _fits_where_kept(self, placer: GangPlacer) -> bool | None:
+        """Return whether nodes with kept capacity hold a gang that fits nowhere else; None where that is not sure."""
+        gang, table = placer.gang, self.cluster.table
+        if gang.others or (gang.topology is not None and gang.topology.required):
+            return None
+        kept = self.holds.kept()
+        if gang.replicas == 1:
+            return any(placer.view.put(table, state) is not None for state, _ in kept)
+        one = self.cluster.view_of(placer.needs[0][0], 1, gang.placement)
+        room = sum(nodes * one.capacity(table, state, gang.replicas) for state, nodes in kept)
+        return True if room >= gang.replicas else None
+
     def _known_lifted(self, shapes: list[GangPlacer], end_ms: int) -> bool | None:
         """Return whether these shapes fitted when they were tried last, if nothing has changed since.
 
@@ -155,17 +189,25 @@ class Workspace:
             places = placer.put()
             if places is None:
                 continue
-            ask = placer.gang.sized(placer.gang.replicas)
-            block = None
-            if self.counts_places(key, choice):
-                account = self.tree.account(key.queue, key.tenant)
-                assert account is not None, "a class without a queue is not in the order"
-                block = self.tree.exceeded(account, self.tree.demand_of(ask, places, self.snapshot.nodes))
-            if block is None:
-                return choice, ask, places
-            self.cluster.rollback(mark)
-            self.over = self.over or block
+            found = self._within_maxima(key, choice, placer, places, mark)
+            if found is not None:
+                return found
         return None
+
+    def _within_maxima(
+        self, key: RequestClass, choice: int, placer: GangPlacer, places: tuple[ReplicaPlace, ...], mark: Mark
+    ) -> Placed | None:
+        """Return the places that were taken since `mark`; give them back where they exceed a maximum."""
+        ask = placer.gang.sized(placer.gang.replicas)
+        if self.counts_places(key, choice):
+            account = self.tree.account(key.queue, key.tenant)
+            assert account is not None, "a class without a queue is not in the order"
+            block = self.tree.exceeded(account, self.tree.demand_of(ask, places, self.snapshot.nodes))
+            if block is not None:
+                self.cluster.rollback(mark)
+                self.over = self.over or block
+                return None
+        return choice, ask, places
 
     def place_alike(self, key: RequestClass, times: int) -> list[Placed] | None:
         """Place `times` jobs of a class whose demand is their ask; None when one does not fit: roll back then."""

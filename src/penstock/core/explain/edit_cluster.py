@@ -1,6 +1,7 @@
 """Edits of the cluster: a higher maximum, an open node, more nodes, the end of a job, a smaller reserve."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -147,7 +148,7 @@ def _by_end(search: Search) -> list[Job]:
     snapshot = search.scene.snapshot
     pool = search.gang.pool
     ends: dict[JobId, int] = {}
-    for end_ms, job_id in snapshot.ends[:ENDINGS_SEEN_MAX]:
+    for end_ms, job_id in islice(snapshot.ends, ENDINGS_SEEN_MAX):
         ends[job_id] = end_ms
     found = [snapshot.running[job_id] for job_id in ends]
     for job in snapshot.running.values():

@@ -22,6 +22,7 @@ from penstock.core.model.jobs import Job, JobSpec
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
 from penstock.core.order.ranks import request_class
+from penstock.core.order.starvation import Backlog, starvation_bound_ms
 from penstock.core.order.walk import PendingJobs
 from penstock.core.place.backfill import held_places
 from penstock.core.place.capacity import NodeCapacity
@@ -141,14 +142,18 @@ class Trials:
     def _starving(self) -> Iterator[ClassId]:
         """Yield the class of the starving job that the cycle serves first, this job left out."""
         scene = self._scene
-        bound_ms = scene.now_ms - scene.settings.starvation_after_ms
+        least_ms = scene.now_ms - scene.settings.starvation_after_ms
+        backlog = Backlog(scene.snapshot.waiting, scene.planner.totals(scene.snapshot)[0])
         found = []
         for class_id, key, jobs in self._rest():
-            if key.ask.pool == scene.gang.pool and jobs[0].submitted_ms <= bound_ms:
+            if key.ask.pool == scene.gang.pool and jobs[0].submitted_ms <= least_ms:
                 ready = (j for j in jobs if j.not_before_ms <= scene.now_ms and j.id not in scene.base.held)
                 head = next(ready, None)
-                if head is not None and head.submitted_ms <= bound_ms:
-                    found.append((head.submitted_ms, head.id, class_id, key))
+                if head is None:
+                    continue
+                bound_ms = starvation_bound_ms(head, scene.settings, backlog.beside_milli(key.ask))
+                if head.submitted_ms + bound_ms <= scene.now_ms:
+                    found.append((head.submitted_ms + bound_ms, head.id, class_id, key))
         for _, _, class_id, key in sorted(found, key=lambda entry: entry[:2]):
             account = scene.tree.account(key.queue, key.tenant)
             if account is not None and not quota_blocks(scene.tree, account, scene.tree.demand(key)):
@@ -239,6 +244,7 @@ def without_running(snapshot: Snapshot, job: Job, now_ms: int) -> Snapshot:
         stopping={i: whom for i, whom in snapshot.stopping.items() if i != job.id},
         usage={**snapshot.usage, use: share},
         ends=[end for end in snapshot.ends if end[1] != job.id],
+        unending=[begun for begun in snapshot.unending if begun[1] != job.id],
         evictable={k: count for k, count in evictable.items() if count},
         elastic=tuple(i for i in snapshot.elastic if i != job.id),
     )

@@ -1,7 +1,6 @@
 """What follows when replicas end: stop the rest of the gang, settle the attempt, requeue or finish the job."""
 
 from collections.abc import Iterable, Mapping
-from typing import get_args
 
 from penstock.core.lifecycle.suspending import suspend_when_frozen
 from penstock.core.lifecycle.transaction import Transaction
@@ -18,6 +17,8 @@ from penstock.core.model.jobs import (
     StopReason,
 )
 
+_NEVER_MET_AFTER: dict[bool, tuple[DependencyKind, ...]] = {True: ("after_failed",), False: ("after_ok",)}
+"""Kinds of dependency that can never be met after a job succeeded, and after it ended otherwise."""
 SURVIVORS_GRACE_MIN_MS = 10_000
 """A stuck program saves from beside its main thread, which gets up to 5 s to come to a border first."""
 _STOP_OUTCOME: dict[StopReason, Outcome] = {
@@ -49,7 +50,8 @@ def after_replica_gone(tx: Transaction, job_id: JobId) -> None:
         return
     outcome, detail = outcome_of(attempt)
     step = tx.reached.get(job_id, job.progress.step)
-    tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, step))
+    idle_ms = tx.now_ms - attempt.allocated_ms - attempt.held_ms(tx.now_ms)
+    tx.emit(AttemptEnded(job.id, attempt.number, outcome, detail, step, max(0, idle_ms)))
     settle(tx, tx.state.jobs[job_id], outcome, detail)
 
 
@@ -155,7 +157,7 @@ def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> None:
     ending: list[tuple[JobId, JobState, str]] = [(job.id, state, reason)]
     while ending:
         job_id, final, why = ending.pop()  # youngest first: a job that waits for it too has ended before its own turn
-        kinds = [kind for kind in get_args(DependencyKind) if not dependency_met(kind, final)]
+        kinds = _NEVER_MET_AFTER[final == "succeeded"]
         hopeless = tx.state.indexes.dependants.hopeless(job_id, kinds, tx.state.jobs)
         tx.emit(JobFinished(job_id, final, why, tx.state.jobs[job_id].last_exit))
         for dependant_id in hopeless:
@@ -175,8 +177,4 @@ def refused_text(after: Iterable[Dependency], ended: Mapping[JobId, JobState]) -
 
 def dependency_met(kind: str, state: JobState) -> bool:
     """Return whether a dependency of `kind` on a job that ended in `state` is satisfied."""
-    if kind == "after_ok":
-        return state == "succeeded"
-    if kind == "after_failed":
-        return state != "succeeded"
-    return True
+    return kind not in _NEVER_MET_AFTER[state == "succeeded"]

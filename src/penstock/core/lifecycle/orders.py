@@ -23,7 +23,7 @@ from penstock.core.model.events import (
     Record,
 )
 from penstock.core.model.ids import JobId, NodeName, Rank, UserName
-from penstock.core.model.jobs import Attempt, Job, Replica, StopReason
+from penstock.core.model.jobs import Attempt, Job, Replica, ReplicaPlace, StopReason
 from penstock.core.model.plan import Plan, Preemption
 from penstock.core.state.state import State
 
@@ -214,12 +214,13 @@ def apply_plan(tx: Transaction, proposed: Plan, *, fresh: bool = False) -> Plan:
         )
     for resume in checked.resumes:
         tx.emit(AttemptResumed(resume.job_id, resume.attempt, checked.seq, checked.now_ms))
+    rooms = dict(checked.held)
     for preemption in checked.preemptions:
-        _ask_to_leave(tx, preemption, checked)
+        _ask_to_leave(tx, preemption, checked, rooms.pop(preemption.beneficiary, ()))
     return checked
 
 
-def _ask_to_leave(tx: Transaction, preemption: Preemption, plan: Plan) -> None:
+def _ask_to_leave(tx: Transaction, preemption: Preemption, plan: Plan, room: tuple[ReplicaPlace, ...]) -> None:
     tx.emit(
         AttemptStopRequested(
             preemption.victim,
@@ -231,6 +232,7 @@ def _ask_to_leave(tx: Transaction, preemption: Preemption, plan: Plan) -> None:
             preemption.rule,
             plan.seq,
             plan.now_ms,
+            room,
         )
     )
 

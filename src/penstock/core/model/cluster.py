@@ -195,12 +195,14 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Points of priority that a job loses for each device that it asks for."""
     min_runtime_before_preemption_ms: int = 0
     """An attempt runs this long before it may be preempted, where its queue does not say."""
-    starvation_after_ms: int = 3_600_000
-    """A job that has waited this long and could not start holds back later jobs of its pool."""
-    starvation_ratio: int = 0
-    """Jobs alike that have together waited this many times as long as one of them is expected to run hold back later
-    jobs of their pool, too; 0 looks at single jobs only."""
-    predict_run_times: bool = False
+    starvation_after_ms: int = 345_600_000
+    """A job that has waited this long and could not start holds back later jobs of its pool. The bound grows with the
+    backlog: it is doubled where waiting jobs ask for as many devices as the pool has."""
+    starvation_ratio: int = 5
+    """A job waits this many times its expected length longer before it holds back others."""
+    ageing_ms: int = 691_200_000
+    """A `shortest_predicted` queue counts a wait of this long like half the predicted device time."""
+    predict_run_times: bool = True
     """Expect jobs to run as long as those like them did; what a job declares is a bound."""
     estimate_starts_every_ms: int = 60_000
     """The server works out when waiting jobs start this often, and notes some of it, to learn how right it was; 0 does

@@ -227,6 +227,8 @@ class AttemptStopRequested(Event, tag=True, frozen=True, omit_defaults=True):
     """The last record that the plan knew; 0 where no plan asked for it."""
     decided_ms: int = 0
     """The time the plan went by (unix ms)."""
+    room: tuple[ReplicaPlace, ...] = ()
+    """Where the beneficiary is to start; in the first order of a plan for it."""
 
 
 class ReplicaFrozen(Event, tag=True, frozen=True, omit_defaults=True):
@@ -322,6 +324,8 @@ class AttemptEnded(Event, tag=True, frozen=True, omit_defaults=True):
     outcome: Outcome
     detail: str = ""
     step: int = 0
+    idle_ms: int = 0
+    """For how long it was suspended; 0 in logs of former versions."""
 
 
 class JobRequeued(Event, tag=True, frozen=True, omit_defaults=True):

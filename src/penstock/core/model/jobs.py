@@ -101,10 +101,7 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def host_total(self) -> Resources:
-        total = self.each.host * self.replicas
-        for group in self.others:
-            total = total + group.each.host * group.replicas
-        return total
+        return sum((group.each.host * group.replicas for group in self.others), self.each.host * self.replicas)
 
     def each_of(self, rank: int) -> ReplicaAsk:
         """Return what the replica of `rank` asks for: ranks count through the groups in order."""
@@ -352,10 +349,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     last_attempt: AttemptNumber = AttemptNumber(0)
     attempt: Attempt | None = None
     unmet: tuple[JobId, ...] = ()
-    """The first job of each dependency of which not all jobs have ended, ascending; empty when all have.
-
-    Of many, up to half may have ended (`dependants.py`).
-    """
+    """The first job of each dependency of which not all jobs have ended, ascending; of many, up to half may have."""
     not_before_ms: int = 0
     retries_used: int = 0
     infrastructure_failures: int = 0
@@ -363,6 +357,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     cancel_requested: bool = False
     room_made: bool = False
     """Victims were preempted for it and it has not started since: it goes first, so that no other takes the room."""
+    room: tuple[ReplicaPlace, ...] = ()
+    """Where it was to start then: no other beneficiary goes there before it."""
     goes_on: bool = False
     """It was stopped only to resume elsewhere or at another size: it comes right after the beneficiaries."""
     progress: Progress = Progress()
@@ -377,6 +373,8 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """How long an attempt is expected to run, from jobs like it; 0 when nothing is known."""
     predicted_most_ms: int = 0
     """Run time that an attempt hardly exceeds, from jobs like it; 0 when nothing is known."""
+    idle_ms: int = 0
+    """For how long its last attempt was suspended."""
     failure: Failure | None = None
     account: str = ""
     """The machine account under which its programs run; empty: that of the agents."""

@@ -6,6 +6,8 @@ from penstock.core.model.ids import AttemptNumber, Rank
 
 SAVE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGINT", "SIGHUP")
 """Of which a program may say that it saves and carries on."""
+PACED_STEPS, PACED_MS = 10, 60_000
+"""Steps, and time, over which the mean time of a step counts."""
 SIZES_MAX = 8
 """Sizes of an elastic job whose numbers are kept: the last noted."""
 
@@ -81,3 +83,17 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The signal that makes it save and carry on, as its program said."""
     save_attempt: AttemptNumber = AttemptNumber(0)
     """The attempt that said so."""
+
+    @property
+    def step_us(self) -> int:
+        """How long a step takes, in microseconds; 0 where that is not known."""
+        steps, passed_ms = self.noted.step - self.first.step, self.noted.at_ms - self.first.at_ms
+        if steps >= PACED_STEPS and passed_ms >= PACED_MS:
+            return passed_ms * 1000 // steps
+        return self.gauges.step_ms * 1000
+
+    @property
+    def rest_ms(self) -> int:
+        """How long the program runs from its newest checkpoint on, by the steps left; 0 where that is not known."""
+        each_us, total = self.step_us, self.gauges.total_steps
+        return max(1, (total - self.checkpoint_step) * each_us // 1000) if each_us and total else 0

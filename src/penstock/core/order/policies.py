@@ -3,6 +3,7 @@
 from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import Job, RequestClass
 from penstock.core.order.extension import Policies, checked_key, extension_of
+from penstock.core.order.ranks import STEPS_PER_OCTAVE
 
 OrderKey = tuple[int, ...]
 SCORE_SCALE = 1000
@@ -19,6 +20,15 @@ def priority_score_milli(job: Job, device_milli: int, settings: Settings, now_ms
     return SCORE_SCALE * job.spec.priority + bonus - settings.size_penalty_per_device * device_milli
 
 
+def aged_ms(job: Job, rank: int, settings: Settings) -> int:
+    """Return the place of a job among those of its priority: shortest first, each halving worth `ageing` of waiting.
+
+    The order of log2(device time) - waited / ageing. As all jobs age at the same pace, it is one number that does not
+    change as time passes: the submit, put off by `ageing` for each doubling of the predicted device time (unix ms).
+    """
+    return job.submitted_ms + settings.ageing_ms * rank // STEPS_PER_OCTAVE
+
+
 def order_key(
     policy: str, job: Job, key: RequestClass, settings: Settings, now_ms: int, policies: Policies
 ) -> OrderKey:
@@ -29,7 +39,9 @@ def order_key(
         return (0, job.id)
     if policy in ("fair_share", "capacity"):
         return (-job.spec.priority, job.id)
-    if policy in ("least_attained", "shortest_predicted"):
+    if policy == "shortest_predicted":
+        return (-job.spec.priority, aged_ms(job, key.rank, settings), job.id)
+    if policy == "least_attained":
         return (key.rank, -job.spec.priority, job.id)
     found = extension_of(policies, policy)
     if found is None:

@@ -8,6 +8,10 @@ from penstock.core.model.jobs import Job, RequestClass
 
 STEPS_PER_OCTAVE = 4
 """Lengths are rounded up to the next 2^(1/4), about 19 %."""
+UNKNOWN_MS = 3_600_000
+"""Predicted device time of a job of which nothing is known: all such jobs are equal."""
+REST_MOST_MILLI = 1_300
+"""A reported rest is hardly longer than this many times itself: the 0.9 quantile of `TOLD_SPREAD` (`sim/forecast`)."""
 _QUARTERS = (1_000_000, 1_189_207, 1_414_214, 1_681_793)
 
 
@@ -20,25 +24,36 @@ def request_class(job: Job, config: ClusterConfig) -> RequestClass:
     if policy == "least_attained":
         rank = attained_level(job.served_device_ms, config.settings)
     elif policy == "shortest_predicted":
-        rank = length_step(expected_ms(job) * max(1, spec.ask.device_total))
+        length_ms = expected_ms(job)
+        rank = length_step(length_ms * max(1, spec.ask.device_total) if length_ms else UNKNOWN_MS)
     length_ms = rounded_up_ms(longest_ms(job))
     return RequestClass(
         spec.queue, spec.tenant, spec.priority, spec.ask, spec.alternatives, spec.preemptible, rank, length_ms
     )
 
 
+def own_rest_ms(job: Job) -> int:
+    """Return the run time left from the newest checkpoint, by what an earlier attempt reported; 0 unknown.
+
+    Unknown, too, once the present attempt reports: then its end is (`core/state/expected_end.py`).
+    """
+    reports = job.attempt is not None and job.progress.noted_attempt == job.attempt.number
+    return 0 if reports else job.progress.rest_ms
+
+
 def expected_ms(job: Job) -> int:
-    """Return the predicted, else the declared, run time of an attempt, within its time limit; 0 unknown."""
-    return _within_limit(job, job.predicted_ms or job.spec.estimated_duration_ms)
+    """Return the reported, else the predicted or declared, run time of an attempt, within its limit; 0 unknown."""
+    return _within_limit(job, own_rest_ms(job) or job.predicted_ms or job.spec.estimated_duration_ms)
 
 
 def longest_ms(job: Job) -> int:
-    """Return the run time that an attempt hardly exceeds: predicted, within the declared limit; 0 unknown.
+    """Return the run time that an attempt hardly exceeds: reported or predicted, within its limit; 0 unknown.
 
     Jobs that use room until another job's reservation are judged by this: with the expected length, half of them
     would be late.
     """
-    return _within_limit(job, job.predicted_most_ms or job.spec.estimated_duration_ms)
+    own_ms = own_rest_ms(job) * REST_MOST_MILLI // 1000
+    return _within_limit(job, own_ms or job.predicted_most_ms or job.spec.estimated_duration_ms)
 
 
 def _within_limit(job: Job, length_ms: int) -> int:

@@ -222,7 +222,7 @@ class JobQueue:
     def leave_queue(self) -> None:
         """Drop the remaining classes of the queue (or of the tenant in it) at the head.
 
-        For a look at the order alone: a cycle drops classes one by one, as it gives each a verdict.
+        For a look at the order, before `set_back`: a cycle drops classes one by one, as it gives each a verdict.
         """
         del self._path[-1].heap[1:]
         self._settle(None)

@@ -135,8 +135,11 @@ def _fewest(prepared: GangPlacer, cluster: ClusterIndex, gone: Sequence[Release]
 def opening_now(prepared: GangPlacer, cluster: ClusterIndex, start_ms: int) -> Opening | None:
     """Return where the gang fits in the capacity free now, or None. Its places stay taken."""
     places = prepared.put()
-    if places is None:
-        return None
+    return None if places is None else opening_at(places, cluster, start_ms)
+
+
+def opening_at(places: tuple[ReplicaPlace, ...], cluster: ClusterIndex, start_ms: int) -> Opening:
+    """Return the opening of a gang whose places are taken."""
     return Opening(start_ms, places, cluster.by_state(cluster.nodes_of(places)))
 
 

@@ -184,6 +184,11 @@ def devices_free(ask: DeviceAsk | None, free: NodeCapacity, picked: Picked) -> b
     return all(free.devices[index] == WHOLE_DEVICE_MILLI for index in devices)
 
 
+def place_free(each: ReplicaAsk, free: NodeCapacity, picked: Picked) -> bool:
+    """Return whether one replica could have exactly these devices (and slices), and its host share, now."""
+    return not each.host.shortage(free.host) and devices_free(each.devices, free, picked)
+
+
 def _legal(ask: DeviceAsk, free: NodeCapacity, index: int, slot: int) -> bool:
     if _slot(ask, free, index) is None:
         return False

@@ -8,7 +8,16 @@ import msgspec
 from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, Topology
 from penstock.core.place.candidates import CandidateHeap
-from penstock.core.place.fit import Need, Picked, capacity, count_refusals, needs_of, put_on
+from penstock.core.place.fit import (
+    Need,
+    Picked,
+    capacity,
+    closed_refusal,
+    count_refusals,
+    needs_of,
+    place_free,
+    put_on,
+)
 from penstock.core.place.index import ClusterIndex
 
 Placed = list[tuple[int, Picked]]
@@ -93,6 +102,22 @@ class GangPlacer:
             return None
         placed = _put_somewhere(self.gang, self.needs, cluster)
         return None if placed is None else cluster.places_of(placed)
+
+    def put_at(self, places: Sequence[ReplicaPlace]) -> bool:
+        """Take exactly these places (rank order) where all of them are free for the gang, or take nothing."""
+        cluster, mark = self.cluster, self.cluster.mark()
+        needs = [need for need, count in self.needs for _ in range(count)]
+        if len(places) != len(needs):
+            return False
+        for need, place in zip(needs, places, strict=True):
+            node, picked = cluster.index.get(place.node), (place.devices, place.slots)
+            known = node is not None and cluster.nodes[node].incarnation == place.incarnation
+            free = cluster.free_of(node) if node is not None and known else None
+            if node is None or free is None or closed_refusal(need, free) or not place_free(need.each, free, picked):
+                cluster.rollback(mark)
+                return False
+            cluster.change(node, free.take(need.each, *picked))
+        return True
 
     def put_alike(self, times: int) -> list[tuple[ReplicaPlace, ...]]:
         """Take places for up to `times` such gangs, each as `put` would; the list ends with the first that fails."""

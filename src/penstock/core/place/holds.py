@@ -148,6 +148,10 @@ class Holds:
         kind = self._kind_of.get(node)
         return self._cluster.free_of(node) if kind is None else self._cluster.table.frees[self._kinds[kind].real]
 
+    def kept(self) -> Iterable[tuple[int, int]]:
+        """Return what is free, kept or not, where some is kept: states by their numbers, and how many such nodes."""
+        return [(self._kinds[kind].real, len(nodes)) for kind, nodes in self._by_kind().items()]
+
     def may_help(self, end_ms: int) -> bool:
         """Return whether a job that ends by `end_ms` may use more than the index shows."""
         return bool(self._starts) and self._starts[-1] >= end_ms

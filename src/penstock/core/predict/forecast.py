@@ -4,27 +4,34 @@ A fold over the records of the log, beside the state. Its predictions become eve
 be traced to the prediction at that time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from heapq import heappop, heappush
 from itertools import islice, takewhile
 from typing import NamedTuple
 
 from penstock.core.model import events as ev
 from penstock.core.model.ids import JobId, UserName
 from penstock.core.model.jobs import Job, JobSpec
-from penstock.core.order.ranks import length_step
-from penstock.core.predict.runtime import JobFeatures, RuntimePredictor
+from penstock.core.order.ranks import length_step, own_rest_ms
+from penstock.core.predict.expected import ExpectedLengths
+from penstock.core.predict.features import JobFeatures
+from penstock.core.predict.runtime import RuntimePredictor
 from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.state import State
 
-SWEEP_MS = 600_000
-"""Every live job is predicted anew this often."""
+LOOK_MS = 600_000
+"""A waiting job is predicted anew this often."""
+LOOK_SHARE = 8
+"""A running job is predicted anew when its age has grown by this part, and not more often than a waiting one."""
+SUBMITTED, STARTED, ENDED = 0, 1, 2
+"""What is noted of a past run, in the order in which things of one moment come."""
 LATE_MS = 1_000
 """Jobs that should have ended are predicted anew this often."""
 SLICE = 2_000
-"""Most jobs of one call, so that a sweep over many does not delay the caller."""
+"""Most jobs of one call, so that many do not delay the caller."""
 RUNNING_PERMILLE = 500
 """A running job's expected length is the quantile at this share of the runs that reached its age."""
-SURE_PERMILLE = 900
+SURE_PERMILLE = 990
 """The quantile of jobs like it that a job hardly exceeds."""
 OVERTIME_SHARE = 20
 """A running job is expected to go on for at least this part of the time it has run."""
@@ -45,6 +52,8 @@ class PastRun(NamedTuple):
     finished_ms: int
     whole: bool
     """One attempt took it from start to end: only then is its length known."""
+    idle_ms: int = 0
+    """Of the time between start and end, how long it was suspended."""
 
 
 def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
@@ -53,9 +62,26 @@ def predictor_of(history: Iterable[PastRun]) -> RuntimePredictor:
     for run in history:
         if run.started_ms and run.whole:
             predictor.observe_submit(run.job_id, run.features, run.submitted_ms)
-            predictor.observe_start(run.job_id, run.started_ms)
+            predictor.observe_start(run.job_id, run.started_ms, idle_ms=run.idle_ms)
             predictor.observe_end(run.job_id, run.finished_ms)
     return predictor
+
+
+def expected_of(history: Iterable[PastRun]) -> ExpectedLengths:
+    """Return the expected lengths of jobs that know past runs."""
+    expected = ExpectedLengths()
+    moments = [(run.submitted_ms, SUBMITTED, run) for run in history]
+    moments += [(run.started_ms, STARTED, run) for _, _, run in tuple(moments) if run.started_ms]
+    moments += [(run.finished_ms, ENDED, run) for _, kind, run in tuple(moments) if kind == SUBMITTED]
+    for at_ms, kind, run in sorted(moments, key=lambda moment: moment[:2]):
+        if kind == SUBMITTED:
+            expected.submitted(run.job_id, run.features, at_ms)
+        elif kind == STARTED:
+            expected.started(run.job_id, at_ms)
+        else:
+            expected.ended(run.job_id, at_ms, leaves=run.whole)
+            expected.left(run.job_id)
+    return expected
 
 
 class Forecaster:
@@ -63,17 +89,37 @@ class Forecaster:
 
     def __init__(self, live: Iterable[Job], history: Iterable[PastRun] = ()) -> None:
         """Start from running and waiting jobs, and from past runs, both in any order."""
-        self.predictor = predictor_of(history)
-        self._fresh: list[JobId] = []
-        self._sweep: Iterator[JobId] = iter(())
-        self._swept_ms = self._late_ms = 0
-        self._idle_ms: dict[JobId, int] = {}
-        """How long attempts were suspended; less the begin of a suspension that still lasts (unix ms)."""
-        for job in sorted(live, key=lambda j: j.id):
-            self.predictor.observe_submit(job.id, features_of(job.spec, job.user), job.submitted_ms)
-            if job.attempt is not None:
-                self.predictor.observe_start(job.id, job.attempt.allocated_ms)
-                self._idle_ms[job.id] = job.attempt.idle_ms - job.attempt.suspended_ms
+        past = tuple(history)
+        self.predictor, self.expected = predictor_of(past), expected_of(past)
+        self._looks: list[tuple[int, JobId]] = []
+        """A heap; entries that `_due` does not confirm are outdated."""
+        self._due: dict[JobId, int] = {}
+        """When live jobs are looked at again (unix ms)."""
+        self._late_ms = 0
+        for job in sorted(live, key=lambda j: (j.submitted_ms, j.id)):
+            self._submitted(job.id, features_of(job.spec, job.user), job.submitted_ms)
+            attempt = job.attempt
+            if attempt is not None:
+                self._started(job.id, attempt.allocated_ms, attempt.idle_ms)
+                if attempt.suspended_ms:
+                    self._suspended(job.id, attempt.suspended_ms)
+
+    def _submitted(self, job_id: JobId, features: JobFeatures, at_ms: int) -> None:
+        self.predictor.observe_submit(job_id, features, at_ms)
+        self.expected.submitted(job_id, features, at_ms)
+        self._look_at(job_id, at_ms)
+
+    def _look_at(self, job_id: JobId, at_ms: int) -> None:
+        self._due[job_id] = at_ms
+        heappush(self._looks, (at_ms, job_id))
+
+    def _started(self, job_id: JobId, at_ms: int, idle_ms: int = 0) -> None:
+        self.predictor.observe_start(job_id, at_ms, idle_ms=idle_ms)
+        self.expected.started(job_id, at_ms, idle_ms=idle_ms)
+
+    def _suspended(self, job_id: JobId, at_ms: int) -> None:
+        self.predictor.observe_suspension(job_id, at_ms)
+        self.expected.suspended(job_id, at_ms)
 
     def observe(self, records: Iterable[ev.Record]) -> None:
         """Take in records of the log."""
@@ -81,66 +127,68 @@ class Forecaster:
             event = record.event
             match event:
                 case ev.JobSubmitted():
-                    features = features_of(event.spec, event.user)
-                    self.predictor.observe_submit(event.job_id, features, record.time_ms)
-                    self._fresh.append(event.job_id)
+                    self._submitted(event.job_id, features_of(event.spec, event.user), record.time_ms)
                 case ev.AttemptAllocated():
-                    self.predictor.observe_start(event.job_id, record.time_ms)
+                    self._started(event.job_id, record.time_ms)
                 case ev.AttemptSuspended():
-                    self._idle_ms[event.job_id] = self._idle_ms.get(event.job_id, 0) - record.time_ms
+                    self._suspended(event.job_id, record.time_ms)
                 case ev.AttemptResumed():
-                    self._idle_ms[event.job_id] = self._idle_ms.get(event.job_id, 0) + record.time_ms
+                    self.predictor.observe_resume(event.job_id, record.time_ms)
+                    self.expected.resumed(event.job_id, record.time_ms)
                 case ev.AttemptEnded():
-                    how, idle_ms = event.outcome, self._idle_ms.pop(event.job_id, 0)
-                    self.predictor.observe_end(
-                        event.job_id,
-                        record.time_ms - (idle_ms if idle_ms >= 0 else idle_ms + record.time_ms),
-                        by_itself=how in ("succeeded", "failed"),
-                        final=False,
-                        leaves=how in ("cancelled", "time_limit"),
-                    )
+                    how = event.outcome
+                    ends, leaves = how in ("succeeded", "failed"), how in ("cancelled", "time_limit")
+                    self.predictor.observe_end(event.job_id, record.time_ms, by_itself=ends, final=False, leaves=leaves)
+                    self.expected.ended(event.job_id, record.time_ms, leaves=ends or leaves)
+                    self._look_at(event.job_id, record.time_ms)
                 case ev.JobFinished():
                     self.predictor.observe_end(event.job_id, record.time_ms)
+                    self.expected.left(event.job_id)
+                    self._due.pop(event.job_id, None)
                 case _:
                     pass
 
     def told(self, state: State, now_ms: int, most: int = SLICE) -> tuple[tuple[JobId, int, int], ...]:
         """Return (job, expected, hardly longer than; ms) of jobs whose prediction in the state differs.
 
-        Looks at jobs submitted since the last call, at up to `most` of those that should have ended by now, and at as
-        many others; a sweep over all live jobs begins when the last is over and `SWEEP_MS` have passed.
+        Looks at up to `most` jobs that are due, and at as many that should have ended by now. A waiting job is due at
+        its submit and every `LOOK_MS`; a running one when its age has grown by a part as well.
         """
-        fresh, self._fresh = self._fresh, []
+        found: dict[JobId, tuple[JobId, int, int]] = {}
         if now_ms - self._late_ms >= LATE_MS:
             self._late_ms = now_ms
-            late = takewhile(lambda end: end[0] <= now_ms, state.indexes.ends)
-            fresh += [job_id for _, job_id in islice(late, most)]
-        rest = list(islice(self._sweep, most))
-        if not rest and now_ms - self._swept_ms >= SWEEP_MS:
-            self._swept_ms, self._sweep = now_ms, iter(sorted(state.jobs))
-            rest = list(islice(self._sweep, most))
-        fresh += rest
-        found = []
-        for job_id in dict.fromkeys(fresh):
+            for _, job_id in islice(takewhile(lambda end: end[0] <= now_ms, state.indexes.ends), most):
+                self._look(state.jobs[job_id], now_ms, found)
+        for _ in range(most):
+            if not self._looks or self._looks[0][0] > now_ms:
+                break
+            due_ms, job_id = heappop(self._looks)
             job = state.jobs.get(job_id)
-            if job is not None:
-                expected_ms, most_ms = self._lengths(job, now_ms)
-                if expected_ms and _differs(job, expected_ms, most_ms, now_ms):
-                    found.append((job_id, expected_ms, most_ms))
-        return tuple(found)
+            if job is None or self._due.get(job_id) != due_ms:
+                continue
+            age_ms = job.attempt.held_ms(now_ms) if job.attempt is not None else 0
+            self._look_at(job_id, now_ms + max(LOOK_MS, age_ms // LOOK_SHARE))
+            self._look(job, now_ms, found)
+        return tuple(found.values())
+
+    def _look(self, job: Job, now_ms: int, found: dict[JobId, tuple[JobId, int, int]]) -> None:
+        expected_ms, most_ms = self._lengths(job, now_ms)
+        if expected_ms and _differs(job, expected_ms, most_ms, now_ms):
+            found[job.id] = job.id, expected_ms, most_ms
 
     def _lengths(self, job: Job, now_ms: int) -> tuple[int, int]:
         """Return the job's expected length, and a length that it hardly exceeds; 0 where no run is like it.
 
-        0, too, where its own program reports when it ends: then no other runs are needed.
+        0, too, where its own program reports when it ends, or reported what is left: no other runs are needed.
         """
-        if told_end_ms(job):
+        if told_end_ms(job) or own_rest_ms(job):
             return 0, 0
         curve, source = self.predictor.lengths(job.id, features_of(job.spec, job.user), now_ms=now_ms)
         if source not in TELLING:
             return 0, 0
         if job.attempt is None:
-            return max(1, curve.mean_ms()), max(1, curve.quantile_ms(SURE_PERMILLE))
+            expected_ms = self.expected.mean_ms(job.id, now_ms) or curve.mean_ms()
+            return max(1, expected_ms), max(1, curve.quantile_ms(SURE_PERMILLE))
         age_ms = job.attempt.held_ms(now_ms)
         least_ms = max(1, age_ms + age_ms // OVERTIME_SHARE)
         expected_ms = max(least_ms, curve.quantile_ms(RUNNING_PERMILLE, age_ms))

@@ -8,15 +8,15 @@ changes while siblings run, and the prediction of a running job never falls belo
 No prediction may depend on the job's own future. Memory is bounded for any input: see the limits.
 """
 
-import re
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
 
-from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
+from penstock.core.model.ids import JobId
+from penstock.core.predict.features import GroupKey, JobFeatures, kind_of, stem_of
 from penstock.core.predict.lengths import Lengths, ObservedRun, around, lengths_of
 
 Source = Literal["burst", "user_name", "user_shape", "declared", "name", "queue", "shape", "all", "limit", "none"]
@@ -44,21 +44,6 @@ UNKNOWN_MS = 3_600_000
 
 _WIDE: tuple[Source, ...] = ("name", "queue", "shape", "all")
 """Groups that predict a job less well than its owner's declaration."""
-_DIGITS = re.compile(r"[0-9]+")
-
-
-class JobFeatures(msgspec.Struct, frozen=True):
-    """Features of a job that are known before it runs. Empty texts and 0 mean: not known."""
-
-    devices: int
-    """Devices of all replicas together."""
-    user: UserName = UserName("")
-    tenant: TenantName = TenantName("")
-    queue: QueueName = QueueName("")
-    name: str = ""
-    estimate_ms: int = 0
-    limit_ms: int = 0
-    """No run is longer than this."""
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -77,10 +62,14 @@ class Prediction(msgspec.Struct, frozen=True):
 class _Observed:
     """One remembered run; shared by all its groups, so that its end is noted once."""
 
-    __slots__ = ("ended", "job_id", "length_ms", "start_ms")
+    __slots__ = ("ended", "idle_ms", "job_id", "length_ms", "start_ms", "suspended_ms")
 
-    def __init__(self, job_id: JobId, start_ms: int) -> None:
+    def __init__(self, job_id: JobId, start_ms: int, idle_ms: int) -> None:
         self.job_id, self.start_ms = job_id, start_ms
+        self.idle_ms = idle_ms
+        """How long it was suspended, and went on afterwards."""
+        self.suspended_ms = 0
+        """Since when it is suspended; 0 while it runs."""
         self.length_ms = -1
         """-1 while it runs."""
         self.ended = False
@@ -91,7 +80,12 @@ class _Observed:
     def at(self, now_ms: int) -> ObservedRun:
         if self.length_ms >= 0:
             return ObservedRun(self.length_ms, self.ended)
-        return ObservedRun(max(1, now_ms - self.start_ms), False)
+        return ObservedRun(self.age_ms(now_ms), False)
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return how long it has run, not counting suspensions; at least 1 ms."""
+        until_ms = min(now_ms, self.suspended_ms) if self.suspended_ms else now_ms
+        return max(1, until_ms - self.start_ms - self.idle_ms)
 
 
 class _History:
@@ -137,7 +131,6 @@ class _History:
         return self.curve
 
 
-GroupKey = tuple[Hashable, ...]
 Known = TypeVar("Known")
 
 
@@ -165,7 +158,7 @@ class RuntimePredictor:
 
     def observe_submit(self, job_id: JobId, features: JobFeatures, at_ms: int) -> None:
         """Note that a job was submitted; it joins a burst if one like it was submitted shortly before."""
-        kind = _kind(features)
+        kind = kind_of(features)
         last_ms, burst = self._bursts.pop(kind, (at_ms, at_ms))
         if at_ms - last_ms > BURST_GAP_MS:
             burst = at_ms
@@ -175,18 +168,44 @@ class RuntimePredictor:
         if len(self._open) > OPEN_MAX:
             self.observe_end(next(iter(self._open)), at_ms, by_itself=False, leaves=False)
 
-    def observe_start(self, job_id: JobId, at_ms: int) -> None:
-        """Note that an attempt of a job began, and any earlier one is over; an unknown job is ignored."""
+    def observe_start(self, job_id: JobId, at_ms: int, *, idle_ms: int = 0) -> None:
+        """Note that an attempt of a job began, and any earlier one is over; an unknown job is ignored.
+
+        Args:
+            idle_ms: how long the attempt was suspended until now.
+        """
         self.observe_end(job_id, at_ms, by_itself=False, final=False, leaves=False)
         known = self._open.get(job_id)
         if known is None:
             return
-        known.run = _Observed(job_id, at_ms)
+        known.run = _Observed(job_id, at_ms, idle_ms)
         for _, key in known.levels:
             group = self._groups.pop(key, None) or _History()
             group.add(known.run)
             self._groups[key] = group
         _forget_oldest(self._groups, GROUPS_MAX)
+
+    def observe_suspension(self, job_id: JobId, at_ms: int) -> None:
+        """Note that the attempt is suspended: it grows no older."""
+        if (run := self._running(job_id)) is not None:
+            run.suspended_ms = at_ms
+
+    def observe_resume(self, job_id: JobId, at_ms: int) -> None:
+        """Note that the suspended attempt goes on."""
+        run = self._running(job_id)
+        if run is not None and run.suspended_ms:
+            run.idle_ms, run.suspended_ms = run.idle_ms + at_ms - run.suspended_ms, 0
+
+    def _running(self, job_id: JobId) -> _Observed | None:
+        """Return the run of a job's attempt, to be changed: curves with its age are made anew."""
+        known = self._open.get(job_id)
+        if known is None or known.run is None:
+            return None
+        for _, key in known.levels:
+            group = self._groups.get(key)
+            if group is not None:
+                group.curve = None
+        return known.run
 
     def observe_end(
         self, job_id: JobId, at_ms: int, *, by_itself: bool = True, final: bool = True, leaves: bool = True
@@ -202,7 +221,7 @@ class RuntimePredictor:
         if known is None or known.run is None:
             return
         run, known.run = known.run, None
-        run.length_ms, run.ended = max(1, at_ms - run.start_ms), by_itself
+        run.length_ms, run.ended = run.age_ms(at_ms), by_itself
         for _, key in known.levels:
             group = self._groups.get(key)
             if group is not None:
@@ -253,21 +272,11 @@ class RuntimePredictor:
         return {"groups": len(self._groups), "runs": runs, "bursts": len(self._bursts), "open": len(self._open)}
 
 
-def _kind(features: JobFeatures) -> GroupKey:
-    """Return the common key of the members of a burst."""
-    return (features.user, features.tenant, features.queue, _stem(features.name), features.devices)
-
-
-def _stem(name: str) -> str:
-    """Return the name without its numbers: `train-7` and `train-12` are one thing run twice."""
-    return _DIGITS.sub("#", name)
-
-
 def _levels(features: JobFeatures, burst: int | None) -> Iterator[tuple[Source, GroupKey]]:
     """Yield the job's groups from the narrowest to the widest; an unknown feature makes no group."""
-    stem, owner = _stem(features.name), (features.tenant, features.user)
+    stem, owner = stem_of(features.name), (features.tenant, features.user)
     if burst is not None:
-        yield "burst", ("burst", *_kind(features), burst)
+        yield "burst", ("burst", *kind_of(features), burst)
     if features.user and stem:
         yield "user_name", ("user_name", *owner, stem)
     if features.user:

@@ -11,7 +11,7 @@ from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.model.plan import Preemption, PreemptionRuleName
 from penstock.core.order.queues import QueueNode
 from penstock.core.order.walk import ClassCursor
-from penstock.core.place.backfill import held_places, opening_now
+from penstock.core.place.backfill import held_places, opening_at, opening_now
 from penstock.core.place.gang import GangPlacer, put_gang
 from penstock.core.preempt.consolidate import fits_when_moved, gain_of, movable, move_cost
 from penstock.core.preempt.context import CycleContext
@@ -35,6 +35,8 @@ class Preemptor:
         self._below: dict[tuple[PoolName, QueueName], list[tuple[QueueNode, int, list[Victim]]]] = {}
         self.preemptions: list[Preemption] = []
         self.held: dict[JobId, tuple[ReplicaPlace, ...]] = {}
+        self._kept: dict[JobId, tuple[JobId, ...]] = {}
+        """Beneficiaries whose planned places are kept, and the attempts that leave."""
         self._owed = {job.id for job in snapshot.beneficiaries}
         self._expected: list[tuple[QueueNode, tuple[int, ...]]] | None = None
         """Use that is about to end: of attempts that leave."""
@@ -56,12 +58,21 @@ class Preemptor:
         """
         if not self._snapshot.stopping:
             return None
-        leaving = self._leaving(job)
-        found = self._hold(job, leaving, placer) if leaving else None
+        found = self._kept.get(job.id)
+        if found is None:
+            leaving = self._leaving(job)
+            found = self._hold(job, leaving, placer) if leaving else None
         branch = self._account(job)
         if found is not None and branch is not None:
             self._tree.charge(branch, demand)
         return found
+
+    def keep_room(self, job: Job, placer: GangPlacer) -> None:
+        """Keep the places that were planned for a beneficiary, as long as some of its victims still leave."""
+        if job.id in self._snapshot.stopping.values():
+            found = self._hold(job, self._leaving(job), placer, room=job.room)
+            if found is not None:
+                self._kept[job.id] = found
 
     def _leaving(self, job: Job) -> list[Job]:
         """Return attempts that end and whose room is owed to no other beneficiary."""
@@ -81,10 +92,18 @@ class Preemptor:
         return self._expected
 
     def _hold(
-        self, job: Job, leaving: Sequence[Job], placer: GangPlacer, chosen: Sequence[Victim] = ()
+        self,
+        job: Job,
+        leaving: Sequence[Job],
+        placer: GangPlacer,
+        chosen: Sequence[Victim] = (),
+        room: tuple[ReplicaPlace, ...] = (),
     ) -> tuple[JobId, ...] | None:
         with self._when_left(leaving, chosen):
-            opening = opening_now(placer, self._cluster, self._now_ms)
+            if not room:
+                opening = opening_now(placer, self._cluster, self._now_ms)
+            else:
+                opening = opening_at(room, self._cluster, self._now_ms) if placer.put_at(room) else None
         if opening is None:
             return None
         self._holds.claim_all(opening.beside, self._now_ms, job.id)

@@ -18,22 +18,10 @@ class PreemptionRights:
         self._rule = rule.preemption if rule is not None else "never"
         self._policy = rule.policy if rule is not None else "fifo"
         self._path = list(leaf.path())
-        self._owner = self._lowest_within_guarantee()
+        self._owner = lowest_within_guarantee(leaf, demand)
         promised = self._owner.guaranteed if self._owner is not None else ()
         self._wanted = [i for i, amount in enumerate(promised) if amount and demand[i] and i not in tree.job_columns]
         """Columns of the owner's guarantee that the job asks for."""
-
-    def _lowest_within_guarantee(self) -> QueueNode | None:
-        """Return the lowest queue above the job that would stay within its guarantee with it."""
-        for branch in self._path:
-            promised, within = False, True
-            for i, amount in branch.promised:
-                if self.demand[i]:
-                    promised = True
-                    within = within and branch.used[i] + self.demand[i] <= amount
-            if promised and within:
-                return branch
-        return None
 
     @property
     def may_preempt(self) -> bool:
@@ -141,6 +129,19 @@ class PreemptionRights:
         """Return whether no maximum keeps the job from starting once these have left."""
         with self._tree.without(victims):
             return self._tree.exceeded(self.leaf, self.demand) is None
+
+
+def lowest_within_guarantee(leaf: QueueNode, demand: Sequence[int]) -> QueueNode | None:
+    """Return the lowest queue above a job of this demand that would stay within its guarantee with it."""
+    for branch in leaf.path():
+        promised, within = False, True
+        for i, amount in branch.promised:
+            if demand[i]:
+                promised = True
+                within = within and branch.used[i] + demand[i] <= amount
+        if promised and within:
+            return branch
+    return None
 
 
 def attained_device_ms(job: Job, now_ms: int) -> int:

@@ -1,9 +1,10 @@
-"""Copy-on-write mappings, cheap to give out while they go on changing: only the parts that change are copied.
+"""Copy-on-write containers, cheap to give out while they go on changing: only the parts that change are copied.
 
 A plain dict would be copied whole for each snapshot. At 10,000 nodes and 80,000 running jobs that costs more than the
 rest of a small cycle, most of it in the garbage collector, which looks at every entry of each new dict.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TypeVar
@@ -11,10 +12,14 @@ from typing import TypeVar
 from penstock.core.model.ids import JobId, NodeName
 
 V = TypeVar("V")
+Moment = tuple[int, JobId]
+"""Of a job (unix ms)."""
 
 SHARDS = 512
 _CHUNK_BITS = 6
 _CHUNK = 1 << _CHUNK_BITS
+_AFTER: Moment = (1 << 63, JobId(0))
+"""Later than any moment."""
 
 
 class ByJob(Mapping[JobId, V]):
@@ -86,8 +91,8 @@ class ByNode(Mapping[NodeName, V]):
 
     def cut(self) -> "ByNode[V]":
         """Return the present values, as a mapping that never changes."""
-        found: ByNode[V] = ByNode()
-        found._at, found._chunks = self._at, list(self._chunks)
+        found: ByNode[V] = ByNode.__new__(ByNode)
+        found._at, found._chunks, found._owned = self._at, list(self._chunks), set()
         self._owned.clear()
         return found
 
@@ -99,3 +104,57 @@ class ByNode(Mapping[NodeName, V]):
             self._owned.add(chunk)
             self._chunks[chunk] = list(self._chunks[chunk])
         self._chunks[chunk][at & _CHUNK - 1] = value
+
+
+class Moments(Iterable[Moment]):
+    """Moments of jobs, ascending, in pieces that are replaced and never changed."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self, pieces: Iterable[tuple[Moment, ...]] = ()) -> None:
+        self._pieces = list(pieces)
+
+    def __iter__(self) -> Iterator[Moment]:
+        return chain.from_iterable(self._pieces)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Moments):
+            return NotImplemented
+        return self._pieces == other._pieces or list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def cut(self) -> "Moments":
+        """Return the present moments, which never change. Any thread."""
+        return Moments(self._pieces)
+
+    def add(self, moment: Moment) -> None:
+        at = self._place(moment)
+        if at < 0:
+            self._pieces.insert(0, (moment,))
+            return
+        piece = self._pieces[at]
+        cut = len(piece) if moment > piece[-1] else bisect_left(piece, moment)
+        if len(piece) < _CHUNK:
+            self._pieces[at] = (*piece[:cut], moment, *piece[cut:])
+        else:
+            self._pieces[at : at + 1] = [part for part in (piece[:cut], (moment, *piece[cut:])) if part]
+
+    def remove(self, moment: Moment) -> None:
+        """Raises KeyError where there is no such moment."""
+        at = self._place(moment)
+        piece = self._pieces[at] if at >= 0 else ()
+        cut = bisect_left(piece, moment)
+        if cut == len(piece) or piece[cut] != moment:
+            raise KeyError(moment)
+        rest = piece[:cut] + piece[cut + 1 :]
+        if at and len(self._pieces[at - 1]) + len(rest) <= _CHUNK // 2:
+            self._pieces[at - 1 : at + 1] = [self._pieces[at - 1] + rest]
+        elif rest:
+            self._pieces[at] = rest
+        else:
+            del self._pieces[at]
+
+    def _place(self, moment: Moment) -> int:
+        """Return the number of the piece that holds the moment, or would; -1: it comes before all of them."""
+        return bisect_left(self._pieces, (moment, _AFTER)) - 1

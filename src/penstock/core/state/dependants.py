@@ -134,8 +134,10 @@ class Dependants:
 
     def ended(self, job_id: JobId, jobs: Collection[JobId]) -> list[JobId]:
         """Take note of the end of a job; return the dependants of runs of which it was the last, ascending."""
+        if job_id not in self.runs:
+            return []  # as nearly always
         found: set[JobId] = set()
-        for run in self.runs.pop(job_id, ()):
+        for run in self.runs.pop(job_id):
             known = self.awaited[run]
             known.left -= 1
             if not known.left:

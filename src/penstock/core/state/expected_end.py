@@ -2,7 +2,8 @@
 
 A program that reports its steps predicts better than all earlier runs: the rest is remaining steps x time per step.
 That time is the mean since the first note of the attempt, once that is long enough: it includes evaluations and
-checkpoints, which a usual step leaves out, and is finer than a millisecond. Before, it is the usual step's.
+checkpoints, which a usual step leaves out, and is finer than a millisecond. Before, it is the usual step's. Between two
+attempts, and until the next one reports, the rest counts from the newest checkpoint (`core/order/ranks.py`).
 
 It is an expectation, not a bound: half of such ends come later, and forecasts draw around it
 (`sim/forecast/outlook.py`). Training may stop early, a fold may count from 0 again: then it is wrong until the next
@@ -16,8 +17,6 @@ from penstock.core.model.jobs import Job
 from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress, SizeNoted
 from penstock.core.state.idleness import after_event, after_note
 
-PACED_STEPS, PACED_MS = 10, 60_000
-"""Steps, and time, over which the mean time of a step counts."""
 DRIFT_SHARE = 8
 """The rest of a run is worth another note when it is off by more than this part of it."""
 DRIFT_LEAST_MS = 10_000
@@ -77,14 +76,6 @@ def _sizes(before: tuple[SizeNoted, ...], gauges: Gauges, replicas: int, now_ms:
     return (*others, fresh)[-SIZES_MAX:]
 
 
-def step_us(progress: Progress) -> int:
-    """Return how long a step takes, in microseconds; 0 where that is not known."""
-    steps, passed_ms = progress.noted.step - progress.first.step, progress.noted.at_ms - progress.first.at_ms
-    if steps >= PACED_STEPS and passed_ms >= PACED_MS:
-        return passed_ms * 1000 // steps
-    return progress.gauges.step_ms * 1000
-
-
 def told_end_ms(job: Job) -> int:
     """Return when the job's attempt ends by its program's reports (unix ms), within its time limit; 0 if unknown.
 
@@ -93,7 +84,7 @@ def told_end_ms(job: Job) -> int:
     attempt, told = job.attempt, job.progress
     if attempt is None or told.noted_attempt != attempt.number or not told.noted.at_ms:
         return 0
-    each_us, total = step_us(told), told.gauges.total_steps
+    each_us, total = told.step_us, told.gauges.total_steps
     if not each_us or not total:
         return 0
     end_ms = told.noted.at_ms + max(0, total - told.noted.step) * each_us // 1000
@@ -119,6 +110,6 @@ def drifted(progress: Progress, step: int, since_ms: int) -> bool:
     left = progress.gauges.total_steps - step
     if left <= 0:
         return False
-    each_us = step_us(progress)
+    each_us = progress.step_us
     off_ms = abs(since_ms - (step - progress.noted.step) * each_us // 1000)
     return off_ms > DRIFT_LEAST_MS and DRIFT_SHARE * off_ms > left * each_us // 1000

@@ -4,7 +4,7 @@ A cache, nothing more: `invariants.py` recounts each part of it from the jobs an
 has been given are copied before they change next, so that taking a snapshot copies no unchanged part.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
@@ -24,7 +24,7 @@ from penstock.core.place.capacity import NodeCapacity, NodeShape, closed_reason,
 from penstock.core.place.index import ClusterIndex
 from penstock.core.place.workload_mix import Requests
 from penstock.core.state.arrays import ArrayTurns
-from penstock.core.state.copy_on_write import ByJob, ByNode
+from penstock.core.state.copy_on_write import ByJob, ByNode, Moments
 from penstock.core.state.dependants import Dependants
 from penstock.core.state.idleness import is_marked
 from penstock.core.state.shared_capacity import SharedCapacity
@@ -110,7 +110,10 @@ class Indexes:
         self.bound: frozenset[PoolName] = frozenset()
         """Pools that some quota is bound to: their use is also counted separately."""
         self.virtualization: Mapping[PoolName, Virtualization] = {}
-        self.ends: list[tuple[int, JobId]] = []
+        self.ends = Moments()
+        """When attempts are expected to end, where that is known."""
+        self.unending = Moments()
+        """When attempts of unknown length were allocated; those that are suspended do not count."""
         self.evictable: dict[tuple[PoolName, int], int] = {}
         self.elastic: set[JobId] = set()
         self.suspended: set[JobId] = set()
@@ -132,7 +135,6 @@ class Indexes:
         self._class_numbers = count()
         self._classes_most = CLASSES_KEPT
         self._shapes: dict[NodeShape, NodeShape] = {}
-        self._ends_shared = False
 
     def intern(self, key: RequestClass) -> ClassId:
         """Return the number of the class, giving it one when it is new."""
@@ -182,11 +184,6 @@ class Indexes:
             pending.shared = True
             found.append((class_id, pending.key, pending.jobs))
         return tuple(found)
-
-    def give_out_ends(self) -> Sequence[tuple[int, JobId]]:
-        """Return when attempts are expected to end (unix ms, ascending); copied before it changes."""
-        self._ends_shared = True
-        return self.ends
 
     def past(self) -> list[PastUse]:
         """Return the past use, which cannot be derived from jobs and nodes."""
@@ -334,7 +331,9 @@ class Indexes:
     def _count_active(self, job: Job, sign: int) -> None:
         if job.spec.ask.elastic:
             (self.elastic.add if sign > 0 else self.elastic.discard)(job.id)
-        if job.attempt is not None and job.attempt.suspended_ms:
+        attempt = job.attempt
+        assert attempt is not None
+        if attempt.suspended_ms:
             (self.suspended.add if sign > 0 else self.suspended.discard)(job.id)
         if is_marked(job):
             (self.idle.add if sign > 0 else self.idle.discard)(job.id)
@@ -347,13 +346,9 @@ class Indexes:
             (self.time_limited.add if sign > 0 else self.time_limited.discard)(job.id)
         end_ms = expected_end_ms(job)
         if end_ms:
-            if self._ends_shared:
-                self._ends_shared = False
-                self.ends = list(self.ends)
-            if sign > 0:
-                insort(self.ends, (end_ms, job.id))
-            else:
-                del self.ends[bisect_left(self.ends, (end_ms, job.id))]
+            (self.ends.add if sign > 0 else self.ends.remove)((end_ms, job.id))
+        elif not attempt.suspended_ms:
+            (self.unending.add if sign > 0 else self.unending.remove)((attempt.allocated_ms, job.id))
 
     def _use(self, job: Job, charge: UsedAmounts, now_ms: int, half_life_ms: int, times: int = 1) -> None:
         key = (job.spec.queue, job.spec.tenant)

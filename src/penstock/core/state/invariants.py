@@ -125,6 +125,7 @@ def use_matches_jobs(state: State) -> Iterable[str]:
     """The use of each queue by each tenant is the sum of its attempts' charges."""
     found: dict[tuple[str, str], UsedAmounts] = {}
     ends: list[tuple[int, JobId]] = []
+    unending: list[tuple[int, JobId]] = []
     evictable: dict[tuple[str, int], int] = {}
     for job in state.jobs.values():
         if job.attempt is None:
@@ -137,11 +138,15 @@ def use_matches_jobs(state: State) -> Iterable[str]:
             evictable[kind] = evictable.get(kind, 0) + 1
         if expected_end_ms(job):
             ends.append((expected_end_ms(job), job.id))
+        elif not job.attempt.suspended_ms:
+            unending.append((job.attempt.allocated_ms, job.id))
     kept = {key: share.now for key, share in state.indexes.usage.items() if share.now != UsedAmounts()}
     if kept != found:
         yield f"use by queue {kept} differs from {found}"
-    if state.indexes.ends != sorted(ends):
-        yield f"expected ends {state.indexes.ends} differ from {sorted(ends)}"
+    if list(state.indexes.ends) != sorted(ends):
+        yield f"expected ends {list(state.indexes.ends)} differ from {sorted(ends)}"
+    if list(state.indexes.unending) != sorted(unending):
+        yield f"attempts of unknown length {list(state.indexes.unending)} differ from {sorted(unending)}"
     elastic = {j.id for j in state.jobs.values() if j.attempt is not None and j.spec.ask.elastic}
     if state.indexes.elastic != elastic:
         yield f"elastic attempts {sorted(state.indexes.elastic)} differ from {sorted(elastic)}"

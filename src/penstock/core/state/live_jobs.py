@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from heapq import merge
 from itertools import islice, product
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 from penstock.core.model.ids import JobId, QueueName, TenantName, UserName
 from penstock.core.model.jobs import Job, JobSpec, JobState
@@ -24,12 +24,8 @@ Phase = Literal["waiting", "blocked", "active"]
 """Of a live job: it waits for capacity, it waits for a dependency or is held, or it is past waiting."""
 
 
-class _Key(NamedTuple):
-    tenant: TenantName
-    state: JobState
-    queue: QueueName
-    phase: Phase
-    user: UserName
+_Key = tuple[tuple[TenantName, JobState], tuple[QueueName, Phase], tuple[QueueName, TenantName, UserName] | None]
+"""Where a job is listed, its phase, and of a job that waits for whom it counts. A plain tuple: made for each change."""
 
 
 class _Numbers:
@@ -90,7 +86,7 @@ class LiveJobs(dict[JobId, Job]):
         if old is None:
             self._add(job_id, _key(job))
             self._note_spec(job)
-        elif old.state != job.state or old.spec is not job.spec or old.ready != job.ready:
+        elif old.state != job.state or old.spec is not job.spec or (job.state == "waiting" and old.ready != job.ready):
             former, key = _key(old), _key(job)
             if former != key:
                 self._add(job_id, key, former)  # first: a reader finds it twice rather than not at all
@@ -190,33 +186,42 @@ class LiveJobs(dict[JobId, Job]):
         return by_tenant, by_state, +self._phases, dict(self._queued), secrets, dict(self._spec_bytes)
 
     def _add(self, job_id: JobId, key: _Key, former: _Key | None = None) -> None:
-        if former is None or former[:2] != key[:2]:
-            _of(self._by_tenant, key[:2]).add(job_id)
-            if former is None or former.state != key.state:
-                _of(self._by_state, key.state).add(job_id)
-        self._count(key, 1)
+        at = key[0]
+        if former is None or former[0] != at:
+            _of(self._by_tenant, at).add(job_id)
+            if former is None or former[0][1] != at[1]:
+                _of(self._by_state, at[1]).add(job_id)
+        self._count(key, former, 1)
 
     def _remove(self, job_id: JobId, key: _Key, following: _Key | None = None) -> None:
-        if following is None or following[:2] != key[:2]:
-            self._by_tenant[key[:2]].remove(job_id)
-            if following is None or following.state != key.state:
-                self._by_state[key.state].remove(job_id)
-        self._count(key, -1)
+        at = key[0]
+        if following is None or following[0] != at:
+            self._by_tenant[at].remove(job_id)
+            if following is None or following[0][1] != at[1]:
+                self._by_state[at[1]].remove(job_id)
+        self._count(key, following, -1)
 
-    def _count(self, key: _Key, sign: int) -> None:
-        self._phases[key.queue, key.phase] += sign
-        if key.state == "waiting":
-            for at in ((key.queue, key.tenant, _NOBODY), (key.queue, _NO_TENANT, key.user)):
-                count = self._queued.get(at, 0) + sign
+    def _count(self, key: _Key, other: _Key | None, sign: int) -> None:
+        """Count a job by `key`, less what it counts for by `other` too."""
+        _, phase, waits = key
+        if other is None or other[1] != phase:
+            self._phases[phase] += sign
+        if waits is not None and (other is None or other[2] != waits):
+            queue, tenant, user = waits
+            for whose in ((queue, tenant, _NOBODY), (queue, _NO_TENANT, user)):
+                count = self._queued.get(whose, 0) + sign
                 if count:
-                    self._queued[at] = count
+                    self._queued[whose] = count
                 else:
-                    del self._queued[at]
+                    del self._queued[whose]
 
 
 def _key(job: Job) -> _Key:
-    phase: Phase = "active" if job.state != "waiting" else "waiting" if job.ready else "blocked"
-    return _Key(job.spec.tenant, job.state, job.spec.queue, phase, job.user)
+    spec, state = job.spec, job.state
+    if state != "waiting":
+        return (spec.tenant, state), (spec.queue, "active"), None
+    phase: Phase = "waiting" if job.ready else "blocked"
+    return (spec.tenant, state), (spec.queue, phase), (spec.queue, spec.tenant, job.user)
 
 
 def _secret_keys(job: Job) -> Iterable[tuple[TenantName | UserName, str]]:

@@ -50,4 +50,5 @@ def over(job: Job, attempt: Attempt, event: AttemptEnded, time_ms: int) -> Job:
         progress=replace(job.progress, step=step, hang="", hang_ranks=()),
         failure=next_failure(job.failure, event, step),
         served_device_ms=job.served_device_ms + width * attempt.worked_ms(time_ms),
+        idle_ms=event.idle_ms,
     )

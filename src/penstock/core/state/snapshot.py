@@ -1,6 +1,6 @@
 """The input of one planning cycle: an immutable cut of the state, cheap to take while the state moves on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -14,6 +14,7 @@ from penstock.core.order.usage_over_time import UsageOverTime
 from penstock.core.order.walk import PendingJobs
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.workload_mix import Typical
+from penstock.core.state.copy_on_write import Moment
 from penstock.core.state.state import State
 
 
@@ -28,6 +29,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The free capacity of each of them, in the same order."""
     classes: tuple[PendingJobs, ...]
     """Jobs that wait and have no unmet dependency, by request class, each in submit order."""
+    waiting: tuple[PendingJobs, ...]
+    """The same, whichever `classes` a trial leaves out: the backlog counts them all."""
     running: Mapping[JobId, Job]
     """Jobs that hold places."""
     stopping: Mapping[JobId, JobId | None]
@@ -35,8 +38,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     beneficiaries: tuple[Job, ...]
     """Waiting jobs for which victims were asked to leave."""
     usage: Mapping[tuple[QueueName, TenantName], UsageOverTime]
-    ends: Sequence[tuple[int, JobId]]
+    ends: Iterable[Moment]
     """When running attempts are expected to end, where that is known (unix ms), ascending."""
+    unending: Iterable[Moment]
+    """When attempts of unknown length were allocated (unix ms), ascending; without the suspended ones."""
     evictable: Mapping[tuple[PoolName, int], int]
     """How many attempts of preemptible jobs run, by pool and priority."""
     elastic: tuple[JobId, ...] = ()
@@ -75,11 +80,13 @@ def take_snapshot(state: State) -> Snapshot:
         nodes=indexes.nodes,
         free=indexes.free.cut(),
         classes=classes,
+        waiting=classes,
         running=indexes.active.cut(),
         stopping=dict(indexes.stopping),
         beneficiaries=beneficiaries,
         usage=dict(indexes.usage),
-        ends=indexes.give_out_ends(),
+        ends=indexes.ends.cut(),
+        unending=indexes.unending.cut(),
         evictable=dict(indexes.evictable),
         elastic=elastic,
         suspended=tuple(sorted(indexes.suspended)),
@@ -95,4 +102,4 @@ def snapshot_beside(state: State) -> Snapshot:
     """Return a snapshot for another thread than the one that folds: without lists that this one may be changing."""
     found = take_snapshot(state)
     classes = tuple((class_id, key, own) for class_id, key, jobs in found.classes if (own := tuple(jobs)))
-    return replace(found, classes=classes, ends=tuple(found.ends))
+    return replace(found, classes=classes, waiting=classes)

@@ -306,11 +306,11 @@ class State:
         job = self.jobs[event.job_id]
         if event.attempt != job.last_attempt + 1:
             raise BrokenInvariant(f"job {job.id}: attempt {event.attempt} after {job.last_attempt}")
-        state = tables.job_step(job.state, "allocated")
+        new = replace(job, state=tables.job_step(job.state, "allocated"), room_made=False, room=(), goes_on=False)
         begun = tuple([Replica(Rank(rank), place) for rank, place in enumerate(event.places)])
         attempt = Attempt(event.attempt, record.time_ms, begun, event.port, choice=event.choice)
         self.indexes.job_left_queue(job)
-        job = replace(job, state=state, attempt=attempt, last_attempt=event.attempt, room_made=False, goes_on=False)
+        job = replace(new, attempt=attempt, last_attempt=event.attempt)
         self.jobs[job.id] = job
         self.next_port += 1
         self.indexes.attempt_begins(job, record.time_ms, self._half_life_ms)
@@ -353,7 +353,7 @@ class State:
         self.indexes.stopping[job.id] = event.beneficiary
         beneficiary = self.jobs.get(event.beneficiary) if event.beneficiary is not None else None
         if beneficiary is not None and beneficiary.state == "waiting" and beneficiary.hold is None:
-            self._put(replace(beneficiary, room_made=True))
+            self._put(replace(beneficiary, room_made=True, room=event.room or beneficiary.room))
             self.indexes.beneficiaries.add(beneficiary.id)
 
     def _suspension(self, event: ev.ReplicaFrozen | ev.AttemptSuspended | ev.AttemptResumed, record: ev.Record) -> None:

@@ -20,23 +20,26 @@ def charge_of(job: Job, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
     assert attempt is not None
     ask = job.ask
     host = ask.host_total
-    charge = UsedAmounts(ask.device_milli, host.cpu_milli, host.memory_bytes, 1, storage_bytes=host.storage_bytes)
+    held = _NOTHING
     for replica in attempt.replicas:
         if replica.holds:
-            charge = charge.plus(models_of(ask, replica, nodes))
-    return charge
+            given = models_of(ask, replica, nodes)
+            held = given if held is _NOTHING else held.plus(given)
+    amounts = (ask.device_milli, host.cpu_milli, host.memory_bytes, 1, held.models)
+    return UsedAmounts(*amounts, storage_bytes=host.storage_bytes)
 
 
 def models_of(ask: GangAsk, replica: Replica, nodes: Mapping[NodeName, Node]) -> UsedAmounts:
     """Return the devices of one replica by model. Only while it holds them: later the node may have others."""
     wanted, node = ask.each_of(replica.rank).devices, nodes.get(replica.place.node)
     held = replica.place.devices
-    if wanted is None or node is None or not held:
+    milli = wanted.milli // len(held) if wanted is not None and held else 0
+    if not milli or node is None:
         return _NOTHING
-    devices, milli = node.spec.devices, wanted.milli // len(held)
+    devices = node.spec.devices
     given = [devices[index].model for index in held if index < len(devices)]
-    if len(set(given)) == 1:  # nearly always
-        return UsedAmounts(models=((given[0], milli * len(given)),))
+    if given and given.count(given[0]) == len(given):  # nearly always
+        return UsedAmounts(0, 0, 0, 0, ((given[0], milli * len(given)),))
     return UsedAmounts(models=tuple(sorted((model, milli * count) for model, count in Counter(given).items())))
 
 

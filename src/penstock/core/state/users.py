@@ -25,7 +25,7 @@ def fold(event: Change, record: ev.Record, jobs: LiveJobs, indexes: Indexes, con
             if old.state != "waiting" or old.hold is not None:
                 raise BrokenInvariant(f"job {old.id} is {old.state} and cannot be held")
             hold = JobHold(event.by, record.time_ms)
-            new = replace(old, hold=hold, room_made=False, goes_on=False)
+            new = replace(old, hold=hold, room_made=False, room=(), goes_on=False)
         case ev.JobReleased():
             if old.hold is None:
                 raise BrokenInvariant(f"job {old.id} is not held and cannot be released")

@@ -22,6 +22,7 @@ from penstock.core.order.queues import QueueNode, QueueTree, holder_text
 from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.place.capacity import NodeCapacity, empty
+from penstock.core.place.emptied import emptied
 from penstock.core.place.fit import count_refusals, needs_of
 from penstock.core.place.gang import fits
 from penstock.core.place.index import ClusterIndex
@@ -165,13 +166,9 @@ class EmptyCluster:
         """Return all nodes, empty: as known, the open ones, or the open ones with reservations in force."""
         found = self._clusters.get(which)
         if found is None:
-            known = which == "known"
-            free = {n: empty(f.shape) if known else empty(f.shape, f.closed, f.shut_to) for n, f in self._free.items()}
-            for window in self._windows() if which == "unreserved" else ():
-                kept = {n: free[n]._replace(kept_for=window.tenant) for n in window.nodes if n in free}
-                free.update(kept)
-            found = self._clusters[which] = ClusterIndex()
-            found.sync(self._nodes, free)
+            free = {n: empty(f.shape) for n, f in self._free.items()} if which == "known" else self._free
+            found = emptied(self._nodes, free, self._windows() if which == "unreserved" else ())
+            self._clusters[which] = found
         return found
 
 

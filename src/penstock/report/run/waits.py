@@ -104,15 +104,13 @@ class _Tracker:
         return []
 
     def _set_timers(self, time_ms: int, touched: Iterable[JobId]) -> None:
-        """Backing off ends, and starvation begins, without a record."""
-        starving_after_ms = self._state.config.settings.starvation_after_ms
+        """Backing off ends without a record."""
         for job_id in sorted(touched):
             job = self._state.jobs.get(job_id)
             if job is None or job.state != "waiting":
                 continue
-            for due_ms in (job.not_before_ms, job.submitted_ms + starving_after_ms):
-                if due_ms > time_ms:
-                    heapq.heappush(self._timers, (due_ms, job_id))
+            if job.not_before_ms > time_ms:
+                heapq.heappush(self._timers, (job.not_before_ms, job_id))
 
     def _judge(self, time_ms: int, touched: Iterable[JobId]) -> None:
         jobs = self._state.jobs
@@ -136,6 +134,9 @@ class _Tracker:
         waiting = sum(len(pending.jobs) for pending in self._state.indexes.pending.values())
         self._work += classes * (1 + len(self._state.nodes)) + 2 * waiting  # each gets its reason anew
         self._plan = plan(take_snapshot(self._state), time_ms)
+        again_ms = self._plan.again_ms
+        if again_ms > time_ms:  # a job starves then, or is judged anew for another reason that has no record
+            heapq.heappush(self._timers, (again_ms, next(iter(self._plan.verdicts.values())).first))
         return True
 
     def _update(self, time_ms: int, job_ids: Iterable[JobId]) -> None:

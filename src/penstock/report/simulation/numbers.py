@@ -53,7 +53,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure("jobs with ratio above 1", lambda m: m.whole.unfair_share, _percent),
     Measure("preemptions", lambda m: m.whole.preemptions, lambda v: f"{v:,.0f}"),
     Measure("attempts lost with a node", lambda m: m.whole.losses, lambda v: f"{v:,.0f}"),
-    Measure("device hours done again", lambda m: m.whole.wasted_device_hours, lambda v: f"{v:,.1f}"),
+    Measure("device hours done again", lambda m: m.whole.redone_device_hours, lambda v: f"{v:,.1f}"),
     Measure("cost", lambda m: m.whole.cost, lambda v: f"{v:,.2f}"),
     Measure("jobs that never ended", lambda m: m.whole.unfinished, lambda v: f"{v:,.0f}"),
 )

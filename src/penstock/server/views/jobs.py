@@ -14,6 +14,7 @@ from penstock.core.model.events import JobSubmitted
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobSpec
 from penstock.core.model.plan import Plan
+from penstock.core.order.ranks import own_rest_ms
 from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.usage import expected_end_ms
 from penstock.ports import FinishedDetails, FinishedJob
@@ -90,7 +91,7 @@ def _asked(spec: JobSpec) -> dict[str, Any]:
 
 def _ends_ms(job: Job) -> int:
     """Return when the job is expected to end, 0 where only its time limit is known."""
-    tells = told_end_ms(job) or job.predicted_ms or job.spec.estimated_duration_ms
+    tells = told_end_ms(job) or own_rest_ms(job) or job.predicted_ms or job.spec.estimated_duration_ms
     return expected_end_ms(job) if tells else 0
 
 

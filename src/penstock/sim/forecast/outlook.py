@@ -13,6 +13,7 @@ import msgspec
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.order.extension import Policies
+from penstock.core.order.ranks import own_rest_ms
 from penstock.core.predict.forecast import features_of
 from penstock.core.predict.runtime import RuntimePredictor
 from penstock.core.state.expected_end import told_end_ms
@@ -130,10 +131,12 @@ def _age_ms(job: Job, now_ms: int) -> int:
 
 def _told_ms(job: Job, age_ms: int, draw: random.Random) -> int | None:
     """Draw a run's length around the end that its program reports; None without a report, or where it is ignored."""
-    end_ms = told_end_ms(job)
-    if not end_ms or job.attempt is None or draw.random() >= BELIEVED:
+    end_ms, length_ms = told_end_ms(job), own_rest_ms(job)
+    if end_ms and job.attempt is not None:
+        length_ms = end_ms - job.attempt.idle_ms - job.attempt.allocated_ms
+    if not (end_ms or length_ms) or draw.random() >= BELIEVED:
         return None
-    left_ms = max(TOLD_LEAST_MS, end_ms - job.attempt.idle_ms - job.attempt.allocated_ms - age_ms)
+    left_ms = max(TOLD_LEAST_MS, length_ms - age_ms)
     found = age_ms + max(1, round(left_ms * math.exp(draw.gauss(0.0, TOLD_SPREAD))))
     limit_ms = job.spec.time_limit_ms
     return max(min(found, limit_ms), age_ms + 1) if limit_ms else found

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from penstock.core.model.ids import JobId
-from penstock.core.predict.runtime import GroupKey, JobFeatures, RuntimePredictor, Source
+from penstock.core.predict.features import GroupKey, JobFeatures
+from penstock.core.predict.runtime import RuntimePredictor, Source
 
 TRUST: dict[Source, float] = {
     "burst": 1.0,

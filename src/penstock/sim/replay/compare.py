@@ -1,5 +1,6 @@
 """Runs a trace under several policies and seeds, over several processes, and says how they differ."""
 
+import contextlib
 import math
 import multiprocessing
 import os
@@ -22,7 +23,7 @@ from penstock.traces.model import Trace
 WorkloadOf = Callable[[int], Trace]
 """The workload of a seed: the trace itself for seed 0, others drawn like it."""
 OnShare = Callable[[float], None]
-"""Called with the part of all the work that is done."""
+"""Called now and then with the part of all the work that is done."""
 
 
 class VariantResult(msgspec.Struct, frozen=True):
@@ -139,10 +140,8 @@ def _beside(
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
             futures = [pool.submit(_task, number) for number in range(len(tasks))]
             while not all(future.done() for future in futures):
-                try:
+                with contextlib.suppress(queues.Empty):
                     _wait_for(told, done)
-                except queues.Empty:
-                    continue
                 share(sum(done) / len(tasks))
             return [future.result() for future in futures]
     finally:

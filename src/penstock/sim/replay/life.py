@@ -1,4 +1,4 @@
-"""Lives of jobs in a replay: their work, the work that is left, and the work that was lost."""
+"""Lives of jobs in a replay: their work, the work that is left, and the work that was done again."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ class Life(msgspec.Struct, gc=False):
     user: UserName
     work: Work
     left_ms: int
-    """Work that is left, at the reference's speed."""
+    """Work that is left from the last save on, at the reference's speed."""
     name: str = ""
     started_ms: int = 0
     """Time of its first allocation."""
@@ -32,8 +32,11 @@ class Life(msgspec.Struct, gc=False):
     """Attempts that ended with a node."""
     held_device_ms: int = 0
     """What its attempts held, in device-milliseconds."""
-    wasted_device_ms: int = 0
-    """Of that, work that had to be done again."""
+    redone_device_ms: int = 0
+    """Of that, time in which an attempt did work that an earlier one had done and not saved. Neither unsaved work that
+    nobody does again nor the time to start, save and restore is in it."""
+    unsaved_ms: int = 0
+    """Work beyond the last save that an attempt did already: the next one does it again, as far as it gets."""
     alone_ms: int = 0
     """Active jobs beside it, integrated over its life: the basis of its fair share."""
 
@@ -46,6 +49,14 @@ class Life(msgspec.Struct, gc=False):
     def completion_ms(self) -> int:
         """From submit to end."""
         return self.ended_ms - self.submitted_ms
+
+    def take(self, run: "SimulatedRun") -> None:
+        """Count the work of an attempt that is over. What it did again counts at its own speed, on its own devices."""
+        again_ms = min(run.work_ms, self.unsaved_ms)
+        self.redone_device_ms += again_ms * FULL_SPEED_MILLI // run.speed_milli * run.device_milli // 1000
+        self.unsaved_ms = max(self.unsaved_ms, run.work_ms) - run.saved_ms
+        if not run.by_itself:  # the lengths of attempts that failed by themselves are no part of the job's work
+            self.left_ms -= run.saved_ms
 
 
 class SimulatedRun(msgspec.Struct, gc=False):
@@ -64,11 +75,31 @@ class SimulatedRun(msgspec.Struct, gc=False):
     ends_ms: int = 0
     suspended_ms: int = 0
     """Since when it is frozen; 0 while it works."""
+    stopped_ms: int = 0
+    """When its work stopped to count; 0 before."""
+    work_ms: int = 0
+    """Work that it did, at the reference's speed; known once it has stopped."""
+    saved_ms: int = 0
+    """Of that, the part that is saved."""
+    by_itself: bool = False
+    """It ended by itself."""
 
-    def done_ms(self, now_ms: int) -> int:
-        """Return the work done so far, at the reference's speed."""
-        now_ms = self.suspended_ms or now_ms
-        return max(0, now_ms - self.began_ms) * self.speed_milli // FULL_SPEED_MILLI if self.began_ms else 0
+    def stop(self, life: Life, now_ms: int, *, cut_off: bool, most_ms: int | None = None) -> None:
+        """Note the work done until now, or until it was stopped before.
+
+        Args:
+            cut_off: nothing is saved at the end: what counts as saved is the last save at an interval.
+            most_ms: bound of its work, where that is not what is left of the job's.
+        """
+        self.stopped_ms = self.stopped_ms or self.suspended_ms or now_ms
+        worked_ms = max(0, self.stopped_ms - self.began_ms) if self.began_ms else 0
+        interval_ms = life.spec.checkpoint.interval_ms
+        saved_ms = worked_ms - worked_ms % interval_ms if cut_off and interval_ms else worked_ms
+        self.work_ms = min(self._work(worked_ms), life.left_ms if most_ms is None else most_ms)
+        self.saved_ms = min(self._work(saved_ms), self.work_ms) if life.work.saves else 0
+
+    def _work(self, worked_ms: int) -> int:
+        return worked_ms * self.speed_milli // FULL_SPEED_MILLI
 
 
 def born(job_id: JobId, job: TraceJob) -> Life:

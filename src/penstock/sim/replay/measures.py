@@ -45,8 +45,9 @@ class Summary(msgspec.Struct, frozen=True):
     losses: int
     """Attempts that ended with a node."""
     device_hours: float
-    wasted_device_hours: float
-    """Of these, work that had to be done again."""
+    redone_device_hours: float
+    """Of these, time in which attempts did work that an earlier attempt of their job had done and not saved; at size
+    and speed of the attempt that does it again. Unsaved work that none does again is not in it."""
     fairness_worst: float
     """Worst finish-time ratio: completion time over that with an equal share of the devices throughout."""
     unfair_share: float
@@ -145,7 +146,7 @@ def _summary(lives: Sequence[Life], ratios: Sequence[float], prices: dict[PoolNa
         preemptions=sum(life.preemptions for life in lives),
         losses=sum(life.losses for life in lives),
         device_hours=sum(hours),
-        wasted_device_hours=sum(life.wasted_device_ms for life in lives) / HOUR_MS,
+        redone_device_hours=sum(life.redone_device_ms for life in lives) / HOUR_MS,
         fairness_worst=max(judged, default=0.0),
         unfair_share=sum(ratio > 1.0 for ratio in judged) / len(judged) if judged else 0.0,
         cost=sum(h * prices.get(life.spec.ask.pool, 0.0) for h, life in zip(hours, lives, strict=True)),

@@ -1,7 +1,7 @@
 """A whole trace, from an empty cluster to the end of its last job."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.ids import Incarnation
 from penstock.core.order.extension import Policies
+from penstock.core.predict.forecast import PastRun
 from penstock.core.state.state import State
 from penstock.sim.replay import life as on
 from penstock.sim.replay.counters import SAMPLES, Sample
@@ -55,6 +56,7 @@ def replay(
     on_plan: OnPlan | None = None,
     on_records: OnRecords | None = None,
     on_moment: OnMoment | None = None,
+    history: Sequence[PastRun] = (),
 ) -> Ran:
     """Return the result of running the jobs of `trace` on its nodes.
 
@@ -63,12 +65,19 @@ def replay(
         seed: of node failures, where `physics` has any.
         on_plan, on_records: see every cycle, and every event.
         on_moment: sees the engine after each moment is complete.
+        history: runs that the scheduler learns from before the first job.
     """
     trace = from_origin(trace)
     begun_ms = _first_ms(trace)
     state = State()
     engine = Simulation(
-        state, physics or Physics(), knows=knows, policies=policies, on_plan=on_plan, on_records=on_records
+        state,
+        physics or Physics(),
+        knows=knows,
+        policies=policies,
+        on_plan=on_plan,
+        on_records=on_records,
+        history=history,
     )
     _open(trace, state, config or trace.config, begun_ms, on_records)
     engine.meter.now_ms = begun_ms
@@ -129,6 +138,13 @@ def _first_ms(trace: Trace) -> int:
     times += [outage.from_ms for outage in trace.outages]
     times += [change.at_ms for change in trace.changes[:1]]
     return min(times, default=ORIGIN_MS)
+
+
+def opened(trace: Trace) -> State:
+    """Return the trace's cluster before its first job, with every node ready."""
+    state = State()
+    _open(trace, state, trace.config, _first_ms(from_origin(trace)), None)
+    return state
 
 
 def _open(trace: Trace, state: State, config: ClusterConfig, begun_ms: int, on_records: OnRecords | None) -> None:

@@ -21,7 +21,8 @@ from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName,
 from penstock.core.model.jobs import ExitInfo, Job, Replica
 from penstock.core.model.plan import Plan
 from penstock.core.order.extension import Policies
-from penstock.core.predict.forecast import Forecaster
+from penstock.core.place.holds import FOREVER_MS
+from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.state.snapshot import Snapshot, take_snapshot
 from penstock.core.state.state import State
 from penstock.sim.replay import life as on
@@ -64,8 +65,10 @@ class Simulation:
         policies: Policies | None = None,
         on_plan: OnPlan | None = None,
         on_records: OnRecords | None = None,
+        history: Sequence[PastRun] = (),
     ) -> None:
         self.state, self.physics = state, physics
+        self._history = history
         self.lives: dict[JobId, Life] = {}
         self.meter = Meter(state)
         self.plan_clock = PlanClock()
@@ -131,14 +134,14 @@ class Simulation:
         coming = iter(submits)
         job = next(coming, None)
         while True:
-            times = [entry[0] for entry in self._agenda[:1]]
+            next_ms = self._agenda[0][0] if self._agenda else FOREVER_MS
             if job is not None:
-                times.append(job.submit_ms)
+                next_ms = min(next_ms, job.submit_ms)
             elif self._idle():
                 return
-            if not times or (until_ms is not None and min(times) > until_ms):
+            if next_ms == FOREVER_MS or (until_ms is not None and next_ms > until_ms):
                 return
-            now_ms = max(min(times), self.state.time_ms)
+            now_ms = max(next_ms, self.state.time_ms)
             self._time_moves(now_ms)
             self.meter.advance(now_ms)
             tx = Transaction(self.state, now_ms)
@@ -237,7 +240,7 @@ class Simulation:
         learns = self._knows == "declared" and self.state.config.settings.predict_run_times
         if learns or self._knows == "learned":
             if self._forecaster is None:
-                self._forecaster = Forecaster(self.state.jobs.values())
+                self._forecaster = Forecaster(self.state.jobs.values(), self._history)
             else:
                 self._forecaster.observe(records)
             times = self._forecaster.told(self.state, tx.now_ms)
@@ -325,8 +328,16 @@ class Simulation:
         if known.work.ends == "cancelled" and not early:
             requests.cancel(tx, job_id, known.user)
             return
+        failed = early or known.work.ends == "failed"
+        run.stopped_ms, run.by_itself = 0, True  # it went on after it was asked to leave
+        run.stop(
+            known,
+            tx.now_ms,
+            cut_off=failed,
+            most_ms=known.work.fails_after_ms[known.own_failures] if early else None,
+        )
         known.own_failures += early
-        self._exit(tx, job_id, number, FAILED if early or known.work.ends == "failed" else DONE)
+        self._exit(tx, job_id, number, FAILED if failed else DONE)
 
     def _exit(self, tx: Transaction, job_id: JobId, number: AttemptNumber, how: ExitInfo) -> None:
         gone = [r for r in _replicas(tx.state.jobs[job_id]) if r.holds and r.place.node not in self._dark]
@@ -342,25 +353,13 @@ class Simulation:
             self.push(tx.now_ms, on.LEFT, event.job_id, event.attempt)
             return
         if not run.halted:
-            abrupt = event.reason in ("node_lost", "replica_failed")
-            self._keep(known, run, tx.now_ms, abrupt=abrupt)
+            run.stop(known, tx.now_ms, cut_off=event.reason in ("node_lost", "replica_failed"))
         known.preemptions += event.reason == "preempted"
         wait_ms = min(event.grace_ms, self._leaving_ms(known)) if run.began_ms else 0
         self.push(tx.now_ms + wait_ms, on.LEFT, event.job_id, event.attempt)
 
     def _leaving_ms(self, known: Life) -> int:
         return self.physics.save_ms if known.work.saves else self.physics.stop_ms
-
-    def _keep(self, known: Life, run: SimulatedRun, now_ms: int, *, abrupt: bool) -> None:
-        """Count an attempt's work: saved work is done, unsaved work is wasted and has to be done again."""
-        done_ms = min(run.done_ms(now_ms), known.left_ms)
-        kept_ms = done_ms if known.work.saves else 0
-        interval_ms = known.spec.checkpoint.interval_ms
-        if abrupt and kept_ms and interval_ms:
-            kept_ms = min(kept_ms, run.done_ms(now_ms - max(0, now_ms - run.began_ms) % interval_ms))
-        known.left_ms -= kept_ms
-        wasted_ms = (done_ms - kept_ms) * FULL_SPEED_MILLI // run.speed_milli
-        known.wasted_device_ms += wasted_ms * run.device_milli // 1000
 
     def _leaves(self, tx: Transaction, job_id: JobId, number: AttemptNumber) -> None:
         run = self._current(job_id, number)
@@ -394,6 +393,7 @@ class Simulation:
         run, known = self._runs.pop(event.job_id), self.lives[event.job_id]
         known.held_device_ms += run.device_milli * (tx.now_ms - run.allocated_ms) // 1000
         known.losses += event.outcome == "lost"
+        known.take(run)
         self.meter.busy_milli -= run.device_milli
         if event.job_id in tx.state.jobs:
             known.state = "waiting"
@@ -419,8 +419,8 @@ class Simulation:
         self._dark.add(name)
         for job_id in sorted({job_id for job_id, _ in tx.state.indexes.load(name).replicas}):
             run = self._runs[job_id]
-            if not run.halted and not run.leaving:
-                self._keep(self.lives[job_id], run, tx.now_ms, abrupt=True)
+            if not run.halted:
+                run.stop(self.lives[job_id], tx.now_ms, cut_off=True)
             run.halted = True
         noticed_ms = known_ms or tx.now_ms + self.physics.noticed_ms
         self.push(noticed_ms, on.LOST, name)

@@ -20,7 +20,7 @@ from penstock.core.messages.requests import Refusal
 from penstock.core.model.events import ReplicaExited
 from penstock.core.model.ids import Rank
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.model.plan import Plan, Preemption
+from penstock.core.model.plan import Preemption
 from penstock.core.state import accounts
 from penstock.sim.world import disk
 from penstock.sim.world.ground import LEASE_TTL_MS
@@ -92,8 +92,8 @@ def _answered_early(real: Callable[..., Any]) -> Callable[..., Any]:
 
 def _asked_then(act: Callable[[Transaction, Preemption], None]) -> Wrap:
     def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
-        def ask_to_leave(tx: Transaction, preemption: Preemption, plan: Plan) -> None:
-            real(tx, preemption, plan)
+        def ask_to_leave(tx: Transaction, preemption: Preemption, *more: Any) -> None:
+            real(tx, preemption, *more)
             act(tx, preemption)
 
         return ask_to_leave

@@ -1,7 +1,7 @@
 """Builds a trace from the rows of a source: order, counts of rows left out, queues and tenants."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -21,6 +21,7 @@ from penstock.traces.errors import TraceError
 from penstock.traces.loaders.shapes import PlainNames
 from penstock.traces.loaders.table import stem
 from penstock.traces.model import Ending, Seen, Trace, TraceJob, Work
+from penstock.traces.nodes import NodeGroup, cluster_of, nodes_text
 
 JOBS_MAX = 3_000_000
 QUEUES_MAX = 10_000
@@ -58,8 +59,9 @@ Alike = TypeVar("Alike", bound=Hashable)
 class Builder:
     """Collects jobs. Equal specs, users and lengths of work are one object each, shared by all jobs that have them."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, given: Sequence[NodeGroup] = ()) -> None:
+        """Take the source's path, and the cluster that the caller wants instead of the source's."""
+        self._path, self.given = path, given
         self._jobs: list[TraceJob] = []
         self._names: set[str] = set()
         self._specs: dict[Hashable, JobSpec] = {}
@@ -172,6 +174,25 @@ class Builder:
         """Add a note as it is."""
         self._notes.append(text)
 
+    def cluster(self, own: Callable[[], tuple[NodeSpec, ...]], pools: Collection[str] = ()) -> tuple[NodeSpec, ...]:
+        """Return the nodes that the caller gives, else those of the source; a note says which.
+
+        Args:
+            own: the source's nodes, with its notes about them; asked for only where they are needed.
+            pools: those that the source's nodes are in.
+        """
+        if not self.given:
+            return own()
+        notes = len(self._notes)
+        nodes = cluster_of(self.given, own, pools)
+        del self._notes[notes:]
+        self.note(f"cluster: {nodes_text(nodes)}, as given")
+        return nodes
+
+    def width(self, own: int) -> int:
+        """Return the number of devices of the widest node given, or else the source's own."""
+        return max((group.devices for group in self.given), default=0) or own
+
     @property
     def jobs(self) -> Sequence[TraceJob]:
         """The jobs so far, in the order of the source."""
@@ -196,6 +217,8 @@ class Builder:
             raise self.fault("at least one job that ran", counted)
         if not nodes:
             raise self.fault("a cluster with at least one node", "none")
+        if self.given and any(spec.devices for spec in nodes) and not any(j.spec.ask.device_milli for j in self._jobs):
+            self.note("no job of the source asks for devices: those of the nodes given stay free")
         changed = self.queues.changed + self.tenants.changed
         if changed:
             self.note(f"{changed} names of queues and tenants are written otherwise: Penstock takes plain ones")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.resources import Resources
 from penstock.traces.loaders.build import ENDINGS, NO_END, NO_START, Builder
-from penstock.traces.loaders.shapes import CLIPPED, DEVICES_MAX, clipped, gang
+from penstock.traces.loaders.shapes import CLIPPED, DEVICES_MAX, Width, clipped, gang
 from penstock.traces.loaders.table import TextTable
 from penstock.traces.model import Seen
 
@@ -40,14 +40,15 @@ def read_rows(
         builder.ran(row[job], submit_ms, run_ms, asked, request, ends=ends, user=row[user], seen=seen)
 
 
-def with_cpus(builder: Builder, devices: int, cpus: int, node: Resources) -> GangAsk:
+def with_cpus(builder: Builder, devices: int, cpus: int, width: Width) -> GangAsk:
     """Return whole nodes and a remainder with their part of the CPUs, at most what their nodes have."""
     host = Resources(1000 * cpus)
-    fitting = clipped(host, devices, WIDTH, node)
+    fitting = clipped(host, devices, width.devices, width.host)
     if fitting != host:
         builder.count(CLIPPED)
-    return gang(devices, WIDTH, fitting)
+    return gang(devices, width.devices, fitting)
 
 
-def devices_only(builder: Builder, devices: int) -> JobSpec:
-    return builder.request(gang(devices, WIDTH))
+def devices_only(width: Width) -> Callable[[Builder, int], JobSpec]:
+    """Return what makes the spec of a job that asks for a number of devices."""
+    return lambda builder, devices: builder.request(gang(devices, width.devices))

@@ -4,6 +4,7 @@ Source of the format: https://github.com/stanford-futuredata/gavel scheduler/ (t
 Narayanan et al., OSDI 2020.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.core.model.cluster import NodeSpec
@@ -13,9 +14,10 @@ from penstock.formats.files import from_json, whole_file
 from penstock.formats.numbers import RUN_MAX_MS
 from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders.build import NO_LENGTH, Builder
-from penstock.traces.loaders.shapes import DEVICES_MAX, NODES_MAX, equal_nodes, gang
+from penstock.traces.loaders.shapes import DEVICES_MAX, NODES_MAX, equal_nodes, gang, widest
 from penstock.traces.loaders.table import TextTable, beside
 from penstock.traces.model import Trace, Work
+from penstock.traces.nodes import NodeGroup
 
 WIDTH = 4
 TYPES = ("v100", "p100", "k80")
@@ -33,17 +35,19 @@ Rates = dict[str, dict[int, tuple[float, ...]]]
 Throughputs = dict[str, dict[str, dict[str, float | list[float]]]]
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs; run time is that on the fastest type, `Work.speeds` says how fast the others are against it.
 
     A throughput table (`simulation_throughputs.json`, or that of the physical cluster) must lie in the file's folder
     or the one above it. Virtual clusters, or the several traces of one file, are queues and tenants.
     Raises: TraceError.
     """
-    table, builder = TextTable(path), Builder(path)
+    table, builder = TextTable(path), Builder(path, given)
     kind, steps, arrival, scale = table.columns(*COLUMNS)
     group = max(table.optional("vc"), table.optional("trace"))
     rates = _rates(path, builder)
+    nodes = builder.cluster(lambda: _nodes(path, builder))
+    width = widest(nodes).devices
     works: dict[tuple[str, int, int], Work] = {}
     for row in table.rows():
         submit_ms = table.offset_ms(row, arrival)
@@ -59,15 +63,15 @@ def read(path: Path) -> Trace:
             works[key] = _work(table, rates[key[0]], size, key[2])
         words = row[group] if group >= 0 else ""
         able = tuple(model for model, speed in works[key].speeds)
-        spec = builder.spec((key[0], size, words, able), _request, builder, key, words, able)
+        spec = builder.spec((key[0], size, words, able), _request, builder, key, width, words, able)
         builder.add(str(table.line - 1), submit_ms, spec, works[key])
     builder.note("jobs have no id in the source: they are named by their row; the source has no users")
-    return builder.trace(_nodes(path, builder))
+    return builder.trace(nodes)
 
 
-def _request(builder: Builder, key: tuple[str, int, int], words: str, able: tuple[str, ...]) -> JobSpec:
+def _request(builder: Builder, key: tuple[str, int, int], width: int, words: str, able: tuple[str, ...]) -> JobSpec:
     models = able if len(able) < len(TYPES) else ()
-    return builder.request(gang(key[1], WIDTH, models=models), words, words, name=key[0])
+    return builder.request(gang(key[1], width, models=models), words, words, name=key[0])
 
 
 def _work(table: TextTable, rates: dict[int, tuple[float, ...]], size: int, steps: int) -> Work:

@@ -4,7 +4,7 @@ Sources of the formats: https://github.com/msr-fiddle/philly-traces (README), ad
 simulator/traces/philly.csv; nodes of virtual clusters: HeliosArtifact, philly_vc.csv. Jeon et al., ATC 2019.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,6 +28,7 @@ from penstock.traces.loaders.shapes import (
 )
 from penstock.traces.loaders.table import TextTable, beside
 from penstock.traces.model import Ending, Seen, Trace
+from penstock.traces.nodes import NodeGroup
 
 WIDTH, NODES = 8, 352
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
@@ -36,13 +37,13 @@ MACHINE_FILES = ("cluster_machine_list", "cluster_machine_list.csv")
 STATUS: dict[str, Ending] = {"Pass": "succeeded", "Killed": "cancelled", "Failed": "failed"}
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs; each virtual cluster is a queue and a tenant, with its nodes as guarantee where known.
 
     `philly_vc_nodes.csv` (vc, node num) or `cluster_machine_list` are taken from the same folder when they are there.
     Raises: TraceError.
     """
-    builder = Builder(path)
+    builder = Builder(path, given)
     if is_log(path):
         return _read_log(path, builder)
     table = TextTable(path)
@@ -57,7 +58,7 @@ def read(path: Path) -> Trace:
 
 
 def _request(builder: Builder, key: tuple[int, str], retries: int = 0) -> JobSpec:
-    return builder.request(gang(key[0], WIDTH), key[1], key[1], retries_max=retries)
+    return builder.request(gang(key[0], builder.width(WIDTH)), key[1], key[1], retries_max=retries)
 
 
 def _finished(path: Path, builder: Builder) -> Trace:
@@ -65,13 +66,18 @@ def _finished(path: Path, builder: Builder) -> Trace:
     nodes_of = _nodes_by_vc(found) if found else {}
     count = sum(nodes_of.values()) or NODES
     guaranteed: Mapping[str, Quota] = {vc: device_quota(WIDTH * nodes) for vc, nodes in nodes_of.items()}
-    told = f"from {found.name}" if found else "as in Hu et al. 2021; no node list beside the file"
-    builder.note(f"cluster: {count} nodes x {WIDTH} GPUs, {told}; the source has no GPU model")
+
+    def own() -> tuple[NodeSpec, ...]:
+        told = f"from {found.name}" if found else "as in Hu et al. 2021; no node list beside the file"
+        builder.note(f"cluster: {count} nodes x {WIDTH} GPUs, {told}; the source has no GPU model")
+        return equal_nodes(count, devices=WIDTH)
+
+    nodes = builder.cluster(own)
     if found:
         without = {job.spec.queue for job in builder.jobs} - {builder.queues.of(vc) for vc in nodes_of}
         if without:
             builder.note(f"{len(without)} virtual clusters have jobs but no nodes of their own: no guarantee")
-    return builder.trace(equal_nodes(count, devices=WIDTH), guaranteed)
+    return builder.trace(nodes, guaranteed)
 
 
 def _nodes_by_vc(path: Path) -> dict[str, int]:
@@ -136,9 +142,13 @@ def _read_log(path: Path, builder: Builder) -> Trace:
     machines = beside(path, MACHINE_FILES)
     if not machines:
         return _finished(path, builder)
-    nodes = _machines(machines)
-    builder.note(f"cluster: {len(nodes)} machines from {machines.name}; the source has no GPU model")
-    return builder.trace(nodes)
+
+    def own() -> tuple[NodeSpec, ...]:
+        nodes = _machines(machines)
+        builder.note(f"cluster: {len(nodes)} machines from {machines.name}; the source has no GPU model")
+        return nodes
+
+    return builder.trace(builder.cluster(own))
 
 
 def _logged(path: Path) -> list[LoggedJob]:

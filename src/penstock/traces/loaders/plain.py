@@ -3,10 +3,12 @@
 Lines before the header that start with `#` describe the cluster; with them a written trace reads back unchanged.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import nearest
 from penstock.core.model.jobs import JobSpec
 from penstock.traces.loaders.build import NO_LENGTH, Builder
@@ -15,20 +17,21 @@ from penstock.traces.loaders.plain_cells import COLUMNS, SPEC_COLUMNS, WORK_COLU
 from penstock.traces.loaders.plain_head import Head, read_head
 from penstock.traces.loaders.table import Row, TextTable
 from penstock.traces.model import Seen, Trace, Work
+from penstock.traces.nodes import NodeGroup
 
 WIDTH = 8
 """Devices of a node when neither the file nor a job says otherwise."""
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs of a file with at least the columns `submit` and `run`. Raises: TraceError."""
-    table, builder = TextTable(path, comment="#"), Builder(path)
+    table, builder = TextTable(path, comment="#"), Builder(path, given)
     head = read_head(path, table.comments)
     for name in table.names:
         if name not in COLUMNS:
             raise table.fault(name, name, "a column of the plain CSV", nearest(name, COLUMNS))
     table.columns("submit", "run")
-    width = max((len(node.devices) for node in head.nodes), default=0) or WIDTH
+    width = builder.width(max((len(node.devices) for node in head.nodes), default=0) or WIDTH)
     _Jobs(table, builder, head, width).read()
     return _finished(builder, head)
 
@@ -90,14 +93,9 @@ class _Jobs:
 
 
 def _finished(builder: Builder, head: Head) -> Trace:
-    nodes = head.nodes
-    if not nodes:
-        nodes = nodes_at_peak(builder)
-        builder.note(
-            f"cluster: {len(nodes)} nodes, as many as would hold every job from its submit on; "
-            "say another with a line such as `# nodes=16 devices=8 model=V100` before the header"
-        )
-    trace = builder.trace(nodes)
+    trace = builder.trace(builder.cluster(lambda: _nodes(builder, head), {spec.pool for spec in head.nodes}))
+    if builder.given:
+        head.outages, head.changes = (), tuple(change for change in head.changes if change.config is not None)
     return msgspec.structs.replace(
         trace,
         name=trace.name if head.name is None else head.name,
@@ -106,3 +104,14 @@ def _finished(builder: Builder, head: Head) -> Trace:
         changes=head.changes,
         notes=(*head.notes, *trace.notes),
     )
+
+
+def _nodes(builder: Builder, head: Head) -> tuple[NodeSpec, ...]:
+    if head.nodes:
+        return head.nodes
+    nodes = nodes_at_peak(builder)
+    builder.note(
+        f"cluster: {len(nodes)} nodes, as many as would hold every job from its submit on; "
+        "say another with --nodes, or with a line such as `# nodes=16 devices=8 model=V100` before the header"
+    )
+    return nodes

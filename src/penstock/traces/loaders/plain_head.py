@@ -5,7 +5,7 @@ For people: `# nodes=16 devices=8 model=V100 cpus=64 memory=512GiB`, once for ea
 lines that begin with `#+ `. Other comments are comments.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,22 +13,18 @@ import msgspec
 
 from penstock.core.model.cluster import ClusterConfig, NodeSpec
 from penstock.core.model.errors import nearest
-from penstock.core.model.quantities import parse_size_bytes
 from penstock.core.model.resources import Resources
 from penstock.formats.files import from_json
-from penstock.formats.numbers import whole_number, within
 from penstock.traces.errors import TracePlace
-from penstock.traces.loaders.shapes import NODES_MAX, PLAIN_CPU_MILLI, WIDTH_MAX, equal_nodes
+from penstock.traces.loaders.shapes import NODES_MAX, PLAIN_CPU_MILLI, equal_nodes
 from penstock.traces.model import CapacityChange, Outage
+from penstock.traces.nodes import AMOUNTS, MODEL_MAX, amount
 
 WORDS = ("nodes", "devices", "model", "cpus", "memory")
 JSON_WORDS = ("name", "node", "config", "outage", "change", "note")
-MODEL_MAX = 128
 OUTAGES_MAX = 1_000_000
 NOTES_MAX = 1_000
 KINDS_OF_NODES_MAX = 1_000
-CPUS_MAX = 100_000
-MEMORY_MAX_BYTES = 2**60
 MORE = "#+ "
 
 Anything = TypeVar("Anything")
@@ -110,9 +106,9 @@ def _kind_of_nodes(place: TracePlace, text: str, number: int) -> tuple[NodeSpec,
             raise place.fault("", part, expected, nearest(word, WORDS))
         said[word] = value
     amounts = {"devices": 0, "cpus": PLAIN_CPU_MILLI // 1000, "memory": 0}
-    for word, (read, low, high) in _AMOUNTS.items():
+    for word in AMOUNTS:
         try:
-            amounts[word] = within(read(said[word]), low, high) if word in said else amounts[word]
+            amounts[word] = amount(word, said[word]) if word in said else amounts[word]
         except ValueError:
             expected = "numbers such as nodes=16 devices=8 model=V100 cpus=64 memory=512GiB"
             raise place.fault("", f"{word}={said[word]}", expected) from None
@@ -122,15 +118,6 @@ def _kind_of_nodes(place: TracePlace, text: str, number: int) -> tuple[NodeSpec,
     capacity = Resources(1000 * amounts["cpus"], amounts["memory"])
     model = said.get("model", "")[:MODEL_MAX]
     return equal_nodes(amounts["nodes"], devices=amounts["devices"], model=model, capacity=capacity, prefix=prefix)
-
-
-_AMOUNTS: dict[str, tuple[Callable[[str], int], int, int]] = {
-    "nodes": (whole_number, 1, NODES_MAX),
-    "devices": (whole_number, 0, WIDTH_MAX),
-    "cpus": (whole_number, 0, CPUS_MAX),
-    "memory": (parse_size_bytes, 0, MEMORY_MAX_BYTES),
-}
-"""How amounts of a kind of nodes are read, and within which bounds."""
 
 
 def _check_nodes(path: Path, nodes: list[NodeSpec], outages: list[Outage]) -> None:

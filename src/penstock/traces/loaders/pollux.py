@@ -3,10 +3,12 @@
 Source of the format: https://github.com/petuum/adaptdl branch osdi21-artifact, simulator/. Qiao et al., OSDI 2021.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import GangAsk, JobSpec
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.formats.numbers import RUN_MAX_MS
@@ -15,6 +17,7 @@ from penstock.traces.loaders.build import Builder
 from penstock.traces.loaders.shapes import equal_nodes
 from penstock.traces.loaders.table import TextTable
 from penstock.traces.model import Trace, TraceJob, Work
+from penstock.traces.nodes import NodeGroup
 from penstock.traces.profiles import NODE_DEVICES, REPLICAS_TRIED, TraceProfile, read_profile
 
 NODES = 16
@@ -25,13 +28,13 @@ PINNED = frozenset({"ncf"})
 """The published runs give this application one device and its largest batch, under any policy."""
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs at their tuned size, elastic upwards; the folder `profiles` lies beside the file's or above it.
 
     Run time is that of the tuned size and batch on whole nodes. `Work.scaling` is at the same global batch size.
     Raises: TraceError.
     """
-    table, builder = TextTable(path), Builder(path)
+    table, builder = TextTable(path), Builder(path, given)
     name, time, application, replicas, batch = table.columns(*COLUMNS)
     folder = _profiles(path)
     profiles: dict[str, TraceProfile] = {}
@@ -47,9 +50,13 @@ def read(path: Path) -> Trace:
         work = works[key]
         spec = builder.spec(key, _request, builder, key, work)
         builder.add(row[name], submit_ms, spec, work)
-    builder.note(f"cluster: {NODES} nodes x {NODE_DEVICES} T4, as in the paper; the file names none")
     builder.note("run times follow from the measured profiles at the tuned size and batch, on whole nodes")
-    return builder.trace(equal_nodes(NODES, devices=NODE_DEVICES, model="T4"))
+    return builder.trace(builder.cluster(lambda: _nodes(builder)))
+
+
+def _nodes(builder: Builder) -> tuple[NodeSpec, ...]:
+    builder.note(f"cluster: {NODES} nodes x {NODE_DEVICES} T4, as in the paper; the file names none")
+    return equal_nodes(NODES, devices=NODE_DEVICES, model="T4")
 
 
 def from_one_replica(trace: Trace) -> Trace:

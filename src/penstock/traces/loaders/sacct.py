@@ -1,36 +1,43 @@
-"""Slurm accounting: `sacct -P` (or `--parsable2`), with a header, any columns that include JobID, Submit, Start, End.
+"""Slurm accounting: `sacct -P` (or `--parsable2`), any columns that include JobID, Submit, Start, End.
 
 Source of the format: https://slurm.schedmd.com/sacct.html.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import nearest
 from penstock.core.model.jobs import GangAsk, GroupAsk, JobSpec
 from penstock.formats.numbers import RUN_MAX_MS, within
 from penstock.formats.slurm import limit_ms, time_ms
 from penstock.traces.loaders.build import ENDINGS, JOBS_MAX, NO_END, NO_LENGTH, NO_START, Builder
 from penstock.traces.loaders.guess import nodes_at_peak
-from penstock.traces.loaders.slurm_amounts import Key, ask_of
+from penstock.traces.loaders.sacct_header import (
+    COMMAND,
+    IDENTITIES,
+    NO_HEADER,
+    OTHER_COLUMNS,
+    REQUIRED,
+    UNKNOWN,
+    hint_for,
+    read_header,
+)
+from penstock.traces.loaders.slurm_amounts import SHAPE_COLUMNS, Key, ask_of
 from penstock.traces.loaders.table import Row, TextTable
 from penstock.traces.model import Ending, Seen, Trace
+from penstock.traces.nodes import NodeGroup
 
 PRIORITY_MAX = 10_000
 PRIORITY_READ_MAX = 2**40
 COMPONENTS_MAX = 64
 """Parts of one heterogeneous job."""
 
-SHAPE_COLUMNS = (
-    "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "NNodes", "AllocNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqMem"
-)  # fmt: skip
 SHARES = ("shard", "mps")
 """Generic resources that are parts of devices."""
-OTHER_COLUMNS = (
-    "Timelimit", "TimelimitRaw", "Cluster", "User", "Account", "Partition", "QOS", "State", "Priority"
-)  # fmt: skip
 ENDED: dict[str, Ending] = {
     **ENDINGS,
     "SPECIAL_EXIT": "failed",
@@ -44,7 +51,6 @@ LIVE = frozenset({
 CUT_OFF = frozenset({"PREEMPTED", "NODE_FAIL"})
 """Such a run may be followed by another of the same job (`sacct -D`); where none follows, it was the last."""
 NO_LIMIT = frozenset({"", "Partition_Limit", "INVALID", "Unknown", "None"})
-UNKNOWN = frozenset({"", "Unknown", "None", "N/A"})
 STEPS = "rows left out: they are steps of jobs"
 REQUEUED = "rows left out: the job was put back or resized, the run that followed is a row of its own"
 OVER_LIMIT = "jobs succeeded after more time than their limit: it is raised to what they ran"
@@ -72,13 +78,13 @@ class SacctRun(NamedTuple):
     """Account, partition and quality of service."""
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs that started and ended: account is the tenant, partition the queue, quality of service a label.
 
     Components of a heterogeneous job are groups of one gang. The cluster is as large as the peak of concurrent use.
     Raises: TraceError.
     """
-    builder = Builder(path)
+    builder = Builder(path, given)
     sheet = _Sheet(path, builder)
     runs = sheet.runs()
     top = max((run.priority for run in runs), default=0)
@@ -93,23 +99,32 @@ def read(path: Path) -> Trace:
     builder.note("times without a zone count as UTC")
     if not sheet.has("State"):
         builder.note("the source has no column State: every job counts as succeeded")
+    return builder.trace(builder.cluster(lambda: _nodes(builder)))
+
+
+def _nodes(builder: Builder) -> tuple[NodeSpec, ...]:
     nodes = nodes_at_peak(builder)
     devices = sum(len(node.devices) for node in nodes)
     builder.note(
         f"cluster: {len(nodes)} nodes with {devices} devices hold what ran at once at the peak; the source has none"
     )
-    return builder.trace(nodes)
+    return nodes
 
 
 class _Sheet:
     """The table, and where its columns are."""
 
     def __init__(self, path: Path, builder: Builder) -> None:
-        self._table, self._builder = TextTable(path, separator="|"), builder
-        identity = "JobID" if self._table.optional("JobID") >= 0 else "JobIDRaw"
-        if self._table.optional(identity) < 0:
-            identity = "JobID"
-        self._job, self._submit, self._start, self._end = self._table.columns(identity, "Submit", "Start", "End")
+        self._table, self._builder = TextTable(path, separator="|", header=read_header), builder
+        table = self._table
+        if table.headless:
+            builder.note(NO_HEADER)
+        identity = next((name for name in IDENTITIES if table.optional(name) >= 0), IDENTITIES[0])
+        for name in (identity, *REQUIRED):
+            if table.optional(name) < 0:
+                hint = hint_for(table.first) or f"bring the output of {COMMAND}"
+                raise table.fault("", table.first, f"a column '{name}' in the header", hint)
+        self._job, self._submit, self._start, self._end = table.columns(identity, *REQUIRED)
         self._elapsed = max(self._table.optional("Elapsed"), self._table.optional("ElapsedRaw"))
         self._shape = [self._table.optional(name) for name in SHAPE_COLUMNS]
         self._at = {name: self._table.optional(name) for name in OTHER_COLUMNS}

@@ -1,6 +1,7 @@
 """Shapes that the sources leave open: gangs of whole nodes, equal nodes, and names that Penstock accepts."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from penstock.core.config.ask import REPLICAS_MAX
 from penstock.core.model.cluster import NodeSpec
@@ -99,6 +100,25 @@ def devices_of(model: str, count: int, memory_bytes: int = 0) -> tuple[Device, .
     return tuple(
         Device(i, known.vendor, model or "GPU", size_bytes, known.capability, numa_node=i // 4) for i in range(count)
     )
+
+
+class Width(NamedTuple):
+    """What a job takes of each node where its source leaves its shape open: as much as the widest node has."""
+
+    devices: int
+    host: Resources
+
+    @property
+    def cpus(self) -> int:
+        return max(1, self.host.cpu_milli // 1000)
+
+
+def widest(nodes: Iterable[NodeSpec]) -> Width:
+    """Return devices and host of the widest node; at least one device, so that a job of several can be divided."""
+    devices, cpu_milli, memory_bytes = max(
+        (len(spec.devices), spec.capacity.cpu_milli, spec.capacity.memory_bytes) for spec in nodes
+    )
+    return Width(max(1, devices), Resources(cpu_milli, memory_bytes))
 
 
 class NodeNames:

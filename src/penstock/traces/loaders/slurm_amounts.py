@@ -15,8 +15,11 @@ from penstock.traces.loaders.table import TextTable
 
 CPUS_MAX = 1_000_000
 
+SHAPE_COLUMNS = (
+    "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES", "NNodes", "AllocNodes", "NCPUS", "AllocCPUS", "ReqCPUS", "ReqMem"
+)  # fmt: skip
 Key = tuple[str, ...]
-"""Cells of `sacct.SHAPE_COLUMNS`, in that order; empty where a column is missing."""
+"""Cells of `SHAPE_COLUMNS`, in that order; empty where a column is missing."""
 
 
 class TresAmounts(NamedTuple):

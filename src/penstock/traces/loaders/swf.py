@@ -3,11 +3,12 @@
 Source of the format: https://www.cs.huji.ac.il/labs/parallel/workload/swf.html. Feitelson, Tsafrir, Krakov 2014.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.config.ask import REPLICAS_MAX
+from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.jobs import JobSpec
 from penstock.core.model.quantities import TIME_MAX_MS
 from penstock.core.model.resources import Resources
@@ -15,8 +16,9 @@ from penstock.formats.files import lines_by_block
 from penstock.formats.numbers import RUN_MAX_MS, number
 from penstock.traces.errors import TraceError, TracePlace
 from penstock.traces.loaders.build import JOBS_MAX, NO_LENGTH, NO_START, Builder
-from penstock.traces.loaders.shapes import NODES_MAX, equal_nodes, processors
+from penstock.traces.loaders.shapes import NODES_MAX, equal_nodes, processors, widest
 from penstock.traces.model import Ending, Seen, Trace
+from penstock.traces.nodes import NodeGroup
 
 FIELDS = (
     "job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory",
@@ -26,7 +28,8 @@ FIELDS = (
 STATUS: dict[int, Ending] = {-1: "succeeded", 0: "failed", 1: "succeeded", 5: "cancelled"}
 PARTIAL = frozenset({2, 3, 4})
 PROCESSORS_MAX = 10_000_000
-HEADER_WORDS = ("MaxNodes", "MaxProcs", "UnixStartTime")
+HEADER_WORDS = {word.lower(): word for word in ("MaxNodes", "MaxProcs", "UnixStartTime")}
+"""By the word as it is compared: without blanks and in small letters, for headers are written by hand."""
 HEADER_WORD_MAX = 2**40
 
 
@@ -45,13 +48,13 @@ class SwfEntry(NamedTuple):
     queue: int
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs on the cluster of the header; allocated processors, or requested ones where these are unknown.
 
     Users, groups (tenants) and queues are numbers in this format and are named so. The requested time is the limit.
     Raises: TraceError.
     """
-    builder, head = Builder(path), dict[str, int]()
+    builder, head = Builder(path, given), dict[str, int]()
     entries: list[SwfEntry] = []
     for entry in _entries(path, head):
         if _usable(entry, builder):
@@ -59,7 +62,8 @@ def read(path: Path) -> Trace:
         if len(entries) > JOBS_MAX:
             raise builder.fault(f"at most {JOBS_MAX} jobs", "more")
     most = max((entry.processors for entry in entries), default=1)
-    nodes, width = _cluster(head, most, builder)
+    nodes = builder.cluster(lambda: _cluster(head, most, builder))
+    width = max(widest(nodes).cpus, -(-most // REPLICAS_MAX))
     start_ms = 1000 * head.get("UnixStartTime", 0)
     limits_raised = 0
     for entry in entries:
@@ -76,7 +80,7 @@ def read(path: Path) -> Trace:
     if limits_raised:
         builder.note(f"{limits_raised} jobs ran longer than they asked for: their limit is raised to what they ran")
     builder.note("memory, executables, partitions and preceding jobs of the source are not used")
-    return builder.trace(equal_nodes(nodes, devices=0, capacity=Resources(1000 * width)))
+    return builder.trace(nodes)
 
 
 def _entries(path: Path, head: dict[str, int]) -> Iterator[SwfEntry]:
@@ -85,7 +89,7 @@ def _entries(path: Path, head: dict[str, int]) -> Iterator[SwfEntry]:
     for lines in lines_by_block(path, TracePlace):
         for text in lines:
             line += 1
-            if text.startswith(";"):
+            if text.lstrip().startswith(";"):
                 _comment(text, head)
                 continue
             fields = text.split()
@@ -98,9 +102,9 @@ def _entries(path: Path, head: dict[str, int]) -> Iterator[SwfEntry]:
 
 
 def _comment(text: str, head: dict[str, int]) -> None:
-    word, found, value = text.lstrip("; \t").partition(":")
-    digits = value.split()[:1]
-    if not found or word not in HEADER_WORDS or not digits:
+    said, _, value = text.lstrip("; \t").partition(":")
+    word, digits = HEADER_WORDS.get("".join(said.split()).lower()), value.split()[:1]
+    if word is None or not digits:
         return
     if digits[0].isdigit() and digits[0].isascii() and len(digits[0]) < 14 and int(digits[0]) < HEADER_WORD_MAX:
         head.setdefault(word, int(digits[0]))
@@ -160,14 +164,10 @@ def _usable(entry: SwfEntry, builder: Builder) -> bool:
     return False
 
 
-def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[int, int]:
-    """Return nodes, and processors of each: at least one, where the header has their number alone."""
+def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[NodeSpec, ...]:
+    """Return the nodes of the header; `most` is the number of processors of the largest job."""
+    total, told = _processors(head, most)
     nodes = head.get("MaxNodes", 0)
-    total = head.get("MaxProcs", nodes)
-    told = "from the header"
-    if total < most:
-        told = "as many processors as the largest job has" + (f": the header's {total} are fewer" if total else "")
-        total = most
     width = max(1, -(-total // nodes)) if 0 < nodes <= total else 1
     least = max(-(-most // REPLICAS_MAX), -(-total // NODES_MAX))
     if width < least:
@@ -175,7 +175,27 @@ def _cluster(head: dict[str, int], most: int, builder: Builder) -> tuple[int, in
         width = least
     count = -(-total // width)
     builder.note(f"cluster: {count} nodes x {width} processors, {told}; processors count as CPUs")
-    return count, width
+    return equal_nodes(count, devices=0, capacity=Resources(1000 * width))
+
+
+def _processors(head: dict[str, int], most: int) -> tuple[int, str]:
+    """Return how many processors the cluster has, and by what.
+
+    MaxProcs came with version 2.1 of the format, for nodes with several processors. Where it is missing MaxNodes counts
+    single processors, as in the archive's logs of that time, unless a job had more.
+    """
+    total, nodes = head.get("MaxProcs", 0), head.get("MaxNodes", 0)
+    if total >= most:
+        return total, "from the header"
+    largest = "as many processors as the largest job has"
+    if total:
+        return most, f"{largest}: the header's {total} are fewer"
+    if nodes >= most:
+        return nodes, "from MaxNodes; the header has no MaxProcs, so a node counts as one processor"
+    if nodes:
+        each = -(-most // nodes)
+        return nodes * each, f"from MaxNodes; the header has no MaxProcs, and the largest job takes {each} of each node"
+    return most, largest
 
 
 def _request(builder: Builder, key: tuple[int, int, int, int], width: int) -> JobSpec:

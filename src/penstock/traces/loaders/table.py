@@ -19,6 +19,8 @@ COLUMNS_MAX = 1_000
 COMMENT_CHARACTERS_MAX = 2**28
 """Of all comments before a header together."""
 Row = list[str]
+HeaderOf = Callable[[Sequence[str]], tuple[list[str], bool]]
+"""Returns the names of the columns for the fields of the first line, and whether that line is a row already."""
 
 
 class TextTable:
@@ -27,10 +29,13 @@ class TextTable:
     `line` is the line of the row that was given out last, from 1.
     """
 
-    def __init__(self, path: Path, *, separator: str = ",", comment: str = "") -> None:
+    def __init__(self, path: Path, *, separator: str = ",", comment: str = "", header: HeaderOf | None = None) -> None:
         """Read up to the header. Lines before it that start with `comment` are kept in `comments`, with their number.
 
         A line break within quotes is refused: line numbers stay true, and a lost quote swallows no lines.
+
+        Args:
+            header: how the first line is read where a source writes it in several ways, or not at all.
         Raises: TraceError when there is no header, or it names a column twice.
         """
         self.path, self.line = path, 0
@@ -39,12 +44,17 @@ class TextTable:
         self._quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
         self._blocks = lines_by_block(path, TracePlace)
         self._rest: list[str] = []
-        header = self._header(comment)
-        self.names = [name.strip() for name in self._parsed([header], self.line)[0]]
-        self._trailing = separator == "|" and self.names[-1] == ""
+        self.first = self._header(comment)
+        """The first line that is no comment, as it stands: the header, or (`headless`) a row."""
+        fields = [name.strip() for name in self._parsed([self.first], self.line)[0]]
+        self._trailing = separator == "|" and fields[-1] == ""
         if self._trailing:
-            self.names.pop()
+            fields.pop()
+        self.names, self.headless = header(fields) if header is not None else (fields, False)
         self._check_names()
+        if self.headless:
+            self.line -= 1
+            self._rest.insert(0, self.first)
 
     def _header(self, comment: str) -> str:
         size = 0
@@ -194,11 +204,12 @@ def beside(path: Path, names: Sequence[str]) -> Path | None:
     return None
 
 
-def needed_beside(path: Path, names: Sequence[str], expected: str) -> Path:
-    """Return what `beside` does. Raises: TraceError that says what was `expected` when nothing is there."""
+def nodes_beside(path: Path, names: Sequence[str], expected: str) -> Path:
+    """Return what `beside` does of a list of nodes. Raises: TraceError that says what was `expected` where none is."""
     found = beside(path, names)
     if found is None:
-        raise TracePlace(str(path)).fault("", "none in its folder", expected)
+        hint = "or give the nodes with all that they have: --nodes 16x8xV100:cpus=64:memory=512GiB"
+        raise TracePlace(str(path)).fault("", "none in its folder", expected, hint)
     return found
 
 

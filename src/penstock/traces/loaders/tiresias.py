@@ -3,6 +3,7 @@
 Source of the format: https://github.com/SymbioticLab/Tiresias simulator/. Gu et al., NSDI 2019.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.core.model.cluster import NodeSpec
@@ -10,9 +11,10 @@ from penstock.core.model.jobs import JobSpec
 from penstock.core.model.resources import Resources
 from penstock.formats.devices import GIB
 from penstock.traces.loaders.build import Builder
-from penstock.traces.loaders.shapes import DEVICES_MAX, NODES_MAX, WIDTH_MAX, equal_nodes, gang
-from penstock.traces.loaders.table import TextTable, needed_beside
+from penstock.traces.loaders.shapes import DEVICES_MAX, NODES_MAX, WIDTH_MAX, equal_nodes, gang, widest
+from penstock.traces.loaders.table import TextTable, nodes_beside
 from penstock.traces.model import Trace
+from penstock.traces.nodes import NodeGroup
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
 CLUSTER_COLUMNS = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
@@ -22,18 +24,18 @@ CPUS_MAX = 10_000
 MEMORY_GB_MAX = 1_000_000
 
 
-def read(path: Path) -> Trace:
+def read(path: Path, given: Sequence[NodeGroup] = ()) -> Trace:
     """Return the jobs, named after the model that they train, on the cluster of the description beside them.
 
     Raises: TraceError.
     """
-    table, builder = TextTable(path), Builder(path)
+    table, builder = TextTable(path), Builder(path, given)
     if "num_switch" in table.names:
         found = ",".join(table.names)
         raise table.fault("", found, "a job list", "this describes a cluster: name a job list such as 60_job.csv")
     columns = table.columns(*COLUMNS)
-    nodes = _nodes(path, builder)
-    width = len(nodes[0].devices)
+    nodes = builder.cluster(lambda: _nodes(path, builder))
+    width = widest(nodes).devices
     job, gpus, submit, model, duration = columns
     for row in table.rows():
         submit_ms, run_ms = table.offset_ms(row, submit), table.length_ms(row, duration)
@@ -48,7 +50,7 @@ def _request(builder: Builder, asked: tuple[int, int, str]) -> JobSpec:
 
 
 def _nodes(path: Path, builder: Builder) -> tuple[NodeSpec, ...]:
-    described = needed_beside(path, CLUSTER_FILES, "a cluster description beside it, " + " or ".join(CLUSTER_FILES))
+    described = nodes_beside(path, CLUSTER_FILES, "a cluster description beside it, " + " or ".join(CLUSTER_FILES))
     table = TextTable(described)
     switches, per_switch, gpus, cpus, memory = table.columns(*CLUSTER_COLUMNS)
     row = next(table.rows(), None)
