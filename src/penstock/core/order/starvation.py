@@ -30,7 +30,7 @@ class Backlog:
 
     def _amount(self, ask: GangAsk) -> int:
         total = self._totals.get(ask.pool)
-        return ask.device_milli if total is None or total.device_milli else ask.host_total.cpu_milli
+        return ask.device_milli if total is None or total.device_milli else ask.cpu_milli
 
     def beside_milli(self, ask: GangAsk) -> int:
         """Return what waits beside a job with this ask, in thousandths of its pool; 0 where the pool is empty."""

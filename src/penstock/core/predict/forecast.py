@@ -197,10 +197,13 @@ class Forecaster:
 
 def _differs(job: Job, expected_ms: int, most_ms: int, now_ms: int) -> bool:
     if job.attempt is None:
-        known, found = (job.predicted_ms, job.predicted_most_ms), (expected_ms, most_ms)
-        return [*map(length_step, known)] != [*map(length_step, found)]
+        return _steps_differ(job.predicted_ms, expected_ms) or _steps_differ(job.predicted_most_ms, most_ms)
     left_ms = job.predicted_ms - job.attempt.held_ms(now_ms)
     return MOVED_SHARE * abs(expected_ms - job.predicted_ms) > left_ms
+
+
+def _steps_differ(known_ms: int, found_ms: int) -> bool:
+    return known_ms != found_ms and length_step(known_ms) != length_step(found_ms)
 
 
 def features_of(spec: JobSpec, user: UserName) -> JobFeatures:
