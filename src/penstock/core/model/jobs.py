@@ -100,10 +100,6 @@ class GangAsk(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
         return self.replicas * self.each.device_milli + sum(g.replicas * g.each.device_milli for g in self.others)
 
     @property
-    def cpu_milli(self) -> int:
-        return self.replicas * self.each.host.cpu_milli + sum(g.replicas * g.each.host.cpu_milli for g in self.others)
-
-    @property
     def host_total(self) -> Resources:
         return sum((group.each.host * group.replicas for group in self.others), self.each.host * self.replicas)
 
