@@ -20,9 +20,9 @@ from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.state import State
 
 LOOK_MS = 600_000
-"""A waiting job is predicted anew this often."""
+"""A job is predicted anew this often at most."""
 LOOK_SHARE = 8
-"""A running job is predicted anew when its age has grown by this part, and not more often than a waiting one."""
+"""It is predicted anew when the time it has run, or has waited, has grown by this part."""
 SUBMITTED, STARTED, ENDED = 0, 1, 2
 """What is noted of a past run, in the order in which things of one moment come."""
 LATE_MS = 1_000
@@ -151,8 +151,8 @@ class Forecaster:
     def told(self, state: State, now_ms: int, most: int = SLICE) -> tuple[tuple[JobId, int, int], ...]:
         """Return (job, expected, hardly longer than; ms) of jobs whose prediction in the state differs.
 
-        Looks at up to `most` jobs that are due, and at as many that should have ended by now. A waiting job is due at
-        its submit and every `LOOK_MS`; a running one when its age has grown by a part as well.
+        Looks at up to `most` jobs that are due, and at as many that should have ended by now. A job is due at its
+        submit and each time that it has run, or waited, longer by a part, yet not more often than every `LOOK_MS`.
         """
         found: dict[JobId, tuple[JobId, int, int]] = {}
         if now_ms - self._late_ms >= LATE_MS:
@@ -166,7 +166,7 @@ class Forecaster:
             job = state.jobs.get(job_id)
             if job is None or self._due.get(job_id) != due_ms:
                 continue
-            age_ms = job.attempt.held_ms(now_ms) if job.attempt is not None else 0
+            age_ms = now_ms - job.waiting_since_ms if job.attempt is None else job.attempt.held_ms(now_ms)
             self._look_at(job_id, now_ms + max(LOOK_MS, age_ms // LOOK_SHARE))
             self._look(job, now_ms, found)
         return tuple(found.values())
