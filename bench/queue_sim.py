@@ -165,12 +165,12 @@ class Ordered:
                 too_big = job.devices  # more devices never fit where fewer do not
 
 
-def load_helios() -> list[Job]:
-    """Return the 24,172 GPU jobs of Helios Venus of 2020-09, by arrival."""
+def load_helios(name: str = HELIOS) -> list[Job]:
+    """Return the GPU jobs of a month of Helios Venus, by arrival; by default the 24,172 of 2020-09."""
     root = os.environ.get("PENSTOCK_TRACES")
     if not root:
         raise SystemExit("PENSTOCK_TRACES is not set: it names the folder that holds helios/")
-    with gzip.open(Path(root) / HELIOS, "rt", encoding="utf-8", newline="") as file:
+    with gzip.open(Path(root) / name, "rt", encoding="utf-8", newline="") as file:
         return [
             Job(int(row["job_id"]), int(row["arrival_s"]), int(row["service_sec"]), int(row["gpu_count"]))
             for row in csv.DictReader(file)

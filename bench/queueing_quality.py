@@ -1,86 +1,119 @@
-"""How long jobs wait on a real month when nobody knows how long they run: Helios Venus, 2020-09, 90 nodes of 8.
+"""How long jobs wait when a cluster is full: Helios Venus by the shipped defaults, against greedy and oracles.
 
-The month is replayed through the real core: shortest predicted device time first, by run times that the forecaster
-learns in the same replay from size and time of submit alone (the trace names neither owners nor jobs). Nothing is
-preempted. References of the same run,
-by a light simulator: first come first served, and shortest first by an oracle. `--oracle` gives the core the true run
-times. Needs the trace: the environment variable PENSTOCK_TRACES names a folder with `helios/` (see its README.txt).
+Each month is replayed by `penstock.sim.replay` as `penstock sim TRACE --nodes N [--history EARLIER]` does it, with the
+run times that the scheduler itself learns: July on 76, 79 and 82 nodes of 8 after June, September on 90 with no history
+(the trace names neither owners nor jobs; nothing is preempted). References by a light simulator of the rule alone in
+the same run: greedy (first come first served, and whoever fits may start), and shortest first by an oracle, where the
+first that does not fit stops the others or does not. `--policy` adds words, such as `fifo+easy+declared`. Needs the
+traces: the environment variable PENSTOCK_TRACES names a folder with `helios/` (see its README.txt).
 """
 
 import argparse
 import math
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from bench.core_replay import replay as replay_core
 from bench.harness import result
-from bench.queue_sim import HELIOS, Job, Ordered, Policy, Pool, fresh, load_helios, replay
-from penstock.core.model import cluster
-from penstock.core.model.ids import PoolName, QueueName
-from penstock.traces import load
+from bench.queue_sim import Job, Ordered, Policy, Pool, fresh, load_helios, replay
+from penstock.sim.replay.earlier import earlier_runs
+from penstock.sim.replay.replay import replay as replay_whole
+from penstock.sim.replay.variants import variant
+from penstock.traces import Trace, load
 from penstock.traces.edit import with_nodes
 
-NODES = 90
-JCT_LIMIT_S, QUEUE_P99_LIMIT_S = 11_500, 60_000
+JUNE, JULY, SEPTEMBER = (f"helios/venus_2020-{month}_gpu_jobs.csv.gz" for month in ("06", "07", "09"))
+DEFAULTS = "as_is"
+ORACLE_LIMIT, UNTAUGHT_LIMIT = 1.15, 1.02
+DAY_MS = 86_400_000
 
 
-def config(*, oracle: bool) -> cluster.ClusterConfig:
-    """Return the policy that is measured."""
-    return cluster.ClusterConfig(
-        pools=(cluster.Pool(PoolName("default")),),
-        queues=(cluster.Queue(QueueName("default"), policy="shortest_predicted"),),
-        settings=cluster.Settings(
-            starts_per_cycle_max=100_000,
-            predict_run_times=not oracle,
-        ),
-    )
+class Case(NamedTuple):
+    """A month on so many nodes, and the month that was learned from."""
+
+    trace: str
+    nodes: int
+    history: str = ""
 
 
-def measures(jobs: Sequence[Job]) -> tuple[float, int]:
-    """Return the mean job completion time and the 99th percentile of the time in the queue, in seconds."""
-    queues = sorted(job.queue_s for job in jobs)
-    return sum(job.jct_s for job in jobs) / len(jobs), queues[math.floor(0.99 * len(queues))]
+CASES = {
+    "july_76": Case(JULY, 76, JUNE),
+    "july_79": Case(JULY, 79, JUNE),
+    "july_82": Case(JULY, 82, JUNE),
+    "september_90": Case(SEPTEMBER, 90),
+}
 
 
-def run(jobs: Sequence[Job], policy: Policy, nodes: int = NODES) -> tuple[float, int, float]:
-    """Return the two measures, and the CPU seconds of the replay."""
+class Found(NamedTuple):
+    mean_jct_s: float
+    p99_queue_s: float
+    longest_days: float
+    cpu_s: float
+
+
+def folder(name: str) -> Path:
+    return Path(os.environ["PENSTOCK_TRACES"], name)
+
+
+def by_rule(jobs: Sequence[Job], policy: Policy, nodes: int) -> Found:
+    """Return what a rule alone makes of the jobs."""
     mine, begun = fresh(jobs), time.process_time()
     replay(mine, Pool(nodes), policy)
-    return *measures(mine), time.process_time() - begun
+    queues = sorted(job.queue_s for job in mine)
+    mean_s = sum(job.jct_s for job in mine) / len(mine)
+    return Found(mean_s, queues[math.floor(0.99 * len(queues))], queues[-1] / 86_400, time.process_time() - begun)
+
+
+def by_scheduler(case: Case, words: str) -> Found:
+    """Return what the scheduler makes of a month."""
+    trace: Trace = with_nodes(load(folder(case.trace)), str(case.nodes))
+    history, _ = earlier_runs([load(folder(case.history))] if case.history else [], trace)
+    one = variant(words, trace.config)
+    begun = time.process_time()
+    ran = replay_whole(trace, config=one.config, knows=one.knows, history=history)
+    waits = sorted(life.wait_ms for life in ran.lives)
+    mean_ms = sum(life.completion_ms for life in ran.lives) / len(ran.lives)
+    p99_ms = waits[math.floor(0.99 * len(waits))]
+    return Found(mean_ms / 1000, p99_ms / 1000, waits[-1] / DAY_MS, time.process_time() - begun)
+
+
+def references(case: Case) -> tuple[Found, Found]:
+    """Return greedy, and the better of the two oracles."""
+    jobs = load_helios(case.trace)
+    greedy = by_rule(jobs, Ordered(lambda job: job.arrival_s, blocks=False), case.nodes)
+    oracles = [by_rule(jobs, Ordered(lambda job: job.service_s, blocks=blocks), case.nodes) for blocks in (True, False)]
+    return greedy, min(oracles)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="the references that take long are left out")
-    parser.add_argument("--oracle", action="store_true", help="also with true run times")
-    parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--policy", action="append", default=[], help="words to measure in addition to the defaults")
+    parser.add_argument("--case", action="append", choices=[*CASES], help="by default all of them")
     given = parser.parse_args()
-    jobs = load_helios()
-    references: dict[str, Policy] = {
-        "SJF oracle, the head blocks": Ordered(lambda job: job.service_s, blocks=True),
-        "SJF oracle, later may start": Ordered(lambda job: job.service_s, blocks=False),
-    }
-    if not given.quick:
-        references["FIFO, later may start"] = Ordered(lambda job: job.arrival_s, blocks=False)
-        references["FIFO, the head blocks"] = Ordered(lambda job: job.arrival_s, blocks=True)
-    noted = {name: run(jobs, policy, given.nodes) for name, policy in references.items()}
-    best = next(iter(noted))
-    trace = with_nodes(load(Path(os.environ["PENSTOCK_TRACES"], HELIOS)), str(given.nodes))
-    if given.oracle:
-        known = replay_core(trace, config(oracle=True), "true", "true run times")
-        result("helios_oracle_mean_jct_s", known.mean_jct_s, "s", "lower", None, _reference(best, noted, 0))
-        result("helios_oracle_p99_queue_s", known.p99_queue_s, "s", "lower", None, _reference(best, noted, 1))
-    found = replay_core(trace, config(oracle=False), "learned", "predicted run times")
-    result("helios_mean_jct_s", found.mean_jct_s, "s", "lower", JCT_LIMIT_S, _reference(best, noted, 0))
-    result("helios_p99_queue_s", found.p99_queue_s, "s", "lower", QUEUE_P99_LIMIT_S, _reference(best, noted, 1))
-    result("helios_events_per_cpu_s", found.events / found.cpu_s, "events/s", "higher", None)
+    noted = {name: references(CASES[name]) for name in given.case or CASES}
+    for words in (DEFAULTS, *given.policy):
+        ratios = []
+        for name, (greedy, oracle) in noted.items():
+            print(f"{name}: {words}", file=sys.stderr)
+            found = by_scheduler(CASES[name], words)
+            ratios.append(found.mean_jct_s / oracle.mean_jct_s)
+            _tell(f"{name}_{words}", found, greedy, oracle)
+        whole = len(noted) == len(CASES) and words == DEFAULTS
+        result(f"oracle_ratio_{words}", sum(ratios) / len(ratios), "x", "lower", ORACLE_LIMIT if whole else None)
 
 
-def _reference(best: str, noted: dict[str, tuple[float, int, float]], which: int) -> dict[str, object]:
-    values = {name: round(found[which]) for name, found in noted.items()}
-    return {"name": best, "value": values.pop(best), "others": values}
+def _tell(name: str, found: Found, greedy: Found, oracle: Found) -> None:
+    """Print the measures of a month beside those of its references."""
+    others = {"greedy": round(greedy.mean_jct_s), "oracle": round(oracle.mean_jct_s)}
+    limit_s = (UNTAUGHT_LIMIT if "declared" in name else 1) * greedy.mean_jct_s
+    result(f"{name}_mean_jct_s", found.mean_jct_s, "s", "lower", limit_s, {"name": "greedy, oracle", "value": others})
+    p99_limit_s = None if "declared" in name else greedy.p99_queue_s
+    result(f"{name}_p99_queue_s", found.p99_queue_s, "s", "lower", p99_limit_s)
+    result(f"{name}_longest_wait_days", found.longest_days, "days", "lower", None)
+    result(f"{name}_cpu_s", found.cpu_s, "s", "lower", None)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,14 @@ def test_json_says_the_same_each_time(jobs):
     assert first.stdout == again.stdout
 
 
+def test_run_times_are_learned_from_an_earlier_trace_first(jobs):
+    done = penstock("sim", jobs, "-P", "as_is", "--history", jobs)
+    assert done.returncode == 0, done.stderr
+    assert "note: history: 53 runs of t; 7 jobs that had not run and ended before the first submit" in done.stdout
+    missing = penstock("sim", jobs, "--history", "nothing.csv")
+    assert (missing.returncode != 0, "nothing.csv" in missing.stderr) == (True, True)
+
+
 def test_a_trace_is_found_below_the_folder_of_traces(jobs):
     done = penstock("sim", jobs.name, "-P", "as_is", env={"PENSTOCK_TRACES": str(jobs.parent), "PATH": ""})
     assert done.returncode == 0, done.stderr

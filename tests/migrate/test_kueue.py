@@ -44,6 +44,7 @@ def test_a_queue_may_not_use_flavours_that_it_does_not_name(sample):
     assert queue(sample, "speech") == Queue(
         name="speech",
         parent="research",
+        policy="priority",
         preemption="reclaim",
         weight=4,  # 2 : 0.5
         guaranteed=(("devices", 8_000), (A100, 8_000)),

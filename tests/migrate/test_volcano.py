@@ -27,6 +27,7 @@ def test_the_larger_of_guarantee_and_deserved_is_promised_and_the_guarantee_not_
     assert queue(sample, "online") == Queue(
         name="online",
         parent="dept",
+        policy="priority",
         preemption="reclaim",
         weight=3,
         guaranteed=(("cpus", 500), ("devices", 12_000)),

@@ -147,7 +147,7 @@ def test_a_beneficiary_counts_from_the_start_after_the_order(report):
 def test_rows_count_attempts_preemptions_and_losses(report):
     rows = {name: job(report, name) for name in ("pretrain-vit", "gang-llm", "wrong-dataset")}
     counts = {name: (row.attempts, row.preemptions, row.losses) for name, row in rows.items()}
-    assert counts == {"pretrain-vit": (2, 1, 0), "gang-llm": (2, 0, 1), "wrong-dataset": (1, 0, 0)}
+    assert counts == {"pretrain-vit": (3, 2, 0), "gang-llm": (2, 0, 1), "wrong-dataset": (1, 0, 0)}
 
 
 def test_steps_lost_with_a_node_are_those_since_the_last_checkpoint(report):
@@ -248,7 +248,7 @@ def test_bars_on_one_lane_never_overlap(report):
 def test_a_replica_on_neighbouring_devices_is_one_piece(report):
     layout = lay_out(report)
     pretrain = [p for p in layout.placed if p.bar.job_id == 1]
-    assert [p.height / layout.lane_height for p in pretrain] == [4, 4]
+    assert [p.height / layout.lane_height for p in pretrain] == [4, 4, 4]
 
 
 def test_scattered_devices_make_several_pieces():

@@ -53,6 +53,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "whatif": ("penstock whatif --nodes +2", "penstock whatif --policy fifo+easy --out whatif"),
     "sim": (
         "penstock sim trace.csv --policy fifo+easy --policy fair_share+best_fit",
+        "penstock sim july.csv --history june.csv",
         "penstock sim trace.csv --nodes 16x8xH100:cpus=96:memory=1TiB,4x0:cpus=128",
     ),
     "sizing": ("penstock sizing trace.csv --wait p90=30m",),

@@ -16,12 +16,15 @@ from penstock.core.model.cluster import ClusterConfig
 from penstock.core.model.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
+    from penstock.core.predict.forecast import PastRun
     from penstock.sim.replay.compare import VariantResult
+    from penstock.sim.replay.execution_model import Physics
     from penstock.sim.replay.measures import Summary
     from penstock.sim.replay.variants import Variant
     from penstock.traces import Trace
 
-DEFAULT_POLICIES = ("fifo+easy", "fair_share+easy", "shortest_predicted+easy+learned")
+DEFAULT_POLICIES = ("shortest_predicted+easy", "fifo+easy", "fair_share+easy")
+"""The first is the default of a pool and its queues."""
 LOAD_MAX = 100
 TRACES_VARIABLE = "PENSTOCK_TRACES"
 
@@ -40,6 +43,10 @@ def sim(
     kind: KindOption = None,
     nodes: NodesOption = None,
     cluster: Annotated[Path | None, typer.Option(help="Cluster file with pools, tenants, queues and settings.")] = None,
+    history: Annotated[
+        list[Path] | None,
+        typer.Option(help="Earlier trace to learn run times from before the first job. Repeat it, the earliest first."),
+    ] = None,
     load: LoadOption = 1.0,
     seeds: Annotated[int, typer.Option(help="Number of workloads: the trace, and others drawn like it.", min=1)] = 1,
     processes: Annotated[int | None, typer.Option(help="Processes in parallel; by default one per core.")] = None,
@@ -52,12 +59,12 @@ def sim(
     json: JsonOption = False,
 ) -> None:
     """Compare policies on a trace of jobs. The scheduler itself decides."""
-    from penstock.extensions import installed_policies
-    from penstock.sim.replay.compare import compare
+    from penstock.sim.replay.earlier import earlier_runs
     from penstock.sim.replay.execution_model import Physics
-    from penstock.traces.edit import drawn_like
 
     jobs = load_trace(trace, kind, load, nodes)
+    known, note = earlier_runs([load_trace(path, kind, 1.0, nodes) for path in history or ()], jobs)
+    jobs = replace(jobs, notes=(*jobs.notes, note)) if history else jobs
     jobs, variants = variants_of(jobs, policy or DEFAULT_POLICIES, cluster)
     physics = Physics(
         start_ms=duration_ms("start", start),
@@ -66,16 +73,7 @@ def sim(
         node_mtbf_ms=duration_ms("mtbf", mtbf),
         node_repair_ms=duration_ms("repair", repair),
     )
-    policies = installed_policies()
-
-    def workload(seed: int) -> "Trace":
-        return jobs if seed == 0 and load == 1.0 else drawn_like(jobs, seed, load)
-
-    title, total = f"{len(jobs.jobs):,} jobs, {len(variants)} policies", len(jobs.jobs) * len(variants) * seeds
-    with progress(title, total=total, quiet=json) as on_share:
-        results = compare(
-            workload, variants, physics, seeds=seeds, processes=processes, policies=policies, on_share=on_share
-        )
+    results = _compared(jobs, variants, physics, known, load=load, seeds=seeds, processes=processes, quiet=json)
     jobs = with_unserved(jobs, results)
     if out is not None:
         write_page(jobs, results, out, "sim")
@@ -85,6 +83,39 @@ def sim(
     print_results(jobs, results)
     if out is not None:
         say(f"report: {out / 'sim.html'}")
+
+
+def _compared(
+    jobs: "Trace",
+    variants: "Sequence[Variant]",
+    physics: "Physics",
+    history: "Sequence[PastRun]",
+    *,
+    load: float,
+    seeds: int,
+    processes: int | None,
+    quiet: bool,
+) -> "list[VariantResult]":
+    """Replay the trace, and workloads drawn like it, under each variant; show how far that is."""
+    from penstock.extensions import installed_policies
+    from penstock.sim.replay.compare import compare
+    from penstock.traces.edit import drawn_like
+
+    def workload(seed: int) -> "Trace":
+        return jobs if seed == 0 and load == 1.0 else drawn_like(jobs, seed, load)
+
+    title, total = f"{len(jobs.jobs):,} jobs, {len(variants)} policies", len(jobs.jobs) * len(variants) * seeds
+    with progress(title, total=total, quiet=quiet) as on_share:
+        return compare(
+            workload,
+            variants,
+            physics,
+            seeds=seeds,
+            processes=processes,
+            policies=installed_policies(),
+            history=history,
+            on_share=on_share,
+        )
 
 
 def load_trace(path: Path, kind: str | None, load_times: float, nodes: str | None = None) -> "Trace":

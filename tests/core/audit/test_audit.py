@@ -124,6 +124,19 @@ def test_a_stop_before_the_guaranteed_run_time_is_named():
     assert checks(stop)["min_runtime"].text == "it had run for 5m; 10m are guaranteed"
 
 
+@pytest.mark.parametrize(("turn_milli", "lawful"), [(1_000, True), (20_000, False)])
+def test_a_stop_for_less_service_says_how_long_the_victim_waited_and_ran(turn_milli, lawful):
+    las, step = (Queue("default", policy="least_attained"),), {"least_attained_step_device_ms": MINUTE}
+    jobs = (job(0, 120, 4, preemptible=False), job(1, 1000, 4, saves=True), job(300, 60, 4))
+    records = told(*jobs, rules=config(queues=las, min_runtime_before_preemption_ms=0, **step))
+    longer = config(queues=las, min_runtime_before_preemption_ms=0, **step, least_attained_turn_milli=turn_milli)
+    records[0] = replace(records[0], event=replace(records[0].event, config=longer))
+    (stop,) = [r for r in audit(records, 2) if r.kind == "stop"]
+    assert (stop.rule, stop.lawful) == ("less_service", lawful)
+    assert checks(stop)["turn"].text == "it had waited 1m59s for its place and run for 3m"
+    assert checks(stop)["turn"].holds == lawful
+
+
 def test_a_guarantee_that_is_taken_back_is_told_in_numbers():
     queues = (Queue("a", guaranteed=(("devices", 4_000),), preemption="reclaim"), Queue("b"))
     jobs = (job(0, 1000, 4, queue="b", saves=True), job(1, 1000, 4, queue="b", saves=True), job(200, 60, 2, queue="a"))

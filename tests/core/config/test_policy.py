@@ -35,7 +35,7 @@ def with_queue(**given):
     ("given", "change"),
     [
         ({"weight": 3}, ("weight", "1", "3")),
-        ({"policy": "fifo"}, ("policy", "priority", "fifo")),
+        ({"policy": "fifo"}, ("policy", "shortest_predicted", "fifo")),
         ({"preemption": "never"}, ("preemption", "lower_priority", "never")),
         ({"parent": "default"}, ("parent", "root", "default")),
         ({"max": (("devices", 16_000),)}, ("max.devices", "", "16")),
@@ -86,7 +86,7 @@ def test_an_added_entry_in_front_is_no_other_order():
     ("given", "change"),
     [
         ({"settings": Settings(lease_ttl_ms=90_001)}, ("settings.lease_ttl", "30s", "1m30s1ms")),
-        ({"settings": Settings(admission_milli=800)}, ("settings.admission", "1.2", "0.8")),
+        ({"settings": Settings(admission_milli=800)}, ("settings.admission", "0", "0.8")),
         ({"settings": Settings(allow_waiting_for_nodes=True)}, ("settings.allow_waiting_for_nodes", "false", "true")),
         ({"root_policy": "capacity"}, ("root_policy", "priority", "capacity")),
         ({"tenants": (Tenant("vision", "''"),)}, ("tenants.vision.description", "''", "\"''\"")),

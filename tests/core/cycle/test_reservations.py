@@ -2,13 +2,17 @@
 
 import pytest
 
+from penstock.core.explain import explain
 from penstock.core.model.cluster import Pool, Queue, Reservation, Tenant
+from penstock.core.model.events import RunTimesPredicted
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.core.place.holds import lesser
 from penstock.testing.builders import ask, node, queues
-from penstock.testing.harness import World, cluster
+from penstock.testing.harness import World, cluster, finish
 
-MINUTE = 60_000
+MINUTE, HOUR = 60_000, 3_600_000
+STEPS = {"least_attained_step_device_ms": MINUTE, "starvation_ratio": 0}
+"""Settings of a queue of least attained service."""
 BEGIN = 1_000_000 + 10 * MINUTE
 END = BEGIN + 10 * MINUTE
 
@@ -154,9 +158,17 @@ def test_a_least_attained_queue_admits_up_to_its_load():
     assert {v.code for v in w.plan().verdicts.values()} == {"no_fit", "admission"}
 
 
+def test_without_an_admission_limit_every_job_may_have_its_turn():
+    w = cluster(1, 4, queues=queues("default", policy="least_attained"), admission_milli=0)
+    w.run(w.submit(4))
+    late = w.submit(4)
+    assert {v.first: v.code for v in w.plan().verdicts.values()} == {late: "no_fit"}
+    assert "admission" not in {c.code for c in explain(w.state, w.job(late), w.now).constraints}
+
+
 def test_who_was_served_less_takes_the_place_of_who_was_served_more():
     las = queues("default", policy="least_attained")
-    w = cluster(1, 1, queues=las, admission_milli=3_000, least_attained_step_device_ms=MINUTE)
+    w = cluster(1, 1, queues=las, least_attained_step_device_ms=MINUTE)
     old = w.submit(1)
     w.run(old)
     w.now += 2 * MINUTE
@@ -165,3 +177,71 @@ def test_who_was_served_less_takes_the_place_of_who_was_served_more():
     w.leave(old)
     w.run(new)
     assert w.cycle().preemptions == ()
+
+
+def test_a_job_that_waited_keeps_its_place_for_as_long():
+    """A job that starts after a long wait could else be stopped again at the same moment, for ever."""
+    turns = {"least_attained_turn_milli": 1_000, "starvation_after_ms": HOUR}
+    w = cluster(1, 2, queues=queues("default", policy="least_attained"), **STEPS, **turns)
+    old = w.submit(2)
+    w.run(old)
+    w.now += 10 * MINUTE
+    other = w.submit(2)
+    w.cycle()
+    w.leave(old)
+    w.run(other)
+    w.now += 2 * HOUR
+    new = w.submit(2, preemptible=False)
+    finish(w, other)
+    assert [s.job_id for s in w.cycle().starts] == [old], "it starves"
+    assert w.cycle().preemptions == (), "not even while it starts"
+    w.start(old)
+    (said,) = [c for c in explain(w.state, w.job(new), w.now).constraints if c.code == "min_runtime"]
+    assert said.text == f"job {old} may be asked to leave in 2h: it has not run for as long as it waited"
+    w.now += 2 * HOUR - 1
+    found = w.cycle()
+    assert (found.preemptions, found.again_ms) == ((), w.now + 1)
+    w.now += 1
+    assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
+
+
+def test_time_alone_raises_the_level_of_a_running_job():
+    """The plan names the moment: a submit of another job alike calls for no cycle."""
+    las = queues("default", policy="least_attained")
+    w = cluster(1, 2, queues=las, **STEPS, least_attained_turn_milli=0)
+    old = w.submit(2)
+    w.run(old)
+    new = w.submit(1)
+    found = w.cycle()
+    assert (found.preemptions, found.again_ms) == ((), w.now + MINUTE // 2)
+    w.now = found.again_ms
+    assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
+
+
+def test_without_turns_a_job_that_was_served_less_goes_at_once():
+    las = queues("default", policy="least_attained")
+    w = cluster(1, 1, queues=las, **STEPS, least_attained_turn_milli=0)
+    old = w.submit(1)
+    w.now += HOUR
+    w.run(old)
+    w.now += 2 * MINUTE
+    new = w.submit(1)
+    assert [(p.victim, p.beneficiary) for p in w.cycle().preemptions] == [(old, new)]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "minutes", "goes"),
+    [(False, 8, True), (False, 11, False), (True, 4, True), (True, 6, False)],
+)
+def test_a_start_that_rests_on_predicted_ends_is_passed_only_in_half_of_its_time(predicted, minutes, goes):
+    """The job of 3 starts when that of 1 has ended, in 10 minutes: by its declaration, or as those like it did."""
+    w = cluster(1, 3, queues=queues("default", policy="fifo"))
+    running = w.submit(1, estimated_duration_ms=0 if predicted else 10 * MINUTE)
+    w.run(running)
+    if predicted:
+        w.emit(RunTimesPredicted(((running, 10 * MINUTE, 20 * MINUTE),)))
+    first = w.submit(3)
+    later = w.submit(1, estimated_duration_ms=minutes * MINUTE)
+    found = w.plan()
+    assert [r.job_id for r in found.reserved] == [first]
+    assert [s.job_id for s in found.starts] == [later] * goes

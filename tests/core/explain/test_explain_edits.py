@@ -307,7 +307,7 @@ def test_the_lowest_priority_that_comes_before_kept_room():
     w.run(w.submit(2, time_limit_ms=60_000, **KEPT))
     w.submit(4, priority=900)
     job = w.submit(2)
-    assert edits(w, job)[-1] == ("priority", 500, 881)
+    assert edits(w, job)[-1] == ("priority", 500, 901)
     assert said(w, job, "priority").starts_now
 
 

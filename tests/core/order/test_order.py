@@ -53,7 +53,7 @@ def test_weights_of_the_score_are_settings():
 
 
 def test_a_score_is_not_frozen_at_submit():
-    w = cluster(1, 4)
+    w = cluster(1, 4, queues=queues("default", policy="priority"))
     old = w.submit(4, priority=500)
     w.now += HOUR // 2
     fresh = w.submit(1, priority=500)
@@ -76,8 +76,14 @@ def test_a_requeued_job_keeps_its_place_in_fifo():
     assert order(w, w.now + 1_000) == [first, second]
 
 
-def test_a_tree_of_queues_is_merged_level_by_level():
-    tree = (Queue("a", policy="fifo"), Queue("a1", "a"), Queue("a2", "a"), Queue("a11", "a1", policy="fifo"))
+@pytest.mark.parametrize("policy", ["priority", "shortest_predicted"])
+def test_a_tree_of_queues_is_merged_level_by_level(policy):
+    tree = (
+        Queue("a", policy="fifo"),
+        Queue("a1", "a", policy=policy),
+        Queue("a2", "a"),
+        Queue("a11", "a1", policy="fifo"),
+    )
     w = cluster(1, 8, queues=tree)
     one = w.submit(1, queue="a1", priority=100)
     two = w.submit(1, queue="a2", priority=1000)

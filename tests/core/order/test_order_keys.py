@@ -61,7 +61,7 @@ def test_a_policy_that_nobody_knows_is_a_fault():
 )
 def test_the_walk_orders_by_the_score_as_it_is_documented(submits, later_ms, horizon_ms):
     """Also before a submit, by a clock that went back, and without a horizon."""
-    w = World(node("n", 8), wait_bonus_horizon_ms=horizon_ms)
+    w = World(node("n", 8), queues=queues("default", policy="priority"), wait_bonus_horizon_ms=horizon_ms)
     for devices, priority, pause_ms in submits:
         w.submit(devices, priority=priority)
         w.now += pause_ms

@@ -245,3 +245,18 @@ def test_an_opening_is_looked_for_anew_when_what_it_depends_on_changes():
     free = [(0, w.attempt(jobs[3]).replicas[0].place)]
     less = after_the_first(gone(w, *jobs), lambda: cluster.put_back(ask(0, cpus=1), free))
     assert less == (False, 100, ["n0", "n3"])
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+def test_a_former_opening_takes_as_many_releases_as_a_search(replicas):
+    w = World(*(node(f"n{i}", 0, cpus=1) for i in range(8)))
+    jobs = [w.submit(0, cpus=1) for _ in range(8)]
+    w.run(*jobs)
+    placer = GangPlacer(ask(0, replicas, cpus=1), w.free())
+
+    def left():
+        releases = iter(gone(w, *jobs))
+        assert earliest(placer, placer.cluster, releases) is not None
+        return len(list(releases))
+
+    assert left() == left()

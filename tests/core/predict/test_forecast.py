@@ -137,7 +137,7 @@ def test_the_same_is_not_said_twice():
 
 def test_a_sweep_finds_jobs_of_which_more_is_known_by_now():
     w, forecaster, seen = learned(lengths=(10,) * 7)
-    waits = w.submit(4, name="other"), w.submit(1, name="train")
+    waits = w.submit(4, name="other", priority=100), w.submit(1, name="train")
     seen = follow(w, forecaster, seen)
     assert forecaster.told(w.state, w.now) == ()
     w.run(waits[1])

@@ -160,7 +160,7 @@ def test_use_of_a_tree_without_use_is_counted_from_nothing():
 
 
 def test_a_start_in_a_queue_that_is_gone_does_not_hold():
-    w = cluster(1, 4)
+    w = cluster(1, 4, queues=queues("default", policy="fifo"))
     w.submit(1)
     proposed = w.plan()
     w.state.config = config(queues=(Queue("other", max=(("devices", 1_000),)),))

@@ -25,7 +25,7 @@ def test_the_order_of_the_words_does_not_matter():
 
 def test_what_is_not_named_stays():
     found = variant("conservative", BASE)
-    assert [q.policy for q in found.config.queues] == ["priority", "fair_share"]
+    assert [q.policy for q in found.config.queues] == ["shortest_predicted", "fair_share"]
     assert variant("as_is", BASE).config == BASE
 
 

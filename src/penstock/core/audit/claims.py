@@ -21,7 +21,7 @@ from penstock.core.model.quantities import (
 from penstock.core.order.queues import QueueNode, QueueTree
 from penstock.core.order.ranks import request_class
 from penstock.core.preempt.preemptor import GONE
-from penstock.core.preempt.rights import PreemptionRights, attained_device_ms
+from penstock.core.preempt.rights import PreemptionRights, attained_device_ms, turn_left_ms, waited_for_place_ms
 from penstock.core.state.idleness import idle_for_ms, idle_of, makes_room
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import whole_total
@@ -67,6 +67,7 @@ def claim_checks(
             yield from case.guarantees()
         case "less_service":
             yield Check("less_service", *case.less_service())
+            yield Check("turn", *case.had_its_turn())
         case "elsewhere":
             since_ms = victim.attempt.suspended_ms
             text = f"it had been suspended for {format_duration(max(0, event.decided_ms - since_ms))}"
@@ -188,6 +189,13 @@ class _Case:
             f"it has attained {exact_duration(own)} of device time, job {self.beneficiary.id} {exact_duration(other)}"
         )
         return own > other, text
+
+    def had_its_turn(self) -> Answer:
+        attempt = self.victim.attempt
+        assert attempt is not None
+        waited_ms, ran_ms = waited_for_place_ms(self.victim), attempt.worked_ms(self.now_ms)
+        text = f"it had waited {exact_duration(waited_ms)} for its place and run for {exact_duration(ran_ms)}"
+        return turn_left_ms(self.victim, self.settings, self.now_ms) <= 0, text
 
     def held_idle(self) -> Answer:
         idle, rules = idle_of(self.victim, self.now_ms), self.snapshot.config.idle_rules

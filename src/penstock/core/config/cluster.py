@@ -69,7 +69,7 @@ def single_fields(policies: Policies) -> Section[c.ClusterConfig]:
     """Return the single fields of a cluster file, with `billing` and `settings` as sections."""
     candidates = {"type": "array", "uniqueItems": True, "items": {"enum": list(PLACEMENTS)}}
     fields = {
-        "root_policy": policy("order of the top-level queues", policies),
+        "root_policy": policy("order of the top-level queues", policies, "priority"),
         "candidates": Field(
             _read_candidates,
             candidates,

@@ -44,9 +44,9 @@ DEPTH_MAX = 32
 """Queues above a queue: each start is counted in all of them."""
 
 
-def policy(about: str, policies: Policies) -> Field:
+def policy(about: str, policies: Policies, default: str) -> Field:
     """A policy's name: a builtin one, or `ext:NAME` of an installed one."""
-    of_words = word(about, [*POLICIES, *(EXTENSION_PREFIX + name for name in sorted(policies))], "priority")
+    of_words = word(about, [*POLICIES, *(EXTENSION_PREFIX + name for name in sorted(policies))], default)
     own = {**STRING, "pattern": f"^{EXTENSION_PREFIX}.+$"}
     return msgspec.structs.replace(of_words, schema={"anyOf": [{"enum": list(POLICIES)}, own]})
 
@@ -133,7 +133,7 @@ def queue_section(policies: Policies) -> Section[c.Queue]:
     """Return the fields of a queue.
 
     `least_attained` and `shortest_predicted` are accepted on a queue that has children, too: they order its own jobs,
-    and its children are compared as `fifo`.
+    and its children are compared as `fifo` or, for `shortest_predicted`, as `priority`.
 
     Args:
         policies: the installed ones, by name.
@@ -141,7 +141,7 @@ def queue_section(policies: Policies) -> Section[c.Queue]:
     fields = {
         "name": NAME,
         "parent": label("parent queue", c.ROOT_QUEUE),
-        "policy": policy("order of its jobs, or of its child queues", policies),
+        "policy": policy("order of its jobs, or of its child queues", policies, "shortest_predicted"),
         "preemption": word(
             "jobs that it may preempt: none, those that hold its guarantee, also those of lower priority",
             PREEMPTION_RULES,

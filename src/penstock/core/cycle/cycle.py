@@ -403,7 +403,8 @@ class Cycle:
         return False
 
     def _not_admitted(self, key: RequestClass, job: Job) -> Verdict | None:
-        pool, turns = self._workspace.pools.get(key.ask.pool), takes_turns(self._tree.rules.get(key.queue), job)
+        pool = self._workspace.pools.get(key.ask.pool)
+        turns = takes_turns(self._settings, self._tree.rules.get(key.queue), job)
         if not turns and (pool is None or not pool.reserve_milli):
             return None  # most classes
         total_milli = self._workspace.totals.get(key.ask.pool, UsedAmounts()).device_milli

@@ -46,6 +46,8 @@ class Openings:
         return known.opening
 
 
+GUESSED_SHARE = 2
+"""A start that rests on predicted ends may come earlier: others may use the room kept until 1/2 of the time is left."""
 CouldStart = Callable[[RequestClass], bool]
 """Whether a job of the class could start now if nothing ran."""
 
@@ -111,8 +113,9 @@ class Reservations:
         self.revision += 1
         for job, key, placer in self._blocked.pop(pool, ()):
             bookings = self._bookings.setdefault(pool, [])
+            from_ms = 0
             if rule == "easy":
-                opening = earliest(placer, self._cluster, self._releases(pool))
+                opening, from_ms = self._next(pool, placer)
             elif rule == "conservative":
                 releases = list(self._releases(pool))
                 with self._cluster.tentatively():
@@ -125,7 +128,22 @@ class Reservations:
                 if rule == "conservative":
                     self._holds.booked(placer.gang, opening.places, opening.start_ms, until_ms)
                 bookings.append(Booking(opening.start_ms, until_ms, placer.gang, opening.places))
-                self._keep(job, opening, opening.start_ms)
+                self._keep(job, opening, from_ms or opening.start_ms)
+
+    def _next(self, pool: PoolName, placer: GangPlacer) -> tuple[Opening | None, int]:
+        """Return where and when the gang fits first, and from when on its room is kept."""
+        guessed = False
+
+        def releases() -> Iterator[Release]:
+            nonlocal guessed
+            for release in self._releases(pool):
+                guessed = guessed or release.job.predicted_ms > 0
+                yield release
+
+        opening = earliest(placer, self._cluster, releases())
+        start_ms = opening.start_ms if opening is not None else 0
+        ahead_ms = max(0, start_ms - self._now_ms)
+        return opening, start_ms - ahead_ms // GUESSED_SHARE if guessed else start_ms
 
     def keep_for_starving(self, job: Job, key: RequestClass, placer: GangPlacer) -> None:
         """Keep everything that becomes free where the job can start soonest, even if that time is unknown."""

@@ -103,7 +103,7 @@ def _virtualization(scene: Scene) -> Iterator[Constraint]:
 
 def _admission(scene: Scene) -> Iterator[Constraint]:
     name, total = scene.spec.queue, scene.pool_milli(scene.gang.pool)
-    if not takes_turns(scene.tree.rules.get(name), scene.job):
+    if not takes_turns(scene.settings, scene.tree.rules.get(name), scene.job):
         return
     admitted = admitted_waiting_milli(name, scene.snapshot.classes) + scene.tree.branches[name].used[_DEVICES]
     short = over_admission(scene.settings, scene.gang.device_milli, admitted, total)

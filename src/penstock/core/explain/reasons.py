@@ -65,7 +65,7 @@ CONSTRAINTS: dict[str, Reason] = {
     ),
     "admission": Reason(
         "its queue lets jobs take turns, and as many as allowed do",
-        "wait, or a higher `admission`",
+        "wait, or a higher `admission` (0: no limit)",
         untimed="it is not its turn yet",
     ),
     "nowhere": Reason(

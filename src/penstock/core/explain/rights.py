@@ -11,7 +11,7 @@ from penstock.core.model.quantities import exact_duration, listed
 from penstock.core.model.words import counted
 from penstock.core.order.queues import QueueNode
 from penstock.core.place.backfill import held_places
-from penstock.core.preempt.rights import PreemptionRights
+from penstock.core.preempt.rights import PreemptionRights, turn_left_ms
 from penstock.core.state.idleness import makes_room
 
 RUNNING_SEEN_MAX = 512
@@ -22,7 +22,8 @@ class _Candidates(NamedTuple):
     """Running jobs of the pool that the rules allow to preempt: now, and after their guaranteed time."""
 
     now: list[tuple[Job, QueueNode]]
-    later: list[tuple[int, Job]]
+    later: list[tuple[int, Job, str]]
+    """With the time left until then (ms), and why not now."""
     cut_off: bool
 
 
@@ -36,8 +37,8 @@ def rights(scene: Scene) -> Iterator[Constraint]:
         return
     rights = PreemptionRights(scene.job, scene.key, leaf, scene.demand, scene.tree)
     found = _candidates(scene, rights)
-    for left_ms, job in found.later[:1]:
-        text = f"job {job.id} may be asked to leave in {exact_duration(left_ms)}: its minimum run time is not over"
+    for left_ms, job, why in found.later[:1]:
+        text = f"job {job.id} may be asked to leave in {exact_duration(left_ms)}: {why}"
         more = len(found.later) - 1
         yield Constraint("min_runtime", text + (f", {more} more later" if more else ""), left_ms, "ms", f"job {job.id}")
     if found.now:
@@ -71,11 +72,15 @@ def _candidates(scene: Scene, rights: PreemptionRights) -> _Candidates:
         if job.attempt is None or job.attempt.stop is not None:
             continue
         idle = makes_room(job, scene.config.idle_rules, scene.now_ms) and rights.may_take_idle(job.spec.priority)
+        left_ms, why = _guaranteed_left_ms(scene, job), "its minimum run time is not over"
         if not idle and rights.rule_for(job, account, scene.held(job), scene.settings, scene.now_ms) is None:
-            continue
-        left_ms = _guaranteed_left_ms(scene, job)
+            turn_ms = turn_left_ms(job, scene.settings, scene.now_ms)
+            if turn_ms <= 0 or rights.less_service_in_ms(job, scene.settings, scene.now_ms) != turn_ms:
+                continue
+            if turn_ms > left_ms:
+                left_ms, why = turn_ms, "it has not run for as long as it waited"
         if left_ms > 0:
-            later.append((left_ms, job))
+            later.append((left_ms, job, why))
         else:
             now.append((job, account))
     later.sort(key=lambda entry: (entry[0], entry[1].id))

@@ -157,7 +157,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: QueueName
     parent: QueueName = ROOT_QUEUE
-    policy: QueuePolicy = "priority"
+    policy: QueuePolicy = "shortest_predicted"
     preemption: PreemptionRule = "lower_priority"
     weight: int = 1
     guaranteed: Quota = ()
@@ -253,8 +253,12 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """After this long half of a queue's past use is forgotten; 0 looks at present use only."""
     least_attained_step_device_ms: int = 57_600_000
     """Service after which a job of a `least_attained` queue falls one level (16 device-hours, as Tiresias)."""
-    admission_milli: int = 1_200
-    """A `least_attained` queue lets jobs take turns up to this load of its pool; the others are not started."""
+    least_attained_turn_milli: int = 500
+    """An attempt in a `least_attained` queue runs this many times as long as its job waited for it, at least a minute,
+    before a job with less service may take its place; 0: no such time."""
+    admission_milli: int = 0
+    """A `least_attained` queue lets jobs take turns up to this load of its pool, and the others are not started; 0 sets
+    no limit."""
     backfill_depth_max: int = 64
     """Reservations that conservative backfill keeps at once."""
     elastic_growth_period_ms: int = 60_000

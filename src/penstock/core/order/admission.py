@@ -27,9 +27,15 @@ def reserved_milli(pool: Pool, total_milli: int) -> int:
     return total_milli * pool.reserve_milli // 1000
 
 
-def takes_turns(queue: Queue | None, job: Job) -> bool:
-    """Return whether the job has to be admitted first: jobs of its queue take turns, and it has not run yet."""
-    return queue is not None and queue.policy == "least_attained" and not job.last_attempt
+def takes_turns(settings: Settings, queue: Queue | None, job: Job) -> bool:
+    """Return whether the job has to be admitted first: jobs of its queue take turns, and it has not run yet.
+
+    None has to where `admission` is 0, the default: under a limit near the size of the pool narrow jobs get in as
+    places become free, and a wide one waits for as long as they come. Figures: docs/policies.md.
+    """
+    if not settings.admission_milli or queue is None:
+        return False
+    return queue.policy == "least_attained" and not job.last_attempt
 
 
 def over_admission(settings: Settings, device_milli: int, admitted_milli: int, total_milli: int) -> int | None:
@@ -39,7 +45,7 @@ def over_admission(settings: Settings, device_milli: int, admitted_milli: int, t
 
 
 def admission_limit_milli(settings: Settings, total_milli: int) -> int:
-    """Return the devices that jobs which take turns may ask for together."""
+    """Return the devices that jobs which take turns may ask for together, where there is such a limit."""
     return total_milli * settings.admission_milli // 1000
 
 

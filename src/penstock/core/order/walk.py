@@ -235,5 +235,11 @@ class JobQueue:
 
 
 def _static(policy: str) -> str:
-    """Return the policy by which queues are compared: by age where it orders jobs by attributes of their class."""
-    return policy if policy in ("priority", "fifo") or policy.startswith("ext:") else "fifo"
+    """Return the policy by which queues are compared.
+
+    What a class has attained or is expected to take is known only where the job's own queue orders by it: queues are
+    compared by the score of `priority` in place of `shortest_predicted`, and by age in place of the others.
+    """
+    if policy in ("priority", "fifo") or policy.startswith("ext:"):
+        return policy
+    return "priority" if policy == "shortest_predicted" else "fifo"

@@ -58,15 +58,17 @@ def earliest(prepared: GangPlacer, cluster: ClusterIndex, releases: Iterable[Rel
 
     More room never hurts, so the number of releases needed is found by doubling and then by bisection. The cluster is
     left unchanged. A former answer holds while the cluster is the same and the same attempts leave first, if perhaps
-    at other times: for gangs that are counted, with which more room never hurts indeed.
+    at other times: for gangs that are counted, with which more room never hurts indeed. Then as many releases are taken
+    as a search takes: whoever yields them sees no difference.
     """
     waiting = iter(releases)
     version = cluster.version
     known = cluster.openings.get(prepared, version)
     if known is not None:
-        seen = list(islice(waiting, len(known.needed)))
-        if len(seen) == len(known.needed) and all(map(_is_of, seen, known.needed)):
-            return known.opening._replace(start_ms=seen[-1].end_ms)
+        needed_count = len(known.needed)
+        seen = list(islice(waiting, (1 << needed_count.bit_length()) - 1))
+        if len(seen) >= needed_count and all(map(_is_of, seen, known.needed)):
+            return known.opening._replace(start_ms=seen[needed_count - 1].end_ms)
         waiting = chain(seen, waiting)
     opening, gone = _earliest(prepared, cluster, waiting)
     needed = [(release.job.attempt, release.ask) for release in gone if release.job.attempt is not None]

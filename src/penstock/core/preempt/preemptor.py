@@ -260,6 +260,8 @@ class Preemptor:
         """
         job, now_ms = victim.job, self._now_ms
         rule = rights.rule_for(job, victim.branch, victim.demand, self._settings, now_ms) if asked else None
+        if asked and rule is None and (left_ms := rights.less_service_in_ms(job, self._settings, now_ms)):
+            self.again_ms = min(self.again_ms or now_ms + left_ms, now_ms + left_ms)
         idle = rule != "reclaim" and job.id in self._idle and rights.may_take_idle(job.spec.priority)
         return "held_idle" if idle else rule
 

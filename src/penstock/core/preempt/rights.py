@@ -6,7 +6,7 @@ from penstock.core.model.cluster import Settings
 from penstock.core.model.jobs import Job, RequestClass
 from penstock.core.model.plan import PreemptionRuleName
 from penstock.core.order.queues import QueueNode, QueueTree
-from penstock.core.order.ranks import attained_level
+from penstock.core.order.ranks import service_above
 
 
 class PreemptionRights:
@@ -55,10 +55,18 @@ class PreemptionRights:
             return "reclaim"
         if victim.spec.priority < self.job.spec.priority and self._rule == "lower_priority":
             return "lower_priority"
-        turns = self._policy == "least_attained" and victim.spec.queue == self.job.spec.queue and self.may_preempt
-        if turns and attained_level(attained_device_ms(victim, now_ms), settings) > self.key.rank:
-            return "less_service"
-        return None
+        return "less_service" if self.less_service_in_ms(victim, settings, now_ms) == 0 else None
+
+    def less_service_in_ms(self, victim: Job, settings: Settings, now_ms: int) -> int | None:
+        """Return after how long the job may take the place of `victim` for having been served less: 0 now, None never.
+
+        By then the level of the victim, which runs on, is higher, and its turn is over. Time alone brings this about,
+        so a plan has to name the moment.
+        """
+        if self._policy != "least_attained" or victim.spec.queue != self.job.spec.queue or not self.may_preempt:
+            return None
+        lacking = service_above(self.key.rank, settings) - attained_device_ms(victim, now_ms)
+        return max(0, -(-lacking // _width(victim)), turn_left_ms(victim, settings, now_ms))
 
     def may_take_idle(self, priority: int) -> bool:
         """Return whether an idle attempt of this priority makes room for the job: only one of no higher priority.
@@ -149,8 +157,34 @@ def attained_device_ms(job: Job, now_ms: int) -> int:
     attempt = job.attempt
     if attempt is None or not attempt.running_ms:
         return job.served_device_ms
-    width = max(job.ask.device_total, len(attempt.replicas))
-    return job.served_device_ms + width * attempt.worked_ms(now_ms)
+    return job.served_device_ms + _width(job) * attempt.worked_ms(now_ms)
+
+
+def _width(job: Job) -> int:
+    return max(1, job.ask.device_total, len(job.attempt.replicas) if job.attempt is not None else 0)
+
+
+TURN_LEAST_MS = 60_000
+"""Else a job that has to start could be started and stopped again at one moment, for ever."""
+
+
+def turn_left_ms(job: Job, settings: Settings, now_ms: int) -> int:
+    """Return how long a running job still has its turn, in which no job with less service takes its place.
+
+    0 or less: it is over. A job runs as long as it waited, so the long and wide ones get on while new ones come, and
+    the oldest, which room is kept for, does not lose its place as soon as it has it. Figures: docs/policies.md.
+    Source: after Tiresias (NSDI'19), where a job that waits for a multiple of its run time is served first again.
+    """
+    attempt = job.attempt
+    if attempt is None or not settings.least_attained_turn_milli:
+        return 0
+    turn_ms = max(TURN_LEAST_MS, waited_for_place_ms(job) * settings.least_attained_turn_milli // 1000)
+    return turn_ms - attempt.worked_ms(now_ms)
+
+
+def waited_for_place_ms(job: Job) -> int:
+    """Return how long a job waited for its present attempt; 0 where it has none."""
+    return max(0, job.attempt.allocated_ms - job.waiting_since_ms) if job.attempt is not None else 0
 
 
 def _promised(branch: QueueNode, column: int) -> int:

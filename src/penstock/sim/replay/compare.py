@@ -7,11 +7,12 @@ import os
 import queue as queues
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.core.order.extension import Policies
+from penstock.core.predict.forecast import PastRun
 from penstock.sim.replay.costs import Costs
 from penstock.sim.replay.counters import Sample
 from penstock.sim.replay.execution_model import Physics
@@ -62,6 +63,28 @@ def result_of(variant: str, seed: int, ran: Ran) -> VariantResult:
     )
 
 
+class _Trial(NamedTuple):
+    """What all runs of a comparison have in common."""
+
+    workload: WorkloadOf
+    physics: Physics
+    policies: Policies | None
+    history: Sequence[PastRun]
+
+    def run(self, variant: Variant, seed: int, told: Callable[[int, int], None]) -> VariantResult:
+        ran = replay(
+            self.workload(seed),
+            self.physics,
+            config=variant.config,
+            knows=variant.knows,
+            seed=seed,
+            policies=self.policies,
+            on_progress=told,
+            history=self.history,
+        )
+        return result_of(variant.name, seed, ran)
+
+
 def compare(
     workload: WorkloadOf,
     variants: Sequence[Variant],
@@ -70,71 +93,36 @@ def compare(
     seeds: int = 1,
     processes: int | None = None,
     policies: Policies | None = None,
+    history: Sequence[PastRun] = (),
     on_share: OnShare | None = None,
 ) -> list[VariantResult]:
     """Return the results in the order of the variants, each under seeds 0, 1, ...
 
-    Variants run the same workloads: under one seed, two of them differ by policy alone.
+    Variants run the same workloads: under one seed, two of them differ by policy alone. All of them know `history`.
     """
     tasks = [(variant, seed) for variant in variants for seed in range(seeds)]
-    share = on_share or (lambda _: None)
+    trial, share = _Trial(workload, physics, policies, history), on_share or (lambda _: None)
     workers = min(len(tasks), processes or os.cpu_count() or 1)
-    if workers <= 1:
-        return list(_here(workload, tasks, physics, policies, share))
-    return _beside(workload, tasks, physics, policies, share, workers)
+    return list(_here(trial, tasks, share)) if workers <= 1 else _beside(trial, tasks, share, workers)
 
 
-def _here(
-    workload: WorkloadOf,
-    tasks: Sequence[tuple[Variant, int]],
-    physics: Physics,
-    policies: Policies | None,
-    share: OnShare,
-) -> Iterator[VariantResult]:
+def _here(trial: _Trial, tasks: Sequence[tuple[Variant, int]], share: OnShare) -> Iterator[VariantResult]:
     for number, (variant, seed) in enumerate(tasks):
 
         def told(done: int, total: int, number: int = number) -> None:
             share((number + done / max(1, total)) / len(tasks))
 
-        yield _one(workload, variant, seed, physics, policies, told)
-
-
-def _one(
-    workload: WorkloadOf,
-    variant: Variant,
-    seed: int,
-    physics: Physics,
-    policies: Policies | None,
-    told: Callable[[int, int], None],
-) -> VariantResult:
-    trace = workload(seed)
-    ran = replay(
-        trace,
-        physics,
-        config=variant.config,
-        knows=variant.knows,
-        seed=seed,
-        policies=policies,
-        on_progress=told,
-    )
-    return result_of(variant.name, seed, ran)
+        yield trial.run(variant, seed, told)
 
 
 _shared: dict[str, Any] = {}
 """Inherited by forked workers: the trace is not sent to them."""
 
 
-def _beside(
-    workload: WorkloadOf,
-    tasks: Sequence[tuple[Variant, int]],
-    physics: Physics,
-    policies: Policies | None,
-    share: OnShare,
-    workers: int,
-) -> list[VariantResult]:
+def _beside(trial: _Trial, tasks: Sequence[tuple[Variant, int]], share: OnShare, workers: int) -> list[VariantResult]:
     context = multiprocessing.get_context("fork")
     told = context.Queue()
-    _shared.update(workload=workload, tasks=tasks, physics=physics, policies=policies, told=told)
+    _shared.update(trial=trial, tasks=tasks, told=told)
     done = [0.0] * len(tasks)
     try:
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
@@ -159,7 +147,8 @@ def _task(number: int) -> VariantResult:
     def told(done: int, total: int) -> None:
         _shared["told"].put((number, done / max(1, total)))
 
-    return _one(_shared["workload"], variant, seed, _shared["physics"], _shared["policies"], told)
+    trial: _Trial = _shared["trial"]
+    return trial.run(variant, seed, told)
 
 
 def interval(values: Sequence[float]) -> Interval:

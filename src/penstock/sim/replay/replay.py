@@ -68,7 +68,7 @@ def replay(
         history: runs that the scheduler learns from before the first job.
     """
     trace = from_origin(trace)
-    begun_ms = _first_ms(trace)
+    begun_ms = first_ms(trace)
     state = State()
     engine = Simulation(
         state,
@@ -108,7 +108,7 @@ def replay(
 
 def from_origin(trace: Trace) -> Trace:
     """Return the trace in calendar times."""
-    if _first_ms(trace) >= ORIGIN_MS:
+    if first_ms(trace) >= ORIGIN_MS:
         return trace
     return replace(
         trace,
@@ -132,7 +132,7 @@ def _later(job: TraceJob) -> TraceJob:
     return replace(job, submit_ms=job.submit_ms + ORIGIN_MS, seen=seen)
 
 
-def _first_ms(trace: Trace) -> int:
+def first_ms(trace: Trace) -> int:
     """Return when the first thing happens; where nothing does, the origin."""
     times = [job.submit_ms for job in trace.jobs[:1]]
     times += [outage.from_ms for outage in trace.outages]
@@ -143,7 +143,7 @@ def _first_ms(trace: Trace) -> int:
 def opened(trace: Trace) -> State:
     """Return the trace's cluster before its first job, with every node ready."""
     state = State()
-    _open(trace, state, trace.config, _first_ms(from_origin(trace)), None)
+    _open(trace, state, trace.config, first_ms(from_origin(trace)), None)
     return state
 
 

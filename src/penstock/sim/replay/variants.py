@@ -39,7 +39,8 @@ def variant(words: str, base: ClusterConfig, *, knows: Knows = "declared") -> Va
     """Return `base` changed by the words, joined by `+`; the order of the words does not matter.
 
     Queue policies, backfill rules, placement policies and preemption rules replace those of every queue and pool;
-    `declared`, `learned` and `true` set the source of run times; NAME=VALUE is a number of the settings.
+    `declared` (limits and estimates alone), `learned` and `true` set the source of run times, which is the setting
+    `predict_run_times` where none is named; NAME=VALUE is a number of the settings.
     Raises: InvalidInput for a word that is none of these.
     """
     config = base
@@ -54,6 +55,8 @@ def variant(words: str, base: ClusterConfig, *, knows: Knows = "declared") -> Va
             config = _with_queues(config, preemption=_PREEMPTION[word])
         elif word in _KNOWS:
             knows = word  # type: ignore[assignment]
+            if word != "true":
+                config = replace(config, settings=replace(config.settings, predict_run_times=word == "learned"))
         elif word == "defrag":
             config = replace(config, settings=replace(config.settings, defrag=True))
         elif "=" in word:
