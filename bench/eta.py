@@ -26,10 +26,11 @@ from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.predict.calibration import Calibration
-from penstock.core.predict.forecast import Forecaster
+from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.state.state import State
 from penstock.sim.forecast.outlook import LengthOf, learned_lengths, outlook
 from penstock.sim.forecast.worker import times_of
+from penstock.sim.replay.earlier import earlier_runs
 from penstock.sim.replay.replay import replay
 from penstock.sim.replay.simulation import Simulation
 from penstock.sim.replay.variants import variant
@@ -66,11 +67,11 @@ def whole_limits(_: random.Random) -> LengthOf:
 class Teller:
     """Tells waiting jobs when they start, at random moments, and keeps what was told."""
 
-    def __init__(self, every_h: float, samples: int, most: int, seed: int) -> None:
+    def __init__(self, every_h: float, samples: int, most: int, seed: int, history: Sequence[PastRun] = ()) -> None:
         self._every_h, self._samples, self._most = every_h, samples, most
         self._r = random.Random(seed)
         self._next_ms = 0
-        self.forecaster, self.calibration = Forecaster(()), Calibration()
+        self.forecaster, self.calibration = Forecaster((), history), Calibration()
         self.told: list[tuple[int, StartEstimate, int]] = []
         """When, what, and the start by limits alone."""
         self.looks = self.skipped = 0
@@ -124,7 +125,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trace", default=PHILLY)
     parser.add_argument("--nodes", default="80")
-    parser.add_argument("--policy", default="fifo+easy")
+    parser.add_argument("--history", help="an earlier trace to learn from before the first job")
+    parser.add_argument("--policy", default="as_is", help="by default as the shipped defaults are")
     parser.add_argument("--every-h", type=float, default=4.0, help="mean time between looks")
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--most", type=int, default=20, help="jobs told at one moment")
@@ -136,8 +138,12 @@ def main() -> None:
         raise SystemExit("PENSTOCK_TRACES is not set to a folder that holds the traces")
     trace = with_nodes(with_limits(load(Path(folder, given.trace), None), given.seed), given.nodes)
     trace = replace(trace, jobs=trace.jobs[: given.jobs or None])
-    rules, teller = variant(given.policy, trace.config), Teller(given.every_h, given.samples, given.most, given.seed)
-    ran = replay(trace, config=rules.config, knows=rules.knows, on_records=teller.observe, on_moment=teller)
+    past, _ = earlier_runs([load(Path(folder, given.history), None)] if given.history else [], trace)
+    rules = variant(given.policy, trace.config)
+    teller = Teller(given.every_h, given.samples, given.most, given.seed, past)
+    ran = replay(
+        trace, config=rules.config, knows=rules.knows, on_records=teller.observe, on_moment=teller, history=past
+    )
     starts = {life.job_id: life.started_ms for life in ran.lives if life.started_ms}
     told = [(now_ms, e, limits_ms, starts[e.job_id]) for now_ms, e, limits_ms in teller.told if e.job_id in starts]
     held = [parts_of(e.given, start_ms) in (1, 2) for _, e, _, start_ms in told]

@@ -62,7 +62,7 @@ def test_a_job_that_is_kept_from_another_shape_alone_is_told():
 
 
 def test_a_short_job_goes_before_a_start_that_is_known():
-    w = cluster(1, 2, starvation_after_ms=HOUR)
+    w = cluster(1, 2, starvation_after_ms=HOUR, queues=queues("default", policy="fifo"))
     w.run(w.submit(1, preemptible=False, estimated_duration_ms=3 * HOUR))
     starving = w.submit(2, preemptible=False)
     w.now += HOUR

@@ -29,6 +29,13 @@ SECOND = 1_000
 SHORTEST = queues("default", policy="shortest_predicted")
 
 
+@pytest.fixture(autouse=True)
+def others_wait(request, monkeypatch):
+    """Jobs are looked at when they are due, as where others wait for them."""
+    if "quiet" not in request.node.name:
+        monkeypatch.setattr(forecast, "is_quiet", lambda state, now_ms: False)
+
+
 def predict(w, *times):
     w.emit(RunTimesPredicted(times))
 
@@ -67,9 +74,9 @@ def test_a_job_goes_beside_a_reservation_by_what_it_hardly_exceeds():
     runs = w.submit(1, preemptible=False)
     w.run(runs)
     wide, narrow = w.submit(2, priority=900), w.submit(1)
-    predict(w, (runs, 100 * SECOND, 200 * SECOND), (narrow, 60 * SECOND, 90 * SECOND))
+    predict(w, (runs, 100 * SECOND, 200 * SECOND), (narrow, 20 * SECOND, 40 * SECOND))
     assert [s.job_id for s in w.plan().starts] == [narrow]
-    predict(w, (narrow, 60 * SECOND, 130 * SECOND))
+    predict(w, (narrow, 20 * SECOND, 60 * SECOND))
     found = w.plan()
     assert ([s.job_id for s in found.starts], found.reserved[0].job_id) == ([], wide)
 
@@ -115,6 +122,56 @@ def test_a_new_job_is_expected_to_run_as_long_as_those_like_it():
     job = w.submit(1, name="train")
     follow(w, forecaster, seen)
     assert forecaster.told(w.state, w.now) == ((job, 10 * SECOND, 10 * SECOND),)
+
+
+def test_on_a_quiet_cluster_only_long_runs_are_looked_at_until_a_job_waits():
+    w, forecaster, seen = learned(lengths=(900,) * 9)
+    first = w.submit(4, name="train")
+    seen = follow(w, forecaster, seen)
+    assert forecaster.told(w.state, w.now) == (), "it starts at once"
+    w.run(first)
+    seen = follow(w, forecaster, seen)
+    w.now += forecast.LOOK_MS - 1
+    assert forecaster.told(w.state, w.now) == ()
+    w.now += 1
+    found = forecaster.told(w.state, w.now)
+    assert found == ((first, 900 * SECOND, 900 * SECOND),)
+    predict(w, *found)
+    w.now += 10 * SECOND
+    second = w.submit(4, name="train")
+    seen = follow(w, forecaster, seen)
+    assert forecaster.told(w.state, w.now + forecast.SETTLED_MS - 1) == ()
+    assert [job for job, *_ in forecaster.told(w.state, w.now + forecast.SETTLED_MS)] == [second]
+
+
+def test_on_a_quiet_cluster_whoever_started_unseen_is_looked_at_as_soon_as_a_job_waits():
+    w, forecaster, seen = learned()
+    runs = w.submit(4, name="train")
+    seen = follow(w, forecaster, seen)
+    assert forecaster.told(w.state, w.now) == ()
+    w.run(runs)
+    waits = w.submit(4, name="train")
+    follow(w, forecaster, seen)
+    assert forecaster.told(w.state, w.now) == ()
+    found = forecaster.told(w.state, w.now + forecast.SETTLED_MS)
+    assert [job for job, *_ in found] == [runs, waits]
+
+
+def test_on_a_quiet_cluster_nothing_is_said_where_nobody_watches_and_all_is_known_later(monkeypatch):
+    monkeypatch.setattr(forecast, "NEWS_MAX", 10)
+    w, _, _ = learned()
+    forecaster, seen = Forecaster((), watched=False), follow(w, Forecaster(()), 0)
+    for at in range(seen):
+        forecaster.observe(w.records[at : at + 1])
+    runs = w.submit(4, name="train")
+    w.run(runs)
+    seen = follow(w, forecaster, seen)
+    w.now += 2 * forecast.LOOK_MS
+    assert forecaster.told(w.state, w.now) == ()
+    waits = w.submit(4, name="train")
+    follow(w, forecaster, seen)
+    found = forecaster.told(w.state, w.now + forecast.SETTLED_MS)
+    assert [job for job, *_ in found] == [runs, waits]
 
 
 def test_nothing_is_said_where_nothing_is_known():

@@ -9,7 +9,7 @@ from penstock.core.model.jobs import Job, RequestClass
 STEPS_PER_OCTAVE = 4
 """Lengths are rounded up to the next 2^(1/4), about 19 %."""
 UNKNOWN_MS = 86_400_000
-"""Predicted device time of a job of which nothing is known: all such jobs are equal, and who declares less goes first."""
+"""Predicted device time of a job of which nothing is known: all such jobs are equal; who declares less goes first."""
 REST_MOST_MILLI = 1_300
 """A reported rest is hardly longer than this many times itself: the 0.9 quantile of `TOLD_SPREAD` (`sim/forecast`)."""
 _QUARTERS = (1_000_000, 1_189_207, 1_414_214, 1_681_793)

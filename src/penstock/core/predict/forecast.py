@@ -25,6 +25,8 @@ LOOK_SHARE = 8
 """It is predicted anew when the time it has run, or has waited, has grown by this part."""
 SUBMITTED, STARTED, ENDED = 0, 1, 2
 """What is noted of a past run, in the order in which things of one moment come."""
+SETTLED_MS = 1_000
+"""A job that has waited this long waits for others: until one does, the cluster is quiet."""
 LATE_MS = 1_000
 """Jobs that should have ended are predicted anew this often."""
 SLICE = 2_000
@@ -37,6 +39,16 @@ OVERTIME_SHARE = 20
 """A running job is expected to go on for at least this part of the time it has run."""
 MOVED_SHARE = 8
 """An expected end is reported when it moved by more than this part of the time left."""
+NEWS_MAX = 20_000
+"""Records that are left aside at most."""
+LEARNED_FROM = (
+    ev.JobSubmitted,
+    ev.AttemptAllocated,
+    ev.AttemptSuspended,
+    ev.AttemptResumed,
+    ev.AttemptEnded,
+    ev.JobFinished,
+)
 TELLING = frozenset({"burst", "user_name", "user_shape", "name", "queue", "shape", "all"})
 """Sources based on runs. Without one, the job's declaration stands."""
 
@@ -87,14 +99,23 @@ def expected_of(history: Iterable[PastRun]) -> ExpectedLengths:
 class Forecaster:
     """Predicts the run times of live jobs, and reports changes that are large enough to matter."""
 
-    def __init__(self, live: Iterable[Job], history: Iterable[PastRun] = ()) -> None:
-        """Start from running and waiting jobs, and from past runs, both in any order."""
+    def __init__(self, live: Iterable[Job], history: Iterable[PastRun] = (), *, watched: bool = True) -> None:
+        """Start from running and waiting jobs, and from past runs, both in any order.
+
+        Args:
+            watched: people look at expected ends, also while the cluster is quiet and no decision rests on them.
+        """
         past = tuple(history)
+        self._watched = watched
+        self._news: list[ev.Record] = []
+        """Records not taken in yet, for nothing rests on them."""
         self.predictor, self.expected = predictor_of(past), expected_of(past)
         self._looks: list[tuple[int, JobId]] = []
         """A heap; entries that `_due` does not confirm are outdated."""
         self._due: dict[JobId, int] = {}
         """When live jobs are looked at again (unix ms)."""
+        self._unseen: dict[JobId, None] = {}
+        """Jobs that were not looked at when they were due, for nobody waited."""
         self._late_ms = 0
         for job in sorted(live, key=lambda j: (j.submitted_ms, j.id)):
             self._submitted(job.id, features_of(job.spec, job.user), job.submitted_ms)
@@ -123,6 +144,18 @@ class Forecaster:
 
     def observe(self, records: Iterable[ev.Record]) -> None:
         """Take in records of the log."""
+        if self._watched:
+            self._take_in(records)
+            return
+        self._news += [record for record in records if isinstance(record.event, LEARNED_FROM)]
+        if len(self._news) > NEWS_MAX:
+            self._take_in_news()
+
+    def _take_in_news(self) -> None:
+        news, self._news = self._news, []
+        self._take_in(news)
+
+    def _take_in(self, records: Iterable[ev.Record]) -> None:
         for record in records:
             event = record.event
             match event:
@@ -145,6 +178,7 @@ class Forecaster:
                     self.predictor.observe_end(event.job_id, record.time_ms)
                     self.expected.left(event.job_id)
                     self._due.pop(event.job_id, None)
+                    self._unseen.pop(event.job_id, None)
                 case _:
                     pass
 
@@ -152,12 +186,22 @@ class Forecaster:
         """Return (job, expected, hardly longer than; ms) of jobs whose prediction in the state differs.
 
         Looks at up to `most` jobs that are due, and at as many that should have ended by now. A job is due at its
-        submit and each time that it has run, or waited, longer by a part, yet not more often than every `LOOK_MS`.
+        submit and each time that it has run, or waited, longer by a part, yet not more often than every `LOOK_MS`. While
+        the cluster is quiet no decision rests on predictions: then only jobs that run are due, when their age has
+        doubled, and none where nobody watches.
         """
         found: dict[JobId, tuple[JobId, int, int]] = {}
-        if now_ms - self._late_ms >= LATE_MS:
+        quiet = is_quiet(state, now_ms)
+        if quiet and not self._watched:
+            return ()
+        self._take_in_news()
+        if now_ms - self._late_ms >= (LOOK_MS if quiet else LATE_MS):
             self._late_ms = now_ms
             for _, job_id in islice(takewhile(lambda end: end[0] <= now_ms, state.indexes.ends), most):
+                self._look(state.jobs[job_id], now_ms, found)
+        if self._unseen and not quiet:
+            for job_id in tuple(islice(self._unseen, most)):
+                del self._unseen[job_id]
                 self._look(state.jobs[job_id], now_ms, found)
         for _ in range(most):
             if not self._looks or self._looks[0][0] > now_ms:
@@ -166,9 +210,13 @@ class Forecaster:
             job = state.jobs.get(job_id)
             if job is None or self._due.get(job_id) != due_ms:
                 continue
-            age_ms = now_ms - job.waiting_since_ms if job.attempt is None else job.attempt.held_ms(now_ms)
-            self._look_at(job_id, now_ms + max(LOOK_MS, age_ms // LOOK_SHARE))
-            self._look(job, now_ms, found)
+            age_ms = job.attempt.held_ms(now_ms) if job.attempt is not None else 0
+            grown_ms = age_ms if job.attempt is not None else now_ms - job.waiting_since_ms
+            self._look_at(job_id, now_ms + max(LOOK_MS, age_ms if quiet else grown_ms // LOOK_SHARE))
+            if quiet and age_ms < LOOK_MS:
+                self._unseen[job_id] = None
+            else:
+                self._look(job, now_ms, found)
         return tuple(found.values())
 
     def _look(self, job: Job, now_ms: int, found: dict[JobId, tuple[JobId, int, int]]) -> None:
@@ -193,6 +241,11 @@ class Forecaster:
         least_ms = max(1, age_ms + age_ms // OVERTIME_SHARE)
         expected_ms = max(least_ms, curve.quantile_ms(RUNNING_PERMILLE, age_ms))
         return expected_ms, max(expected_ms, curve.quantile_ms(SURE_PERMILLE, age_ms))
+
+
+def is_quiet(state: State, now_ms: int) -> bool:
+    """Return whether no job waits for others: whatever came has started at once."""
+    return not any(now_ms - one.jobs[0].submitted_ms >= SETTLED_MS for one in state.indexes.pending.values())
 
 
 def _differs(job: Job, expected_ms: int, most_ms: int, now_ms: int) -> bool:

@@ -240,7 +240,7 @@ class Simulation:
         learns = self._knows == "declared" and self.state.config.settings.predict_run_times
         if learns or self._knows == "learned":
             if self._forecaster is None:
-                self._forecaster = Forecaster(self.state.jobs.values(), self._history)
+                self._forecaster = Forecaster(self.state.jobs.values(), self._history, watched=False)
             else:
                 self._forecaster.observe(records)
             times = self._forecaster.told(self.state, tx.now_ms)
