@@ -186,8 +186,8 @@ class Forecaster:
         """Return (job, expected, hardly longer than; ms) of jobs whose prediction in the state differs.
 
         Looks at up to `most` jobs that are due, and at as many that should have ended by now. A job is due at its
-        submit and each time that it has run, or waited, longer by a part, yet not more often than every `LOOK_MS`. While
-        the cluster is quiet no decision rests on predictions: then only jobs that run are due, when their age has
+        submit and each time that it has run, or waited, longer by a part, yet not more often than every `LOOK_MS`.
+        While the cluster is quiet no decision rests on predictions: then only jobs that run are due, when their age has
         doubled, and none where nobody watches.
         """
         found: dict[JobId, tuple[JobId, int, int]] = {}
