@@ -13,14 +13,16 @@ import json
 import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import core_cycle
+from bench import core_cycle, hpc_log
 from bench.harness import machine
-from bench.plan_digests import parts
+from bench.plan_digests import of_replay, parts
 from penstock.core.cycle import cycle, planner, resume, workspace
 from penstock.core.lifecycle.orders import apply_plan
 from penstock.core.lifecycle.transaction import Transaction
@@ -28,16 +30,18 @@ from penstock.core.model import events as ev
 from penstock.core.model.cluster import ClusterConfig, NodeSpec, Settings
 from penstock.core.model.jobs import JobSpec
 from penstock.core.order import queues
-from penstock.core.place import capacity, holds, mig
+from penstock.core.place import capacity, holds, mig, openings
 from penstock.core.place.gang import GangPlacer
 from penstock.core.preempt import preemptor
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import State
 from penstock.core.state.usage import pool_totals, whole_total
 from penstock.testing.builders import device, job_spec, node
+from penstock.traces import Trace, load
 
 NODES, JOBS, ROUNDS = 1_000, 10_000, 100
 DEVICES, GIB = 8, 2**30
+HPC_JOBS = 1_000
 PAIRS = 2
 REPLAYS = ("helios, fair_share", "helios, least_attained")
 
@@ -75,16 +79,24 @@ def _shape(self: Any, ask: Any, tenant: Any) -> Any:
     return GangPlacer(ask, self.cluster, tenant)
 
 
+def _shapes(self: Any, key: Any) -> Any:
+    return [self._shape(ask, key.tenant) for ask in (key.ask, *key.alternatives)]
+
+
 def _totals(self: Any, snapshot: Any) -> Any:
     return pool_totals(snapshot.free), whole_total(snapshot.free)
 
 
 CACHES = {
-    "shapes ready to be placed": Cache(planner.Planner, {"_shape": _shape}),
+    "shapes ready to be placed": Cache(planner.Planner, {"_shape": _shape, "_shapes": _shapes}),
+    "shapes of classes": Cache(planner.Planner, {"_shapes": _shapes}),
     "totals of the cluster": Cache(planner.Planner, {"totals": _totals}),
     "shapes that did not fit beside holds": forgetting(workspace.Workspace, "_lifted"),
     "jobs alike that wait": forgetting(cycle.Cycle, "_failed"),
+    "gangs alike but for their size": Cache(cycle.Cycle, {"_waits_too": lambda self, cursor: False}),
     "views of held nodes": forgetting(holds.Holds, "_views"),
+    "states beside holds": forgetting(holds.Holds, "_more"),
+    "openings": Cache(openings.KnownOpenings, {"get": lambda self, asked, version: None}),
     "demand of a class": forgetting(queues.QueueTree, "_demands"),
     "links of devices": forgetting(capacity.NodeShape, "_near", "_groups", "_meshed"),
     "suspended attempts that did not fit": forgetting(resume.Resumer, "_tried"),
@@ -167,6 +179,13 @@ def _instances() -> Any:
     return _state(nodes, [job_spec(1, profile=draw.choice(profiles)) for _ in range(1_000)])
 
 
+def _hpc_log() -> Trace:
+    with tempfile.TemporaryDirectory() as folder:
+        path, jobs = Path(folder, "log.swf"), hpc_log.jobs_of(0, HPC_JOBS, hpc_log.PROCESSORS)
+        hpc_log.write(path, hpc_log.with_load(jobs, hpc_log.PROCESSORS, 2.0), hpc_log.PROCESSORS, estimates=True)
+        return load(path)
+
+
 def _plan(state: Any) -> Any:
     return planner.Planner().plan(take_snapshot(state), core_cycle.NOW_MS).starts
 
@@ -178,6 +197,7 @@ def scenarios() -> dict[str, Scenario]:
         "a job ends": Scenario(_full, _one_after_the_other),
         "a job ends, many kinds wait": Scenario(_many_kinds, _one_after_the_other),
         "instances": Scenario(_instances, _plan),
+        "HPC log": Scenario(_hpc_log, lambda trace: of_replay(trace, "fifo")),
     }
     for name, work in parts(os.environ.get("PENSTOCK_TRACES")):
         if name in REPLAYS or name.endswith("crowded worlds"):

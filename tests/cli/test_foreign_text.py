@@ -92,7 +92,7 @@ class World:
             "audit": [(), (str(self.failed),)],
             "whatif": [()],
             "report": [("--out", "page")],
-            "sim": [("trace.csv", "-P", "fifo+easy"), ("trace.csv", "-P", HOSTILE), (HOSTILE,), ("trace.csv", "--history", HOSTILE)],
+            "sim": [("trace.csv", "-P", "fifo+easy"), ("trace.csv", "-P", HOSTILE), (HOSTILE,)],
             "sizing": [("trace.csv", "--model", HOSTILE), ("trace.csv", "-P", "fifo+easy")],
             "nodes": [(), ("n1",), (HOSTILE,)],
             "cycle": [()],

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.core.cycle.bulk import SingleJobPlanner
+from penstock.core.cycle.cycle import Cycle
 from penstock.core.cycle.planner import Planner, plan
 from penstock.core.cycle.workspace import Workspace
 from penstock.core.model.cluster import Pool, Queue
 from penstock.core.model.events import ConfigChanged
 from penstock.core.model.resources import Resources
+from penstock.core.place.gang import GangPlacer
 from penstock.core.place.index import ClusterIndex
 from penstock.core.preempt.preemptor import Preemptor
 from penstock.testing.builders import ask, config, job_spec, queues
@@ -59,6 +61,86 @@ def crowds(seed):
             if rnd.random() < 0.3:
                 finish(w, job_id)
         w.now += one_of([1, 10]) * MINUTE
+
+
+def crowds_of_replicas(seed):
+    """Yield a world in which gangs of one-CPU replicas, of many sizes, wait for few CPUs, before each of its cycles."""
+    rnd = random.Random(seed)
+    one_of = rnd.choice
+    nodes, cpus = one_of([(12, 1), (12, 1), (4, 3)])
+    w = cluster(nodes, 0, cpus=cpus, starvation_after_ms=one_of([5, 30, 10**6]) * MINUTE)
+    names, most = one_of([("default",), ("default", "other")]), one_of([(), (("cpus", 8_000),)])
+    rule, placement = one_of(["easy", "easy", "conservative", "none", "strict"]), one_of(["fragmentation", "random"])
+    policies = ["fifo", "fifo", "fair_share", "least_attained"]
+    tree = tuple(Queue(name, policy=one_of(policies), max=most) for name in names)
+    pools = (Pool("default", backfill=rule, placement=placement),)
+    w.emit(ConfigChanged(replace(config(queues=tree), settings=w.state.config.settings, pools=pools), "op"))
+    lengths = one_of([[0], [0, 1, 7, 8, 9, 59], [4, 40]])
+    for _ in range(6):
+        for _ in range(one_of([1, 6, 12])):
+            gang = ask(0, rnd.randint(1, 13), topology=one_of([None] * 9 + ["spread"]))
+            priority = one_of([500, 500, 500, 500, 900])
+            spec = job_spec(gang=gang, queue=one_of(names), estimated_duration_ms=one_of(lengths) * MINUTE)
+            others = (ask(0, rnd.randint(1, 13)),) if rnd.random() < 0.1 else ()
+            w.request(replace(spec, priority=priority, preemptible=one_of([True, False]), alternatives=others))
+        yield w
+        w.apply(w.plan())
+        follow(w)
+        for job_id in sorted(running(w)):
+            if rnd.random() < 0.4:
+                finish(w, job_id)
+        w.now += one_of([1, 10]) * MINUTE
+
+
+def put_and_undone(placer):
+    with placer.cluster.tentatively():
+        return placer.put() is not None
+
+
+@examples(100)
+@given(seeds)
+def test_counts_say_what_placing_says(seed):
+    for w in crowds_of_replicas(seed):
+        found = plan(w.snapshot(), w.now)
+        with (
+            without(Workspace, "counted", lambda workspace, key: None),
+            without(GangPlacer, "fits", put_and_undone),
+            without(ClusterIndex, "room", lambda cluster, view: 10**6),
+        ):
+            known = plan(w.snapshot(), w.now)
+        assert (known, list(known.verdicts)) == (found, list(found.verdicts))
+
+
+@examples(60)
+@given(seeds)
+def test_what_waits_because_another_does_waits_by_itself_too(seed):
+    for w in crowds_of_replicas(seed):
+        found = plan(w.snapshot(), w.now)
+        with without(Cycle, "_waits_too", lambda cycle, cursor: False):
+            known = plan(w.snapshot(), w.now)
+        assert (known, list(known.verdicts)) == (found, list(found.verdicts))
+
+
+@pytest.mark.parametrize(("length_ms", "starts"), [(30 * MINUTE, True), (50 * MINUTE, False)])
+def test_one_that_would_delay_a_reserved_job_does_not_keep_back_a_shorter_one(length_ms, starts):
+    w = cluster(6, 0, cpus=1, pools=(Pool("default", backfill="easy"),))
+    w.run(w.submit(0, 3, estimated_duration_ms=40 * MINUTE))
+    for replicas, minutes in ((6, 9), (1, 5), (1, 59)):
+        w.submit(0, replicas, estimated_duration_ms=minutes * MINUTE)
+    last = w.submit(0, 2, estimated_duration_ms=length_ms)
+    found = w.plan()
+    assert [s.job_id for s in found.starts] == [last - 2, *([last] if starts else [])]
+    assert [r.job_id for r in found.reserved] == [last - 3]
+
+
+def test_one_that_waits_in_another_queue_does_not_keep_from_a_right_to_preempt():
+    w = cluster(4, 0, cpus=1, queues=(Queue("a"), Queue("b", policy="least_attained")))
+    w.run(w.submit(0, 4, queue="b"))
+    w.now += 10_000 * MINUTE
+    waits, takes = (w.submit(0, 4, queue=queue) for queue in ("a", "b"))
+    found = w.plan()
+    assert [(p.victim, p.beneficiary) for p in found.preemptions] == [(1, takes)]
+    assert [(v.first, v.code) for v in found.verdicts.values()] == [(waits, "no_fit"), (takes, "making_room")]
 
 
 @examples(60)

@@ -64,6 +64,24 @@ def test_an_index_whose_nodes_change_chooses_as_a_new_one():
         ]
 
 
+def test_a_version_comes_back_with_its_content():
+    w = World(node("a", 0, cpus=4), node("b", 0, cpus=4))
+    kept = w.free()
+    before = kept.version
+    put_gang(ask(0, 6), kept)
+    kept.sync(w.state.indexes.nodes, w.state.indexes.free, ())
+    assert (kept.version, kept.free_of(0).cpu_milli) == (before, 4_000)
+    put_gang(ask(0, 6), kept)
+    w.run(w.submit(0, 6, cpus=1))
+    kept.sync(w.state.indexes.nodes, w.state.indexes.free, ["a", "b"])
+    assert kept.version != before, "these places are taken indeed now"
+    assert [kept.free_of(i) for i in range(2)] == [w.free().free_of(i) for i in range(2)]
+    before = kept.version
+    w.drain("b")
+    kept.sync(w.state.indexes.nodes, w.state.indexes.free)
+    assert kept.version != before
+
+
 def test_places_of_a_node_that_came_back_are_not_given_back_to_it():
     w = World(node("a", 2))
     free = w.free()

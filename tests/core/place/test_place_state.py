@@ -172,6 +172,11 @@ def kept_back(*claims):
     return cluster, holds
 
 
+def beside(cluster, holds):
+    """Return the devices free beside each claim on the first node."""
+    return [cluster.table.frees[claim.then].devices for claim in holds._kinds[holds._kind_of[0]].claims]
+
+
 def test_who_ends_before_a_claim_starts_is_not_bound_by_it():
     cluster, holds = kept_back((100, (0,), 7), (200, (1,), 8))
     assert cluster.free_of(0).devices == (0, 0)
@@ -200,12 +205,12 @@ def test_a_gang_that_is_still_there_leaves_less_beside_a_claim():
     place = ReplicaPlace("a", "i1", (1,))
     holds.taken(ask(1), [place], 100)
     assert cluster.free_of(0).devices == (0, 0)
-    assert holds._claims[0][0].then.devices == (0, 1_000), "it has ended when the claim starts"
+    assert beside(cluster, holds) == [(0, 1_000)], "it has ended when the claim starts"
     holds.lift(100)
     assert cluster.free_of(0).devices == (1_000, 0)
     cluster, holds = kept_back((100, (0,), 7))
     holds.taken(ask(1), [place, ReplicaPlace("b", "i1", (0,))], 101)
-    assert holds._claims[0][0].then.devices == (0, 0)
+    assert beside(cluster, holds) == [(0, 0)]
     assert cluster.free_of(0).cpu_milli == 14_000
 
 
@@ -213,7 +218,7 @@ def test_a_gang_that_is_still_there_leaves_less_beside_a_claim():
 def test_a_booking_leaves_less_beside_claims_that_start_while_it_runs(start_ms, end_ms, less):
     cluster, holds = kept_back((100, (0,), 7), (100, (), None))
     holds.booked(ask(1), [ReplicaPlace("a", "i1", (1,)), ReplicaPlace("b", "i1", (1,))], start_ms, end_ms)
-    assert [c.then.devices for c in holds._claims[0]] == [(0, 0) if less else (0, 1_000), (1_000, 1_000)]
+    assert beside(cluster, holds) == [(0, 0) if less else (0, 1_000), (1_000, 1_000)]
     assert cluster.free_of(0).devices == ((0, 0) if less else (0, 1_000))
     assert cluster.free_of(1).devices == (1_000, 1_000)
 

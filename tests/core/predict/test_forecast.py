@@ -206,6 +206,23 @@ def test_a_sweep_finds_jobs_of_which_more_is_known_by_now():
     assert [job for job, *_ in forecaster.told(w.state, w.now)] == [last, waits[0]]
 
 
+def test_a_job_is_looked_at_when_its_wait_has_grown_by_a_part():
+    w, forecaster, seen = learned()
+    other, waits = w.submit(1, name="train"), w.submit(4, name="train")
+    seen = follow(w, forecaster, seen)
+    predict(w, *forecaster.told(w.state, w.now))
+    w.run(other)
+    w.now += forecast.LOOK_SHARE * 5 * forecast.LOOK_MS
+    seen = follow(w, forecaster, seen)
+    predict(w, *forecaster.told(w.state, w.now))
+    w.exit_replica(other)
+    follow(w, forecaster, seen)
+    w.now += 4 * forecast.LOOK_MS
+    assert waits not in [job for job, *_ in forecaster.told(w.state, w.now)]
+    w.now += forecast.LOOK_MS
+    assert waits in [job for job, *_ in forecaster.told(w.state, w.now)]
+
+
 def test_a_job_that_should_have_ended_is_looked_at_at_once():
     w, forecaster, seen = learned(lengths=(10,) * 8 + (100,) * 8)
     job = w.submit(1, name="train")

@@ -2,17 +2,24 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.core.lifecycle.orders import check_orders
+from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.reports import NodeCheck
 from penstock.core.model.errors import BrokenInvariant
-from penstock.core.model.events import LeaderElected, Record
+from penstock.core.model.events import LeaderElected, Record, ReplicaExited, ReplicaStarted
+from penstock.core.model.ids import Rank
+from penstock.core.model.jobs import ExitInfo, GangAsk, GroupAsk
+from penstock.core.model.resources import DeviceAsk
 from penstock.core.state import invariants
 from penstock.core.state.state import Image, State, fold
-from penstock.testing.builders import node
+from penstock.testing.builders import ask, job_spec, node
 from penstock.testing.harness import World, cluster
 from tests.core.histories import operations, play, small_world
+from tests.core.strategies import gangs
 from tests.properties import examples
 
 
@@ -95,6 +102,46 @@ def test_a_log_with_a_gap_or_a_double_is_refused():
         fold([w.records[0], w.records[2]])
     with pytest.raises(BrokenInvariant, match="record 1 does not follow 1"):
         fold([w.records[0], w.records[0]])
+
+
+@examples(100)
+@given(gangs(), st.integers(1, 9), st.sampled_from([None, 0.5]), st.lists(st.integers(0, 36), max_size=9, unique=True))
+def test_replicas_that_change_together_are_folded_as_one_by_one(gang, times, share, early):
+    w = World(*(node(f"n{i}", 16, cpus=32) for i in range(9)), fair_share_half_life_ms=99)
+    others = (GroupAsk(2, ask(1).each), GroupAsk(3, ask(0, cpus=2).each))
+    asked = GangAsk(gang.replicas * times, gang.each, others=others)
+    if share and asked.each.devices:
+        asked = replace(asked, each=replace(asked.each, devices=DeviceAsk(1, share_milli=500)))
+    w.request(job_spec(gang=asked))
+    assume(w.cycle().starts)
+    (job,) = w.state.jobs
+    number, ranks = w.attempt(job).number, range(asked.replica_total)
+    first = [rank for rank in ranks if rank in early]
+    states = [fold(list(w.records)), fold(list(w.records))]
+    how = ExitInfo(1)
+    steps = [
+        [ReplicaStarted(job, number, Rank(rank)) for rank in ranks],
+        [ReplicaExited(job, number, Rank(rank), how) for rank in first],
+        [ReplicaExited(job, number, Rank(rank), ExitInfo()) for rank in ranks if rank not in first],
+    ]
+    for now, events in enumerate(steps, w.now + 1):
+        apart, together = (Transaction(state, now) for state in states)
+        for event in events:
+            apart.emit(event)
+        together.emit_alike(events)
+        assert together.records == apart.records
+        assert facts(states[0]) == facts(states[1])
+        assert states[0].indexes.charges == states[1].indexes.charges
+        assert set(states[0].indexes.changes) == set(states[1].indexes.changes)
+
+
+def test_a_change_that_a_lifecycle_forbids_is_refused_among_others():
+    w = cluster(1, 0)
+    job = w.submit(0, 3)
+    w.run(job)
+    again = [ReplicaStarted(job, w.attempt(job).number, Rank(rank)) for rank in (1, 2)]
+    with pytest.raises(BrokenInvariant, match="a replica in state 'started' cannot take 'started'"):
+        Transaction(w.state, w.now).emit_alike(again)
 
 
 def test_time_never_goes_back():

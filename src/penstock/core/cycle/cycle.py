@@ -1,6 +1,7 @@
 """One scheduling cycle: which jobs start where, which victims leave, and why the other jobs wait."""
 
 from itertools import dropwhile, islice
+from typing import NamedTuple
 
 from penstock.core.cycle.bulk import start_in_bulk
 from penstock.core.cycle.grow import ElasticGrowth
@@ -15,15 +16,28 @@ from penstock.core.order.queues import QueueNode
 from penstock.core.order.starvation import Backlog, starvation_bound_ms
 from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.order.walk import ClassCursor
-from penstock.core.place.gang import GangPlacer
+from penstock.core.place.candidates import CandidateHeap
+from penstock.core.place.gang import Counted, GangPlacer
 from penstock.core.place.holds import CapacityHold
 from penstock.core.preempt.preemptor import Preemptor
 from penstock.core.preempt.rights import lowest_within_guarantee
 
 Alike = tuple[QueueNode, GangPlacer, int, bool, int]
 """Where a job counts, its only shape, its priority, whether it may be preempted, and how many claims bind it."""
+AlikeButSize = tuple[QueueNode, CandidateHeap, int, int]
+"""The same for gangs that are counted, with one replica in place of the shape."""
 Moment = tuple[int, int, int, int]
 """Numbers that together name a point of the cycle: while none of them changes, alike jobs have the same outcome."""
+
+
+class _Shortage(NamedTuple):
+    """Room that was too small for a gang that is counted: larger ones wait for the same reason."""
+
+    moment: Moment
+    room: int
+    """Replicas for which there is room."""
+    unkept: int
+    """Replicas for which there would be room if none were kept."""
 
 
 class Cycle:
@@ -45,6 +59,7 @@ class Cycle:
         """Jobs for which the walk changed the workspace."""
         self._failed: dict[Alike, tuple[Moment, WaitCode, JobId | None]] = {}
         """The last failure of jobs that are alike: when, its code and its blocker."""
+        self._shortages: dict[AlikeButSize, _Shortage] = {}
 
     def run(self) -> Plan:
         # 1. Keep the nodes of reserved windows for their tenants.
@@ -73,6 +88,8 @@ class Cycle:
         while (cursor := self._order.peek()) is not None:
             if cursor.job.id in self._workspace.handled:
                 self._order.skip(cursor)
+            elif self._shortages and self._waits_too(cursor):
+                self._order.drop(cursor)
             elif self._consider(cursor):
                 self._decided += 1
             else:
@@ -277,7 +294,8 @@ class Cycle:
         if first is not None and first != job.id:
             self._verdicts.setdefault(cursor.class_id, Verdict("kept_back", job.id, first))
             return False
-        alike, revision = self._alike(cursor), self._holds.revision
+        placer, revision = self._workspace.shapes(key)[0], self._holds.revision
+        alike = self._alike(cursor) if placer.counted is None else None  # `_waits_too` is for those that are counted
         failed = self._failed.get(alike) if alike is not None else None
         if failed is not None and failed[0] == self._moment():
             self._waits(cursor, failed[1], failed[2])
@@ -296,7 +314,6 @@ class Cycle:
         if self._workspace.over is not None:
             self._verdicts[cursor.class_id] = Verdict("quota", job.id, quota=self._workspace.over)
             return False
-        placer = self._workspace.shapes(key)[0]
         if self._hold_leaving(job, key, placer) or self._make_room(cursor, placer):
             self._order.skip(cursor, charged=True)
             return True
@@ -307,10 +324,10 @@ class Cycle:
         code: WaitCode = "kept_back" if kept else "no_fit"
         self._waits(cursor, code, blocker)
         if not self._reservations.blocked(job, key, placer):
-            if revision != self._holds.revision:
+            if alike is None or revision != self._holds.revision:
                 alike = self._alike(cursor)  # another number of claims may bind it
             if alike is not None:
-                self._failed[alike] = (self._moment(), code, blocker)
+                self._note_failed(cursor, alike, code, blocker)
             return False
         self._order.skip(cursor)
         return True
@@ -320,6 +337,32 @@ class Cycle:
         known = self._verdicts.get(cursor.class_id)
         if known is None or known.code == "making_room":
             self._verdicts[cursor.class_id] = Verdict(code, cursor.job.id, blocker)
+
+    def _note_failed(self, cursor: ClassCursor, alike: Alike, code: WaitCode, blocker: JobId | None) -> None:
+        """Note why a job waits, for others to which the same applies."""
+        key = cursor.key
+        counted = self._workspace.counted(key)
+        if counted is None:
+            self._failed[alike] = (self._moment(), code, blocker)
+        elif not self._resumer.left and self._reservations.bars(key.ask.pool) is None:
+            rooms = [self._workspace.room(counted, end_ms) for end_ms in (self._workspace.end_ms(key), 0)]
+            self._shortages[self._alike_but_size(cursor, counted)] = _Shortage(self._moment(), *rooms)
+
+    def _alike_but_size(self, cursor: ClassCursor, counted: Counted) -> AlikeButSize:
+        key = cursor.key
+        return cursor.leaf, counted.single, key.priority, self._holds.horizon(self._workspace.end_ms(key))
+
+    def _waits_too(self, cursor: ClassCursor) -> bool:
+        """Return whether the job waits for the same reason as one that differs in size alone, and note that."""
+        counted = self._workspace.counted(cursor.key)
+        known = self._shortages.get(self._alike_but_size(cursor, counted)) if counted is not None else None
+        if counted is None or known is None or counted.replicas <= known.room or known.moment != self._moment():
+            return False
+        if self._order.exceeded(cursor) is not None:
+            return False
+        kept = counted.replicas <= known.unkept
+        self._waits(cursor, "kept_back" if kept else "no_fit", self._holds.blocker() if kept else None)
+        return True
 
     def _alike(self, cursor: ClassCursor) -> Alike | None:
         """Return the key that alone decides whether a job waits, for any length; None where more may matter.
@@ -383,6 +426,9 @@ class Cycle:
 
     def _place_beside(self, cursor: ClassCursor, end_ms: int) -> Placed | None:
         """Place a job so that it delays no earlier job; blocked jobs get their reservations only now."""
+        counted = self._workspace.counted(cursor.key)
+        if counted is not None and self._workspace.short(counted, end_ms):
+            return None
         pool = cursor.key.ask.pool
         if self._reservations.waiting(pool):
             if not self._fits_beside(cursor, end_ms):
@@ -397,7 +443,5 @@ class Cycle:
 
     def _fits_beside(self, cursor: ClassCursor, end_ms: int) -> bool:
         """Return whether the job fits beside the capacity kept so far."""
-        mark = self._cluster.mark()  # not `tentatively`: this runs for every class that waits
-        fits = self._workspace.place(cursor.key) is not None
-        self._cluster.rollback(mark)
+        fits = self._workspace.fits(cursor.key)
         return fits or (self._holds.may_help(end_ms) and self._workspace.fits_lifted(cursor.key, end_ms))

@@ -27,6 +27,9 @@ from penstock.core.preempt.context import CycleContext
 from penstock.core.state.snapshot import Snapshot
 from penstock.core.state.usage import pool_totals, whole_total
 
+CLASSES_KEPT = 10_000
+"""Classes whose shapes are kept ready from one cycle to the next."""
+
 
 class Planner:
     """Plans cycles on successive snapshots of one state. Its indexes are a cache: a fresh planner decides the same."""
@@ -46,8 +49,9 @@ class Planner:
         self._placers: dict[tuple[GangAsk, TenantName], GangPlacer] = {}
         """Shapes ready to be placed: classes that differ in length or queue alone have the same."""
         self._openings = Openings()
-        self._latest: tuple[RequestClass | None, int, list[GangPlacer]] = (None, -1, [])
-        """Shapes of the class that is considered: they are needed several times."""
+        self._latest: dict[int, tuple[RequestClass, list[GangPlacer]]] = {}
+        """Shapes of classes by their identity, of the present generation of the index."""
+        self._generation = -1
 
     def plan(self, snapshot: Snapshot, now_ms: int) -> Plan:
         """Return the decisions of one cycle."""
@@ -63,8 +67,11 @@ class Planner:
             self.cluster = ClusterIndex(strategies, snapshot.typical)
             self._changes = ((), 0)
             self._placers.clear()
-            self._latest = (None, -1, [])
+            self._generation = -1
         self.cluster.sync(snapshot.nodes, snapshot.free, self._changed(snapshot))
+        if self.cluster.generation != self._generation or len(self._latest) > CLASSES_KEPT:
+            self._generation = self.cluster.generation
+            self._latest.clear()
         totals, whole = self.totals(snapshot)
         strategy = strategy_of(snapshot, totals, self.cluster.free_milli, self._thresholds)
         found = self._single.plan(snapshot, now_ms, self._shapes, strategy)
@@ -99,11 +106,11 @@ class Planner:
 
     def _shapes(self, key: RequestClass) -> list[GangPlacer]:
         """Return the shapes that jobs of the class accept, in order, ready to be placed."""
-        known, generation, shapes = self._latest
-        if known is not key or generation != self.cluster.generation:
+        known = self._latest.get(id(key))
+        if known is None or known[0] is not key:
             shapes = [self._shape(ask, key.tenant) for ask in (key.ask, *key.alternatives)]
-            self._latest = (key, self.cluster.generation, shapes)
-        return shapes
+            known = self._latest[id(key)] = (key, shapes)
+        return known[1]
 
     def _shape(self, ask: GangAsk, tenant: TenantName) -> GangPlacer:
         known = self._placers.get((ask, tenant))

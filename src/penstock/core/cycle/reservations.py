@@ -8,9 +8,10 @@ from typing import NamedTuple
 from penstock.core.model.ids import JobId, NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, Job, ReplicaPlace, RequestClass
 from penstock.core.model.plan import Reserved
-from penstock.core.place.backfill import Booking, Opening, Release, earliest, earliest_beside, held_places
+from penstock.core.place.backfill import Booking, Release, earliest, earliest_beside
 from penstock.core.place.gang import GangPlacer
-from penstock.core.place.holds import FOREVER_MS, CapacityHold
+from penstock.core.place.holds import FOREVER_MS
+from penstock.core.place.openings import Opening
 from penstock.core.preempt.context import CycleContext
 from penstock.core.state.copy_on_write import Moment
 from penstock.core.state.snapshot import Snapshot
@@ -104,7 +105,7 @@ class Reservations:
 
     def started(self, job: Job, ask: GangAsk, places: tuple[ReplicaPlace, ...], end_ms: int) -> None:
         """Record a start of this cycle: it ends again too."""
-        self._begun.append(Release(end_ms, job, tuple(enumerate(places)), ask))
+        self._begun.append(Release(end_ms, job, ask, tuple(enumerate(places))))
 
     def reserve(self, pool: PoolName) -> None:
         """Keep room for the blocked jobs of a pool, in order."""
@@ -171,8 +172,7 @@ class Reservations:
         return search() if overdue or changed else self._openings.find(placer, self._snapshot, search)
 
     def _keep(self, job: Job, opening: Opening, from_ms: int) -> None:
-        for node, free in opening.beside:
-            self._holds.claim(node, CapacityHold(from_ms, free, job.id))
+        self._holds.claim_all(opening.beside, from_ms, job.id)
         start_ms = opening.start_ms if opening.start_ms < FOREVER_MS else 0
         self.reserved.append(Reserved(job.id, start_ms, opening.places))
 
@@ -207,7 +207,7 @@ class Reservations:
 
     def _release(self, end_ms: int, job_id: JobId) -> Release:
         job = self._snapshot.running[job_id]
-        return Release(end_ms, job, held_places(job), job.leaves)
+        return Release(end_ms, job, job.leaves)
 
 
 def _by_end(release: Release) -> tuple[int, JobId]:

@@ -9,7 +9,7 @@ from penstock.core.model.plan import QuotaExceeded, Start
 from penstock.core.order.extension import Policies
 from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.order.walk import JobQueue
-from penstock.core.place.gang import GangPlacer
+from penstock.core.place.gang import Counted, GangPlacer
 from penstock.core.place.holds import FOREVER_MS
 from penstock.core.place.index import Mark
 from penstock.core.preempt.context import CycleContext
@@ -73,6 +73,32 @@ class Workspace:
         """
         return self._place(key, self.shapes(key))
 
+    def fits(self, key: RequestClass) -> bool:
+        """Return whether `place` would find places for a job of the class. Nothing is taken."""
+        counted = self.counted(key)
+        if counted is not None:
+            self.over = None
+            return self.cluster.room(counted.single) >= counted.replicas
+        mark = self.cluster.mark()  # not `tentatively`: this runs for every class that waits
+        fits = self._place(key, self.shapes(key)) is not None
+        self.cluster.rollback(mark)
+        return fits
+
+    def counted(self, key: RequestClass) -> Counted | None:
+        """Return what a class needs whose only shape needs room alone, wherever it is; None for all others."""
+        shapes = self.shapes(key)
+        return shapes[0].counted if len(shapes) == 1 else None
+
+    def short(self, counted: Counted, end_ms: int) -> bool:
+        """Return whether a gang that ends by `end_ms` fits nowhere, kept capacity included. Counts alone say so."""
+        self.over = None
+        return self.room(counted, end_ms) < counted.replicas
+
+    def room(self, counted: Counted, end_ms: int) -> int:
+        """Return for how many such replicas that end by `end_ms` there is room: now, or where it is kept from then."""
+        room = self.cluster.room(counted.single)
+        return max(room, self.holds.room(counted.single, end_ms)) if self.holds.may_help(end_ms) else room
+
     def place_at(self, key: RequestClass, places: tuple[ReplicaPlace, ...]) -> Placed | None:
         """Take exactly these places for a job of the class, in the shape that it asks for, or take nothing."""
         placer, mark = self.shapes(key)[0], self.cluster.mark()
@@ -103,7 +129,10 @@ class Workspace:
 
     def fits_lifted(self, key: RequestClass, end_ms: int) -> bool:
         """Return whether a job of the class fits where only claims that start before `end_ms` bind it."""
-        shapes = self.shapes(key)
+        counted, shapes = self.counted(key), self.shapes(key)
+        if counted is not None:
+            self.over = None
+            return not self.short(counted, end_ms)
         fits = self._known_lifted(shapes, end_ms)
         if fits is None:
             with self.cluster.tentatively():
@@ -129,11 +158,11 @@ class Workspace:
         gang, table = placer.gang, self.cluster.table
         if gang.others or (gang.topology is not None and gang.topology.required):
             return None
-        states = map(table.id_of, self.holds.kept())
+        kept = self.holds.kept()
         if gang.replicas == 1:
-            return any(placer.view.put(table, state) is not None for state in states)
+            return any(placer.view.put(table, state) is not None for state, _ in kept)
         one = self.cluster.view_of(placer.needs[0][0], 1, gang.placement)
-        room = sum(one.capacity(table, state, gang.replicas) for state in states)
+        room = sum(nodes * one.capacity(table, state, gang.replicas) for state, nodes in kept)
         return True if room >= gang.replicas else None
 
     def _known_lifted(self, shapes: list[GangPlacer], end_ms: int) -> bool | None:

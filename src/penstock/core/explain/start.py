@@ -123,9 +123,9 @@ class Departures:
     def _release(self, end_ms: int, job_id: JobId) -> Release:
         start = self._starts.get(job_id)
         if start is not None:
-            return Release(end_ms, self._scene.started(job_id), tuple(enumerate(start.places)), start.ask)
+            return Release(end_ms, self._scene.started(job_id), start.ask, tuple(enumerate(start.places)))
         job = self._scene.snapshot.running[job_id]
-        return Release(end_ms, job, held_places(job), job.leaves)
+        return Release(end_ms, job, job.leaves, held_places(job))
 
     def why_unknown(self, otherwise: str) -> str:
         """Return why the releases give no time."""

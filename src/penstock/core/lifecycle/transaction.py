@@ -1,8 +1,8 @@
 """A group of events decided together: each is folded at once, so that the next decision sees it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from penstock.core.model.events import AnyEvent, JobFinished, Record
+from penstock.core.model.events import AnyEvent, JobFinished, Record, ReplicaExited, ReplicaStarted
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.state.state import State
@@ -27,3 +27,11 @@ class Transaction:
             self.finished.append((self.state.jobs[event.job_id], record))
         self.state.apply(record)
         self.records.append(record)
+
+    def emit_alike(self, events: Sequence[ReplicaStarted] | Sequence[ReplicaExited]) -> None:
+        """Do what `emit` does for each: replicas of one attempt, each once, that all start or all exit."""
+        alike: Sequence[AnyEvent] = events
+        if alike:
+            records = [Record(seq, self.now_ms, event) for seq, event in enumerate(alike, self.state.seq + 1)]
+            self.state.apply_alike(records)
+            self.records += records

@@ -81,7 +81,9 @@ def length_step(length_ms: int) -> int:
         return 0
     octave = length_ms.bit_length() - 1
     base = 1 << octave
-    quarter = sum(length_ms * 1_000_000 > base * q for q in _QUARTERS)
+    at = length_ms * 1_000_000
+    first, second, third, fourth = _QUARTERS  # not a loop: every look at a job comes here
+    quarter = (at > base * first) + (at > base * second) + (at > base * third) + (at > base * fourth)
     return STEPS_PER_OCTAVE * octave + quarter
 
 

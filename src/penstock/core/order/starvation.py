@@ -22,21 +22,23 @@ class Backlog:
 
     def __init__(self, classes: Iterable[PendingJobs], totals: Mapping[PoolName, UsedAmounts]) -> None:
         """`totals` are the amounts that the open nodes of each pool have."""
-        self._totals = totals
+        self._capacity = {pool: total.device_milli or total.cpu_milli for pool, total in totals.items()}
+        self._without_devices = {pool for pool, total in totals.items() if not total.device_milli}
         self._asked: dict[PoolName, int] = {}
         for _, key, jobs in classes:
             pool = key.ask.pool
             self._asked[pool] = self._asked.get(pool, 0) + len(jobs) * self._amount(key.ask)
 
     def _amount(self, ask: GangAsk) -> int:
-        total = self._totals.get(ask.pool)
-        return ask.device_milli if total is None or total.device_milli else ask.host_total.cpu_milli
+        if ask.pool not in self._without_devices:
+            return ask.device_milli
+        return ask.replicas * ask.each.host.cpu_milli + sum([g.replicas * g.each.host.cpu_milli for g in ask.others])
 
     def beside_milli(self, ask: GangAsk) -> int:
         """Return what waits beside a job with this ask, in thousandths of its pool; 0 where the pool is empty."""
-        total = self._totals.get(ask.pool)
-        capacity = (total.device_milli or total.cpu_milli) if total is not None else 0
-        return MILLI * max(0, self._asked.get(ask.pool, 0) - self._amount(ask)) // capacity if capacity else 0
+        capacity = self._capacity.get(ask.pool, 0)
+        beside = self._asked.get(ask.pool, 0) - self._amount(ask) if capacity else 0
+        return MILLI * beside // capacity if beside > 0 else 0
 
 
 def starvation_bound_ms(job: Job, settings: Settings, backlog_milli: int) -> int:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.core.model.cluster import ClusterConfig
-from penstock.core.model.ids import ClassId, JobId
+from penstock.core.model.ids import ClassId, JobId, QueueName, TenantName
 from penstock.core.model.jobs import Job, RequestClass
 from penstock.core.model.plan import QuotaExceeded
 from penstock.core.order.extension import EXTENSION_PREFIX, Policies
@@ -63,13 +63,15 @@ class JobQueue:
         """Jobs that wait, in all classes."""
         self._path: list[QueueNode] = []
         decreasing = {pool.name for pool in config.pools if pool.placement == "first_fit_decreasing"}
+        seats: dict[tuple[QueueName, TenantName], tuple[QueueNode, QueueNode, bool] | None] = {}
         for class_id, key, jobs in classes:
-            branch = tree.branches.get(key.queue)
-            if branch is not None:
-                node, account = tree.node_of(branch, key.tenant), tree.account(key.queue, key.tenant)
-                assert account is not None
+            where = (key.queue, key.tenant)
+            if where not in seats:
+                seats[where] = self._seat(*where)
+            seat = seats[where]
+            if seat is not None:
+                node, account, foreign = seat
                 self.waiting += len(jobs)
-                foreign = branch.policy.startswith(EXTENSION_PREFIX)
                 for some in ((job,) for job in jobs) if foreign else (jobs,):  # its policy may look at any attribute
                     cursor = ClassCursor(class_id, key, some, account)
                     cursor.decreasing = key.ask.pool in decreasing
@@ -77,6 +79,13 @@ class JobQueue:
                         node.cursors.append(cursor)
         tree.sort_tenants()
         self._fill(tree.root)
+
+    def _seat(self, queue: QueueName, tenant: TenantName) -> tuple[QueueNode, QueueNode, bool] | None:
+        """Return where jobs of a tenant in a queue wait and count, and whether a third-party policy orders them."""
+        branch, account = self.tree.branches.get(queue), self.tree.account(queue, tenant)
+        if branch is None or account is None:
+            return None
+        return self.tree.node_of(branch, tenant), account, branch.policy.startswith(EXTENSION_PREFIX)
 
     def set_back(self, places: Iterable[tuple[ClassCursor, int]]) -> None:
         """Go back to these positions in these classes. Their use must have been released before."""

@@ -137,6 +137,15 @@ class NodeCapacity(NamedTuple):
         """Return the capacity free once one replica has left: the inverse of `take`."""
         return self._change(ask, devices, slots, 1)
 
+    def without_host(self, host: Resources, times: int) -> "NodeCapacity":
+        """Return the capacity left after `times` replicas took this host share (below 0: put it back)."""
+        return self._replace(
+            cpu_milli=self.cpu_milli - times * host.cpu_milli,
+            memory_bytes=self.memory_bytes - times * host.memory_bytes,
+            storage_bytes=self.storage_bytes - times * host.storage_bytes,
+            bandwidth_bps=self.bandwidth_bps - times * host.bandwidth_bps,
+        )
+
     def _change(self, ask: ReplicaAsk, devices: Iterable[int], slots: tuple[int, ...], sign: int) -> "NodeCapacity":
         host, wanted = ask.host, ask.devices
         milli, shared, mig = self.devices, self.shared, self.mig

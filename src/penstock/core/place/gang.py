@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, Topology
+from penstock.core.place.candidates import CandidateHeap
 from penstock.core.place.fit import (
     Need,
     Picked,
@@ -17,7 +18,7 @@ from penstock.core.place.fit import (
     place_free,
     put_on,
 )
-from penstock.core.place.index import CandidateHeap, ClusterIndex
+from penstock.core.place.index import ClusterIndex
 
 Placed = list[tuple[int, Picked]]
 """Node and devices of each replica, in rank order."""
@@ -37,10 +38,18 @@ class NoFit(msgspec.Struct, frozen=True):
     """How many replicas could be placed now, topology included."""
 
 
+class Counted(NamedTuple):
+    """Replicas without devices that may be anywhere: they fit exactly where there is room for that many."""
+
+    single: CandidateHeap
+    """The view for one of them."""
+    replicas: int
+
+
 class GangPlacer:
     """A gang with its views, so that placing many alike costs no lookup. Valid for one generation of the cluster."""
 
-    __slots__ = ("cluster", "gang", "generation", "milli", "needs", "one", "view")
+    __slots__ = ("cluster", "counted", "gang", "generation", "milli", "needs", "one", "single", "view")
 
     def __init__(self, gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> None:
         if gang.replicas < 1:
@@ -56,11 +65,28 @@ class GangPlacer:
         parts = any(need.each.devices is not None and need.each.devices.profile for need, _ in self.needs)
         self.milli = 0 if parts else gang.device_milli
         """Device capacity that has to be free at least; 0 where it is not counted in thousandths."""
+        need = self.needs[0][0]
+        self.single = cluster.view_of(need, 1, gang.placement) if need.each.devices is None else None
+        """One replica of the first group, where that needs no devices: then room is counted, not searched."""
+        self.counted: Counted | None = None
+        """What the gang needs, where that is room alone, wherever it is."""
+        if self.single is not None and wish is None and not gang.others:
+            self.counted = Counted(self.single, gang.replicas)
+
+    def fits(self) -> bool:
+        """Return whether `put` would find places. Nothing is taken."""
+        if self.counted is not None:
+            return self.cluster.room(self.counted.single) >= self.counted.replicas
+        with self.cluster.tentatively():
+            return self.put() is not None
 
     def put(self) -> tuple[ReplicaPlace, ...] | None:
         """Take places for every replica (rank order), or take nothing and return None."""
         cluster, view = self.cluster, self.view
         if self.milli > cluster.free_milli.get(self.gang.pool, 0):
+            return None
+        single, replicas = self.single, self.gang.replicas
+        if single is not None and single.room[1] < replicas and single.room[0] == cluster.version:
             return None
         if self.one:
             cluster.refresh(view)
@@ -70,10 +96,12 @@ class GangPlacer:
                 name, incarnation = cluster.names[node], cluster.nodes[node].incarnation
                 return tuple([ReplicaPlace(name, incarnation, *p) for p in picked])
             wish = self.gang.topology
-            if self.gang.replicas == 1 or (wish is not None and wish.required):
+            if replicas == 1 or (wish is not None and wish.required):
                 return None
+        if single is not None and cluster.room(single) < replicas:
+            return None
         placed = _put_somewhere(self.gang, self.needs, cluster)
-        return None if placed is None else tuple(cluster.place_of(node, picked) for node, picked in placed)
+        return None if placed is None else cluster.places_of(placed)
 
     def put_at(self, places: Sequence[ReplicaPlace]) -> bool:
         """Take exactly these places (rank order) where all of them are free for the gang, or take nothing."""
@@ -115,8 +143,7 @@ def put_gang(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY)
 
 def fits(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> bool:
     """Return whether the gang could be placed now. Nothing is taken."""
-    with cluster.tentatively():
-        return put_gang(gang, cluster, tenant) is not None
+    return GangPlacer(gang, cluster, tenant).fits()
 
 
 def place_gang(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> tuple[ReplicaPlace, ...] | NoFit:
@@ -274,7 +301,8 @@ def _put_groups(
             cluster.rollback(mark)
             return None
         placed[group] = found
-        used.update(node for node, _ in found)
+        if room.one_each:
+            used.update(node for node, _ in found)
     return [one for group in range(len(needs)) for one in placed[group]]
 
 
@@ -307,12 +335,15 @@ def _put_over_states(cluster: ClusterIndex, need: Need, count: int, strategy: st
     states.sort(key=lambda entry: -entry[0])  # stable: equal ones stay in the order of their score
     missing = count
     placed: Placed = []
-    nodes = ((held, node) for held, state in states for node in cluster.nodes_in(state))
-    held, node = next(nodes)
-    while missing > held:
-        placed += _fill(cluster, cluster.view_of(need, held, strategy), node)
-        missing -= held
-        held, node = next(nodes)
+    for held, state in states:
+        nodes = cluster.nodes_in(state)
+        filled = nodes[: (missing - 1) // held]  # one more would hold all that is left: that goes to the best node
+        if filled:
+            picked = cluster.put_alike(cluster.view_of(need, held, strategy), filled, state)
+            placed += [(node, one) for node in filled for one in picked]
+            missing -= held * len(filled)
+        if len(filled) < len(nodes):
+            break
     return placed + _put_rest(cluster, cluster.view(need, missing, strategy))
 
 

@@ -1,16 +1,19 @@
 """Capacity free now but kept for a job that starts later: which jobs may use it until then, and how much of it."""
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.place import mig
+from penstock.core.place.candidates import CandidateHeap
 from penstock.core.place.capacity import Instances, NodeCapacity
 from penstock.core.place.fit import devices_free
-from penstock.core.place.index import ClusterIndex
+from penstock.core.place.index import ClusterIndex, hosts_alike
 
 FOREVER_MS = 1 << 62
 
@@ -23,60 +26,131 @@ class CapacityHold(NamedTuple):
     job_id: JobId | None
 
 
+class _Claim(NamedTuple):
+    """A hold with the state beside it by its number in the cluster's table."""
+
+    start_ms: int
+    then: int
+    job_id: JobId | None
+
+
+class _Held(NamedTuple):
+    """Free capacity of a node, kept or not (a state by its number), and the claims on it, in order."""
+
+    real: int
+    claims: tuple[_Claim, ...]
+
+
 class Holds:
     """Nodes with kept capacity. The index shows only the capacity that any job may use, however long it runs.
 
     A job that ends before a claim starts is not bound by it: `lift` makes the index show what such a job may use.
+    Nodes that are held alike are one kind: what holds for one holds for all of them.
     """
 
     def __init__(self, cluster: ClusterIndex) -> None:
         self._cluster = cluster
-        self._real: dict[int, NodeCapacity] = {}
-        self._claims: dict[int, list[CapacityHold]] = {}
+        self._kind_of: dict[int, int] = {}
+        """The kind of each held node."""
+        self._kinds: list[_Held] = []
+        self._numbers: dict[_Held, int] = {}
+        self._nodes_of: dict[int, list[int]] | None = None
+        """Nodes by kind, while that is known."""
         self._starts: list[int] = []
-        """When claims begin, ascending."""
-        self._views: dict[tuple[int, int], NodeCapacity] = {}
-        """Capacity of a node as shown to jobs of a horizon; cleared when a claim changes."""
+        """When claims begin, ascending; claims that were made together count once."""
+        self._views: dict[tuple[int, int], int] = {}
+        """State of a kind as shown to jobs of a horizon; cleared when another claim begins."""
+        self._more: dict[tuple[int, int], dict[int, int]] = {}
+        """How many more nodes are in each state beyond a horizon, by version of the cluster and horizon."""
+        self._blocker: tuple[int, JobId | None] = (0, None)
+        """The first job that keeps capacity, as of a revision."""
         self.revision = 0
         """Grows whenever a claim, or the free capacity of a node with a claim, changes."""
 
     def __bool__(self) -> bool:
-        return bool(self._claims)
+        return bool(self._kind_of)
 
     def claim(self, node: int, claim: CapacityHold) -> None:
         """Keep part of a node."""
-        self._real.setdefault(node, self._cluster.free_of(node))
-        self._claims.setdefault(node, []).append(claim)
-        insort(self._starts, claim.start_ms)
+        self.claim_all({self._cluster.table.id_of(claim.then): [node]}, claim.start_ms, claim.job_id)
+
+    def claim_all(self, beside: Mapping[int, Sequence[int]], start_ms: int, job_id: JobId | None) -> None:
+        """Keep parts of nodes.
+
+        Args:
+            beside: nodes, each once, by the state of which the capacity is free from `start_ms` on (its number).
+        """
+        insort(self._starts, start_ms)
+        self._views.clear()
         self._changed()
-        self._show(node, FOREVER_MS)
+        for then, nodes in beside.items():
+            claim = _Claim(start_ms, then, job_id)
+            for kind, alike in self._of_kinds(nodes):
+                if kind is not None:
+                    known = self._kinds[kind]
+                    self._become(alike, _Held(known.real, (*known.claims, claim)))
+                    continue
+                for real, free in self._cluster.by_state(alike).items():
+                    self._become(free, _Held(real, (claim,)))
+
+    def _of_kinds(self, nodes: Sequence[int]) -> Iterable[tuple[int | None, Sequence[int]]]:
+        """Return the nodes by kind, those that are not held under None."""
+        if not self._kind_of:
+            return ((None, nodes),)
+        found: dict[int | None, list[int]] = {}
+        for node in nodes:
+            found.setdefault(self._kind_of.get(node), []).append(node)
+        return found.items()
 
     def _changed(self) -> None:
         self.revision += 1
-        self._views.clear()
+        self._nodes_of = None
+        self._more.clear()
+
+    def _become(self, nodes: Sequence[int], held: _Held) -> None:
+        """Have these nodes held like this, and show what any job may use of them."""
+        kind = self._numbers.get(held)
+        if kind is None:
+            kind = self._numbers[held] = len(self._kinds)
+            self._kinds.append(held)
+        self._kind_of.update(dict.fromkeys(nodes, kind))
+        self._cluster.set_states(nodes, self._shown(kind, FOREVER_MS))
+
+    def _by_kind(self) -> dict[int, list[int]]:
+        if self._nodes_of is None:
+            self._nodes_of = {}
+            for node, kind in self._kind_of.items():
+                self._nodes_of.setdefault(kind, []).append(node)
+        return self._nodes_of
 
     def horizon(self, end_ms: int) -> int:
         """Return how many claims bind a job that ends by `end_ms`: jobs with the same number see the same capacity."""
         return bisect_left(self._starts, end_ms)
 
-    def _show(self, node: int, end_ms: int) -> None:
-        seen = (node, self.horizon(end_ms))
-        free = self._views.get(seen)
-        if free is None:
-            free = self._real[node]
-            for claim in self._claims[node]:
+    def _shown(self, kind: int, end_ms: int) -> int:
+        """Return the state that a job which ends by `end_ms` may use of nodes of this kind."""
+        seen = (kind, self.horizon(end_ms))
+        found = self._views.get(seen)
+        if found is None:
+            found, claims = self._kinds[kind]
+            for claim in claims:
                 if claim.start_ms < end_ms:
-                    free = lesser(free, claim.then)
-            self._views[seen] = free
-        self._cluster.change(node, free)
+                    found = self._lesser_of(found, claim.then)
+            self._views[seen] = found
+        return found
+
+    def _lesser_of(self, one: int, other: int) -> int:
+        table = self._cluster.table
+        return table.id_of(lesser(table.frees[one], table.frees[other]))
 
     def real(self, node: int) -> NodeCapacity:
         """Return the free capacity of a node, kept or not."""
-        return self._real.get(node) or self._cluster.free_of(node)
+        kind = self._kind_of.get(node)
+        return self._cluster.free_of(node) if kind is None else self._cluster.table.frees[self._kinds[kind].real]
 
-    def kept(self) -> Iterable[NodeCapacity]:
-        """Return the free capacity, kept or not, of each node on which some is kept."""
-        return self._real.values()
+    def kept(self) -> Iterable[tuple[int, int]]:
+        """Return what is free, kept or not, where some is kept: states by their numbers, and how many such nodes."""
+        return [(self._kinds[kind].real, len(nodes)) for kind, nodes in self._by_kind().items()]
 
     def may_help(self, end_ms: int) -> bool:
         """Return whether a job that ends by `end_ms` may use more than the index shows."""
@@ -84,56 +158,91 @@ class Holds:
 
     def lift(self, end_ms: int) -> None:
         """Show what a job that ends by `end_ms` may use; `lower`, or a rollback to before, must follow."""
-        for node in self._claims:
-            self._show(node, end_ms)
+        for kind, nodes in self._by_kind().items():
+            self._cluster.set_states(nodes, self._shown(kind, end_ms))
+
+    def _lifted(self, end_ms: int) -> Mapping[int, int]:
+        """Return how many more nodes would be in each state (below 0: fewer) if `lift` showed them."""
+        seen = (self._cluster.version, self.horizon(end_ms))
+        more = self._more.get(seen)
+        if more is None:
+            more = self._more[seen] = {}
+            for kind, nodes in self._by_kind().items():
+                state = self._shown(kind, end_ms)
+                more[state] = more.get(state, 0) + len(nodes)
+                for old, count in Counter(map(self._cluster.state_of.__getitem__, nodes)).items():
+                    more[old] = more.get(old, 0) - count
+        return more
+
+    def room(self, view: CandidateHeap, end_ms: int) -> int:
+        """Return how many replicas of a need without devices fit if that were shown. Nothing changes."""
+        return self._cluster.room_beside(view, self._lifted(end_ms))
 
     def lift_all_of(self, job_ids: Collection[JobId]) -> None:
         """Show the capacity free without the claims of these jobs; a rollback to before must follow."""
-        for node, claims in self._claims.items():
-            free = self._real[node]
+        for kind, nodes in self._by_kind().items():
+            state, claims = self._kinds[kind]
             for claim in claims:
                 if claim.job_id not in job_ids:
-                    free = lesser(free, claim.then)
-            self._cluster.change(node, free)
+                    state = self._lesser_of(state, claim.then)
+            self._cluster.set_states(nodes, state)
 
     def lower(self) -> None:
         """Show again what any job may use."""
-        for node in self._claims:
-            self._show(node, FOREVER_MS)
+        self.lift(FOREVER_MS)
 
     def taken(self, ask: GangAsk, places: Sequence[ReplicaPlace], end_ms: int) -> None:
         """Record a gang that was placed and ends by `end_ms`: claims that start before then have less beside them."""
-        for rank, place in enumerate(places):
-            node = self._cluster.index[place.node]
-            if node in self._claims:
-                each = ask.each_of(rank)
-                self._real[node] = self._real[node].take(each, place.devices, place.slots)
-                self._claims[node] = [
-                    c._replace(then=c.then.take(each, place.devices, place.slots)) if c.start_ms < end_ms else c
-                    for c in self._claims[node]
-                ]
-                self._changed()
-                self._show(node, FOREVER_MS)
+        for kind, nodes, less in self._taken_alike(ask, places):
+            real, claims = self._kinds[kind]
+            left = tuple([c._replace(then=less(c.then)) if c.start_ms < end_ms else c for c in claims])
+            self._changed()
+            self._become(nodes, _Held(less(real), left))
 
     def booked(self, ask: GangAsk, places: Sequence[ReplicaPlace], start_ms: int, end_ms: int) -> None:
         """Record a gang that runs from `start_ms` until `end_ms`: claims that start in between have less beside them.
 
         Its own claim covers only its start, so theirs have to count it too.
         """
-        for rank, place in enumerate(places):
-            node = self._cluster.index[place.node]
-            claims = self._claims.get(node, [])
-            for i, claim in enumerate(claims):
-                if claim.job_id is not None and start_ms <= claim.start_ms < end_ms:
-                    claims[i] = claim._replace(then=without(claim.then, ask.each_of(rank), place))
-            if claims:
-                self._changed()
-                self._show(node, FOREVER_MS)
+        for kind, nodes, less in self._taken_alike(ask, places, booked=True):
+            real, claims = self._kinds[kind]
+            met = [c.job_id is not None and start_ms <= c.start_ms < end_ms for c in claims]
+            left = [c._replace(then=less(c.then)) if meets else c for c, meets in zip(claims, met, strict=True)]
+            self._changed()
+            self._become(nodes, _Held(real, tuple(left)))
+
+    def _taken_alike(
+        self, ask: GangAsk, places: Sequence[ReplicaPlace], *, booked: bool = False
+    ) -> Iterator[tuple[int, list[int], Callable[[int], int]]]:
+        """Yield held nodes of one kind on which a gang takes the same, and the state that this makes of a state.
+
+        Replicas without devices go together; each other one comes by itself, after those before it were recorded.
+        """
+        table, index, many = self._cluster.table, self._cluster.index, hosts_alike(ask)
+        groups: dict[tuple[int, int], list[int]] = {}
+        held = (node for place in places[:many] if (node := index[place.node]) in self._kind_of)
+        for node, count in Counter(held).items():
+            groups.setdefault((self._kind_of[node], count), []).append(node)
+        for (kind, count), nodes in groups.items():
+            yield kind, nodes, partial(table.without_host, host=ask.each.host, times=count)
+        for rank, place in enumerate(places[many:], many):
+            node = index[place.node]
+            if node in self._kind_of:
+                less = partial(self._less, each=ask.each_of(rank), place=place, booked=booked)
+                yield self._kind_of[node], [node], less
+
+    def _less(self, state: int, each: ReplicaAsk, place: ReplicaPlace, *, booked: bool) -> int:
+        table = self._cluster.table
+        free = table.frees[state]
+        return table.id_of(without(free, each, place) if booked else free.take(each, place.devices, place.slots))
 
     def blocker(self) -> JobId | None:
         """Return the job with the lowest number for which capacity is kept, or None."""
-        jobs = [c.job_id for claims in self._claims.values() for c in claims if c.job_id is not None]
-        return min(jobs, default=None)
+        if self._blocker[0] != self.revision:
+            claims = (claim for kind in self._by_kind() for claim in self._kinds[kind].claims)
+            first = min((claim.job_id for claim in claims if claim.job_id is not None), default=None)
+            self._blocker = (self.revision, first)
+        return self._blocker[1]
 
 
 def without(free: NodeCapacity, each: ReplicaAsk, place: ReplicaPlace) -> NodeCapacity:

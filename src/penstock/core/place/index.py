@@ -10,25 +10,28 @@ places, whichever requests came before.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.model.cluster import Node, PlacementPolicy
 from penstock.core.model.ids import NodeName, PoolName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace
+from penstock.core.model.resources import Resources
 from penstock.core.model.tentative import Tentative
 from penstock.core.place import fragmentation
+from penstock.core.place.buckets import Buckets
+from penstock.core.place.candidates import CandidateHeap
 from penstock.core.place.capacity import NodeCapacity
-from penstock.core.place.fit import Need, Picked, capacity, put_on
+from penstock.core.place.fit import Need, Picked
+from penstock.core.place.openings import KnownOpenings
 from penstock.core.place.score import NO_FIT, Scorer, Speeds
 from penstock.core.place.state_table import StateTable
 from penstock.core.place.workload_mix import Typical, mix_of
 
 LOG_MAX = 1_000_000
 """Entries of the log of states that came into use, after which views start anew."""
-CHAIN_MAX = 16
-STALE_MIN = 16
-"""Stale entries (of nodes that have left) that a bucket may hold, in addition to as many as it has nodes."""
-_GONE = -1
+ROOM_MAX = 1 << 30
+"""Replicas on one node that are counted, where these ask for nothing."""
 Mark = tuple[int, int, int]
 """A point of the journal, the random choices made up to it, and the version there."""
 
@@ -42,111 +45,24 @@ class PlacementStrategy:
         self.name, self.speeds, self.seed = name, speeds, seed
 
 
-class CandidateHeap:
-    """The states that can hold `count` replicas of one need on one node, best first."""
-
-    __slots__ = ("_scorer", "after", "count", "heap", "held", "known", "need", "pushed", "rich", "seen", "strategy")
-
-    def __init__(self, need: Need, count: int, strategy: PlacementPolicy, scorer: Scorer) -> None:
-        self.need, self.count, self.strategy, self._scorer = need, count, strategy, scorer
-        self.rich = need.each.devices is not None
-        self.heap: list[tuple[int, NodeCapacity, int]] = []
-        self.known: dict[int, int] = {}
-        """Score by state, of all states it has ever judged."""
-        self.pushed: set[int] = set()
-        self.seen = 0
-        self.held: dict[tuple[int, int], int] = {}
-        """How many replicas, up to a number, fit on a state."""
-        self.after: dict[int, tuple[int, tuple[Picked, ...]] | None] = {}
-        """State to the state after the replicas were put there, and what each takes; None where they do not fit."""
-
-    def learn(self, table: StateTable, states: Iterable[int]) -> None:
-        """Push the states that fit and are not in the heap."""
-        known, pushed, heap = self.known, self.pushed, self.heap
-        unknown: list[int] = []
-        for state in states:
-            if state in pushed:
-                continue
-            score = known.get(state)
-            if score is None:
-                unknown.append(state)
-            elif score != NO_FIT:
-                pushed.add(state)
-                heapq.heappush(heap, (score, table.frees[state], state))
-        if unknown:
-            self._judge(table, unknown)
-            for state in unknown:
-                score = known[state]
-                if score != NO_FIT and state not in pushed:
-                    pushed.add(state)
-                    heapq.heappush(heap, (score, table.frees[state], state))
-
-    def _judge(self, table: StateTable, unknown: list[int]) -> None:
-        more = self._following(table, unknown[0]) if len(unknown) == 1 else []
-        scores = self._scorer.batch(table, [*unknown, *more])
-        self.known.update(zip([*unknown, *more], scores, strict=True))
-
-    def score(self, table: StateTable, state: int) -> int:
-        """Return the score of a state, in use or not; `NO_FIT` where the replicas surely do not fit."""
-        found = self.known.get(state)
-        if found is None:
-            self._judge(table, [state])
-            found = self.known[state]
-        return found
-
-    def _following(self, table: StateTable, state: int) -> list[int]:
-        """Return the unknown states that a node goes through as more and more of these replicas are put on it.
-
-        They will be needed one after the other; scored together they cost hardly more than one of them.
-        """
-        found: list[int] = []
-        placed = self.put(table, state)
-        while placed is not None and placed[0] not in self.known and len(found) < CHAIN_MAX:
-            found.append(placed[0])
-            placed = self.put(table, placed[0])
-        return found
-
-    def capacity(self, table: StateTable, state: int, most: int) -> int:
-        """Return how many replicas (0 to `most`) of the need fit on a node in `state`."""
-        found = self.held.get((state, most))
-        if found is None:
-            found = self.held[state, most] = capacity(self.need, table.frees[state], most)
-        return found
-
-    def put(self, table: StateTable, state: int) -> tuple[int, tuple[Picked, ...]] | None:
-        """Return the state after the replicas were put on a node in `state`, exactly judged."""
-        if state in self.after:
-            return self.after[state]
-        placed = put_on(self.need, table.frees[state], self.count)
-        found = None if placed is None else (table.id_of(placed[0]), placed[1])
-        self.after[state] = found
-        return found
-
-
-class ClusterIndex:
+class ClusterIndex(Buckets):
     """All nodes of a snapshot with tentative changes."""
 
     def __init__(self, strategies: Mapping[PoolName, PlacementStrategy] | None = None, typical: Typical = ()) -> None:
-        self.table = StateTable()
+        super().__init__()
         self._typical = typical
         self._mix: fragmentation.Mix | None = None
         self._mixed_kinds = 0
         self.strategies: Mapping[PoolName, PlacementStrategy] = strategies or {}
         self.names: list[NodeName] = []
         self.nodes: list[Node] = []
-        self.state_of: list[int] = []
         self.index: dict[NodeName, int] = {}
-        self.free_milli: dict[PoolName, int] = {}
-        """Free device capacity on open nodes, by pool."""
-        self._buckets: dict[int, list[int]] = {}
-        self._counts: list[int] = []
-        self._active: set[int] = set()
-        self._active_rich: set[int] = set()
-        self._log: list[int] = []
-        self._log_rich: list[int] = []
         self._views: dict[tuple[Need, int, str], CandidateHeap] = {}
-        self._journal: list[tuple[int, int]] = []
+        self._journal: list[tuple[int | list[int], int]] = []
+        """Nodes that changed, one or several that went from one state to one other, and the state before."""
         self._nodes: Mapping[NodeName, Node] = {}
+        self._bare: dict[int, ReplicaPlace] = {}
+        """Places without devices, by node: there is one value of each."""
         self._domains: dict[str, dict[str, list[int]]] = {}
         self.generation = 0
         """Grows when views are discarded: an older view must not be used."""
@@ -155,6 +71,10 @@ class ClusterIndex:
         self.version = 0
         """Number of the present content: with an equal number every answer is the same. `rollback` sets it back."""
         self._versions = 0
+        self.openings = KnownOpenings()
+        """Answers about the content of a version: see `backfill.earliest`."""
+        self._synced = 0
+        """The version at the last `sync`."""
 
     # Nodes.
 
@@ -171,22 +91,39 @@ class ClusterIndex:
         """
         if len(self._log) > LOG_MAX or len(self.table) > LOG_MAX:
             self._forget()
-        if nodes is not self._nodes:
+        same = nodes is self._nodes
+        if not same:
             names = list(free)
             if self.names != names:
                 self._rebuild(nodes, free)
                 self._mix_again()
                 return
             self.nodes = [nodes[name] for name in names]
-            self._nodes, self._domains, changed = nodes, {}, names
-        differ = set(self.names if changed is None else changed)
-        differ.update(self.names[i] for i, _ in self._journal)
-        for name in differ:
+            self._nodes, self._domains, self._bare, changed = nodes, {}, {}, names
+        differ = self._before()
+        for name in set(self.names if changed is None else changed):
             node, state = self.index[name], self.table.id_of(free[name])
+            if state != differ.get(node, self.state_of[node]):
+                same, differ[node] = False, state
+        moves: dict[int, list[int]] = {}
+        for node, state in differ.items():
             if self.state_of[node] != state:
-                self._move(node, state)
-        self._settled()
+                moves.setdefault(state, []).append(node)
+        for state, moved in moves.items():
+            for old, alike in self.by_state(moved).items():
+                self._move_alike(alike, old, state)
+        self._settled(self._synced if same else 0)
         self._mix_again()
+
+    def _before(self) -> dict[int, int]:
+        """Return the state at the last sync of each node that the journal names."""
+        found: dict[int, int] = {}
+        for nodes, old in reversed(self._journal):  # the first entry of a node counts
+            if isinstance(nodes, int):
+                found[nodes] = old
+            else:
+                found.update(dict.fromkeys(nodes, old))
+        return found
 
     def _mix_again(self) -> None:
         """New kinds of nodes change which classes accept which kinds: no score stays valid."""
@@ -198,21 +135,24 @@ class ClusterIndex:
 
     def _rebuild(self, nodes: Mapping[NodeName, Node], free: Mapping[NodeName, NodeCapacity]) -> None:
         """Take over another set of nodes. `free` is in the order of names."""
-        self._nodes, self._domains = nodes, {}
+        self._nodes, self._domains, self._bare = nodes, {}, {}
         self.names = list(free)
         self.nodes = [nodes[name] for name in self.names]
         self.index = {name: i for i, name in enumerate(self.names)}
-        self.state_of = [_GONE] * len(self.names)
-        self._buckets, self._counts, self.free_milli = {}, [0] * len(self.table), {}
-        self._active, self._active_rich = set(), set()
+        self._empty(len(self.names))
         for i, value in enumerate(free.values()):
             self._move(i, self.table.id_of(value))
         self._settled()
 
-    def _settled(self) -> None:
+    def _settled(self, version: int = 0) -> None:
+        """Take the present content for that of the snapshot; `version` is its number if it had one."""
         self._journal.clear()
         self.draws = 0
-        self._changed()
+        if version:
+            self.version = version
+        else:
+            self._changed()
+        self._synced = self.version
 
     def _changed(self) -> None:
         """Give the present content a number that no other content has had."""
@@ -243,50 +183,17 @@ class ClusterIndex:
             self._changed()
             self._move(node, state)
 
-    def _move(self, node: int, state: int) -> None:
-        if self.state_of[node] != _GONE:
-            self._leave(node)
-        self._enter(node, state)
+    def set_states(self, nodes: Sequence[int], state: int) -> None:
+        """Move several nodes to one state, each named once, so that `rollback` can move them back."""
+        for old, alike in self.by_state(nodes).items():
+            self.set_alike(alike, old, state)
 
-    def _leave(self, node: int) -> None:
-        state, counts = self.state_of[node], self._counts
-        self.state_of[node] = _GONE
-        counts[state] -= 1
-        if self.table.open[state]:
-            self._gain(state, -self.table.free_milli[state])
-            if counts[state] == 0:
-                self._active.discard(state)
-                self._active_rich.discard(state)
-
-    def _enter(self, node: int, state: int) -> None:
-        counts = self._counts
-        if state >= len(counts):
-            counts.extend([0] * (len(self.table) - len(counts)))
-        self.state_of[node] = state
-        counts[state] += 1
-        if self.table.open[state]:
-            bucket = self._buckets.get(state)
-            if bucket is None:
-                self._buckets[state] = [node]
-            else:
-                heapq.heappush(bucket, node)
-                if len(bucket) > STALE_MIN + 2 * counts[state]:
-                    self._buckets[state] = self.nodes_in(state)
-            self._gain(state, self.table.free_milli[state])
-            if counts[state] == 1:
-                self._came_into_use(state)
-
-    def _gain(self, state: int, milli: int) -> None:
-        if milli:
-            pool = self.table.pools[state]
-            self.free_milli[pool] = self.free_milli.get(pool, 0) + milli
-
-    def _came_into_use(self, state: int) -> None:
-        self._active.add(state)
-        self._log.append(state)
-        if self.table.rich[state]:
-            self._active_rich.add(state)
-            self._log_rich.append(state)
+    def set_alike(self, nodes: list[int], old: int, state: int) -> None:
+        """Do what `set_states` does, for nodes that are all in the state `old`."""
+        if old != state:
+            self._journal.append((nodes, old))
+            self._changed()
+            self._move_alike(nodes, old, state)
 
     def mark(self) -> Mark:
         """Return a point to which `rollback` can go back."""
@@ -295,8 +202,11 @@ class ClusterIndex:
     def rollback(self, mark: Mark) -> None:
         """Undo every change since `mark`, random choices included: a second try repeats the first."""
         position, self.draws, self.version = mark
-        for node, old in reversed(self._journal[position:]):
-            self._move(node, old)
+        for nodes, old in reversed(self._journal[position:]):
+            if isinstance(nodes, int):
+                self._move(nodes, old)
+            else:
+                self._move_alike(nodes, self.state_of[nodes[0]], old)
         del self._journal[position:]
 
     def tentatively(self) -> Tentative[Mark]:
@@ -310,18 +220,39 @@ class ClusterIndex:
         """Set the free capacity of a node."""
         self.set_state(node, self.table.id_of(free))
 
+    def nodes_of(self, places: Iterable[ReplicaPlace]) -> list[int]:
+        """Return the nodes of these places, each once, in the order in which they first come."""
+        index = self.index
+        return list(dict.fromkeys([index[place.node] for place in places]))
+
     def take(self, ask: GangAsk, places: Sequence[ReplicaPlace]) -> None:
         """Take the places of a gang (all ranks in order)."""
-        for rank, place in enumerate(places):
+        many = hosts_alike(ask)
+        self._shift(ask.each.host, [self.index[place.node] for place in places[:many]], 1)
+        for rank, place in enumerate(places[many:], many):
             node = self.index[place.node]
             self.change(node, self.free_of(node).take(ask.each_of(rank), place.devices, place.slots))
 
     def put_back(self, ask: GangAsk, places: Iterable[tuple[int, ReplicaPlace]]) -> None:
         """Give back places of a gang, each with its rank; places on nodes that are no longer known are skipped."""
+        many, alike = hosts_alike(ask), list[int]()
         for rank, place in places:
             node = self.index.get(place.node)
-            if node is not None and self.nodes[node].incarnation == place.incarnation:
+            if node is None or self.nodes[node].incarnation != place.incarnation:
+                continue
+            if rank < many:
+                alike.append(node)
+            else:
                 self.change(node, self.free_of(node).put_back(ask.each_of(rank), place.devices, place.slots))
+        self._shift(ask.each.host, alike, -1)
+
+    def _shift(self, host: Resources, nodes: Sequence[int], times: int) -> None:
+        """Take host shares on these nodes (`times` -1: put them back), one for each time that a node is named."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for node, count in Counter(nodes).items():
+            groups.setdefault((self.state_of[node], count), []).append(node)
+        for (state, count), alike in groups.items():
+            self.set_alike(alike, state, self.table.without_host(state, host, times * count))
 
     # States.
 
@@ -405,30 +336,35 @@ class ClusterIndex:
         frees = self.table.frees
         return (score, frees[state], state) < (view.known[other], frees[other], other)
 
+    def put_alike(self, view: CandidateHeap, nodes: list[int], state: int) -> tuple[Picked, ...]:
+        """Put the view's replicas on each of these nodes, all in `state`; return what they take on one of them.
+
+        Only where they fit: the caller has counted.
+        """
+        placed = view.put(self.table, state)
+        assert placed is not None, "the nodes were chosen because the replicas fit there"
+        self.set_alike(nodes, state, placed[0])
+        return placed[1]
+
+    def room(self, view: CandidateHeap) -> int:
+        """Return how many replicas of the view's need fit on all nodes together. Only for needs without devices."""
+        version, room = view.room
+        if version != self.version:
+            counts, table = self._counts, self.table
+            room = sum(counts[state] * view.capacity(table, state, ROOM_MAX) for state in self._active)
+            view.room = (self.version, room)
+        return room
+
+    def room_beside(self, view: CandidateHeap, more: Mapping[int, int]) -> int:
+        """Return the room if there were so many more nodes in each of these states (below 0: fewer)."""
+        capacity, table = view.capacity, self.table
+        return self.room(view) + sum(count * capacity(table, state, ROOM_MAX) for state, count in more.items())
+
     def fitting_states(self, view: CandidateHeap) -> list[int]:
         """Return all states in use that hold the replicas, best first."""
         counts = self._counts
         live = sorted(entry for entry in view.heap if counts[entry[2]])
         return [state for _, _, state in live if view.put(self.table, state) is not None]
-
-    def lowest_node(self, state: int) -> int:
-        """Return the node in `state` whose name comes first."""
-        bucket, state_of = self._buckets[state], self.state_of
-        while state_of[bucket[0]] != state:
-            heapq.heappop(bucket)
-        return bucket[0]
-
-    def nodes_in(self, state: int) -> list[int]:
-        """Return all nodes in `state` in the order of names."""
-        return sorted({node for node in self._buckets[state] if self.state_of[node] == state})
-
-    def states_in_use(self, *, rich: bool) -> list[int]:
-        """Return open states that some node is in (with `rich` only those with devices left), in their own order."""
-        frees = self.table.frees
-        return sorted(self._active_rich if rich else self._active, key=lambda s: frees[s])
-
-    def count(self, state: int) -> int:
-        return self._counts[state]
 
     def domains(self, scope: str) -> dict[str, list[int]]:
         """Return the nodes by switch or rack, in the order of names; nodes without one are in none."""
@@ -441,5 +377,24 @@ class ClusterIndex:
                     found.setdefault(name, []).append(i)
         return found
 
+    def places_of(self, placed: Iterable[tuple[int, Picked]]) -> tuple[ReplicaPlace, ...]:
+        """Return the places of replicas, in order."""
+        bare = self._bare
+        return tuple(
+            [(None if picked[0] else bare.get(node)) or self.place_of(node, picked) for node, picked in placed]
+        )
+
     def place_of(self, node: int, picked: Picked) -> ReplicaPlace:
-        return ReplicaPlace(self.names[node], self.nodes[node].incarnation, *picked)
+        if picked[0]:
+            return ReplicaPlace(self.names[node], self.nodes[node].incarnation, *picked)
+        found = self._bare.get(node)
+        if found is None:
+            found = self._bare[node] = ReplicaPlace(self.names[node], self.nodes[node].incarnation)
+        return found
+
+
+def hosts_alike(ask: GangAsk) -> int:
+    """Return how many of the first ranks take the same host share and no devices."""
+    if ask.each.devices is not None:
+        return 0
+    return ask.replicas if ask.others else ROOM_MAX

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.model.ids import PoolName
-from penstock.core.model.resources import WHOLE_DEVICE_MILLI
+from penstock.core.model.resources import WHOLE_DEVICE_MILLI, Resources
 from penstock.core.place.capacity import NodeCapacity, NodeShape
 
 Ints = NDArray[np.int64]
@@ -50,6 +50,10 @@ class StateTable:
             found = self._ids[free] = len(self.frees)
             self._add(free, found)
         return found
+
+    def without_host(self, state: int, host: Resources, times: int) -> int:
+        """Return the state after `times` replicas without devices took this host share (below 0: put it back)."""
+        return self.id_of(self.frees[state].without_host(host, times))
 
     def _add(self, free: NodeCapacity, row: int) -> None:
         self.frees.append(free)

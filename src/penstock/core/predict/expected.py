@@ -97,9 +97,6 @@ class _Run:
         """Return how long its attempt has run, suspensions left out."""
         return max(0, (self.suspended_ms or now_ms) - self.since_ms)
 
-    def __lt__(self, other: "_Run") -> bool:
-        return (self.submitted_ms, self.job_id) < (other.submitted_ms, other.job_id)
-
 
 class _Kind:
     """Jobs that differ in the number in their names alone."""
@@ -109,8 +106,8 @@ class _Kind:
     def __init__(self) -> None:
         self.submits: list[_Run] = []
         """The latest submitted, ascending: no more than can change a crowd."""
-        self.runs: list[_Run] = []
-        """Those that have begun, by submit."""
+        self.runs: list[tuple[int, JobId, _Run]] = []
+        """Those that have begun, by submit (unix ms) and number."""
 
 
 class _Sums:
@@ -140,6 +137,8 @@ class ExpectedLengths:
         self._all = _Sums()
         self._scores: dict[Step, float] = dict.fromkeys(STEPS, 0.0)
         self._off: set[Step] = set()
+        self._by_groups: dict[GroupKey, tuple[tuple[float, float], ...]] = {}
+        """Steps without siblings, by kind and size of the crowd; none of them changes until a run ends."""
 
     def submitted(self, job_id: JobId, features: JobFeatures, at_ms: int) -> None:
         """Note a submit. Submits come in the order of time."""
@@ -173,7 +172,7 @@ class ExpectedLengths:
         run.attempts += 1
         kind = self._kinds.get(run.kind)
         if kind is not None:
-            insort(kind.runs, run)
+            insort(kind.runs, (run.submitted_ms, run.job_id, run))
             if len(kind.runs) > REMEMBERED_MAX:
                 del kind.runs[0]
 
@@ -204,6 +203,7 @@ class ExpectedLengths:
             self._forget(run)
             return
         run.length_ms = length_ms
+        self._by_groups.clear()
         for step, (without, refined) in zip(STEPS, run.told, strict=False):
             if refined != without:
                 worse = _deviance(length_ms, refined) - _deviance(length_ms, without)
@@ -231,8 +231,8 @@ class ExpectedLengths:
     def _forget(self, run: _Run) -> None:
         kind = self._kinds.get(run.kind)
         if kind is not None:
-            at = bisect_left(kind.runs, run)
-            if at < len(kind.runs) and kind.runs[at] is run:
+            at = bisect_left(kind.runs, (run.submitted_ms, run.job_id))
+            if at < len(kind.runs) and kind.runs[at][2] is run:
                 del kind.runs[at]
 
     def mean_ms(self, job_id: JobId, now_ms: int) -> int:
@@ -257,8 +257,19 @@ class ExpectedLengths:
         """Yield for each step the estimate before and after it; a step that does not help is left out of the next."""
         if not self._all.count:
             return
-        features = run.features
-        size, crowd = features.devices, _crowd(run.crowd)
+        alike = (run.kind, _crowd(run.crowd))
+        known = self._by_groups.get(alike)
+        if known is None:
+            known = self._by_groups[alike] = tuple(self._refined_by_groups(run.features, alike[1]))
+            _forget_oldest(self._by_groups, GROUPS_MAX)
+        yield from known
+        without, refined = known[-1]
+        before = refined if self.used("name") else without
+        yield before, self._beside(run, before, now_ms)
+
+    def _refined_by_groups(self, features: JobFeatures, crowd: int) -> Iterator[tuple[float, float]]:
+        """Yield the same for the steps that are alike for all jobs of a kind with crowds of one size."""
+        size = features.devices
         octave = size.bit_length()
         mean = self._all.total / self._all.count
         by_octave = self._pulled(mean, ("octave", octave))
@@ -274,8 +285,6 @@ class ExpectedLengths:
         before = after if self.used("owner") else before
         after = self._pulled(before, ("name", owner, stem)) if stem else before
         yield before, after
-        before = after if self.used("name") else before
-        yield before, self._beside(run, before, now_ms)
 
     def _pulled(self, estimate: float, key: GroupKey) -> float:
         group = self._groups.get(key)
@@ -289,11 +298,12 @@ class ExpectedLengths:
         if kind is None or not kind.runs:
             return estimate
         runs, total, weights = kind.runs, SIBLINGS_WEIGHT * estimate, SIBLINGS_WEIGHT
-        at = bisect_left(runs, run)
-        for other in runs[max(0, at - SIBLINGS_MAX) : at + SIBLINGS_MAX]:
+        own_ms = run.submitted_ms
+        at = bisect_left(runs, (own_ms, run.job_id))
+        for submitted_ms, _, other in runs[max(0, at - SIBLINGS_MAX) : at + SIBLINGS_MAX]:
             if other is run:
                 continue
-            weight = SIBLINGS_MS / (SIBLINGS_MS + abs(other.submitted_ms - run.submitted_ms))
+            weight = SIBLINGS_MS / (SIBLINGS_MS + abs(submitted_ms - own_ms))
             if other.length_ms:
                 total += weight * other.length_ms
                 weights += weight

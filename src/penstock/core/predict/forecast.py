@@ -20,9 +20,9 @@ from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.state import State
 
 LOOK_MS = 600_000
-"""A waiting job is predicted anew this often."""
+"""A job is predicted anew this often at most."""
 LOOK_SHARE = 8
-"""A running job is predicted anew when its age has grown by this part, and not more often than a waiting one."""
+"""It is predicted anew when the time it has run, or has waited, has grown by this part."""
 SUBMITTED, STARTED, ENDED = 0, 1, 2
 """What is noted of a past run, in the order in which things of one moment come."""
 SETTLED_MS = 1_000
@@ -185,10 +185,10 @@ class Forecaster:
     def told(self, state: State, now_ms: int, most: int = SLICE) -> tuple[tuple[JobId, int, int], ...]:
         """Return (job, expected, hardly longer than; ms) of jobs whose prediction in the state differs.
 
-        Looks at up to `most` jobs that are due, and at as many that should have ended by now. A waiting job is due at
-        its submit and every `LOOK_MS`; a running one when its age has grown by a part as well. While the cluster is
-        quiet no decision rests on predictions: then only jobs that run are due, when their age has doubled, and none
-        where nobody watches.
+        Looks at up to `most` jobs that are due, and at as many that should have ended by now. A job is due at its
+        submit and each time that it has run, or waited, longer by a part, yet not more often than every `LOOK_MS`.
+        While the cluster is quiet no decision rests on predictions: then only jobs that run are due, when their age has
+        doubled, and none where nobody watches.
         """
         found: dict[JobId, tuple[JobId, int, int]] = {}
         quiet = is_quiet(state, now_ms)
@@ -211,7 +211,8 @@ class Forecaster:
             if job is None or self._due.get(job_id) != due_ms:
                 continue
             age_ms = job.attempt.held_ms(now_ms) if job.attempt is not None else 0
-            self._look_at(job_id, now_ms + max(LOOK_MS, age_ms if quiet else age_ms // LOOK_SHARE))
+            grown_ms = age_ms if job.attempt is not None else now_ms - job.waiting_since_ms
+            self._look_at(job_id, now_ms + max(LOOK_MS, age_ms if quiet else grown_ms // LOOK_SHARE))
             if quiet and age_ms < LOOK_MS:
                 self._unseen[job_id] = None
             else:
@@ -249,10 +250,13 @@ def is_quiet(state: State, now_ms: int) -> bool:
 
 def _differs(job: Job, expected_ms: int, most_ms: int, now_ms: int) -> bool:
     if job.attempt is None:
-        known, found = (job.predicted_ms, job.predicted_most_ms), (expected_ms, most_ms)
-        return [*map(length_step, known)] != [*map(length_step, found)]
+        return _steps_differ(job.predicted_ms, expected_ms) or _steps_differ(job.predicted_most_ms, most_ms)
     left_ms = job.predicted_ms - job.attempt.held_ms(now_ms)
     return MOVED_SHARE * abs(expected_ms - job.predicted_ms) > left_ms
+
+
+def _steps_differ(known_ms: int, found_ms: int) -> bool:
+    return known_ms != found_ms and length_step(known_ms) != length_step(found_ms)
 
 
 def features_of(spec: JobSpec, user: UserName) -> JobFeatures:

@@ -4,8 +4,9 @@ A run that has not ended counts only as longer than its age (censored). Without 
 long runs have not ended yet, which is most of the time. Whole numbers only: the same runs give the same curve anywhere.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from operator import neg
 from typing import NamedTuple
 
 import msgspec
@@ -44,9 +45,7 @@ class Lengths(msgspec.Struct, frozen=True):
         if base == 0:
             return elapsed_ms * 1000 // (1000 - permille)
         wanted = base * (1000 - permille) // 1000
-        while self.longer[at] > wanted:
-            at += 1
-        return self.points_ms[at]
+        return self.points_ms[bisect_left(self.longer, -wanted, lo=at, key=neg)]
 
     def mean_ms(self, elapsed_ms: int = 0) -> int:
         """Return the mean length of the runs longer than `elapsed_ms`; twice that where none is known."""

@@ -60,7 +60,7 @@ def _releases(snapshot: Snapshot, pool: str, now_ms: int) -> Iterator[Release]:
     for end_ms, job_id in snapshot.ends:
         job = snapshot.running[job_id]
         if job.spec.ask.pool == pool:
-            yield Release(max(end_ms, now_ms + 1), job, held_places(job), job.ask)
+            yield Release(max(end_ms, now_ms + 1), job, job.ask)
 
 
 Weigh = Callable[[Job], Victim | None]

@@ -13,7 +13,6 @@ from penstock.core.order.queues import QueueNode
 from penstock.core.order.walk import ClassCursor
 from penstock.core.place.backfill import held_places, opening_at, opening_now
 from penstock.core.place.gang import GangPlacer, put_gang
-from penstock.core.place.holds import CapacityHold
 from penstock.core.preempt.consolidate import fits_when_moved, gain_of, movable, move_cost
 from penstock.core.preempt.context import CycleContext
 from penstock.core.preempt.rights import PreemptionRights
@@ -107,8 +106,7 @@ class Preemptor:
                 opening = opening_at(room, self._cluster, self._now_ms) if placer.put_at(room) else None
         if opening is None:
             return None
-        for node, free in opening.beside:
-            self._holds.claim(node, CapacityHold(self._now_ms, free, job.id))
+        self._holds.claim_all(opening.beside, self._now_ms, job.id)
         used = {place.node for place in opening.places}
         gone = (*leaving, *(v.job for v in chosen))
         self.chosen.update(v.id for v in gone if used & {place.node for _, place in held_places(v)})

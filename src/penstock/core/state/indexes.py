@@ -5,7 +5,7 @@ has been given are copied before they change next, so that taking a snapshot cop
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 import msgspec
@@ -27,6 +27,7 @@ from penstock.core.state.arrays import ArrayTurns
 from penstock.core.state.copy_on_write import ByJob, ByNode, Moments
 from penstock.core.state.dependants import Dependants
 from penstock.core.state.idleness import is_marked
+from penstock.core.state.shared_capacity import SharedCapacity
 from penstock.core.state.usage import charge_of, expected_end_ms, models_of
 
 UsageKey = tuple[QueueName, TenantName]
@@ -297,9 +298,7 @@ class Indexes:
         self.active.set(job.id, job)
         if attempt.port:
             self.ports.add((attempt.replicas[0].place.node, attempt.port))
-        for replica in attempt.replicas:
-            if replica.holds:
-                self.hold(job, replica)
+        self._hold(job, [replica for replica in attempt.replicas if replica.holds])
         charge = self.charges[job.id] = charge_of(job, self.nodes)
         self._use(job, charge, now_ms, half_life_ms)
         self._count_active(job, 1)
@@ -367,35 +366,39 @@ class Indexes:
             found = self.loads[node] = Load({}, set())
         return found
 
-    def hold(self, job: Job, replica: Replica) -> None:
-        place = replica.place
-        load = self.load(place.node)
-        load.replicas.add((job.id, replica.rank))
-        each = job.ask.each_of(replica.rank)
-        whole = each.devices is None or each.devices.whole
-        for index in place.devices:
-            holders = load.devices.setdefault(index, [])
-            if holders and whole:
-                raise BrokenInvariant(f"device {index} of {place.node} given to job {job.id}, held by {holders[0]}")
-            holders.append(job.id)
-        left = self.free[place.node].take(each, place.devices, place.slots)
-        self._set_free(place.node, left)
-        if not whole and any(left.devices[index] < 0 for index in place.devices):
-            raise BrokenInvariant(f"job {job.id} was given more of {place.node} {place.devices} than is free")
+    def _hold(self, job: Job, replicas: Sequence[Replica]) -> None:
+        ask, frees = job.ask, SharedCapacity()
+        for replica in replicas:
+            place, each = replica.place, ask.each_of(replica.rank)
+            load = self.load(place.node)
+            load.replicas.add((job.id, replica.rank))
+            whole = each.devices is None or each.devices.whole
+            for index in place.devices:
+                holders = load.devices.setdefault(index, [])
+                if holders and whole:
+                    raise BrokenInvariant(f"device {index} of {place.node} given to job {job.id}, held by {holders[0]}")
+                holders.append(job.id)
+            left = frees.without(self.free[place.node], each, place, 1)
+            self._set_free(place.node, left)
+            if not whole and any(left.devices[index] < 0 for index in place.devices):
+                raise BrokenInvariant(f"job {job.id} was given more of {place.node} {place.devices} than is free")
 
-    def release(self, job: Job, replica: Replica, now_ms: int, half_life_ms: int) -> None:
-        place, ask = replica.place, job.ask
-        given = models_of(ask, replica, self.nodes)
+    def release(self, job: Job, replicas: Sequence[Replica], now_ms: int, half_life_ms: int) -> None:
+        """Give back the places of replicas that have ended."""
+        ask, frees, given = job.ask, SharedCapacity(), UsedAmounts()
+        for replica in replicas:
+            place, each = replica.place, ask.each_of(replica.rank)
+            if each.devices is not None:
+                given = given.plus(models_of(ask, replica, self.nodes))
+            load = self.load(place.node)
+            load.replicas.discard((job.id, replica.rank))
+            for index in place.devices:
+                load.devices[index].remove(job.id)
+                if not load.devices[index]:
+                    del load.devices[index]
+            self._set_free(place.node, frees.without(self.free[place.node], each, place, -1))
         self.charges[job.id] = self.charges[job.id].plus(given, -1)
         self._use(job, given, now_ms, half_life_ms, -1)
-        load = self.load(place.node)
-        load.replicas.discard((job.id, replica.rank))
-        for index in place.devices:
-            load.devices[index].remove(job.id)
-            if not load.devices[index]:
-                del load.devices[index]
-        free = self.free[place.node]
-        self._set_free(place.node, free.put_back(ask.each_of(replica.rank), place.devices, place.slots))
 
     def _set_free(self, node: NodeName, free: NodeCapacity) -> None:
         self.free.set(node, free)

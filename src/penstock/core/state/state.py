@@ -5,7 +5,8 @@ The derived parts (loads of nodes, pending classes, dependants) are caches over 
 `invariants.py` recomputes each of them and compares.
 """
 
-from typing import assert_never
+from collections.abc import Sequence
+from typing import assert_never, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -21,10 +22,9 @@ from penstock.core.model.secrets import Secret
 from penstock.core.order.queues import QueueTree
 from penstock.core.order.ranks import request_class
 from penstock.core.place.workload_mix import Memory, Requests
-from penstock.core.state import suspension, tables, users
+from penstock.core.state import replicas, suspension, tables, users
 from penstock.core.state.accounts import Accounts, MoneyImage
 from penstock.core.state.expected_end import noted, saved
-from penstock.core.state.failures import next_failure
 from penstock.core.state.idempotency import IdempotencyEntry, Remembered, remember
 from penstock.core.state.identity import Identity
 from penstock.core.state.indexes import Indexes, PastUse
@@ -145,11 +145,29 @@ class State:
 
         Raises: BrokenInvariant when the record does not follow the last one, or a lifecycle forbids it.
         """
+        self._follow(record)
+        self._dispatch(record.event, record)
+
+    def apply_alike(self, records: Sequence[ev.Record]) -> None:
+        """Do what `apply` does for each, at the cost of little more than one.
+
+        Args:
+            records: replicas of one attempt, each once, that all start or all exit at one time.
+        Raises: BrokenInvariant, and the state is of no use then.
+        """
+        for record in records:
+            self._follow(record)
+        events, time_ms = [record.event for record in records], records[0].time_ms
+        if isinstance(events[0], ev.ReplicaStarted):
+            self._replicas_started(cast(list[ev.ReplicaStarted], events), time_ms)
+        else:
+            self._replicas_exited(cast(list[ev.ReplicaExited], events), time_ms)
+
+    def _follow(self, record: ev.Record) -> None:
         if record.seq != self.seq + 1:
             raise BrokenInvariant(f"record {record.seq} does not follow {self.seq}")
         self.seq = record.seq
         self.time_ms = max(self.time_ms, record.time_ms)
-        self._dispatch(record.event, record)
 
     def _dispatch(self, event: ev.AnyEvent, record: ev.Record) -> None:
         match event:
@@ -158,9 +176,9 @@ class State:
             case ev.AttemptAllocated():
                 self._attempt_allocated(event, record)
             case ev.ReplicaStarted():
-                self._replica_started(event, record)
+                self._replicas_started((event,), record.time_ms)
             case ev.ReplicaExited():
-                self._replica_exited(event, record)
+                self._replicas_exited((event,), record.time_ms)
             case ev.AttemptEnded():
                 self._attempt_ended(event, record)
             case ev.JobFinished():
@@ -289,8 +307,8 @@ class State:
         if event.attempt != job.last_attempt + 1:
             raise BrokenInvariant(f"job {job.id}: attempt {event.attempt} after {job.last_attempt}")
         new = replace(job, state=tables.job_step(job.state, "allocated"), room_made=False, room=(), goes_on=False)
-        replicas = tuple(Replica(Rank(rank), place) for rank, place in enumerate(event.places))
-        attempt = Attempt(event.attempt, record.time_ms, replicas, event.port, choice=event.choice)
+        begun = tuple([Replica(Rank(rank), place) for rank, place in enumerate(event.places)])
+        attempt = Attempt(event.attempt, record.time_ms, begun, event.port, choice=event.choice)
         self.indexes.job_left_queue(job)
         job = replace(new, attempt=attempt, last_attempt=event.attempt)
         self.jobs[job.id] = job
@@ -307,30 +325,21 @@ class State:
             raise BrokenInvariant(f"job {job_id}: attempt {number} is not current")
         return job, job.attempt
 
-    def _replica_started(self, event: ev.ReplicaStarted, record: ev.Record) -> None:
-        job, attempt = self.attempt_of(event.job_id, event.attempt)
-        old = attempt.replicas[event.rank]
-        new = replace(old, state=tables.replica_step(old.state, "started"), started_ms=record.time_ms)
-        replicas = (*attempt.replicas[: event.rank], new, *attempt.replicas[event.rank + 1 :])
-        state = job.state
-        running_ms, first_ms = attempt.running_ms, job.first_started_ms
-        if all(r.state != "allocated" for r in replicas):
-            state = tables.job_step(job.state, "all_started")
-            running_ms = record.time_ms
-            first_ms = first_ms or running_ms
-        attempt = replace(attempt, replicas=replicas, running_ms=running_ms)
-        self._put(replace(job, state=state, first_started_ms=first_ms, attempt=attempt))
+    def _replicas_started(self, events: Sequence[ev.ReplicaStarted], time_ms: int) -> None:
+        job, attempt = self.attempt_of(events[0].job_id, events[0].attempt)
+        self._put(replicas.started(job, attempt, [event.rank for event in events], time_ms))
 
-    def _replica_exited(self, event: ev.ReplicaExited, record: ev.Record) -> None:
-        job, attempt = self.attempt_of(event.job_id, event.attempt)
-        self._end_replica(job, attempt, event.rank, "exited", event.exit, record.time_ms)
+    def _replicas_exited(self, events: Sequence[ev.ReplicaExited], time_ms: int) -> None:
+        job, attempt = self.attempt_of(events[0].job_id, events[0].attempt)
+        self._end_replicas(job, attempt, [(event.rank, event.exit) for event in events], "exited", time_ms)
 
-    def _end_replica(self, job: Job, attempt: Attempt, rank: Rank, how: str, info: ExitInfo, time_ms: int) -> None:
-        old = attempt.replicas[rank]
-        new = replace(old, state=tables.replica_step(old.state, how), ended_ms=time_ms, exit=info)
-        self.indexes.release(job, old, time_ms, self._half_life_ms)
-        replicas = (*attempt.replicas[:rank], new, *attempt.replicas[rank + 1 :])
-        self._put(replace(job, attempt=replace(attempt, replicas=replicas)))
+    def _end_replicas(
+        self, job: Job, attempt: Attempt, exits: list[tuple[Rank, ExitInfo]], how: str, time_ms: int
+    ) -> None:
+        after = replicas.ended(attempt, exits, how, time_ms)
+        gone = [attempt.replicas[rank] for rank, _ in exits]
+        self.indexes.release(job, gone, time_ms, self._half_life_ms)
+        self._put(replace(job, attempt=replace(attempt, replicas=after)))
 
     def _stop_requested(self, event: ev.AttemptStopRequested, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
@@ -362,23 +371,9 @@ class State:
 
     def _attempt_ended(self, event: ev.AttemptEnded, record: ev.Record) -> None:
         job, attempt = self.attempt_of(event.job_id, event.attempt)
-        if any(r.holds for r in attempt.replicas):
-            raise BrokenInvariant(f"job {job.id}: attempt {attempt.number} ended while replicas hold places")
-        worst = next((r.exit for r in attempt.replicas if r.exit and not r.exit.ok), attempt.replicas[0].exit)
-        step = max(job.progress.step, event.step)
+        over = replicas.over(job, attempt, event, record.time_ms)
         self.indexes.attempt_ends(job, record.time_ms, self._half_life_ms)
-        nodes = tuple(dict.fromkeys(r.place.node for r in attempt.replicas))
-        width = max(job.ask.device_total, len(attempt.replicas))
-        self.jobs[job.id] = replace(
-            job,
-            attempt=None,
-            last_exit=worst,
-            last_nodes=nodes,
-            progress=replace(job.progress, step=step, hang="", hang_ranks=()),
-            failure=next_failure(job.failure, event, step),
-            served_device_ms=job.served_device_ms + width * attempt.worked_ms(record.time_ms),
-            idle_ms=event.idle_ms,
-        )
+        self.jobs[job.id] = over
 
     def _job_requeued(self, event: ev.JobRequeued, record: ev.Record) -> None:
         job = self.jobs[event.job_id]
@@ -439,7 +434,7 @@ class State:
         for job_id, rank in sorted(self.indexes.load(event.node).replicas):
             job = self.jobs[job_id]
             assert job.attempt is not None, "it holds the node"
-            self._end_replica(job, job.attempt, rank, "node_lost", info, record.time_ms)
+            self._end_replicas(job, job.attempt, [(rank, info)], "node_lost", record.time_ms)
 
 
 def fold(records: list[ev.Record], state: State | None = None) -> State:

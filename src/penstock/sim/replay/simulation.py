@@ -301,8 +301,8 @@ class Simulation:
         run = self._current(job_id, number)
         if run is None or run.leaving or run.halted:
             return
-        for rank in range(len(_replicas(tx.state.jobs[job_id]))):
-            tx.emit(ev.ReplicaStarted(job_id, number, Rank(rank)))
+        ranks = range(len(_replicas(tx.state.jobs[job_id])))
+        tx.emit_alike([ev.ReplicaStarted(job_id, number, Rank(rank)) for rank in ranks])
         self._begin(tx.state.jobs[job_id], self.lives[job_id], tx.now_ms, restored=number == 1)
 
     def _begin(self, job: Job, known: Life, now_ms: int, *, restored: bool) -> None:
@@ -340,9 +340,8 @@ class Simulation:
         self._exit(tx, job_id, number, FAILED if failed else DONE)
 
     def _exit(self, tx: Transaction, job_id: JobId, number: AttemptNumber, how: ExitInfo) -> None:
-        for replica in _replicas(tx.state.jobs[job_id]):
-            if replica.holds and replica.place.node not in self._dark:
-                tx.emit(ev.ReplicaExited(job_id, number, replica.rank, how))
+        gone = [r for r in _replicas(tx.state.jobs[job_id]) if r.holds and r.place.node not in self._dark]
+        tx.emit_alike([ev.ReplicaExited(job_id, number, replica.rank, how) for replica in gone])
         after_replica_gone(tx, job_id)
 
     def _asked_to_leave(self, tx: Transaction, event: ev.AttemptStopRequested) -> None:

@@ -1,0 +1,54 @@
+"""Replicas of an attempt as the events of the log change them: one, or several of one attempt at one time."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from penstock.core.model.errors import BrokenInvariant
+from penstock.core.model.events import AttemptEnded
+from penstock.core.model.ids import Rank
+from penstock.core.model.jobs import Attempt, ExitInfo, Job, Replica
+from penstock.core.state import tables
+from penstock.core.state.failures import next_failure
+
+
+def started(job: Job, attempt: Attempt, ranks: Iterable[Rank], time_ms: int) -> Job:
+    """Return the job after these replicas have started; it runs once all have. Raises: BrokenInvariant."""
+    replicas = list(attempt.replicas)
+    for rank in ranks:
+        old = replicas[rank]
+        replicas[rank] = replace(old, state=tables.replica_step(old.state, "started"), started_ms=time_ms)
+    state, running_ms, first_ms = job.state, attempt.running_ms, job.first_started_ms
+    if all(replica.state != "allocated" for replica in replicas):
+        state, running_ms = tables.job_step(job.state, "all_started"), time_ms
+        first_ms = first_ms or running_ms
+    attempt = replace(attempt, replicas=tuple(replicas), running_ms=running_ms)
+    return replace(job, state=state, first_started_ms=first_ms, attempt=attempt)
+
+
+def ended(attempt: Attempt, exits: Iterable[tuple[Rank, ExitInfo]], how: str, time_ms: int) -> tuple[Replica, ...]:
+    """Return all replicas after these have ended; `how` is the event of their table. Raises: BrokenInvariant."""
+    replicas = list(attempt.replicas)
+    for rank, info in exits:
+        old = replicas[rank]
+        replicas[rank] = replace(old, state=tables.replica_step(old.state, how), ended_ms=time_ms, exit=info)
+    return tuple(replicas)
+
+
+def over(job: Job, attempt: Attempt, event: AttemptEnded, time_ms: int) -> Job:
+    """Return the job after its attempt has ended. Raises: BrokenInvariant where a replica still holds its place."""
+    if any(r.holds for r in attempt.replicas):
+        raise BrokenInvariant(f"job {job.id}: attempt {attempt.number} ended while replicas hold places")
+    worst = next((r.exit for r in attempt.replicas if r.exit and not r.exit.ok), attempt.replicas[0].exit)
+    step = max(job.progress.step, event.step)
+    width = max(job.ask.device_total, len(attempt.replicas))
+    return replace(
+        job,
+        attempt=None,
+        last_exit=worst,
+        last_nodes=tuple(dict.fromkeys(r.place.node for r in attempt.replicas)),
+        progress=replace(job.progress, step=step, hang="", hang_ranks=()),
+        failure=next_failure(job.failure, event, step),
+        served_device_ms=job.served_device_ms + width * attempt.worked_ms(time_ms),
+        idle_ms=event.idle_ms,
+    )
