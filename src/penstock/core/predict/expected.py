@@ -26,7 +26,7 @@ from penstock.core.predict.features import GroupKey, JobFeatures, kind_of, stem_
 Step = Literal["crowd", "owner", "name", "siblings"]
 STEPS: tuple[Step, ...] = get_args(Step)
 
-CROWD_MS = 3_600_000
+CROWD_MS = 1_800_000
 """Jobs of one kind that were submitted this long before or after a job are its crowd."""
 CROWD_SIZES = (1, 3, 10, 30)
 """Crowds of up to so many jobs, the job itself included, count as alike; all larger ones do, too."""
