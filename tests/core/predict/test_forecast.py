@@ -124,37 +124,17 @@ def test_a_new_job_is_expected_to_run_as_long_as_those_like_it():
     assert forecaster.told(w.state, w.now) == ((job, 10 * SECOND, 10 * SECOND),)
 
 
-def test_on_a_quiet_cluster_only_long_runs_are_looked_at_until_a_job_waits():
-    w, forecaster, seen = learned(lengths=(900,) * 9)
-    first = w.submit(4, name="train")
-    seen = follow(w, forecaster, seen)
-    assert forecaster.told(w.state, w.now) == (), "it starts at once"
-    w.run(first)
-    seen = follow(w, forecaster, seen)
-    w.now += forecast.LOOK_MS - 1
-    assert forecaster.told(w.state, w.now) == ()
-    w.now += 1
-    found = forecaster.told(w.state, w.now)
-    assert found == ((first, 900 * SECOND, 900 * SECOND),)
-    predict(w, *found)
-    w.now += 10 * SECOND
-    second = w.submit(4, name="train")
-    seen = follow(w, forecaster, seen)
-    assert forecaster.told(w.state, w.now + forecast.SETTLED_MS - 1) == ()
-    assert [job for job, *_ in forecaster.told(w.state, w.now + forecast.SETTLED_MS)] == [second]
-
-
-def test_on_a_quiet_cluster_whoever_started_unseen_is_looked_at_as_soon_as_a_job_waits():
+def test_on_a_quiet_cluster_a_run_is_looked_at_when_its_age_has_doubled(monkeypatch):
     w, forecaster, seen = learned()
-    runs = w.submit(4, name="train")
-    seen = follow(w, forecaster, seen)
-    assert forecaster.told(w.state, w.now) == ()
-    w.run(runs)
-    waits = w.submit(4, name="train")
+    job = w.submit(4, name="train")
+    w.run(job)
     follow(w, forecaster, seen)
-    assert forecaster.told(w.state, w.now) == ()
-    found = forecaster.told(w.state, w.now + forecast.SETTLED_MS)
-    assert [job for job, *_ in found] == [runs, waits]
+    ages = []
+    monkeypatch.setattr(forecaster, "_look", lambda job, now_ms, _: ages.append(job.attempt.held_ms(now_ms)))
+    for _ in range(17):
+        forecaster.told(w.state, w.now)
+        w.now += forecast.LOOK_MS
+    assert [age // forecast.LOOK_MS for age in ages] == [0, 1, 2, 4, 8, 16]
 
 
 def test_on_a_quiet_cluster_nothing_is_said_where_nobody_watches_and_all_is_known_later(monkeypatch):

@@ -114,8 +114,6 @@ class Forecaster:
         """A heap; entries that `_due` does not confirm are outdated."""
         self._due: dict[JobId, int] = {}
         """When live jobs are looked at again (unix ms)."""
-        self._unseen: dict[JobId, None] = {}
-        """Jobs that were not looked at when they were due, for nobody waited."""
         self._late_ms = 0
         for job in sorted(live, key=lambda j: (j.submitted_ms, j.id)):
             self._submitted(job.id, features_of(job.spec, job.user), job.submitted_ms)
@@ -178,7 +176,6 @@ class Forecaster:
                     self.predictor.observe_end(event.job_id, record.time_ms)
                     self.expected.left(event.job_id)
                     self._due.pop(event.job_id, None)
-                    self._unseen.pop(event.job_id, None)
                 case _:
                     pass
 
@@ -187,8 +184,8 @@ class Forecaster:
 
         Looks at up to `most` jobs that are due, and at as many that should have ended by now. A job is due at its
         submit and each time that it has run, or waited, longer by a part, yet not more often than every `LOOK_MS`.
-        While the cluster is quiet no decision rests on predictions: then only jobs that run are due, when their age has
-        doubled, and none where nobody watches.
+        While the cluster is quiet no decision rests on predictions: then jobs that run are due when their age has
+        doubled, and nobody is looked at where nobody watches.
         """
         found: dict[JobId, tuple[JobId, int, int]] = {}
         quiet = is_quiet(state, now_ms)
@@ -198,10 +195,6 @@ class Forecaster:
         if now_ms - self._late_ms >= (LOOK_MS if quiet else LATE_MS):
             self._late_ms = now_ms
             for _, job_id in islice(takewhile(lambda end: end[0] <= now_ms, state.indexes.ends), most):
-                self._look(state.jobs[job_id], now_ms, found)
-        if self._unseen and not quiet:
-            for job_id in tuple(islice(self._unseen, most)):
-                del self._unseen[job_id]
                 self._look(state.jobs[job_id], now_ms, found)
         for _ in range(most):
             if not self._looks or self._looks[0][0] > now_ms:
@@ -213,10 +206,7 @@ class Forecaster:
             age_ms = job.attempt.held_ms(now_ms) if job.attempt is not None else 0
             grown_ms = age_ms if job.attempt is not None else now_ms - job.waiting_since_ms
             self._look_at(job_id, now_ms + max(LOOK_MS, age_ms if quiet else grown_ms // LOOK_SHARE))
-            if quiet and age_ms < LOOK_MS:
-                self._unseen[job_id] = None
-            else:
-                self._look(job, now_ms, found)
+            self._look(job, now_ms, found)
         return tuple(found.values())
 
     def _look(self, job: Job, now_ms: int, found: dict[JobId, tuple[JobId, int, int]]) -> None:
