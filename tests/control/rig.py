@@ -38,11 +38,13 @@ def submit(devices: int = 1, replicas: int = 1, **fields: Any) -> Submit:
 class Rig:
     """One controller in its term. `nodes` are ready from the start, with four devices each."""
 
-    def __init__(self, *nodes: str, store: EventStore | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, *nodes: str, store: EventStore | None = None, clock: Clock | None = None, **settings: Any
+    ) -> None:
         self.store: Any = store or SimDisk(random.Random(0))
         self.clock = clock or Clock()
         self.controller = Controller(self.store, self.clock, name="c", check_invariants=True)
-        self.controller.open(config(lease_ttl_ms=TTL_MS, lease_margin_ms=MARGIN_MS, heartbeat_ms=500))
+        self.controller.open(config(lease_ttl_ms=TTL_MS, lease_margin_ms=MARGIN_MS, heartbeat_ms=500, **settings))
         self._sent = 0
         for name in nodes:
             self.ask(self.hello(name))

@@ -149,11 +149,11 @@ def test_heartbeats_and_progress_call_for_no_cycle():
 
 
 def test_time_alone_calls_for_a_cycle_once_it_may_change_something():
-    rig = Rig("a")
+    starving_ms = 600_000
+    rig = Rig("a", starvation_after_ms=starving_ms)
     rig.running(devices=4, preemptible=False)
     rig.submit(devices=4)
     rig.cycle()
-    starving_ms = rig.state.config.settings.starvation_after_ms
     for ms, expected in ((starving_ms - 1_000, False), (1_000, True)):
         for _ in range(ms // 1_000):
             rig.clock.now += 1_000
