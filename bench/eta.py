@@ -1,8 +1,9 @@
 """How right estimates of starts are: a replay in which, at random moments, waiting jobs are told when they start.
 
-The estimates are those of `penstock eta`: the state is played on with lengths drawn from what had ended by then, and
-what came true so far corrects what is said next. Nothing of the trace's future is known, and nothing was fitted to this
-trace beforehand (`--trace helios/...` is the one that the method was developed on).
+The estimates are those of `penstock eta`: the state is played on with lengths drawn from what had ended by then and
+submits drawn from the days before, and what came true so far corrects what is said next. Nothing of the trace's future
+is known, and nothing was fitted to this trace beforehand (`--trace helios/...` is the one that the method was developed
+on).
 
 The traces declare no limits. Each job is given one as people choose them: the part of it that it uses is uniform
 (Mu'alem and Feitelson 2001), rounded up to a usual value; the scheduler backfills by them. The reference is what such
@@ -25,6 +26,7 @@ from penstock.core.model import events as ev
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
+from penstock.core.predict.arrivals import Arrivals
 from penstock.core.predict.calibration import Calibration
 from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.state.state import State
@@ -71,7 +73,7 @@ class Teller:
         self._every_h, self._samples, self._most = every_h, samples, most
         self._r = random.Random(seed)
         self._next_ms = 0
-        self.forecaster, self.calibration = Forecaster((), history), Calibration()
+        self.forecaster, self.calibration, self.arrivals = Forecaster((), history), Calibration(), Arrivals()
         self.told: list[tuple[int, StartEstimate, int]] = []
         """When, what, and the start by limits alone."""
         self.looks = self.skipped = 0
@@ -80,6 +82,7 @@ class Teller:
     def observe(self, records: Sequence[ev.Record]) -> None:
         self.forecaster.observe(records)
         self.calibration.observe(records)
+        self.arrivals.observe(records)
 
     def __call__(self, engine: Simulation, now_ms: int) -> None:
         if now_ms < self._next_ms:
@@ -94,11 +97,11 @@ class Teller:
         begun = time.process_time()
         image = state.image()
 
-        def enough() -> bool:
-            return time.process_time() - begun > BUDGET_S
+        def spent() -> float:
+            return (time.process_time() - begun) / BUDGET_S
 
-        lengths = learned_lengths(self.forecaster.predictor)
-        found = outlook(image, wanted, now_ms, lengths, seed=self.looks, samples=self._samples, enough=enough)
+        lengths, days = learned_lengths(self.forecaster.predictor), self.arrivals.days(now_ms)
+        found = outlook(image, wanted, now_ms, lengths, seed=self.looks, samples=self._samples, days=days, spent=spent)
         self.looks += 1
         if not all(one.samples for one in found.values()):
             self.skipped += 1

@@ -50,6 +50,8 @@ class TraceJob(msgspec.Struct, frozen=True):
     user: UserName
     work: Work
     seen: Seen | None = None
+    predicted: tuple[int, int] | None = None
+    """Expected length and one hardly exceeded (ms), told at the submit to a scheduler that predicts nothing itself."""
 
 
 class Outage(msgspec.Struct, frozen=True):

@@ -1,13 +1,15 @@
 """What is ahead, of a real server: estimates of starts, how right they were, and the process that works them out."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from penstock.core.audit import audit
 from penstock.core.lifecycle.requests import Submit
 from penstock.core.model.answers import PlannedJob
-from penstock.core.model.ids import UserName
+from penstock.core.model.events import AttemptAllocated, AttemptEnded, JobSubmitted, NodeReady, Record
+from penstock.core.model.ids import AttemptNumber, JobId, NodeName, UserName
 from penstock.core.model.start_text import estimate_text
 from penstock.core.predict.calibration import Calibration
 from penstock.core.state.state import State
@@ -16,7 +18,7 @@ from penstock.server.services import estimate_process as module
 from penstock.server.services.estimate_process import EstimateProcess
 from penstock.server.services.estimates import EstimateService, noted_again_ms
 from penstock.sim.forecast.worker import WhatIfSubmitted, WhenStart
-from penstock.testing.builders import node
+from penstock.testing.builders import job_spec, node
 from penstock.testing.harness import World
 from tests.server.harness import Jobs, Server, cluster_file, until
 
@@ -169,3 +171,24 @@ def test_a_plan_is_corrected_as_the_estimates_of_waiting_jobs_are():
     assert given != sampled
     assert (found.start_p10_ms, found.start_p50_ms, found.start_p90_ms) == given
     assert found.text == f"waits: starts {estimate_text(now, *given)}"
+
+
+def test_what_was_submitted_lately_is_taken_into_account():
+    """The log tells what was submitted; the process plays a state on with days like those."""
+    day_ms = 86_400_000
+    world, job = waiting_world()
+    urgent = job_spec(2, priority=900)
+    records = [Record(1, world.now - 2 * day_ms, NodeReady(NodeName("a")))]
+    for number in range(100):
+        at_ms, job_id = world.now - 2 * day_ms + number * day_ms // 50, JobId(1_000 + number)
+        records.append(Record(1, at_ms, JobSubmitted(job_id, urgent, UserName("ann"))))
+        records.append(Record(2, at_ms + 1, AttemptAllocated(job_id, AttemptNumber(1), ())))
+        records.append(Record(3, at_ms + 1 + day_ms // 50, AttemptEnded(job_id, AttemptNumber(1), "succeeded")))
+    log = SimpleNamespace(finished_jobs=lambda _: (), records=lambda seq, _: () if seq else records)
+    clock = SimpleNamespace(unix_ms=lambda: world.now, monotonic_ms=lambda: 0)
+    asked_of = EstimateProcess()
+    backend = SimpleNamespace(log=log, clock=clock, durable_seq=0)
+    samples, (estimate,) = EstimateService(backend, asked_of)._estimates(world.state.image(), (job,), world.now)
+    asked_of.close()
+    assert samples
+    assert estimate.sampled[1] > world.now + 2 * 3_600_000 or not estimate.sampled[1]

@@ -89,7 +89,7 @@ def test_a_request_that_would_be_refused_is():
 def test_who_is_in_a_hurry_gets_fewer_samples():
     w = cluster(1, 4)
     w.run(w.submit(4, time_limit_ms=HOUR, preemptible=False))
-    assert told(w, job_spec(1), enough=lambda: True).jobs[0].samples == 0
+    assert told(w, job_spec(1), spent=lambda: 1.0).jobs[0].samples == 0
 
 
 def test_asking_twice_gives_the_same_answer():

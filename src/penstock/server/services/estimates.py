@@ -23,6 +23,7 @@ from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job, JobState
 from penstock.core.model.start_text import waits_text
 from penstock.core.order.turns import WaitingLimit
+from penstock.core.predict.arrivals import Arrivals
 from penstock.core.predict.calibration import Calibration
 from penstock.core.predict.forecast import PastRun
 from penstock.core.state.images import packed
@@ -49,7 +50,7 @@ JOBS_MAX = 20_000
 PLANNED_MAX = 10_000
 """Jobs of one request that are simulated: a process needs some seconds for them."""
 LOOKED_BACK_RECORDS = 200_000
-"""Records of the log in which a server that starts looks for estimates that came true."""
+"""Records of the log in which a server that starts looks for estimates that came true, and for what was submitted."""
 BATCH = 10_000
 MISSES_MAX = 6
 IDLE_S = 1.0
@@ -65,7 +66,7 @@ class EstimateService:
         self._turn = Turn(SHARE, "requests for estimates")
         self._history: tuple[PastRun, ...] = ()
         self._learned_ms = -HISTORY_KEPT_MS
-        self._calibration = Calibration()
+        self._calibration, self._arrivals = Calibration(), Arrivals()
         self._seen_seq = -1
         self._noted: dict[JobId, int] = {}
         """When the estimate of a waiting job was last logged (unix ms)."""
@@ -175,7 +176,8 @@ class EstimateService:
         if not wanted:
             return 0, []
         self._catch_up()
-        reply = self._seer.ask(WhenStart(packed(image), self._past(), now_ms, BUDGET_MS, wanted, seed=now_ms))
+        days = self._arrivals.days(now_ms)
+        reply = self._seer.ask(WhenStart(packed(image), self._past(), now_ms, BUDGET_MS, wanted, now_ms, days))
         assert isinstance(reply, Started)
         corrected = self._calibration.corrected
         return reply.samples, [StartEstimate(i, corrected(t, now_ms), t) for i, t in reply.times.items()]
@@ -183,12 +185,14 @@ class EstimateService:
     def _plan(self, image: Image, request: Submit) -> answers.PlanAnswer | Refusal:
         now_ms = self._backend.clock.unix_ms()
         outcomes = self._outcomes(request, [job.id for job in image.jobs])
-        reply = self._seer.ask(WhatIfSubmitted(packed(image), self._past(), now_ms, BUDGET_MS, request, outcomes))
+        self._catch_up()
+        days = self._arrivals.days(now_ms)
+        past = self._past()
+        reply = self._seer.ask(WhatIfSubmitted(packed(image), past, now_ms, BUDGET_MS, request, outcomes, days))
         assert isinstance(reply, ForecastPlan)
         if reply.refusal is not None:
             return reply.refusal
         assert reply.plan is not None
-        self._catch_up()
         return replace(reply.plan, jobs=[self._corrected(job, reply.plan.now_ms) for job in reply.plan.jobs])
 
     def _corrected(self, job: answers.PlannedJob, now_ms: int) -> answers.PlannedJob:
@@ -215,6 +219,7 @@ class EstimateService:
             self._seen_seq = max(0, self._backend.durable_seq - LOOKED_BACK_RECORDS)
         while records := reader.records(self._seen_seq, BATCH):
             self._calibration.observe(records)
+            self._arrivals.observe(records)
             self._seen_seq = records[-1].seq
 
     def _outcomes(self, request: Submit, live: Sequence[JobId]) -> dict[JobId, JobState]:

@@ -19,6 +19,7 @@ from penstock.core.model.start_text import waits_text
 from penstock.core.order.extension import Policies
 from penstock.core.state.snapshot import take_snapshot
 from penstock.core.state.state import Image, State
+from penstock.sim.forecast.further_jobs import ArrivalDays
 from penstock.sim.forecast.outlook import SAMPLES, Lengths, Outlook, outlook
 
 EXPLAINED_MAX = 16
@@ -34,14 +35,15 @@ def dry_run(
     finished: Mapping[JobId, JobState] | None = None,
     policies: Policies | None = None,
     samples: int = SAMPLES,
-    enough: Callable[[], bool] = lambda: False,
+    days: ArrivalDays = (),
+    spent: Callable[[], float] = lambda: 0.0,
 ) -> answers.PlanAnswer | Refusal:
     """Return the planned outcome of the jobs of `request`, or why a submit would be refused.
 
     Args:
         image: the state as it is; it is not changed.
         finished: final states of the jobs on which the request depends.
-        enough: see `outlook`.
+        days, spent: see `outlook`.
     """
     state = State.from_image(image)
     reply = requests.submit(Transaction(state, now_ms), request, finished or {})
@@ -52,7 +54,9 @@ def dry_run(
     later = [job_id for job_id in reply.job_ids if job_id not in starting]
     seen: Mapping[JobId, Outlook] = {}
     if later:
-        seen = outlook(state.image(), later, now_ms, lengths, samples=samples, policies=policies, enough=enough)
+        seen = outlook(
+            state.image(), later, now_ms, lengths, samples=samples, policies=policies, days=days, spent=spent
+        )
     jobs, at = [], 0
     for number, new in enumerate(request.jobs):
         count = max(1, new.array)

@@ -1,23 +1,28 @@
 """Estimates when waiting jobs start: the state is simulated forward many times, drawing run times from what is known.
 
-Every decision on the way is the scheduler's own; only run times are drawn. That no further jobs are submitted is
-assumed, and said.
+Every decision on the way is the scheduler's own; run times are drawn, and the jobs that are submitted meanwhile
+(`further_jobs.py`; none where less than a day of submits is known).
 """
 
 import math
 import random
 from collections.abc import Callable, Collection, Mapping
+from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import Job
 from penstock.core.order.extension import Policies
 from penstock.core.order.ranks import own_rest_ms
+from penstock.core.place.holds import FOREVER_MS
 from penstock.core.predict.forecast import features_of
 from penstock.core.predict.runtime import RuntimePredictor
 from penstock.core.state.expected_end import told_end_ms
 from penstock.core.state.state import Image, State
+from penstock.sim.forecast.further_jobs import ArrivalDays, further_jobs
 from penstock.sim.forecast.sampling import Urns
 from penstock.sim.replay.execution_model import Physics
 from penstock.sim.replay.simulation import Simulation
@@ -38,6 +43,13 @@ TOLD_SPREAD = 0.2
 TOLD_LEAST_MS = 1_000
 MOMENTS_MAX = 200_000
 """Moments that are simulated in all samples together; where there are more, there are fewer samples."""
+EXACT_MOMENTS = 500
+"""After this many moments a sample decides less often."""
+BUNDLE_PART, BUNDLE_MAX_MS = 1 / 64, 600_000
+"""What happens within this part of the time ahead, and of a mean run, is decided on together then: a start in two days
+is not known to the minute, and a cycle for each event is most of the work."""
+FURTHER_PART = 0.5
+"""When this part of the budget is spent on the first sample, no further jobs come in it, so that it ends in time."""
 
 
 LengthOf = Callable[[Job, int], int]
@@ -68,18 +80,22 @@ def outlook(
     samples: int = SAMPLES,
     horizon_ms: int = HORIZON_MS,
     policies: Policies | None = None,
-    enough: Callable[[], bool] = lambda: False,
+    days: ArrivalDays = (),
+    spent: Callable[[], float] = lambda: 0.0,
 ) -> Mapping[JobId, Outlook]:
-    """Return the outlook of waiting jobs, if no further jobs are submitted.
+    """Return the outlook of waiting jobs.
 
     Args:
-        enough: polled at every moment; once true, no further sample is drawn: there may be none.
+        days: what was submitted on past days, and is drawn from; without any, no further jobs come.
+        spent: part of the budget that is spent, polled at every moment; once 1, no further sample is drawn: there may
+            be none.
     """
     started: dict[JobId, list[int]] = {job_id: [] for job_id in wanted}
+    setting = _Setting(image, now_ms, horizon_ms, lengths, policies, days, spent)
     played = moments = 0
-    while played < samples and (not played or moments < MOMENTS_MAX) and not enough():
+    while played < samples and (not played or moments < MOMENTS_MAX) and spent() < 1:
         draw = random.Random(f"{seed}/{played}")
-        found, count = _play(image, set(wanted), now_ms, lengths, draw, horizon_ms, policies, enough)
+        found, count = _play(setting, set(wanted), draw, 1.0 if played else FURTHER_PART)
         moments += count
         if found is None:
             break
@@ -89,22 +105,30 @@ def outlook(
     return {job_id: Outlook(played, tuple(sorted(times))) for job_id, times in started.items()}
 
 
+class _Setting(NamedTuple):
+    """What all samples have in common."""
+
+    image: Image
+    now_ms: int
+    horizon_ms: int
+    lengths: Lengths
+    policies: Policies | None
+    days: ArrivalDays
+    spent: Callable[[], float]
+
+
 def _play(
-    image: Image,
-    left: set[JobId],
-    now_ms: int,
-    lengths: Lengths,
-    draw: random.Random,
-    horizon_ms: int,
-    policies: Policies | None,
-    enough: Callable[[], bool],
+    setting: _Setting, left: set[JobId], draw: random.Random, further_part: float
 ) -> tuple[dict[JobId, int] | None, int]:
     """Simulate one sample until all jobs in `left` have started; return their start times and the number of moments.
 
-    A sample that `enough` cuts short is discarded: jobs that start early would count too much.
+    A sample that the budget cuts short is discarded: jobs that start early would count too much. Further jobs come
+    until `further_part` of the budget is spent.
     """
+    image, now_ms, horizon_ms, lengths, policies, days, spent = setting
     state = State.from_image(image)
     engine = Simulation(state, Physics(), knows=None, policies=policies)
+    engine.meter.sample_every_ms = FOREVER_MS
     length, ages = lengths(draw), {i: _age_ms(job, now_ms) for i, job in state.jobs.items()}
     drawn = {i: length(state.jobs[i], ages[i]) for i in sorted(state.jobs, key=lambda i: (-ages[i], i))}
     for job_id in sorted(state.jobs):
@@ -112,14 +136,21 @@ def _play(
     engine.wake(now_ms)
     found: dict[JobId, int] = {}
     count = 0
-    for moment_ms in engine.run((), now_ms + horizon_ms):
+    ending = [ms for ms in drawn.values() if ms < horizon_ms]
+    bundle_max_ms = min(BUNDLE_MAX_MS, BUNDLE_PART * fmean(ending)) if ending else 0.0
+    further = further_jobs(days, state, now_ms, draw, lambda i: drawn.get(i, 0), lambda: spent() >= further_part)
+    for moment_ms in engine.run(further, now_ms + horizon_ms):
         count += 1
+        decided_on_ms = moment_ms - engine.physics.decide_ms
         for job_id in [i for i in left if engine.lives[i].attempts]:
             left.discard(job_id)
-            found[job_id] = moment_ms
+            found[job_id] = max(now_ms, decided_on_ms)
         if not left or count > MOMENTS_MAX:
             break
-        if enough():
+        bundle_ms = round(min(bundle_max_ms, BUNDLE_PART * (moment_ms - now_ms)))
+        if count > EXACT_MOMENTS and bundle_ms > 2 * engine.physics.decide_ms:
+            engine.physics = replace(engine.physics, decide_ms=bundle_ms)
+        if spent() >= 1:
             return None, count
     return found, count
 

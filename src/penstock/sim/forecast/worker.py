@@ -18,6 +18,7 @@ from penstock.core.model.answers import PlanAnswer
 from penstock.core.model.estimates import Times
 from penstock.core.model.ids import JobId
 from penstock.core.model.jobs import JobState
+from penstock.core.predict.arrivals import Arrival
 from penstock.core.predict.forecast import Forecaster, PastRun
 from penstock.core.state.images import unpacked
 from penstock.core.state.state import Image
@@ -31,7 +32,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 class WhenStart(msgspec.Struct, frozen=True, tag=True):
-    """When do these waiting jobs start, if no further jobs are submitted?"""
+    """When do these waiting jobs start?"""
 
     image: Image
     history: tuple[PastRun, ...]
@@ -40,6 +41,8 @@ class WhenStart(msgspec.Struct, frozen=True, tag=True):
     """No further sample is begun after this long."""
     wanted: tuple[JobId, ...]
     seed: int = 0
+    days: tuple[tuple[Arrival, ...], ...] = ()
+    """What was submitted on past days."""
 
 
 class WhatIfSubmitted(msgspec.Struct, frozen=True, tag=True):
@@ -52,6 +55,7 @@ class WhatIfSubmitted(msgspec.Struct, frozen=True, tag=True):
     request: Submit
     outcomes: dict[JobId, JobState]
     """Final states of jobs that have left the state and that the request depends on."""
+    days: tuple[tuple[Arrival, ...], ...] = ()
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
@@ -81,8 +85,8 @@ Answer = Started | ForecastPlan | ForecastFailed
 def answer(question: Question) -> Started | ForecastPlan:
     begun_ms = _clock_ms()
 
-    def enough() -> bool:
-        return _clock_ms() - begun_ms > question.budget_ms
+    def spent() -> float:
+        return (_clock_ms() - begun_ms) / question.budget_ms if question.budget_ms > 0 else 1.0
 
     question = replace(question, image=unpacked(question.image))
     lengths, policies = _lengths(question), installed_policies()
@@ -94,7 +98,8 @@ def answer(question: Question) -> Started | ForecastPlan:
             lengths,
             seed=question.seed,
             policies=policies,
-            enough=enough,
+            days=question.days,
+            spent=spent,
         )
         samples = next((one.samples for one in found.values()), 0)
         return Started(samples, {job_id: times_of(one) for job_id, one in found.items()})
@@ -105,7 +110,8 @@ def answer(question: Question) -> Started | ForecastPlan:
         lengths,
         finished=question.outcomes,
         policies=policies,
-        enough=enough,
+        days=question.days,
+        spent=spent,
     )
     return ForecastPlan(refusal=planned) if isinstance(planned, Refusal) else ForecastPlan(planned)
 

@@ -53,7 +53,7 @@ class ReplayStuck(PenstockError):
 class Simulation:
     """A state that is moved by the real core, and programs and nodes that behave as `Physics` says.
 
-    `knows` None: predicted run times stay as the state has them.
+    `knows` None: predicted run times stay as the state, or the job, has them.
     """
 
     def __init__(
@@ -223,6 +223,8 @@ class Simulation:
         tx.emit(ev.JobSubmitted(job_id, job.spec, job.user))
         if self._knows == "true":
             tx.emit(ev.RunTimesPredicted(((job_id, max(1, job.work.run_ms), max(1, job.work.run_ms)),)))
+        elif self._knows is None and job.predicted is not None:
+            tx.emit(ev.RunTimesPredicted(((job_id, *job.predicted),)))
         if job.spec.max_wait_ms:
             self.push(tx.now_ms + job.spec.max_wait_ms, on.TIME)
         seen = job.seen
