@@ -178,9 +178,9 @@ def test_what_was_submitted_lately_is_taken_into_account():
     day_ms = 86_400_000
     world, job = waiting_world()
     urgent = job_spec(2, priority=900)
-    records = [Record(1, world.now - 2 * day_ms, NodeReady(NodeName("a")))]
-    for number in range(100):
-        at_ms, job_id = world.now - 2 * day_ms + number * day_ms // 50, JobId(1_000 + number)
+    records = [Record(1, world.now - 3 * day_ms, NodeReady(NodeName("a")))]
+    for number in range(150):
+        at_ms, job_id = world.now - 3 * day_ms + number * day_ms // 50, JobId(1_000 + number)
         records.append(Record(1, at_ms, JobSubmitted(job_id, urgent, UserName("ann"))))
         records.append(Record(2, at_ms + 1, AttemptAllocated(job_id, AttemptNumber(1), ())))
         records.append(Record(3, at_ms + 1 + day_ms // 50, AttemptEnded(job_id, AttemptNumber(1), "succeeded")))

@@ -2,8 +2,9 @@
 
 An estimate is an early, a likely and a late time: one start in ten should come before the early one, half before the
 likely one, nine in ten before the late one. Samples of the future are overconfident: they know of jobs still to come
-only what past days tell, and little of the errors in their input. So for each estimate whose job started it is recorded where in its
-interval the start fell, and the next intervals are moved and stretched until they hold the share they should.
+only what past days tell, and little of the errors in their input. So for each estimate whose job started it is
+recorded where in its interval the start fell, and the next intervals are moved and stretched until they hold the share
+they should.
 
 An estimate whose job still waits counts, too (censored): its start falls later than now, by an unknown time. Without
 those only early starts would be known while a queue grows, which is when it matters.

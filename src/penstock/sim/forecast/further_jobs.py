@@ -1,7 +1,8 @@
-"""Draws the jobs that are submitted while others wait: each further day is one of the latest days anew.
+"""Draws the jobs that are submitted while others wait: each further day is one of the latest days anew, or empty.
 
-A day is taken whole: who submits in crowds goes on doing so, and nights stay nights. Source: the block bootstrap
-(Künsch 1989, "The jackknife and the bootstrap for general stationary observations").
+A day is taken whole: who submits in crowds goes on doing so, and nights stay nights. The empty day stands for what has
+not been seen: the fewer days are known, the more often it comes. Source: the block bootstrap (Künsch 1989, "The
+jackknife and the bootstrap for general stationary observations").
 """
 
 import random
@@ -13,7 +14,9 @@ from penstock.core.state.state import State
 from penstock.traces.model import TraceJob, Work
 
 ArrivalDays = Sequence[Sequence[Arrival]]
-"""The arrivals of whole days, the latest day first; empty while less than a day is known."""
+"""The arrivals of whole days, the latest day first."""
+DAYS_MIN = 3
+"""A day or two may be unusual: where fewer are known, no further jobs come."""
 FURTHER_MAX = 5_000
 """Further jobs of one sample; after them none come."""
 
@@ -32,11 +35,13 @@ def further_jobs(
         length_ms: how long a live job of this sample runs; 0 for a job that is not live.
         weary: polled before each job; once true, no further ones come.
     """
+    if len(days) < DAYS_MIN:
+        return
     queues = state.config.queue_by_name
     count = 0
     for ahead in range(FURTHER_MAX):
-        back = draw.randrange(len(days)) if days else 0
-        for one in days[back] if days else ():
+        back = draw.randrange(len(days) + 1)
+        for one in days[back] if back < len(days) else ():
             run_ms = length_ms(one.job_id) or one.length_ms
             if not run_ms or one.spec.queue not in queues:
                 continue  # it left without a run, or its queue is gone
