@@ -100,11 +100,20 @@ class PreemptionRights:
         return any(i in bound and demand[i] and branch.used[i] <= amount for i, amount in branch.promised)
 
     def somebody_lends(self) -> bool:
-        """Return whether any place may be borrowed: then a sibling of the owner, or of a queue above it, lends."""
+        """Return whether any place may be borrowed: then a sibling of the owner, or of a queue above it, lends.
+
+        Of such a sibling nothing is above the job, so its own guarantee decides; this runs for each class that claims.
+        """
+        jobs = self._tree.job_columns
+        columns = [i for i, n in enumerate(self.demand) if n and i not in jobs]
         at = self._owner
         while at is not None and at.parent is not None:
-            if any(self.lends(other) for other in at.parent.children if other is not at):
-                return True
+            for other in at.parent.children:
+                if other is not at:
+                    used, promised = other.used, other.guaranteed
+                    for i in columns:
+                        if used[i] > (promised[i] if promised else 0):
+                            return True
             at = at.parent
         return False
 
