@@ -167,3 +167,15 @@ def test_that_nobody_can_tell_is_no_estimate():
     assert calibration.corrected((HOUR, 2 * HOUR, 4 * HOUR), 0) == Calibration().corrected(
         (HOUR, 2 * HOUR, 4 * HOUR), 0
     )
+
+
+def test_samples_far_apart_are_not_stretched_to_years_for_others_that_agreed_and_were_wrong():
+    known = Calibration()
+    for i in range(300):
+        at, hour = i * MINUTE, (HOUR + i, HOUR + i, HOUR + i)
+        known.observe([said(at, estimate(i, tuple(at + ms for ms in hour)))])
+        known.observe([started(at + 5 * HOUR if i % 5 else at + HOUR, i)])
+    now = 400 * MINUTE
+    early, _, late = known.corrected((now + HOUR, now + 8 * HOUR, now + 72 * HOUR), now)
+    assert now + 72 * HOUR < late < now + 30 * 24 * HOUR
+    assert early < now + 8 * HOUR

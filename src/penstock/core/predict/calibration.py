@@ -9,9 +9,9 @@ they should.
 An estimate whose job still waits counts, too (censored): its start falls later than now, by an unknown time. Without
 those only early starts would be known while a queue grows, which is when it matters.
 
-Source: split conformal prediction over a moving window, with the samples' own spread as the scale (normalised
-nonconformity, Papadopoulos et al. 2002; locally weighted, Lei et al. 2018); quantiles by the product-limit estimator
-(Kaplan and Meier 1958), what is still open being censored.
+Source: split conformal prediction over a moving window, with the samples' own spread and a constant as the scale
+(normalised nonconformity, Papadopoulos et al. 2002, whose beta is the constant; locally weighted, Lei et al. 2018);
+quantiles by the product-limit estimator (Kaplan and Meier 1958), what is still open being censored.
 """
 
 import math
@@ -30,15 +30,16 @@ WINDOW = 1_000
 """The latest estimates that count, whether their jobs have started or not."""
 GRAIN_MS = 10_000
 """Times are compared in proportion to their distance, and not finer than this."""
-SPREAD_MIN = 0.5
-"""Least spread assumed, even where all samples agree (natural logarithm)."""
+COMMON_SPREAD = 2.0
+"""Added to the spread of the samples (natural logarithm): what all of them are wrong about together. Without it,
+intervals of samples that are far apart are stretched to years: figures in docs/benchmarks.md."""
 TARGETS = (0.1, 0.5, 0.9)
 Places = tuple[float, float, float]
-PRIOR: Places = (-1.8, 0.0, 1.8)
-"""Where starts fall in intervals of samples before any is known: almost twice as far out as the samples say."""
+PRIOR: Places = (-0.7, 0.0, 0.7)
+"""Where starts fall in intervals before any is known: a quarter to four times as far as samples that agree say."""
 TRUSTED = 200
 """Number of known starts that count alone; fewer count in part, and the prior makes up the rest."""
-SCORE_MAX = 6.0
+SCORE_MAX = 3.0
 """No start counts as further out than this, and no interval is stretched beyond it."""
 AHEAD_MAX_MS = 10 * 365 * 86_400_000
 """No estimate is later than this."""
@@ -165,15 +166,15 @@ def _logarithm(time_ms: int, made_ms: int) -> float:
 
 
 def _spread(sampled: Times, made_ms: int) -> float:
-    """Return half the width of the samples' interval."""
+    """Return the scale of errors: half the width of the samples' interval, and what they have in common."""
     early_ms, likely_ms, late_ms = sampled
     low, middle = _logarithm(early_ms, made_ms), _logarithm(likely_ms, made_ms)
     high = _logarithm(late_ms, made_ms) if late_ms else middle + (middle - low)
-    return max(SPREAD_MIN, (high - low) / 2)
+    return COMMON_SPREAD + (high - low) / 2
 
 
 def _score(sampled: Times, made_ms: int, started_ms: int) -> float:
-    """Return where the start fell: 0 at the likely time, -1 and 1 about where the samples begin and end."""
+    """Return where the start fell: 0 at the likely time, -1 and 1 a scale of errors before and after it."""
     _, likely_ms, _ = sampled
     away = _logarithm(started_ms, made_ms) - _logarithm(likely_ms, made_ms)
     return max(-SCORE_MAX, min(SCORE_MAX, away / _spread(sampled, made_ms)))
