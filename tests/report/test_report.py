@@ -17,7 +17,8 @@ from penstock.core.model.events import (
     JobRequeued,
     ReplicaFrozen,
 )
-from penstock.core.model.jobs import Dependency
+from penstock.core.model.jobs import Dependency, GangAsk
+from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.report.run import build, render, summary
 from penstock.report.run.build import tenant_totals, wait_stats
 from penstock.report.run.model import RunReport
@@ -113,6 +114,16 @@ def test_a_backoff_ends_without_a_record(story_log):
     stuck = build(records[: last.seq], last.time_ms + 5_000)
     parts = job(stuck, "bad-config").waits
     assert [(p.cause, p.duration_ms) for p in parts[-2:]] == [("backing_off", 1_000), ("next_cycle", 4_000)]
+
+
+def test_a_plan_that_leaves_nobody_waiting_may_still_name_a_moment():
+    w = WorldOf(node("a", 3), elastic_growth_period_ms=60_000)
+    w.run(w.submit(gang=GangAsk(1, ReplicaAsk(Resources(), DeviceAsk(1)), replicas_max=2)))
+    job_id = w.submit(1)
+    assert w.plan().again_ms > w.now
+    assert not w.plan().verdicts
+    (waits,) = (row.waits for row in build(w.records, w.now + 2_000).jobs if row.id == job_id)
+    assert [(part.cause, part.duration_ms) for part in waits] == [("next_cycle", 2_000)]
 
 
 def test_a_dependency_ends_where_it_was_met_even_unsampled(story_log, report, monkeypatch):

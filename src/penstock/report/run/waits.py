@@ -134,9 +134,9 @@ class _Tracker:
         waiting = sum(len(pending.jobs) for pending in self._state.indexes.pending.values())
         self._work += classes * (1 + len(self._state.nodes)) + 2 * waiting  # each gets its reason anew
         self._plan = plan(take_snapshot(self._state), time_ms)
-        again_ms = self._plan.again_ms
-        if again_ms > time_ms:  # a job starves then, or is judged anew for another reason that has no record
-            heapq.heappush(self._timers, (again_ms, next(iter(self._plan.verdicts.values())).first))
+        again_ms, verdicts = self._plan.again_ms, self._plan.verdicts
+        if again_ms > time_ms and verdicts:  # a job starves then, or is judged anew for another reason without a record
+            heapq.heappush(self._timers, (again_ms, next(iter(verdicts.values())).first))
         return True
 
     def _update(self, time_ms: int, job_ids: Iterable[JobId]) -> None:
