@@ -174,14 +174,18 @@ class Cycle:
             return self._now_ms
         moments = [self._preemptor.again_ms, growth.again_ms]
         if self._verdicts:
-            waiting = (jobs[0] for class_id, _, jobs in self._snapshot.classes if class_id in self._verdicts)
-            moments += [self._starves_ms(job) for job in waiting]
             moments += [job.not_before_ms for _, job in self._order.backing_off]
             for kept in self._snapshot.config.reservations:
                 moments += [kept.start_ms, kept.end_ms]
         if self._reservations.reserved:  # an overdue attempt moves the reservation
             moments += islice(dropwhile(lambda ms: ms <= self._now_ms, (ms for ms, _ in self._snapshot.ends)), 1)
-        return min((moment for moment in moments if moment > self._now_ms), default=0)
+        first_ms = min((moment for moment in moments if moment > self._now_ms), default=0)
+        for class_id, _, jobs in self._snapshot.classes if self._verdicts else ():
+            if first_ms and jobs[0].submitted_ms + self._settings.starvation_after_ms >= first_ms:
+                continue  # no bound is shorter
+            if class_id in self._verdicts and self._now_ms < (starves_ms := self._starves_ms(jobs[0])):
+                first_ms = min(first_ms or starves_ms, starves_ms)
+        return first_ms
 
     # Before the walk.
 
