@@ -6,11 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.model.events import (
+    AttemptResumed,
     AttemptStopRequested,
+    AttemptSuspended,
     CheckpointSaved,
     ConfigChanged,
     ProgressNoted,
     Record,
+    ReplicaFrozen,
     RunTimesPredicted,
 )
 from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress
@@ -188,6 +191,26 @@ def test_it_ends_by_its_rest_until_it_reports_again():
     assert list(w.state.indexes.ends) == [(w.now + 750 * SECOND, job)]
     note(w, job, 260, total_steps=1_000, step_ms=2_000)
     assert list(w.state.indexes.ends) == [(w.now + 740 * 2 * SECOND, job)]
+    assert same(w.state, fold(w.records))
+    assert same(w.state, State.from_image(w.state.image()))
+
+
+def test_until_it_reports_again_each_checkpoint_says_where_it_is():
+    w, job = preempted()
+    w.run(job)
+    begun = w.now
+    w.now += 10 * SECOND
+    w.emit(CheckpointSaved(job, 2, 255))
+    assert list(w.state.indexes.ends) == [(w.now + 745 * SECOND, job)], "five steps in ten seconds: slower than before"
+    w.now += 10 * SECOND
+    w.emit(AttemptStopRequested(job, 2, "suspended", 1_000), ReplicaFrozen(job, 2, 0), AttemptSuspended(job, 2))
+    assert list(w.state.indexes.ends) == []
+    w.now += MINUTE
+    w.emit(AttemptResumed(job, 2))
+    assert list(w.state.indexes.ends) == [(begun + 10 * SECOND + 745 * SECOND + MINUTE, job)]
+    w.now += SECOND
+    w.emit(CheckpointSaved(job, 2, 256))
+    assert list(w.state.indexes.ends) == [(w.now + 744 * SECOND, job)]
     assert same(w.state, fold(w.records))
     assert same(w.state, State.from_image(w.state.image()))
 

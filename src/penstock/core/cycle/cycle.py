@@ -175,11 +175,10 @@ class Cycle:
         moments = [self._preemptor.again_ms, growth.again_ms]
         if self._verdicts:
             moments += [job.not_before_ms for _, job in self._order.backing_off]
-            for kept in self._snapshot.config.reservations:
-                moments += [kept.start_ms, kept.end_ms]
+            moments += [ms for kept in self._snapshot.config.reservations for ms in (kept.start_ms, kept.end_ms)]
         if self._reservations.reserved:  # an overdue attempt moves the reservation
             moments += islice(dropwhile(lambda ms: ms <= self._now_ms, (ms for ms, _ in self._snapshot.ends)), 1)
-        first_ms = min((moment for moment in moments if moment > self._now_ms), default=0)
+        first_ms = min((ms for ms in moments if ms > self._now_ms), default=0)
         for class_id, _, jobs in self._snapshot.classes if self._verdicts else ():
             if first_ms and jobs[0].submitted_ms + self._settings.starvation_after_ms >= first_ms:
                 continue  # no bound is shorter

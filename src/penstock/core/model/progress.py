@@ -58,6 +58,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint_step: int = 0
     checkpoint_ms: int = 0
     checkpoint_attempt: AttemptNumber = AttemptNumber(0)
+    checkpoint_idle_ms: int = 0
+    """For how long that attempt had been suspended by then."""
     resumed_attempt: AttemptNumber = AttemptNumber(0)
     """The attempt that last reported its resume: it counts once, however often a report is repeated."""
     gauges: Gauges = Gauges()

@@ -35,9 +35,10 @@ def request_class(job: Job, config: ClusterConfig) -> RequestClass:
 def own_rest_ms(job: Job) -> int:
     """Return the run time left from the newest checkpoint, by what an earlier attempt reported; 0 unknown.
 
-    Unknown, too, once the present attempt reports: then its end is (`core/state/expected_end.py`).
+    Unknown, too, once the present attempt reports or saves: then its end is known (`core/state/expected_end.py`).
     """
-    reports = job.attempt is not None and job.progress.noted_attempt == job.attempt.number
+    told = job.progress
+    reports = job.attempt is not None and job.attempt.number in (told.noted_attempt, told.checkpoint_attempt)
     return 0 if reports else job.progress.rest_ms
 
 

@@ -3,7 +3,7 @@
 A program that reports its steps predicts better than all earlier runs: the rest is remaining steps x time per step.
 That time is the mean since the first note of the attempt, once that is long enough: it includes evaluations and
 checkpoints, which a usual step leaves out, and is finer than a millisecond. Before, it is the usual step's. Between two
-attempts, and until the next one reports, the rest counts from the newest checkpoint (`core/order/ranks.py`).
+attempts, and until the next one reports or saves, the rest counts from the newest checkpoint (`core/order/ranks.py`).
 
 It is an expectation, not a bound: half of such ends come later, and forecasts draw around it
 (`sim/forecast/outlook.py`). Training may stop early, a fold may count from 0 again: then it is wrong until the next
@@ -13,6 +13,7 @@ note.
 from msgspec.structs import replace
 
 from penstock.core.model.events import CheckpointSaved, HangFound, IdleNoted, ProgressNoted, SaveSignalNoted
+from penstock.core.model.ids import AttemptNumber
 from penstock.core.model.jobs import Job
 from penstock.core.model.progress import SIZES_MAX, Gauges, Mark, Progress, SizeNoted
 from penstock.core.state.idleness import after_event, after_note
@@ -48,13 +49,16 @@ def noted(job: Job, event: ProgressNoted | HangFound | IdleNoted | SaveSignalNot
 
 
 def saved(job: Job, event: CheckpointSaved, time_ms: int) -> Job:
-    """Return the job with its newest checkpoint."""
+    """Return the job with the newest checkpoint of its present attempt."""
+    attempt = job.attempt
+    assert attempt is not None
     progress = replace(
         job.progress,
         step=max(job.progress.step, event.step),
         checkpoint_step=event.step,
         checkpoint_ms=time_ms,
         checkpoint_attempt=event.attempt,
+        checkpoint_idle_ms=attempt.idle_ms + (time_ms - attempt.suspended_ms if attempt.suspended_ms else 0),
         hang="",
         hang_ranks=(),
     )
@@ -79,19 +83,29 @@ def _sizes(before: tuple[SizeNoted, ...], gauges: Gauges, replicas: int, now_ms:
 def told_end_ms(job: Job) -> int:
     """Return when the job's attempt ends by its program's reports (unix ms), within its time limit; 0 if unknown.
 
-    It does not move as time passes: only a note, or a suspension, moves it.
+    It does not move as time passes: only a note, a checkpoint before the first note, or a suspension moves it.
     """
     attempt, told = job.attempt, job.progress
-    if attempt is None or told.noted_attempt != attempt.number or not told.noted.at_ms:
+    at = None if attempt is None else _seen_last(told, attempt.number)
+    if attempt is None or at is None:
         return 0
     each_us, total = told.step_us, told.gauges.total_steps
     if not each_us or not total:
         return 0
-    end_ms = told.noted.at_ms + max(0, total - told.noted.step) * each_us // 1000
+    end_ms = at.at_ms + max(0, total - at.step) * each_us // 1000
     limit_ms = job.spec.time_limit_ms
     if limit_ms:
         end_ms = min(end_ms, attempt.allocated_ms + limit_ms)
     return end_ms + attempt.idle_ms
+
+
+def _seen_last(told: Progress, attempt: AttemptNumber) -> Mark | None:
+    """Return where the attempt was when it last said so: in a note, or else with a checkpoint."""
+    if told.noted_attempt == attempt:
+        return told.noted if told.noted.at_ms else None
+    if told.checkpoint_attempt == attempt:
+        return Mark(told.checkpoint_step, told.checkpoint_ms - told.checkpoint_idle_ms)
+    return None
 
 
 def told_rest_ms(job: Job, now_ms: int) -> int | None:

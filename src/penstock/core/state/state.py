@@ -190,7 +190,9 @@ class State:
             case ev.ReplicaFrozen() | ev.AttemptSuspended() | ev.AttemptResumed():
                 self._suspension(event, record)
             case ev.CheckpointSaved():
-                self._put(saved(self.attempt_of(event.job_id, event.attempt)[0], event, record.time_ms))
+                job, _ = self.attempt_of(event.job_id, event.attempt)
+                self.jobs[job.id] = saved(job, event, record.time_ms)
+                self.indexes.job_predicted(job, self.jobs[job.id])
             case ev.JobResumed():
                 job = self.jobs[event.job_id]
                 self._put(replace(job, progress=replace(job.progress, step=event.step, resumed_attempt=event.attempt)))

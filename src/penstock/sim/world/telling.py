@@ -12,6 +12,8 @@ from penstock.sim.world.programs import STEP_MS, SimulatedProcess, steps_done
 
 WORLDS_PART = 0.3
 """Part of all worlds in which programs report gauges."""
+TOTAL_PART = 0.5
+"""Part of their programs that say how many steps they make in all."""
 EVERY_MS = 1_500
 IDLE_AFTER_MS = 1_000
 
@@ -32,9 +34,10 @@ class Telling:
 
     def begins(self, node: Machine, process: SimulatedProcess) -> None:
         """Let a started process report gauges until it is gone."""
-        chance = random.Random(f"{self._seed} tells {process.key.job_id}").random()
+        rng = random.Random(f"{self._seed} tells {process.key.job_id}")
+        chance, total = rng.random(), process.behaviour.steps if rng.random() < TOTAL_PART else 0
         if chance < 0.9:
-            gauges = Gauges(step_ms=STEP_MS, data_wait_milli=1000 if chance < 0.8 else 200)
+            gauges = Gauges(step_ms=STEP_MS, total_steps=total, data_wait_milli=1000 if chance < 0.8 else 200)
             node.agenda.after(EVERY_MS, lambda: self._tell(node, process, gauges))
 
     def _tell(self, node: Machine, process: SimulatedProcess, gauges: Gauges) -> None:
