@@ -272,6 +272,16 @@ def test_history_counts_where_it_is_whole(change, known):
     assert forecaster.told(w.state, w.now) == (((job, 10 * SECOND, 10 * SECOND),) if known else ())
 
 
+def test_a_live_job_that_another_leader_has_ended_counts_as_live():
+    w = cluster(1, 0, cpus=64)
+    job = started(w)
+    w.now += 60 * SECOND
+    live = w.job(job)
+    ended = PastRun(job, features_of(live.spec, live.user), live.submitted_ms, w.now - SECOND, w.now, whole=True)
+    with_it, without = (Forecaster([live], history) for history in ((*_history(w), ended), _history(w)))
+    assert lengths_of(w, with_it, job) == lengths_of(w, without, job)
+
+
 def test_a_forecaster_made_from_a_state_knows_what_runs():
     w, _, _ = learned()
     job = w.submit(1, name="train")

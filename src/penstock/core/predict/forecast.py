@@ -102,10 +102,14 @@ class Forecaster:
     def __init__(self, live: Iterable[Job], history: Iterable[PastRun] = (), *, watched: bool = True) -> None:
         """Start from running and waiting jobs, and from past runs, both in any order.
 
+        Past runs of live jobs are left out: another leader ended them, and the log is about to say so.
+
         Args:
             watched: people look at expected ends, also while the cluster is quiet and no decision rests on them.
         """
-        past = tuple(history)
+        by_submit = sorted(live, key=lambda j: (j.submitted_ms, j.id))
+        alive = {job.id for job in by_submit}
+        past = tuple(run for run in history if run.job_id not in alive)
         self._watched = watched
         self._news: list[ev.Record] = []
         """Records not taken in yet, for nothing rests on them."""
@@ -115,7 +119,7 @@ class Forecaster:
         self._due: dict[JobId, int] = {}
         """When live jobs are looked at again (unix ms)."""
         self._late_ms = 0
-        for job in sorted(live, key=lambda j: (j.submitted_ms, j.id)):
+        for job in by_submit:
             self._submitted(job.id, features_of(job.spec, job.user), job.submitted_ms)
             attempt = job.attempt
             if attempt is not None:
