@@ -11,6 +11,7 @@ from pathlib import Path
 
 from penstock.core.model.cluster import DEFAULT_POOL, BackfillRule, Pool, PreemptionRule, Settings, Tenant
 from penstock.core.model.ids import TenantName
+from penstock.formats.quantities import kubernetes_quantity
 from penstock.migrate.fields import Fields
 from penstock.migrate.kueuequota import FLAVOURS_MAX, read_groups
 from penstock.migrate.located import LocatedTable
@@ -18,7 +19,6 @@ from penstock.migrate.manifests import Object, objects, priority_class, read_doc
 from penstock.migrate.model import Amount, Flavour, Imported, MigrationSource, SourceQueue
 from penstock.migrate.names import Names
 from penstock.migrate.nodeobjects import Level, read_nodes
-from penstock.migrate.quantities import kubernetes_quantity
 from penstock.migrate.report import MigrationReport
 from penstock.migrate.toconfig import to_config
 

@@ -5,11 +5,11 @@ from fractions import Fraction
 from pathlib import Path
 
 from penstock.formats.files import whole_text
+from penstock.formats.quantities import kubernetes_quantity, rounded_up
 from penstock.migrate.errors import ImportFault
 from penstock.migrate.fields import Fields
 from penstock.migrate.located import YAML_BYTES_MAX, LocatedTable, Text, Value, documents, line_inside
 from penstock.migrate.model import Amount
-from penstock.migrate.quantities import kubernetes_quantity, rounded_up
 from penstock.migrate.report import MigrationReport, SourcePlace
 
 FILES_MAX = 1_000

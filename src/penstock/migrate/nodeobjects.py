@@ -10,9 +10,9 @@ from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import NodeName
 from penstock.core.model.resources import Device, Resources
 from penstock.formats.devices import GIB, known_of, plain_model
+from penstock.formats.quantities import kubernetes_quantity, rounded_up
 from penstock.migrate.fields import Fields
 from penstock.migrate.manifests import Object, device_vendor, text_pairs
-from penstock.migrate.quantities import kubernetes_quantity, rounded_up
 from penstock.migrate.report import MigrationReport
 
 ALIKE_MAX = 256

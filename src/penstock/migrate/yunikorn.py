@@ -11,12 +11,12 @@ from pathlib import Path
 
 from penstock.core.model.cluster import DEFAULT_POOL, Pool, PreemptionRule, QueuePolicy, Settings
 from penstock.core.model.ids import PoolName
+from penstock.formats.quantities import rounded_up, yunikorn_quantity
 from penstock.migrate.fields import Fields
 from penstock.migrate.located import LocatedTable, Value
 from penstock.migrate.manifests import amount_of_resource, embedded, objects, read_documents
 from penstock.migrate.model import Amount, Imported, MigrationSource, SourceQueue
 from penstock.migrate.names import Names
-from penstock.migrate.quantities import rounded_up, yunikorn_quantity
 from penstock.migrate.report import MigrationReport
 from penstock.migrate.toconfig import to_config
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from penstock.migrate.quantities import kubernetes_quantity, rounded_up, yunikorn_quantity
+from penstock.formats.quantities import kubernetes_quantity, rounded_up, yunikorn_quantity
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,224 @@
+"""A copy of all objects of one kind, kept current by a list and a watch.
+
+A lost delete would leave a ghost on a node for ever, so a list is always compared with the copy: what it lacks is
+removed. The copy never goes back: of one object only newer versions are taken in, whether they come from the watch,
+from a list or from a write of our own (`wrote`), which is known at once, before the watch repeats it.
+
+Resource versions are compared as numbers, as the API promises (KEP-5504) and every server since etcd 3 has done. Source
+for the order of list and watch: KEP-3157 (streaming lists), and client-go's reflector.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Mapping
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from penstock.engines.kubernetes.client import Client, Kind, refusal
+from penstock.engines.kubernetes.errors import Busy, Expired, KubernetesError, Rejected
+from penstock.engines.kubernetes.objects import AnyObject, Metadata, WatchEvent
+
+log = logging.getLogger(__name__)
+
+WATCH_S = (300, 600)
+"""A watch is asked for a random time between these, so that watches of many clients do not all end at once."""
+BACKOFF_S = (0.5, 30.0)
+"""Wait after the first failure, doubled with each; and the longest."""
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class HasMetadata(Protocol):
+    @property
+    def metadata(self) -> Metadata: ...
+
+
+T = TypeVar("T", bound=HasMetadata)
+Changed = TypeVar("Changed", bound=HasMetadata, contravariant=True)
+
+
+class Sink(Protocol[Changed]):
+    """Hears of each change, in order, on the reflector's loop; must not wait."""
+
+    def changed(self, old: Changed | None, new: Changed) -> None:
+        """An object is new, or another than before."""
+        ...
+
+    def removed(self, old: Changed) -> None:
+        """An object is gone."""
+        ...
+
+    def listed(self) -> None:
+        """The copy is whole: after the first list, and after each later one."""
+        ...
+
+
+class _Dropped(Exception):
+    """The watch ended as it should: begin the next one where it stopped."""
+
+
+class Reflector(Generic[T]):
+    """Keeps `objects`, by namespace and name.
+
+    Args:
+        query: selectors, such as `fieldSelector`.
+        draw: spreads requests in time.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind,
+        into: type[T],
+        sink: Sink[T],
+        *,
+        query: Mapping[str, str] | None = None,
+        draw: random.Random | None = None,
+    ) -> None:
+        self._client, self._kind, self._sink = client, kind, sink
+        self._query = dict(query or {})
+        self._decoder = msgspec.json.Decoder(into)
+        self._draw = draw or random.Random()  # noqa: S311 - no secret
+        self._streams = True
+        """Whether the server is asked for a list as a stream; off once it has refused."""
+        self.objects: dict[tuple[str, str], T] = {}
+        self.version = 0
+        """Everything up to this resource version is in the copy."""
+        self.whole = False
+        self.lists = 0
+        """How often everything was listed."""
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        wait_s = 0.0
+        while True:
+            try:
+                await self._once()
+            except _Dropped:
+                wait_s = 0.0
+                continue
+            except Expired:
+                log.info("the watch is too far behind: listing anew", extra={"kind": self._kind.plural})
+                self.whole, wait_s = False, wait_s or BACKOFF_S[0]
+            except KubernetesError as error:
+                wait_s = min(BACKOFF_S[1], 2 * wait_s or BACKOFF_S[0])
+                if isinstance(error, Busy):
+                    wait_s = max(wait_s, error.retry_after_s)
+                log.warning(
+                    "the API server gives no watch", extra={"kind": self._kind.plural, "problem": error.message}
+                )
+            await asyncio.sleep(wait_s * self._draw.uniform(0.5, 1.0))
+
+    async def _once(self) -> None:
+        if self.whole:
+            await self._follow(resourceVersion=str(self.version))
+            raise _Dropped
+        if self._streams:
+            try:
+                await self._follow_from_list()
+            except Rejected:
+                self._streams = False  # a server before 1.32, or one that has it switched off
+        await self._list()
+        await self._follow(resourceVersion=str(self.version))
+        raise _Dropped
+
+    async def _list(self) -> None:
+        """Take in all pages; nothing is removed before the last one is here."""
+        seen: set[tuple[str, str]] = set()
+        following, version = "", 0
+        while True:
+            page = await self._client.page(self._kind.path(), following, **self._query)
+            for raw in page.items:
+                seen.add(self._take(self._decoder.decode(raw)))
+            following, version = page.following, version or int(page.resource_version)
+            if not following:
+                break
+        self._listed(seen, version)
+
+    def _listed(self, seen: set[tuple[str, str]], version: int) -> None:
+        """End a list: remove what it lacks, unless a write of our own is newer than the list."""
+        for key in [key for key in self.objects if key not in seen]:
+            if _version(self.objects[key]) <= version:
+                self._sink.removed(self.objects.pop(key))
+        self.version, self.whole = max(self.version, version), True
+        self.lists += 1
+        self._sink.listed()
+
+    async def _follow_from_list(self) -> None:
+        """Watch from a streamed list on. Raises: Rejected where the server has no such lists; _Dropped."""
+        seen: set[tuple[str, str]] | None = set()
+        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": ""}
+        async for event, raw in self._events(**query):
+            if event == "BOOKMARK":
+                mark = msgspec.json.decode(raw, type=AnyObject).metadata
+                if seen is not None and INITIAL_EVENTS_END in mark.annotations:
+                    self._listed(seen, int(mark.resource_version))
+                    seen = None
+                elif seen is None:
+                    self.version = max(self.version, int(mark.resource_version))
+                continue
+            if seen is None:
+                self._apply(event, raw)
+            else:
+                seen.add(self._take(self._decoder.decode(raw)))
+        raise _Dropped
+
+    async def _follow(self, **query: str) -> None:
+        async for event, raw in self._events(**query):
+            if event == "BOOKMARK":
+                self.version = max(
+                    self.version, int(msgspec.json.decode(raw, type=AnyObject).metadata.resource_version)
+                )
+            else:
+                self._apply(event, raw)
+
+    async def _events(self, **query: str) -> AsyncIterator[tuple[str, msgspec.Raw]]:
+        asked = {**self._query, **query, "timeoutSeconds": str(self._draw.randint(*WATCH_S))}
+        lines = self._client.watch(self._kind.path(), **asked)
+        async for line in lines:
+            if not line:
+                continue
+            event = msgspec.json.decode(line, type=WatchEvent)
+            if event.type == "ERROR":
+                raise refusal(0, bytes(event.object), f"watch of {self._kind.plural}")
+            yield event.type, event.object
+
+    def _apply(self, event: str, raw: msgspec.Raw) -> None:
+        one = self._decoder.decode(raw)
+        if event == "DELETED":
+            key = _key(one)
+            known = self.objects.get(key)
+            if known is not None and (_version(known) <= _version(one)):
+                self._sink.removed(self.objects.pop(key))
+        else:
+            self._take(one)
+        self.version = max(self.version, _version(one))
+
+    def wrote(self, one: T) -> None:
+        """Take in what the API server answered to a write of our own.
+
+        It is ignored where the watch is further already: the object may be gone by now.
+        """
+        if _version(one) > self.version:
+            self._take(one)
+
+    def _take(self, one: T) -> tuple[str, str]:
+        """Take in an object unless it is known as new or newer, and return its key."""
+        key = _key(one)
+        known = self.objects.get(key)
+        if known is not None and known.metadata.uid != one.metadata.uid and _version(known) < _version(one):
+            self._sink.removed(self.objects.pop(key))  # deleted and created anew in between
+            known = None
+        if known is None or _version(known) < _version(one):
+            self.objects[key] = one
+            self._sink.changed(known, one)
+        return key
+
+
+def _key(one: HasMetadata) -> tuple[str, str]:
+    return one.metadata.namespace, one.metadata.name
+
+
+def _version(one: HasMetadata) -> int:
+    return int(one.metadata.resource_version)

@@ -1,0 +1,55 @@
+"""What the API server refuses, with the status and the reason that the real one gives."""
+
+from typing import Any
+
+
+class Refused(Exception):
+    """A request was refused. Shapes: `Status` of https://kubernetes.io/docs/reference/kubernetes-api/."""
+
+    def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code, self.reason, self.message, self.details = code, reason, message, details
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        }
+        return {**found, "details": self.details} if self.details else found
+
+
+def not_found(plural: str, name: str) -> Refused:
+    return Refused(404, "NotFound", f'{plural} "{name}" not found', name=name, kind=plural)
+
+
+def already_exists(plural: str, name: str) -> Refused:
+    return Refused(409, "AlreadyExists", f'{plural} "{name}" already exists', name=name, kind=plural)
+
+
+def conflict(plural: str, name: str, why: str) -> Refused:
+    text = f'Operation cannot be fulfilled on {plural} "{name}": {why}'
+    return Refused(409, "Conflict", text, name=name, kind=plural)
+
+
+def invalid(kind: str, name: str, field: str, why: str) -> Refused:
+    text = f'{kind} "{name}" is invalid: {field}: {why}'
+    cause = {"reason": "FieldValueInvalid", "message": why, "field": field}
+    return Refused(422, "Invalid", text, name=name, kind=kind, causes=[cause])
+
+
+def bad_request(why: str) -> Refused:
+    return Refused(400, "BadRequest", why)
+
+
+def expired(asked: int, oldest: int) -> Refused:
+    return Refused(410, "Expired", f"too old resource version: {asked} ({oldest})")
+
+
+def too_many(why: str, wait_s: int, cause: str = "") -> Refused:
+    causes = [{"reason": cause, "message": why}] if cause else []
+    return Refused(429, "TooManyRequests", why, retryAfterSeconds=wait_s, causes=causes)
