@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from penstock.core.lifecycle.registering import AMOUNT_MAX
 from penstock.core.messages.reports import (
     NodeReport,
     ProgressSeen,
@@ -17,8 +18,10 @@ from penstock.core.messages.reports import (
     ReplicaSeen,
     with_texts,
 )
+from penstock.core.model.cluster import NodeSpec, OthersLoad
 from penstock.core.model.hangs import FRAMES_MAX, Frame, Sight
 from penstock.core.model.ids import JobId, NodeName
+from penstock.core.model.resources import RESOURCE_FIELDS
 from penstock.core.state.state import State
 
 SAID_MAX_CHARS = 1_000
@@ -30,17 +33,29 @@ Told = TypeVar("Told", ProgressSeen, ReplicaInspected)
 
 
 def heard(state: State, report: NodeReport) -> NodeReport:
-    """Return the report without entries on foreign replicas, and with long texts cut."""
+    """Return the report without entries on foreign replicas or an impossible load, and with long texts cut."""
     check = report.check
     if check is not None and len(check.text) > SAID_MAX_CHARS:
         check = replace(check, text=check.text[:SAID_MAX_CHARS])
+    others = report.others
+    if others is not None and not _possible(others, state.nodes[report.node].spec):
+        others = None
     return replace(
         report,
+        others=others,
         replicas=tuple(map(_shortened, report.replicas)),
         progress=tuple(_briefly(seen) for seen in _newest(_own(state, report.node, report.progress))),
         inspected=tuple(replace(i, sight=_bounded(i.sight)) for i in _own(state, report.node, report.inspected)),
         check=check,
     )
+
+
+def _possible(others: OthersLoad, spec: NodeSpec) -> bool:
+    """Return whether programs could hold this of a node: no amount below 0, and each device once."""
+    amounts = [getattr(others.host, field) for field in RESOURCE_FIELDS]
+    held = others.devices
+    known = not held or (held[0] >= 0 and held[-1] < len(spec.devices) and held == tuple(sorted(set(held))))
+    return known and all(0 <= amount <= AMOUNT_MAX for amount in amounts)
 
 
 def _own(state: State, node: NodeName, told: Iterable[Told]) -> list[Told]:

@@ -97,6 +97,8 @@ def wakes(event: ev.AnyEvent, state: State, last: Plan | None) -> bool:
         job = state.jobs.get(event.job_id)
         verdict = last.verdicts.get(job.class_id) if job is not None else None
         return verdict is None or verdict.code != "no_fit"
+    if isinstance(event, ev.OthersLoadChanged):
+        return last is None or bool(last.verdicts)
     if isinstance(event, ev.IdleNoted):
         return event.reclaim and last is not None and bool(last.verdicts)
     if isinstance(event, ev.ProgressNoted):

@@ -4,6 +4,8 @@ A report is never trusted to arrive once, in order or at all: a report about an 
 that repeats a known fact, changes nothing.
 """
 
+from msgspec.structs import replace
+
 from penstock.core.lifecycle.draining import clear_overdue
 from penstock.core.lifecycle.ending import after_replica_gone, finish
 from penstock.core.lifecycle.health import Fault, checked, fault_of, strike
@@ -11,7 +13,7 @@ from penstock.core.lifecycle.idling import note_idle
 from penstock.core.lifecycle.suspending import end_long_suspensions, on_frozen, stop_instead
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
-from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.cluster import NodeSpec, OthersLoad
 from penstock.core.model.events import (
     AttemptStopRequested,
     CheckpointSaved,
@@ -19,6 +21,7 @@ from penstock.core.model.events import (
     NodeLost,
     NodeReady,
     NodeRegistered,
+    OthersLoadChanged,
     ReplicaExited,
     ReplicaStarted,
     SaveSignalNoted,
@@ -51,6 +54,8 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
         return
     if report.check is not None:
         checked(tx, report.node, report.check.text, passed=report.check.passed, ended=report.check.ended)
+    if report.others is not None and (others := _apart(tx.state, report.node, report.others)) != node.others:
+        tx.emit(OthersLoadChanged(report.node, others))
     for progress in report.progress:
         _on_progress(tx, progress)
     for seen in report.replicas:
@@ -67,6 +72,14 @@ def on_report(tx: Transaction, report: NodeReport) -> None:
         lose_node(tx, report.node, STOPPED_IN_ORDER)
     elif node.state == "joining" and not foreign(tx.state, report):
         tx.emit(NodeReady(report.node))
+
+
+def _apart(state: State, node: NodeName, others: OthersLoad) -> OthersLoad:
+    """Return the load without devices that jobs of ours hold: those count once, and as theirs."""
+    ours = state.indexes.load(node).devices
+    if not any(ours.get(index) for index in others.devices):
+        return others
+    return replace(others, devices=tuple(index for index in others.devices if not ours.get(index)))
 
 
 def foreign(state: State, report: NodeReport) -> list[ReplicaSeen]:

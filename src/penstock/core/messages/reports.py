@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import fields, replace
 
+from penstock.core.model.cluster import OthersLoad
 from penstock.core.model.hangs import Sight
 from penstock.core.model.ids import AttemptNumber, Incarnation, JobId, NodeName, Rank
 from penstock.core.model.jobs import ExitInfo
@@ -89,6 +90,8 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     inspected: tuple[ReplicaInspected, ...] = ()
     """Sights of replicas that the server asked about."""
     check: NodeCheck | None = None
+    others: OthersLoad | None = None
+    """What programs hold that Penstock did not place; None: as before."""
     leaving: bool = False
     """The agent is shutting down: with an inventory without live replicas this is its last report."""
 

@@ -80,6 +80,14 @@ class Strike(msgspec.Struct, frozen=True):
     user: UserName = UserName("")
 
 
+class OthersLoad(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node gives to programs that Penstock did not place, such as pods of another scheduler."""
+
+    host: Resources = Resources()
+    devices: tuple[int, ...] = ()
+    """Indexes of devices that they hold whole, ascending."""
+
+
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node as the log knows it. Only `ready` and not `draining` nodes get new work."""
 
@@ -107,6 +115,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it was checked last while it was open, because of claims."""
     checked_for: tuple[TenantName, ...] = ()
     """Tenants whose claims led to that check."""
+    others: OthersLoad = OthersLoad()
+    """What others hold of it; with jobs of ours that may be more than it has."""
 
 
 class Pool(msgspec.Struct, frozen=True, omit_defaults=True):

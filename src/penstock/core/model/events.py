@@ -13,7 +13,7 @@ from penstock.core.model.access_events import SecretSet as SecretSet
 from penstock.core.model.access_events import TokenIssued as TokenIssued
 from penstock.core.model.access_events import TokenRevoked as TokenRevoked
 from penstock.core.model.actions import JobChange
-from penstock.core.model.cluster import ClusterConfig, NodeSpec
+from penstock.core.model.cluster import ClusterConfig, NodeSpec, OthersLoad
 from penstock.core.model.estimates import StartEstimate
 from penstock.core.model.event import Event as Event
 from penstock.core.model.ids import AttemptNumber, Epoch, Incarnation, JobId, NodeName, Rank, TenantName, UserName
@@ -88,6 +88,13 @@ class NodeStruck(Event, tag=True, frozen=True, omit_defaults=True):
     tenant: TenantName = TenantName("")
     """Tenant and user of the job."""
     user: UserName = UserName("")
+
+
+class OthersLoadChanged(Event, tag=True, frozen=True, omit_defaults=True):
+    """Programs that Penstock did not place hold another part of a node than before."""
+
+    node: NodeName
+    load: OthersLoad
 
 
 class NodeShut(Event, tag=True, frozen=True, omit_defaults=True):
@@ -361,6 +368,7 @@ AnyEvent = (
     | NodeLost
     | NodeDrainChanged
     | NodeStruck
+    | OthersLoadChanged
     | NodeShut
     | NodeChecked
     | JobSubmitted

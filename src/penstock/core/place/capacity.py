@@ -20,6 +20,8 @@ from penstock.core.model.resources import (
     Virtualization,
 )
 
+_NOTHING = Resources()
+
 Groups = tuple[tuple[int, ...], ...]
 Instances = tuple[tuple[str, int], ...]
 """MIG instances of a device: (profile, first memory slice), ascending by slice."""
@@ -220,6 +222,19 @@ def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = 
     devices = tuple(WHOLE_DEVICE_MILLI if d.healthy else 0 for d in shape.devices)
     host = (has.cpu_milli, has.memory_bytes, has.storage_bytes, has.bandwidth_bps)
     return NodeCapacity(shape, closed, TenantName(""), *host, devices, shut_to=shut_to)
+
+
+def unheld(node: Node, shape: NodeShape) -> NodeCapacity:
+    """Return what a node of this shape has for jobs when it runs none: all but what others hold.
+
+    Host amounts are below 0 where they hold more than there is.
+    """
+    free = empty(shape, closed_reason(node), node.shut_to)
+    held = node.others
+    if not held.devices:
+        return free.without_host(held.host, 1) if held.host != _NOTHING else free
+    devices = tuple(0 if index in held.devices else milli for index, milli in enumerate(free.devices))
+    return free.without_host(held.host, 1)._replace(devices=devices)
 
 
 def closed_reason(node: Node) -> str:

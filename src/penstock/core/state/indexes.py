@@ -20,7 +20,7 @@ from penstock.core.order.queues import QueueTree
 from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts
 from penstock.core.order.walk import PendingJobs
-from penstock.core.place.capacity import NodeCapacity, NodeShape, closed_reason, empty, shape_of
+from penstock.core.place.capacity import NodeCapacity, NodeShape, shape_of, unheld
 from penstock.core.place.index import ClusterIndex
 from penstock.core.place.workload_mix import Requests
 from penstock.core.state.arrays import ArrayTurns
@@ -420,7 +420,7 @@ class Indexes:
         self.nodes = nodes if known else dict(sorted(nodes.items()))
         shape = shape_of(node, self.virtualization)
         shape = self._shapes.setdefault(shape, shape)
-        free = empty(shape, closed_reason(node), node.shut_to)
+        free = unheld(node, shape)
         for job_id, rank in sorted(self.loads[name].replicas) if name in self.loads else ():
             job = jobs[job_id]
             assert job.attempt is not None

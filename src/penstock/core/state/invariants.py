@@ -16,7 +16,7 @@ from penstock.core.order.queues import holder_text
 from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsedAmounts
 from penstock.core.place import mig
-from penstock.core.place.capacity import NodeCapacity, closed_reason, empty, shape_of
+from penstock.core.place.capacity import NodeCapacity, shape_of, unheld
 from penstock.core.state.arrays import ArrayTurns
 from penstock.core.state.dependants import EXACT_MAX
 from penstock.core.state.idleness import is_marked
@@ -95,8 +95,7 @@ def loads_match_jobs(state: State) -> Iterable[str]:
     devices: dict[NodeName, dict[int, list[JobId]]] = {}
     pools = state.config.virtualization
     free: dict[NodeName, NodeCapacity] = {
-        name: empty(shape_of(node, pools), closed_reason(node), node.shut_to)
-        for name, node in sorted(state.nodes.items())
+        name: unheld(node, shape_of(node, pools)) for name, node in sorted(state.nodes.items())
     }
     for job, replica in _held(state):
         place = replica.place

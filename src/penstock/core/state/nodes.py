@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from penstock.core.model import events as ev
-from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, Node, Strike
+from penstock.core.model.cluster import CHECKED_BY, SHUT_TO_MAX, STRIKES_KEPT, Node, OthersLoad, Strike
 from penstock.core.model.ids import UserName
 from penstock.core.state import tables
 
@@ -13,10 +13,11 @@ def registered(node: Node | None, event: ev.NodeRegistered, time_ms: int) -> Nod
     tables.node_step(node.state if node else None, "registered")
     fresh = node or Node(event.spec, event.incarnation)
     fresh = replace(fresh, spec=event.spec, incarnation=event.incarnation, state="joining", lost_ms=0)
+    fresh = replace(fresh, others=OthersLoad())  # its first report says
     return replace(fresh, registered_ms=time_ms)
 
 
-Changed = ev.NodeReady | ev.NodeDrainChanged | ev.NodeStruck | ev.NodeShut | ev.NodeChecked
+Changed = ev.NodeReady | ev.NodeDrainChanged | ev.NodeStruck | ev.NodeShut | ev.NodeChecked | ev.OthersLoadChanged
 
 
 def changed(node: Node, event: Changed, time_ms: int) -> Node:
@@ -34,6 +35,8 @@ def changed(node: Node, event: Changed, time_ms: int) -> Node:
             return replace(node, shut_to=tuple(sorted({*node.shut_to, event.tenant}))[:SHUT_TO_MAX])
         case ev.NodeChecked():
             return _checked(node, event, time_ms)
+        case ev.OthersLoadChanged():
+            return replace(node, others=event.load)
 
 
 def _kept(strikes: tuple[Strike, ...]) -> tuple[Strike, ...]:

@@ -212,6 +212,8 @@ class State:
                 self._put_node(registered(self.nodes.get(event.spec.name), event, record.time_ms))
             case ev.NodeReady() | ev.NodeDrainChanged() | ev.NodeStruck() | ev.NodeShut() | ev.NodeChecked():
                 self._put_node(changed(self.nodes[event.node], event, record.time_ms))
+            case ev.OthersLoadChanged():
+                self._put_node(changed(self.nodes[event.node], event, record.time_ms))
             case ev.NodeLost():
                 self._node_lost(event, record)
             case ev.TokenIssued() | ev.TokenRevoked():
