@@ -9,7 +9,7 @@ from penstock.core.model.resources import Device, DeviceAsk, DeviceLink, LinkKin
 
 GIB = 2**30
 JOB_FIELDS = frozenset(JobSpec.__struct_fields__) - {"command", "ask"}
-GANG_FIELDS = ("pool", "labels_wanted", "labels_shunned")
+GANG_FIELDS = ("pool", "labels_wanted", "labels_shunned", "label_terms", "tolerations")
 
 
 def device(index: int, **fields: Any) -> Device:

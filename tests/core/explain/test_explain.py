@@ -21,6 +21,7 @@ from penstock.core.model.events import (
 )
 from penstock.core.model.ids import UserName
 from penstock.core.model.jobs import Dependency, GroupAsk
+from penstock.core.model.selectors import LabelRule, Taint, Toleration
 from penstock.core.model.words import agree
 from penstock.core.place.fit import REASON_TEXT
 from penstock.testing.builders import GIB, ask, config, device, job_spec, linked, node
@@ -253,6 +254,7 @@ def other_node(**fields):
     ("fields", "code", "text"),
     [
         ({"labels_wanted": (("disk", "ssd"),)}, "label", "do not have the labels wanted"),
+        ({"label_terms": ((LabelRule("disk", "exists"),),)}, "label", "do not have the labels wanted"),
         ({"models": ("H100",)}, "model", "have no device of an accepted model"),
         ({"vendor": "amd"}, "vendor", "have devices of another vendor"),
         ({"memory_min_bytes": 80 * GIB}, "device_memory", "have devices with too little memory"),
@@ -269,6 +271,16 @@ def test_a_filter_is_not_named_where_the_nodes_have_no_room_either():
     for name in "ab":
         fill(w, name)
     assert [c[0] for c in constraints(w, w.submit(1, labels_wanted=(("disk", "ssd"),)))] == ["devices_short"]
+
+
+def test_a_taint_that_rules_out_nodes_with_room_is_named():
+    w = World(node("a", 1), node("b", 2, taints=(Taint("spot"),)))
+    fill(w, "a")
+    said = "1 node has a taint that it does not tolerate and has room for 1 replica: b"
+    assert constraints(w, w.submit(1))[1] == ("taint", said, 1, "nodes", "b")
+    assert [start.places[0].node for start in w.plan().starts] == []
+    w.submit(1, tolerations=(Toleration("spot"),))
+    assert [start.places[0].node for start in w.plan().starts] == ["b"]
 
 
 def test_closed_nodes_with_room_are_named():

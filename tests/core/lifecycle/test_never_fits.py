@@ -6,6 +6,7 @@ from penstock.core.model.cluster import Pool, Queue
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.refused import refused_text
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.core.model.selectors import Taint
 from penstock.testing.builders import ask, device, job_spec, node
 from penstock.testing.harness import World
 
@@ -53,6 +54,12 @@ def test_the_largest_node_has_most_of_the_amount_that_is_short_whatever_else_ref
     problem = refusal(*nodes, devices=1, memory_gib=200, labels_shunned=(("gpu", "slow"),))
     assert problem.message.endswith("2 nodes do not have the labels wanted; 2 nodes have too little memory")
     assert problem.hint.startswith("the largest node of pool 'default' is c, with 4 devices, 16 CPUs, 128 GiB")
+
+
+def test_a_taint_that_keeps_a_job_off_every_node_is_named():
+    problem = refusal(node("a", 8, taints=(Taint("spot", "yes"),)), devices=1)
+    assert problem.message.endswith("1 node has a taint that it does not tolerate")
+    assert (problem.field, problem.hint) == ("tolerations", "taints of its nodes: spot=yes:NoSchedule")
 
 
 @pytest.mark.parametrize(

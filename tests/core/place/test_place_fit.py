@@ -7,12 +7,15 @@ from msgspec.structs import replace
 
 from penstock.core.model.jobs import Topology
 from penstock.core.model.resources import DeviceLink
+from penstock.core.model.selectors import LabelRule, Taint, Toleration
 from penstock.core.place.fit import capacity, needs_of, refusal
 from penstock.core.place.gang import NoFit, place_gang
 from penstock.testing.builders import GIB, ask, chips, device, node
 from penstock.testing.harness import World
 from tests.core.strategies import gangs, node_lists
 from tests.properties import examples
+
+SSD, FAST = LabelRule("disk", "in", ("ssd",)), LabelRule("net", "exists")
 
 
 def place(gang, *nodes):
@@ -66,6 +69,9 @@ def test_a_gang_without_replicas_is_a_fault():
         (ask(1, pool="other"), node(), "pool"),
         (ask(1, labels_wanted=(("disk", "ssd"),)), node(labels=(("disk", "hdd"),)), "label"),
         (ask(1, labels_shunned=(("disk", "hdd"),)), node(labels=(("disk", "hdd"),)), "label"),
+        (ask(1, label_terms=((SSD,), (FAST,))), node(labels=(("disk", "hdd"),)), "label"),
+        (ask(1), node(taints=(Taint("spot"),)), "taint"),
+        (ask(1, tolerations=(Toleration("gpu"),)), node(taints=(Taint("gpu"), Taint("spot"))), "taint"),
         (ask(1, vendor="amd"), node(), "vendor"),
         (ask(1, models=("H100",)), node(), "model"),
         (ask(1, memory_min_bytes=81 * GIB), node(), "device_memory"),
@@ -84,6 +90,8 @@ def test_each_filter_refuses_under_its_own_name(wanted, spec, reason):
 def test_a_filter_that_is_just_met_does_not_refuse():
     exact = ask(4, cpus=16, memory_gib=64, vendor="nvidia", models=("A100",), capability_min=(8, 0))
     assert chips(*place(exact, node())) == [("a", (0, 1, 2, 3))]
+    choosy = ask(4, label_terms=((SSD,), (FAST,)), tolerations=(Toleration("spot"),))
+    assert chips(*place(choosy, node(labels=(("net", "ib"),), taints=(Taint("spot"),)))) == [("a", (0, 1, 2, 3))]
 
 
 def test_nodes_that_take_no_work_are_named_for_it():

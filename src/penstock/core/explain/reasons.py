@@ -86,6 +86,7 @@ CONSTRAINTS: dict[str, Reason] = {
         "it would fit, but not as close together as required", "a wider or preferred `topology`", shortage=True
     ),
     "label": Reason("nodes with room do not have the labels wanted", "fewer `node_labels`", shortage=True),
+    "taint": Reason("nodes with room have a taint that it does not tolerate", "a toleration for it", shortage=True),
     "virtualization": Reason("the pool does not give out such parts of devices", "ask for whole ones, or another pool"),
     "vendor": Reason("nodes with room have devices of another vendor", "no `vendor`", shortage=True),
     "model": Reason("nodes with room have no device of an accepted model", "accept more models", shortage=True),

@@ -16,14 +16,15 @@ from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.quantities import exact_size, format_milli, listed
 from penstock.core.model.refused import node_text
 from penstock.core.model.resources import RESOURCE_FIELDS, DeviceAsk, ReplicaAsk, Resources
+from penstock.core.model.selectors import Toleration
 from penstock.core.model.words import agree, counted
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, eligible
 from penstock.core.place.gang import replicas_possible
 
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
-_FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "vendor", "model",
-            "device_memory", "capability")  # fmt: skip
+_FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "taint", "vendor",
+            "model", "device_memory", "capability")  # fmt: skip
 _LIFTED: dict[str, tuple[str, object]] = {
     "vendor": ("vendor", ""),
     "model": ("models", ()),
@@ -311,7 +312,9 @@ def lifted(need: Need, reason: str) -> Need:
     """Return the need without one filter."""
     ask = need.each.devices
     if reason == "label":
-        return replace(need, labels_wanted=(), labels_shunned=())
+        return replace(need, labels_wanted=(), labels_shunned=(), label_terms=())
+    if reason == "taint":
+        return replace(need, tolerations=(Toleration(),))
     if ask is None or reason not in _LIFTED:
         return need
     field, nothing = _LIFTED[reason]

@@ -22,7 +22,7 @@ from penstock.core.state.state import State
 POOLS_TRIED_MAX = 8
 """Other pools that are looked at for a hint."""
 _FIELDS = {"cpu_short": "cpus", "memory_short": "memory", "storage_short": "storage", "bandwidth_short": "bandwidth",
-           "label": "node_labels"}  # fmt: skip
+           "label": "node_labels", "taint": "tolerations"}  # fmt: skip
 """The field of a job that asked for what is short; `devices` otherwise."""
 _AMOUNTS = (*HOST_REASONS.values(), "devices_too_few", "share_short", "profile_short")
 _FILTERS = ("vendor", "model", "device_memory", "capability")
@@ -105,6 +105,8 @@ def _remedies(state: State, ask: GangAsk, codes: Sequence[str]) -> Iterator[str]
     if "label" in codes:
         labels = sorted({f"{name}={value}" for one in specs for name, value in one.labels})
         yield f"labels of its nodes: {listed(labels)}" if labels else "its nodes have no labels"
+    if "taint" in codes:
+        yield f"taints of its nodes: {listed(sorted({str(taint) for one in specs for taint in one.taints}))}"
     if "virtualization" in codes:
         given = next((one.virtualization for one in state.config.pools if one.name == ask.pool), "any")
         yield f"pool '{ask.pool}' gives out {_GIVEN.get(given, given)}"

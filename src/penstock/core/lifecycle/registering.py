@@ -17,7 +17,8 @@ NUMBER_MAX = 2**16
 """Of versions, NUMA nodes and ports."""
 TEXT_MAX_CHARS = 253
 LABELS_MAX = 256
-_PLACED = ("pool", "labels", "zone", "rack", "switch", "address", "port_first", "port_count", "virtual")
+_PLACED = ("pool", "labels", "zone", "rack", "switch", "address", "port_first", "port_count", "virtual",
+           "taints")  # fmt: skip
 """Where a node belongs and how it is reached: not for the node to say where it is known."""
 
 
@@ -25,11 +26,14 @@ def absurd(said: NodeSpec, incarnation: Incarnation) -> str:
     """Return which bound the description exceeds, or ''."""
     texts = [said.name, said.pool, said.zone, said.rack, said.switch, said.address, incarnation]
     texts += [text for label in said.labels for text in label]
+    texts += [text for taint in said.taints for text in (taint.key, taint.value)]
     texts += [text for device in said.devices for text in (device.vendor, device.model, device.uuid)]
     if max(map(len, texts)) > TEXT_MAX_CHARS:
         return f"a text has more than {TEXT_MAX_CHARS} characters"
     if len(said.labels) > LABELS_MAX:
         return f"it has {len(said.labels)} labels, {LABELS_MAX} are allowed"
+    if len(said.taints) > LABELS_MAX:
+        return f"it has {len(said.taints)} taints, {LABELS_MAX} are allowed"
     if len(said.devices) > DEVICES_PER_NODE_MAX:
         return f"it has {len(said.devices)} devices, {DEVICES_PER_NODE_MAX} are allowed"
     if [device.index for device in said.devices] != list(range(len(said.devices))):

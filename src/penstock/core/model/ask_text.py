@@ -3,6 +3,7 @@
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.quantities import format_milli, format_size
 from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
+from penstock.core.model.selectors import terms_text
 from penstock.core.model.words import counted
 
 
@@ -67,6 +68,8 @@ def placement_text(gang: GangAsk) -> str:
         parts.append("nodes with " + ", ".join(f"{name}={value}" for name, value in gang.labels_wanted))
     if gang.labels_shunned:
         parts.append("not on nodes with " + ", ".join(f"{name}={value}" for name, value in gang.labels_shunned))
+    if gang.label_terms:
+        parts.append(f"nodes with {terms_text(gang.label_terms)}")
     return "; ".join(parts)
 
 

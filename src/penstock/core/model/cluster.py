@@ -9,6 +9,7 @@ from penstock.core.model.access import User
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
 from penstock.core.model.prices import AtZero, Billing, Budget, Party
 from penstock.core.model.resources import Device, Resources, Virtualization
+from penstock.core.model.selectors import Taint
 
 BuiltinPolicy = Literal["priority", "fifo", "fair_share", "capacity", "least_attained", "shortest_predicted"]
 QueuePolicy = str
@@ -66,6 +67,8 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     port_count: int = 1000
     """Rendezvous ports [port_first, port_first + port_count) that the scheduler may hand out on this node."""
     virtual: bool = False
+    taints: tuple[Taint, ...] = ()
+    """Ascending."""
 
 
 class Strike(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ REASON_TEXT: dict[str, str] = {
     "reserved": "are reserved for another tenant",
     "node_shut_to_tenant": "take no work of this tenant until checked: its jobs claimed failures there",
     "label": "do not have the labels wanted",
+    "taint": "have a taint that it does not tolerate",
     "virtualization": "do not give out such parts of devices",
     "vendor": "have devices of another vendor",
     "model": "have no device of an accepted model",

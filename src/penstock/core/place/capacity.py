@@ -19,6 +19,7 @@ from penstock.core.model.resources import (
     Resources,
     Virtualization,
 )
+from penstock.core.model.selectors import Taint
 
 _NOTHING = Resources()
 
@@ -33,7 +34,7 @@ class NodeShape:
     Compared by value.
     """
 
-    __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "labels", "pool",
+    __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "labels", "pool", "taints",
                  "virtualization")  # fmt: skip
 
     def __init__(
@@ -43,8 +44,10 @@ class NodeShape:
         capacity: Resources,
         devices: tuple[Device, ...],
         virtualization: Virtualization = "any",
+        taints: tuple[Taint, ...] = (),
     ) -> None:
         self.pool, self.labels, self.capacity, self.devices = pool, labels, capacity, devices
+        self.taints = taints
         self.virtualization: Virtualization = virtualization
         self.key: tuple[Any, ...] = (
             pool,
@@ -52,6 +55,7 @@ class NodeShape:
             (capacity.cpu_milli, capacity.memory_bytes, capacity.storage_bytes, capacity.bandwidth_bps),
             tuple(_device_key(d) for d in devices),
             virtualization,
+            taints,
         )
         self._hash = hash(self.key)
         self._groups: dict[LinkKind, Groups] = {}
@@ -213,7 +217,7 @@ class NodeCapacity(NamedTuple):
 def shape_of(node: Node, pools: Mapping[PoolName, Virtualization] = MappingProxyType({})) -> NodeShape:
     """Return the shape of a node; `pools` are the pools that do not give out every kind of part of their devices."""
     spec = node.spec
-    return NodeShape(spec.pool, spec.labels, spec.capacity, spec.devices, pools.get(spec.pool, "any"))
+    return NodeShape(spec.pool, spec.labels, spec.capacity, spec.devices, pools.get(spec.pool, "any"), spec.taints)
 
 
 def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = ()) -> NodeCapacity:

@@ -9,6 +9,7 @@ from penstock.core.model.ids import PoolName, TenantName
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.refused import REASON_TEXT as REASON_TEXT
 from penstock.core.model.resources import LINK_KINDS, WHOLE_DEVICE_MILLI, DeviceAsk, LinkKind, ReplicaAsk, Resources
+from penstock.core.model.selectors import LabelTerms, Toleration, accepted, not_tolerated
 from penstock.core.place import mig
 from penstock.core.place.capacity import NodeCapacity, NodeShape
 
@@ -34,13 +35,15 @@ class Need(msgspec.Struct, frozen=True):
     pool: PoolName
     labels_wanted: tuple[tuple[str, str], ...] = ()
     labels_shunned: tuple[tuple[str, str], ...] = ()
+    label_terms: LabelTerms = ()
+    tolerations: tuple[Toleration, ...] = ()
     tenant: TenantName = TenantName("")
     """The job's tenant; matters on nodes that are reserved, or shut to some tenants."""
 
 
 def needs_of(gang: GangAsk, tenant: TenantName = NOBODY) -> tuple[tuple[Need, int], ...]:
     """Return the need of each group of the gang, and its number of replicas."""
-    where = (gang.pool, gang.labels_wanted, gang.labels_shunned, tenant)
+    where = (gang.pool, gang.labels_wanted, gang.labels_shunned, gang.label_terms, gang.tolerations, tenant)
     return (
         (Need(gang.each, *where), gang.replicas),
         *((Need(group.each, *where), group.replicas) for group in gang.others),
@@ -60,7 +63,9 @@ def shape_refusal(need: Need, shape: NodeShape) -> str:
         return "label"
     if any(label in labels for label in need.labels_shunned):
         return "label"
-    return ""
+    if need.label_terms and not accepted(need.label_terms, dict(labels)):
+        return "label"
+    return "taint" if shape.taints and not_tolerated(shape.taints, need.tolerations) else ""
 
 
 def closed_refusal(need: Need, free: NodeCapacity) -> str:

@@ -240,6 +240,7 @@ def spec_size(spec: JobSpec) -> int:
             size += 2 * TEXT_BYTES + len(name) + len(value)
     for ask in (spec.ask, *spec.alternatives):
         size += VALUE_BYTES * (len(ask.others) + len(ask.labels_wanted) + len(ask.labels_shunned))
+        size += VALUE_BYTES * (len(ask.tolerations) + sum(1 + len(rule.values) for t in ask.label_terms for rule in t))
     return size
 
 

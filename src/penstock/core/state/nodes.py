@@ -17,10 +17,10 @@ def registered(node: Node | None, event: ev.NodeRegistered, time_ms: int) -> Nod
     return replace(fresh, registered_ms=time_ms)
 
 
-Changed = ev.NodeReady | ev.NodeDrainChanged | ev.NodeStruck | ev.NodeShut | ev.NodeChecked | ev.OthersLoadChanged
+NodeChange = ev.NodeReady | ev.NodeDrainChanged | ev.NodeStruck | ev.NodeShut | ev.NodeChecked | ev.OthersLoadChanged
 
 
-def changed(node: Node, event: Changed, time_ms: int) -> Node:
+def changed(node: Node, event: NodeChange, time_ms: int) -> Node:
     """Return the node after an event that does not touch its replicas. Raises: BrokenInvariant."""
     match event:
         case ev.NodeReady():

@@ -29,7 +29,7 @@ from penstock.core.state.idempotency import IdempotencyEntry, Remembered, rememb
 from penstock.core.state.identity import Identity
 from penstock.core.state.indexes import Indexes, PastUse
 from penstock.core.state.live_jobs import LiveJobs
-from penstock.core.state.nodes import changed, registered
+from penstock.core.state.nodes import NodeChange, changed, registered
 from penstock.core.state.quota_notes import QuotaNotes, QuotaSaid
 from penstock.core.state.secrets import Secrets
 from penstock.core.state.tokens import Tokens
@@ -210,10 +210,6 @@ class State:
                 users.fold(event, record, self.jobs, self.indexes, self.config)
             case ev.NodeRegistered():
                 self._put_node(registered(self.nodes.get(event.spec.name), event, record.time_ms))
-            case ev.NodeReady() | ev.NodeDrainChanged() | ev.NodeStruck() | ev.NodeShut() | ev.NodeChecked():
-                self._put_node(changed(self.nodes[event.node], event, record.time_ms))
-            case ev.OthersLoadChanged():
-                self._put_node(changed(self.nodes[event.node], event, record.time_ms))
             case ev.NodeLost():
                 self._node_lost(event, record)
             case ev.TokenIssued() | ev.TokenRevoked():
@@ -227,9 +223,12 @@ class State:
             case ev.ConfigChanged():
                 self._config_changed(event, record)
             case _:
-                if not isinstance(event, MoneyEvent):
+                if isinstance(event, NodeChange):
+                    self._put_node(changed(self.nodes[event.node], event, record.time_ms))
+                elif isinstance(event, MoneyEvent):
+                    self.money.apply(event, record.seq, record.time_ms)
+                else:
                     assert_never(event)
-                self.money.apply(event, record.seq, record.time_ms)
 
     def _config_changed(self, event: ev.ConfigChanged, record: ev.Record) -> None:
         self.config, self.config_seq = event.config, record.seq
