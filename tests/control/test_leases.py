@@ -41,6 +41,16 @@ def test_a_report_renews_the_lease():
     assert rig.state.nodes["a"].state == "ready"
 
 
+@pytest.mark.parametrize(("incarnation", "state"), [("i1", "ready"), ("i2", "lost")])
+def test_a_node_that_is_said_to_stand_keeps_its_lease_in_its_incarnation_alone(incarnation, state):
+    rig = Rig("a")
+    rig.wait(TTL_MS - 1)
+    rig.ask(msg.Alive((("a", incarnation), ("unknown", "i1"))))
+    rig.wait(TTL_MS - 1)
+    assert rig.state.nodes["a"].state == state
+    assert len(rig.state.nodes) == 1
+
+
 def test_a_doubled_report_renews_nothing():
     rig = Rig("a")
     again = rig.message("a")

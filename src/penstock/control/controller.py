@@ -274,23 +274,16 @@ class Controller:
                 problem = requests.may_ask_checkpoint(self.state, request.job_id)
                 return Refusal("conflict", (problem,)) if problem else msg.Done()
             case msg.Drain():
-                return msg.Done(
-                    drain(
-                        tx,
-                        request.node,
-                        on=request.on,
-                        by=request.by,
-                        reason=request.reason,
-                        evict=request.evict,
-                        evict_at_ms=request.evict_at_ms,
-                    )
-                )
+                return msg.Done(_drained(tx, request))
             case msg.Configure():
                 return self._configure(tx, request)
             case msg.Hello():
                 return self._hello(tx, request)
             case NodeReport():
                 return self._report(tx, request)
+            case msg.Alive():
+                self.leases.prolong(request.nodes, self._lease_ends_ms(), self._clock.monotonic_ms())
+                return msg.Done()
             case msg.TimePassed():
                 self._time_passed(tx)
                 return msg.Done()
@@ -408,3 +401,15 @@ class Controller:
 
     def snapshot_taken(self) -> None:
         self._snapshot_seq = self.state.seq
+
+
+def _drained(tx: Transaction, request: msg.Drain) -> bool:
+    return drain(
+        tx,
+        request.node,
+        on=request.on,
+        by=request.by,
+        reason=request.reason,
+        evict=request.evict,
+        evict_at_ms=request.evict_at_ms,
+    )

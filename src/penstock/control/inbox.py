@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from penstock.control import messages as msg
 from penstock.core.lifecycle.requests import Submit
-from penstock.core.messages.reports import NodeReport
 from penstock.core.model.errors import PenstockError
 from penstock.core.order.turns import FairQueue, Submitter, TooManyWaiting, WaitingLimit
 
@@ -45,7 +44,7 @@ class Inbox:
     def put(self, request: msg.Request, on_reply: OnReply | None, caller: Submitter = SERVER) -> None:
         """Queue a request. Raises: InboxFull, or TooManyWaiting when the caller's share is used up."""
         with self._changed:
-            if isinstance(request, msg.Hello | NodeReport):
+            if isinstance(request, msg.FROM_NODES):
                 if len(self._reports) >= REPORTS_MAX:
                     raise InboxFull("too many reports wait to be committed")
                 self._reports.append((request, on_reply))

@@ -1,6 +1,6 @@
 """Leases of nodes: how long the server considers a silent node alive. Volatile by design."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -44,6 +44,13 @@ class Leases:
         known = self._of.get(name)
         if known is None or known.incarnation != incarnation:
             self._of[name] = Lease(incarnation, deadline_ms, now_ms)
+
+    def prolong(self, nodes: Iterable[tuple[NodeName, Incarnation]], deadline_ms: int, now_ms: int) -> None:
+        """Prolong the leases of nodes that were heard, where their incarnation has one."""
+        for name, incarnation in nodes:
+            lease = self._of.get(name)
+            if lease is not None and lease.incarnation == incarnation:
+                lease.deadline_ms, lease.heard_ms = deadline_ms, now_ms
 
     def of(self, report: NodeReport) -> Lease | None:
         """Return the lease of the agent that reports, None where it has none."""

@@ -54,6 +54,12 @@ class Hello(msgspec.Struct, frozen=True):
     incarnation: Incarnation
 
 
+class Alive(msgspec.Struct, frozen=True):
+    """Nodes that still stand, and of which nothing else is new: their leases go on."""
+
+    nodes: tuple[tuple[NodeName, Incarnation], ...]
+
+
 class TimePassed(msgspec.Struct, frozen=True):
     """Check limits and leases."""
 
@@ -104,6 +110,7 @@ Request = (
     | Configure
     | Hello
     | NodeReport
+    | Alive
     | TimePassed
     | CommitPlan
     | TakeImage
@@ -113,6 +120,10 @@ Request = (
     | TokenRequest
     | SecretRequest
 )
+
+
+FROM_NODES = (Hello, NodeReport, Alive)
+"""Requests that go before all others: leases depend on them."""
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ A long cycle never holds up a commit: the planner works on a snapshot, and its p
 Where several servers share a log, the thread that commits follows the leader until this server leads.
 """
 
+import contextlib
 import logging
 import queue
 import threading
@@ -20,7 +21,7 @@ from penstock.core.messages.reports import NodeReport
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.errors import StaleEpoch, StoreError
 from penstock.core.model.events import Record
-from penstock.core.model.ids import Incarnation
+from penstock.core.model.ids import Incarnation, NodeName
 from penstock.core.order.extension import Policies
 from penstock.core.order.turns import Submitter
 from penstock.core.state.snapshot import Snapshot
@@ -131,6 +132,11 @@ class ControlService:
 
         self._ask_for_node(report, taken, session)
 
+    def on_alive(self, nodes: Sequence[tuple[NodeName, Incarnation]]) -> None:
+        """Prolong the leases of nodes of which nothing else is new."""
+        with contextlib.suppress(InboxFull):  # the next one counts as well
+            self.ask(msg.Alive(tuple(nodes)))
+
     def _ask_for_node(self, request: msg.Hello | NodeReport, on_reply: OnReply, session: NodeSession) -> None:
         try:
             self.ask(request, on_reply)
@@ -157,7 +163,7 @@ class ControlService:
             wait_ms = max(1, self._wake_ms(next_tick_ms) - self._clock.monotonic_ms())
             group, ending = self._inbox.collect(wait_ms / 1000)
             if self._clock.monotonic_ms() >= next_tick_ms:
-                reports = sum(isinstance(request, msg.Hello | NodeReport) for request, _ in group)
+                reports = sum(isinstance(request, msg.FROM_NODES) for request, _ in group)
                 group.insert(reports, (msg.TimePassed(), None))  # before the requests: their cost ends no lease
                 next_tick_ms = self._clock.monotonic_ms() + TICK_MS
             if group:
@@ -207,7 +213,7 @@ class ControlService:
         to_callers: list[tuple[OnReply, msg.Reply]] = []
         for (request, on_reply), reply in zip(group, replies, strict=True):
             if on_reply is not None:
-                (to_agents if isinstance(request, msg.Hello | NodeReport) else to_callers).append((on_reply, reply))
+                (to_agents if isinstance(request, msg.FROM_NODES) else to_callers).append((on_reply, reply))
         for pairs, deliver in ((to_agents, self._deliver_reports), (to_callers, self._deliver)):
             if pairs:
                 deliver(pairs)

@@ -8,10 +8,11 @@ from penstock.core.lifecycle import reports
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import ExitInfo
+from penstock.core.model.selectors import Taint
 from penstock.core.state import invariants
 from penstock.core.state.state import fold
 from penstock.testing.builders import node
-from penstock.testing.harness import cluster
+from penstock.testing.harness import World, cluster
 from tests.properties import examples
 
 
@@ -248,3 +249,15 @@ def test_a_report_said_twice_is_a_report_said_once(message):
     w.cycle()
     w.commit(lambda tx: reports.on_report(tx, message))
     assert unchanged(w, lambda: w.commit(lambda tx: reports.on_report(tx, message)))
+
+
+def test_labels_and_taints_of_a_node_count_at_once_and_its_amounts_once_its_jobs_have_ended():
+    w = World(node("a", 2, cpus=8))
+    job = w.submit(1)
+    w.run(job)
+    w.hello(node("a", 4, cpus=16, labels=(("disk", "ssd"),), taints=(Taint("spot"),)))
+    spec = w.state.nodes["a"].spec
+    assert (len(spec.devices), spec.capacity.cpu_milli, spec.labels) == (2, 8000, (("disk", "ssd"),))
+    assert w.phase(job) == "running"
+    w.submit(1)
+    assert w.plan().starts == (), "the taint keeps it off"

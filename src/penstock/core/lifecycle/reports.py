@@ -41,7 +41,8 @@ def on_hello(tx: Transaction, spec: NodeSpec, incarnation: Incarnation, heard_ms
         lose_node(tx, spec.name, "its agent came back without its processes", heard_ms)
     known = tx.state.nodes.get(spec.name)
     if known is not None and known.incarnation == incarnation and tx.state.indexes.load(spec.name).replicas:
-        spec = known.spec  # its replicas were placed on that; another shape counts once they have ended
+        # Its replicas were placed on that; another shape counts once they have ended. What keeps others off counts now.
+        spec = replace(known.spec, labels=spec.labels, taints=spec.taints)
     same = known is not None and known.incarnation == incarnation and known.spec == spec
     if not same or (known is not None and known.state == "lost"):
         tx.emit(NodeRegistered(spec, incarnation))

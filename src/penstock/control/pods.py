@@ -1,0 +1,80 @@
+"""Jobs for gangs of pods: the Kubernetes engine's way to the control loop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from penstock.control import messages as msg
+from penstock.control.inbox import InboxFull
+from penstock.control.service import ControlService
+from penstock.core.messages.reports import NodeReport
+from penstock.core.messages.requests import NewJob, Refusal, Submit, Submitted
+from penstock.core.model.cluster import NodeSpec
+from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
+from penstock.core.order.turns import Submitter, TooManyWaiting
+from penstock.engines.kubernetes.gangs import Refused
+from penstock.ports import NodeSession
+
+KUBERNETES = UserName("kubernetes")
+"""Submits the jobs of pods; who made a pod, the API server does not say."""
+
+
+class PodJobs:
+    """The server as the Kubernetes engine sees it. Its answers come on the loop that it is made on."""
+
+    def __init__(self, service: ControlService) -> None:
+        self._service, self._loop = service, asyncio.get_running_loop()
+
+    def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None:
+        self._service.on_hello(spec, incarnation, session)
+
+    def on_report(self, report: NodeReport, session: NodeSession) -> None:
+        self._service.on_report(report, session)
+
+    def on_alive(self, nodes: Sequence[tuple[NodeName, Incarnation]]) -> None:
+        self._service.on_alive(nodes)
+
+    def knows_tenant(self, name: str) -> bool:
+        return TenantName(name) in self._service.controller.state.config.tenant_by_name
+
+    def submit(self, job: NewJob, key: str, on_reply: Callable[[JobId | Refused], None]) -> None:
+        def told(reply: msg.Reply) -> None:
+            match reply:
+                case Submitted():
+                    on_reply(reply.job_ids[0])
+                case Refusal():
+                    on_reply(Refused("Refused", "; ".join(problem.message for problem in reply.problems)))
+                case _:
+                    on_reply(_BUSY)
+
+        request = Submit((job,), KUBERNETES, idempotency_key=key, digest=key)
+        self._ask(request, told, Submitter(KUBERNETES, job.spec.tenant), lambda: on_reply(_BUSY))
+
+    def hold(self, job_id: JobId, on_reply: Callable[[str], None], *, held: bool) -> None:
+        def told(reply: msg.Reply) -> None:
+            unchanged = reply.unchanged if isinstance(reply, msg.JobsChanged) else ((job_id, "busy"),)
+            on_reply(unchanged[0][1] if unchanged else "")
+
+        request = msg.ChangeJobs("hold" if held else "release", (job_id,), KUBERNETES, administrator=True)
+        self._ask(request, told, Submitter(KUBERNETES, ""), lambda: on_reply("busy"))
+
+    def cancel(self, job_id: JobId, reason: str) -> None:
+        self._ask(msg.Cancel(job_id, KUBERNETES, reason), lambda _: None, Submitter(KUBERNETES, ""), lambda: None)
+
+    def _ask(
+        self,
+        request: msg.Request,
+        told: Callable[[msg.Reply], None],
+        caller: Submitter,
+        busy: Callable[[], None],
+    ) -> None:
+        try:
+            self._service.ask(request, lambda reply: self._soon(lambda: told(reply)), caller)
+        except (InboxFull, TooManyWaiting):
+            self._soon(busy)
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(action)
+
+
+_BUSY = Refused("Busy", "the server is busy", again=True)
