@@ -8,7 +8,7 @@ from penstock.core.lifecycle import reports
 from penstock.core.lifecycle.transaction import Transaction
 from penstock.core.messages.reports import NodeReport, ProgressSeen, ReplicaKey, ReplicaSeen
 from penstock.core.model.jobs import ExitInfo
-from penstock.core.model.selectors import Taint
+from penstock.core.model.selectors import Taint, Toleration
 from penstock.core.state import invariants
 from penstock.core.state.state import fold
 from penstock.testing.builders import node
@@ -259,5 +259,7 @@ def test_labels_and_taints_of_a_node_count_at_once_and_its_amounts_once_its_jobs
     spec = w.state.nodes["a"].spec
     assert (len(spec.devices), spec.capacity.cpu_milli, spec.labels) == (2, 8000, (("disk", "ssd"),))
     assert w.phase(job) == "running"
-    w.submit(1)
-    assert w.plan().starts == (), "the taint keeps it off"
+    w.report("a")
+    tolerant = w.submit(1, tolerations=(Toleration("spot"),))
+    assert [start.job_id for start in w.plan().starts] == [tolerant]
+    assert w.state.indexes.free["a"].shape.taints == (Taint("spot"),)

@@ -133,6 +133,20 @@ def test_what_the_server_refuses_is_said_on_the_pod():
     run(work)
 
 
+def test_a_pod_that_no_node_could_hold_is_placed_once_one_can(monkeypatch):
+    monkeypatch.setattr("penstock.engines.kubernetes.engine.ALIVE_S", 0.05)
+
+    async def work() -> None:
+        async with cluster("n1") as c:
+            c.pod("a", nodeSelector={"disk": "ssd"})
+            await until(lambda: c.says("a")[0] == "Refused")
+            c.node("n2", disk="ssd")
+            await until(lambda: c.where("a") == ["n2"])
+            assert c.says("a") == ("", ""), "bound"
+
+    run(work)
+
+
 def test_a_gated_pod_is_left_alone_until_its_gates_are_lifted():
     async def work() -> None:
         async with cluster("n1") as c:

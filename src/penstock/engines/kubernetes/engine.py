@@ -149,6 +149,8 @@ class KubernetesEngine:
         self._told: dict[str, Refused] = {}
         """What stands as a condition on pods that are not placed."""
         self._begun = False
+        self._nodes_changed = False
+        """What the server refused because no node could ever hold it may fit by now."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -190,6 +192,7 @@ class KubernetesEngine:
         known = session is not None and session.welcomed and session.incarnation == incarnation
         if known and self._specs.get(name) == spec:
             return
+        self._nodes_changed = True
         self._specs[name] = spec
         self._sessions[name] = _Session(self, name, incarnation)
         self._server.on_hello(spec, incarnation, self._sessions[name])
@@ -260,6 +263,9 @@ class KubernetesEngine:
         while True:
             await asyncio.sleep(ALIVE_S)
             self._server.on_alive([(s.name, s.incarnation) for s in self._sessions.values() if s.welcomed])
+            if self._nodes_changed:
+                self._nodes_changed = False
+                self._gangs.reconsider()
 
     async def _settle(self) -> None:
         """Submit gangs that are whole, hold the jobs of those that lack pods, and release them once they are there."""

@@ -194,6 +194,11 @@ class Gangs:
     def of_job(self, job_id: JobId) -> Gang | None:
         return self._of_job.get(job_id)
 
+    def reconsider(self) -> None:
+        """Let gangs that the server refused be submitted again."""
+        for gang in self._gangs.values():
+            gang.refused = False
+
     def unsettled(self, now_s: float) -> Iterator[Gang]:
         """Yield gangs about which the server is to be asked."""
         for gang in tuple(self._gangs.values()):
