@@ -1,28 +1,34 @@
 """Parts of a server made before it: its options, the machine's clocks, its nodes, its log."""
 
 import contextlib
+import importlib.util
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.core.config.cluster import ClusterFile
 from penstock.core.config.nodes import VirtualNode
+from penstock.core.messages.orders import Addressed
 from penstock.core.model.cluster import NodeSpec
-from penstock.core.model.errors import StoreError
+from penstock.core.model.errors import InvalidInput, StoreError
 from penstock.core.model.resources import Device
 from penstock.devices.host import host_resources
 from penstock.devices.installed import discovered
 from penstock.devices.simulated import simulated
 from penstock.engines.local.nodes import specs, this_machine
 from penstock.engines.processes.paths import DataFolder
+from penstock.ports import Engine
 from penstock.server.http.transport import Transport, transport_of
 from penstock.starts import whole
 from penstock.store.address import Address, Store, open_store
 from penstock.store.succession import kept_address, refuse_other
+
+if TYPE_CHECKING:
+    from penstock.engines.kubernetes.credentials import Access
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +58,11 @@ class ServeOptions(msgspec.Struct, frozen=True):
     """Time to wait for an unreachable database."""
     respawn_agents: bool = True
     check_invariants: bool = False
+    kubernetes: bool = False
+    """Pods of a Kubernetes cluster are the jobs; this machine is no node then."""
+    kubeconfig: Path | None = None
+    """None: the service account of the pod that the server runs in."""
+    context: str = ""
 
 
 def options_of(raw: Mapping[str, Any]) -> ServeOptions:
@@ -66,6 +77,9 @@ def options_of(raw: Mapping[str, Any]) -> ServeOptions:
         switch_store=raw.get("switch_store", False),
         respawn_agents=raw.get("respawn_agents", True),
         check_invariants=raw.get("check_invariants", False),
+        kubernetes=raw.get("kubernetes", False),
+        kubeconfig=_place(raw, "kubeconfig"),
+        context=raw.get("context", ""),
     )
 
 
@@ -89,6 +103,34 @@ def simulated_of(nodes: Sequence[VirtualNode]) -> list[tuple[Device, ...]]:
         )
         for n in nodes
     ]
+
+
+class Engines:
+    """Several engines as one: each passes on the orders to its own nodes, and drops the others."""
+
+    def __init__(self, *engines: Engine) -> None:
+        self._engines = list(engines)
+
+    def add(self, engine: Engine) -> None:
+        self._engines.append(engine)
+
+    def send(self, orders: Sequence[Addressed]) -> None:
+        for engine in self._engines:
+            engine.send(orders)
+
+
+def access_of(options: ServeOptions) -> "Access | None":
+    """Return how the Kubernetes cluster is reached; None where there is none.
+
+    Raises: BadCredentials, or InvalidInput where aiohttp is not installed.
+    """
+    if not options.kubernetes:
+        return None
+    if importlib.util.find_spec("aiohttp") is None:
+        raise InvalidInput("--engine kubernetes needs aiohttp", hint="pip install 'penstock[kubernetes]'")
+    from penstock.engines.kubernetes.credentials import from_kubeconfig, in_cluster
+
+    return from_kubeconfig(options.kubeconfig, options.context) if options.kubeconfig else in_cluster()
 
 
 def measured(declared: ClusterFile | None, nodes: Sequence[NodeSpec]) -> list[str]:

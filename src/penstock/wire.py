@@ -13,13 +13,23 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import uvloop
 
 from penstock import starts
-from penstock.bootstrap import RealClock, ServeOptions, measured, node_specs, opened_store, options_of, read_once
+from penstock.bootstrap import (
+    Engines,
+    RealClock,
+    ServeOptions,
+    access_of,
+    measured,
+    node_specs,
+    opened_store,
+    options_of,
+    read_once,
+)
 from penstock.cli.output import EXIT_CODES
 from penstock.control import gc as collector
 from penstock.control.config_files import read_cluster_file
@@ -30,6 +40,7 @@ from penstock.core.config.cluster import ClusterFile
 from penstock.core.messages.orders import Order
 from penstock.core.model.errors import PenstockError, StaleEpoch
 from penstock.core.model.events import Record
+from penstock.core.model.ids import NodeName
 from penstock.engines.agent import tls
 from penstock.engines.agent.server_side import AgentLinks
 from penstock.engines.local.admission import Admission, CheckedEvents
@@ -59,6 +70,10 @@ from penstock.server.services.certificates import CertificateService
 from penstock.server.services.estimates import EstimateService
 from penstock.server.services.quota_alerts import QuotaAlertService
 from penstock.store.address import Address, address_of, open_seat, remember
+
+if TYPE_CHECKING:  # heavy, and an extra
+    from penstock.engines.kubernetes.credentials import Access
+    from penstock.engines.kubernetes.engine import KubernetesEngine
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +134,8 @@ class _Running:
         self._port = int(self._listener.getsockname()[1])
         self._unix = listen_in(data.root)
         self._store = opened_store(address, data, options.store_wait_s, switch=options.switch_store)
-        self._nodes = node_specs(declared, data)
+        self._cluster_access = access_of(options)
+        self._nodes = node_specs(declared, data) if self._cluster_access is None else []
         self._admission = Admission(data, self._nodes, measured(declared, self._nodes))
         name = f"{socket.gethostname()}:{os.getpid()}"
         self._seat = open_seat(address, name=name, at=advertised(options.transport, self._port))
@@ -144,6 +160,8 @@ class _Running:
             self._prepared,
             self._local_agents.replace_other,
         )
+        self._engines = Engines(self._engine)
+        self._pods: KubernetesEngine | None = None
         self._agents = LoopThread("penstock-agents")
         self._security.on_change = self._engine.hang_up
         self._tokens = LocalTokens(data.root / "tokens.json")
@@ -158,7 +176,7 @@ class _Running:
         self._service = ControlService(
             self._controller,
             self._store,
-            self._engine,
+            self._engines,
             self._clock,
             deliver=deliver_on(self._loop),
             deliver_reports=deliver_on(self._agents.loop),
@@ -175,7 +193,7 @@ class _Running:
             self._clock,
             self._tokens,
             CensoredOutputs(LocalOutputs(self._data), self._censor, self._store),
-            self._engine.connected,
+            self._connected,
             self._name,
             self._limits,
             self._vault,
@@ -251,6 +269,8 @@ class _Running:
         refused = partial(self._backend.access.note, "node_refused")
         events = CheckedEvents(self._service, self._admission, self._censor.report, refused)
         agent_port = await asyncio.wrap_future(self._agents.run(self._engine.start("127.0.0.1", events)))
+        if self._cluster_access is not None:
+            self._follow_cluster(self._cluster_access)
         self._announce(agent_port)
         self._no_longer_waits()
         for keeper in (
@@ -262,6 +282,19 @@ class _Running:
             self._access.keep(),
         ):
             self._keep(keeper)
+
+    def _follow_cluster(self, access: "Access") -> None:
+        """Start the engine of the cluster, on the agents' loop: that is where answers to nodes are given."""
+        from penstock.control.pods import follow_cluster
+
+        def started(engine: "KubernetesEngine") -> None:
+            self._pods = engine
+            self._engines.add(engine)
+
+        self._agents.run(follow_cluster(access, self._service, started)).add_done_callback(self._led)
+
+    def _connected(self) -> set[NodeName]:
+        return self._engine.connected() | (self._pods.connected() if self._pods is not None else set())
 
     async def _http(self, listeners: list[socket.socket]) -> None:
         security = self._security.api.context if self._security.api else None

@@ -96,7 +96,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "import yunikorn": ("penstock import yunikorn queues.yaml",),
     "schema": ("penstock schema", "penstock schema cluster > cluster.schema.json"),
     # Server
-    "up": ("penstock up", "penstock up --cluster cluster.yaml"),
+    "up": ("penstock up", "penstock up --cluster cluster.yaml", "penstock up --engine kubernetes"),
     "down": ("penstock down",),
     "store backup": ("penstock store backup log.penstock",),
     "store restore": ("penstock --data restored store restore log.penstock",),

@@ -17,7 +17,7 @@ from penstock.cli.options import JsonOption, StoreOption
 from penstock.cli.output import print_done, print_json, say
 from penstock.cli.place import client_of, data_folder, folder_here, remote
 from penstock.cli.secrets import hide
-from penstock.core.model.errors import InvalidInput, PenstockError
+from penstock.core.model.errors import InvalidInput, PenstockError, nearest
 from penstock.core.model.words import counted
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.engines.processes.paths import DataFolder
 
 SERVER = "penstock.wire"
+ENGINES = ("local", "kubernetes")
 START_WAIT_S = 30.0
 """For a server to answer; then for each further node to become ready."""
 NODE_WAIT_S = 0.25
@@ -60,6 +61,11 @@ def up(
     standby: Annotated[
         bool, typer.Option("--standby", help="Start as a standby of the leading server; needs a store.")
     ] = False,
+    engine: Annotated[str, typer.Option(help="What runs the jobs: local, or kubernetes (pods).")] = "local",
+    kubeconfig: Annotated[
+        Path | None, typer.Option(envvar="KUBECONFIG", help="Kubeconfig of the cluster; in a pod its service account.")
+    ] = None,
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig; its current one by default.")] = "",
     foreground: Annotated[bool, typer.Option(help="Run in the foreground.")] = False,
     respawn: Annotated[bool, typer.Option(help="Restart agents that die.")] = True,
     json: JsonOption = False,
@@ -79,6 +85,7 @@ def up(
         "key": _whole(key),
         "names": name or [],
         "respawn_agents": respawn,
+        **_engine_options(engine, kubeconfig, context),
     }
     checked(transport_of(options))
     folder = folder_here()
@@ -89,6 +96,18 @@ def up(
         hint = "penstock down ends it; with --store, --standby starts a standby"
         raise AlreadyRunning(f"a server runs on {folder.root} already", hint=hint)
     _print_started(folder, *_started(folder, options, quiet=json), as_json=json)
+
+
+def _engine_options(engine: str, kubeconfig: Path | None, context: str) -> dict[str, object]:
+    """Return the server's options for its engine. Raises: InvalidInput for one that there is not."""
+    if engine not in ENGINES:
+        hint = nearest(engine, ENGINES)
+        raise InvalidInput(f"--engine is '{engine}', expected {' or '.join(ENGINES)}", hint=hint)
+    if engine == "local":
+        if context:
+            raise InvalidInput("--context needs --engine kubernetes")
+        return {}
+    return {"kubernetes": True, "kubeconfig": _whole(kubeconfig), "context": context}
 
 
 def _whole(path: Path | None) -> str | None:

@@ -11,11 +11,26 @@ from penstock.core.messages.requests import NewJob, Refusal, Submit, Submitted
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Incarnation, JobId, NodeName, TenantName, UserName
 from penstock.core.order.turns import Submitter, TooManyWaiting
+from penstock.engines.kubernetes.client import Client
+from penstock.engines.kubernetes.credentials import Access
+from penstock.engines.kubernetes.engine import KubernetesEngine
 from penstock.engines.kubernetes.gangs import Refused
 from penstock.ports import NodeSession
 
 KUBERNETES = UserName("kubernetes")
 """Submits the jobs of pods; who made a pod, the API server does not say."""
+
+
+async def follow_cluster(access: Access, service: ControlService, started: Callable[[KubernetesEngine], None]) -> None:
+    """Run the engine of a cluster on this loop until cancelled.
+
+    Args:
+        started: gets the engine, which takes orders from then on.
+    """
+    async with Client(access) as client:
+        engine = KubernetesEngine(client, PodJobs(service))
+        started(engine)
+        await engine.run()
 
 
 class PodJobs:

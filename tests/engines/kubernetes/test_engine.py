@@ -29,6 +29,24 @@ def test_a_pod_is_bound_runs_and_its_job_ends_with_it():
     run(work)
 
 
+def test_no_attempt_is_lost_because_an_order_comes_before_the_answer_to_its_submit():
+    async def work() -> None:
+        async with cluster("n1") as c:
+            answer, held = c.engine._server.submit, []
+            c.engine._server.submit = lambda job, key, reply: answer(
+                job, key, lambda found: held.append((reply, found))
+            )
+            c.pod("a")
+            await until(lambda: held and c.state.jobs[1].attempt is not None)
+            await asyncio.sleep(0.1)
+            for reply, found in held:
+                reply(found)
+            await until(lambda: c.jobs() == [("a", "running")])
+            assert c.state.jobs[1].last_attempt == 1
+
+    run(work)
+
+
 def test_a_gang_starts_whole_or_not_at_all():
     async def work() -> None:
         async with cluster("n1", "n2") as c:

@@ -21,7 +21,7 @@ from penstock.core.messages.orders import (
     StartReplica,
     StopReplica,
 )
-from penstock.core.messages.reports import NodeCheck, NodeReport
+from penstock.core.messages.reports import NodeCheck, NodeReport, ReplicaKey
 from penstock.core.messages.requests import NewJob
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName
@@ -44,6 +44,8 @@ FLUSH_S = 0.02
 """Changes of so long a time go into one report of each node."""
 ALIVE_S = 5.0
 """The server hears of all nodes this often: well within the shortest useful lease."""
+EARLY_S = 5.0
+"""An order for an unknown job is kept this long: its gang may be about to be known."""
 SETTLE_S = 1.0
 """Gangs whose pods came or went are settled with the server this often."""
 
@@ -151,6 +153,8 @@ class KubernetesEngine:
         self._begun = False
         self._nodes_changed = False
         """What the server refused because no node could ever hold it may fit by now."""
+        self._early: dict[ReplicaKey, tuple[OnNode, StartReplica]] = {}
+        """Orders for jobs that no gang is known for."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -295,6 +299,7 @@ class KubernetesEngine:
                 self._say(gang.members.values(), found)
             else:
                 self._gangs.submitted(gang, found)
+                self._start_early(found)
 
         self._server.submit(job, gang.identity(), reply)
 
@@ -319,7 +324,12 @@ class KubernetesEngine:
 
     def _obey_all(self, orders: Sequence[Addressed]) -> None:
         for node, order in orders:
-            self.obey(node, order)
+            if node in self._specs:
+                self.obey(node, order)
+
+    def connected(self) -> set[NodeName]:
+        """Return the nodes that the server has taken in. Any thread."""
+        return {name for name, session in tuple(self._sessions.items()) if session.welcomed}
 
     def obey(self, node: NodeName, order: Order) -> None:
         on = self._at(node)
@@ -343,6 +353,10 @@ class KubernetesEngine:
         if key in on.starting or key in on.exits or on.pod_of(key) is not None:
             return
         gang = self._gangs.of_job(key.job_id)
+        if gang is None and order.key not in self._early:
+            self._early[key] = on, order  # the order may come before the answer to the submit
+            self.later(EARLY_S, lambda: self._start_early(key.job_id))
+            return
         pod = gang.ranks[key.rank] if gang is not None and key.rank < len(gang.ranks) else None
         pod = gang.members.get(pod.metadata.name) if gang is not None and pod is not None else None
         if pod is None or pod.spec.node_name:
@@ -351,6 +365,13 @@ class KubernetesEngine:
             return
         on.starting[key] = order.devices
         self._begin(self._bind(on, pod, order))
+
+    def _start_early(self, job_id: JobId) -> None:
+        """Start the replicas of a job whose gang is known by now; one that is still not known has no pods."""
+        for key in [key for key in self._early if key.job_id == job_id]:
+            on, order = self._early[key]
+            self._start(on, order)
+            self._early.pop(key, None)
 
     async def _bind(self, on: OnNode, pod: Pod, order: StartReplica) -> None:
         problem = await self._binder.bind(pod, on.name, order.key, order.devices)
