@@ -14,7 +14,7 @@ from penstock.core.order.turns import Submitter, TooManyWaiting
 from penstock.engines.kubernetes.client import Client
 from penstock.engines.kubernetes.credentials import Access
 from penstock.engines.kubernetes.engine import KubernetesEngine
-from penstock.engines.kubernetes.gangs import Refused
+from penstock.engines.kubernetes.gangs import GANG_JOB_LABEL, Refused
 from penstock.ports import NodeSession
 
 KUBERNETES = UserName("kubernetes")
@@ -74,6 +74,10 @@ class PodJobs:
 
     def cancel(self, job_id: JobId, reason: str) -> None:
         self._ask(msg.Cancel(job_id, KUBERNETES, reason), lambda _: None, Submitter(KUBERNETES, ""), lambda: None)
+
+    def gang_name(self, job_id: JobId) -> str:
+        job = self._service.controller.state.jobs.get(job_id)
+        return dict(job.spec.labels).get(GANG_JOB_LABEL, "") if job is not None else ""
 
     def _ask(
         self,

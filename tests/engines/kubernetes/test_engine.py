@@ -301,13 +301,16 @@ def test_a_rank_that_cannot_be_bound_takes_its_gang_back():
         async with cluster("n1", "n2") as c:
             c.api.faults.append(Fault("POST", "team-1/binding", 422))
             c.gang("team", 2, gpus=4)
+            survivor = c.get("team-1")["metadata"]["uid"]
             await until(lambda: c.get("team-0") is None or all(c.where("team-0", "team-1")))
             assert c.get("team-0") is None, "bound, and evicted again with its gang"
             await until(lambda: ("team", "waiting") in c.jobs() and c.state.jobs[1].hold is not None)
             c.pod("team-0", gpus=4, labels={"penstock.dev/gang": "team", "penstock.dev/gang-size": "2"})
             await until(lambda: ("team", "running") in c.jobs())
             assert all(c.where("team-0", "team-1"))
-            assert c.state.jobs[1].last_attempt == 2, "it kept its place and its number"
+            assert c.state.jobs[1].id == 1, "it kept its place"
+            assert c.get("team-1")["metadata"]["uid"] == survivor, "nothing was evicted that could stay"
+            assert not any(node.strikes for node in c.state.nodes.values())
 
     run(work)
 
@@ -346,6 +349,69 @@ def test_a_restart_finds_what_runs_and_what_waits():
                 await until(lambda: c.jobs() == [("late", "running")])
                 assert [row.state for row in c.disk.finished_jobs(9)] == ["succeeded"]
                 assert sum("binding" in seen.path for seen in api.seen) == 3
+            kubelets.cancel()
+
+    run(work)
+
+
+def test_a_pod_that_claims_to_be_a_replica_of_another_gang_is_somebody_elses():
+    async def work() -> None:
+        async with cluster("n1", "n2") as c:
+            c.pod("honest")
+            await until(lambda: c.jobs() == [("honest", "running")])
+            (node,) = c.where("honest")
+            claims = {"penstock.dev/replica": "1.1.0"}
+            box = [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]
+            for name, kind in (("forged", "penstock"), ("other", "default-scheduler")):
+                spec = {"schedulerName": kind, "nodeName": node, "containers": box}
+                meta = {"name": name, "annotations": claims}
+                c.store.create(c.kind("pods"), "default", {"metadata": meta, "spec": spec})
+            await until(lambda: c.state.nodes[node].others.host.cpu_milli == 2000)
+            c.ends("forged", 1)
+            c.delete("other")
+            await until(lambda: c.state.nodes[node].others.host.cpu_milli == 0)
+            assert c.jobs() == [("honest", "running")]
+            assert c.where("honest") == [node]
+
+    run(work)
+
+
+def test_a_pod_that_is_made_anew_with_another_ask_is_another_job():
+    async def work() -> None:
+        async with cluster("n1") as c:
+            c.pod("first", gpus=4)
+            await until(lambda: c.jobs() == [("first", "running")])
+            c.pod("late", gpus=1)
+            await until(lambda: ("late", "waiting") in c.jobs())
+            c.delete("late")
+            c.pod("late", gpus=3)
+            c.ends("first")
+            await until(lambda: c.where("late") == ["n1"])
+            await until(lambda: c.jobs() == [("late", "running")])
+            assert c.get("late")["metadata"]["annotations"]["penstock.dev/devices"].count(",") == 2, "three of them"
+            c.sound()
+
+    run(work)
+
+
+def test_pods_that_were_deleted_while_no_server_ran_have_no_job(monkeypatch):
+    monkeypatch.setattr("penstock.engines.kubernetes.engine.EARLY_S", 0.1)
+
+    async def work() -> None:
+        async with ApiServer() as api:
+            c = Cluster(api)
+            c.node("n1")
+            kubelets = asyncio.create_task(c.kubelets())
+            async with c.serving():
+                c.pod("first", gpus=4)
+                await until(lambda: c.jobs() == [("first", "running")])
+                c.pod("late", gpus=4)
+                await until(lambda: ("late", "waiting") in c.jobs())
+            c.delete("first")
+            c.delete("late")
+            async with c.serving():
+                c.pod("next", gpus=4)
+                await until(lambda: c.jobs() == [("next", "running")])
             kubelets.cancel()
 
     run(work)

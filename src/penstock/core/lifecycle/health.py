@@ -35,9 +35,11 @@ _NODE_FAULT = re.compile(
     r"|Stale file handle",
     re.IGNORECASE,
 )
-_OWN_FAULT = re.compile(r"\[Errno (2|7|8|13|17|20|21|36|40)\]|rendezvous port|lost touch with the server|was shut down")
+_OWN_FAULT = re.compile(
+    r"\[Errno (2|7|8|13|17|20|21|36|40)\]|rendezvous port|lost touch with the server|was shut down|^pod: "
+)
 """Errors of the request or of the job's folder (no such file, list too long, not allowed, name taken), not of the
-node; or failures that are counted elsewhere."""
+node; of a pod, whose node the cluster judges; or failures that are counted elsewhere."""
 ONE_INCIDENT_MS = 10_000
 """Failures of a node within this time count as one incident."""
 JOBS_LEAST = 2

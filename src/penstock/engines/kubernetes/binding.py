@@ -117,10 +117,10 @@ def _outcome(pod: Pod, found: Pod, node: NodeName, key: str) -> str | None:
     """Return '' where the pod is bound as wanted, None where it still may be, else why it never will be."""
     spec = found.spec
     if found.metadata.uid != pod.metadata.uid or found.metadata.deletion_timestamp:
-        return "its pod is gone"
+        return "it is gone"
     if spec.node_name:
         ours = spec.node_name == node and found.metadata.annotations.get(REPLICA_ANNOTATION) == key
-        return "" if ours else f"its pod was bound to {spec.node_name} meanwhile"
+        return "" if ours else f"it was bound to {spec.node_name} meanwhile"
     if spec.scheduling_gates or spec.scheduler_name != SCHEDULER:
-        return "its pod may not be scheduled any more"
+        return "it may not be scheduled any more"
     return None

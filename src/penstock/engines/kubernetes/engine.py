@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -21,21 +21,20 @@ from penstock.core.messages.orders import (
     StartReplica,
     StopReplica,
 )
-from penstock.core.messages.reports import NodeCheck, NodeReport, ReplicaKey
-from penstock.core.messages.requests import NewJob
+from penstock.core.messages.reports import NodeCheck, ReplicaKey
 from penstock.core.model.cluster import NodeSpec
 from penstock.core.model.ids import Epoch, Incarnation, JobId, NodeName
 from penstock.engines.kubernetes.amounts import BadAmount
 from penstock.engines.kubernetes.binding import PODS, Binder
 from penstock.engines.kubernetes.client import Client, Kind
 from penstock.engines.kubernetes.errors import KubernetesError
-from penstock.engines.kubernetes.gangs import Gang, Gangs, Refused, new_job, ranked, refusal
+from penstock.engines.kubernetes.gangs import Gang, Gangs, Refused, gang_of, new_job, ranked, refusal
 from penstock.engines.kubernetes.nodes import node_spec
 from penstock.engines.kubernetes.objects import Node, Pod
 from penstock.engines.kubernetes.onnode import GONE, OnNode, replica_of
 from penstock.engines.kubernetes.pods import SCHEDULER, alike, keys_of
 from penstock.engines.kubernetes.reflector import Reflector
-from penstock.ports import NodeSession
+from penstock.engines.kubernetes.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -48,33 +47,6 @@ EARLY_S = 5.0
 """An order for an unknown job is kept this long: its gang may be about to be known."""
 SETTLE_S = 1.0
 """Gangs whose pods came or went are settled with the server this often."""
-
-
-class Server(Protocol):
-    """What the engine needs of the server: the node's half of the engine port, and jobs for gangs.
-
-    Answers come on the engine's loop.
-    """
-
-    def on_hello(self, spec: NodeSpec, incarnation: Incarnation, session: NodeSession) -> None: ...
-
-    def on_report(self, report: NodeReport, session: NodeSession) -> None: ...
-
-    def on_alive(self, nodes: Sequence[tuple[NodeName, Incarnation]]) -> None:
-        """Receive nodes that still stand, and of which nothing else is new."""
-        ...
-
-    def knows_tenant(self, name: str) -> bool: ...
-
-    def submit(self, job: NewJob, key: str, on_reply: Callable[[JobId | Refused], None]) -> None:
-        """Submit a gang; under a key that was used before the same job is the answer."""
-        ...
-
-    def hold(self, job_id: JobId, on_reply: Callable[[str], None], *, held: bool) -> None:
-        """Hold a job, or release it. The answer: '' when that is so, else the code of why not."""
-        ...
-
-    def cancel(self, job_id: JobId, reason: str) -> None: ...
 
 
 class _Session:
@@ -206,27 +178,42 @@ class KubernetesEngine:
         if session is not None and spec is not None:
             on = self._at(name)
             for pod in tuple(on.pods.values()):
-                on.take(pod)
+                on.take(pod, None)
             self._server.on_report(msgspec.structs.replace(on.report(spec, session.incarnation), leaving=True), session)
 
     def pod_changed(self, pod: Pod) -> None:
         node, ours = NodeName(pod.spec.node_name), pod.spec.scheduler_name == SCHEDULER
         if node:
-            on = self._at(node)
-            on.take(pod) if pod.over else on.put(pod)
-            if (key := replica_of(pod)) is not None:
+            on, key = self._at(node), self._key_of(pod)
+            if pod.over:
+                on.take(pod, key)
+            else:
+                on.put(pod, key)
+            if key is not None:
                 on.starting.pop(key, None)
+            ours = key is not None  # who binds a pod without us has decided
             self.touch(node)
-        if ours and (pod.over or pod.metadata.deletion_timestamp):
+        if pod.over or pod.metadata.deletion_timestamp or not ours:
             self._gangs.take(pod)
-        elif ours and not pod.spec.scheduling_gates:
+        elif not pod.spec.scheduling_gates:
             self._offer(pod)
+
+    def _key_of(self, pod: Pod) -> ReplicaKey | None:
+        """Return which replica a bound pod is; None where it is no pod of the gang that it claims to be of."""
+        key = replica_of(pod)
+        if key is None:
+            return None
+        try:
+            (namespace, name), _ = gang_of(pod)
+        except ValueError:
+            return None
+        return key if self._server.gang_name(key.job_id) == f"{namespace}/{name}" else None
 
     def pod_gone(self, pod: Pod) -> None:
         self._gangs.take(pod)
         self._told.pop(pod.key, None)
         if pod.spec.node_name:
-            self._at(NodeName(pod.spec.node_name)).take(pod)
+            self._at(NodeName(pod.spec.node_name)).take(pod, self._key_of(pod))
             self.touch(NodeName(pod.spec.node_name))
 
     def _offer(self, pod: Pod) -> None:
@@ -357,11 +344,15 @@ class KubernetesEngine:
             self._early[key] = on, order  # the order may come before the answer to the submit
             self.later(EARLY_S, lambda: self._start_early(key.job_id))
             return
-        pod = gang.ranks[key.rank] if gang is not None and key.rank < len(gang.ranks) else None
-        pod = gang.members.get(pod.metadata.name) if gang is not None and pod is not None else None
-        if pod is None or pod.spec.node_name:
+        pod = gang.pod_of(key.rank) if gang is not None and gang.complete else None
+        changed = gang is not None and pod is not None and alike(pod) != gang.asks[key.rank]
+        if pod is None or pod.spec.node_name or changed:  # while one is missing none is bound: it could not go on
             on.failed(key, GONE)
             self.touch(on.name)
+            if gang is None or changed:
+                self._server.cancel(key.job_id, "its pods were deleted")  # others of their name ask for other things
+            if gang is not None and changed:
+                self._gangs.reform(gang)
             return
         on.starting[key] = order.devices
         self._begin(self._bind(on, pod, order))

@@ -47,6 +47,8 @@ class Gang(msgspec.Struct, eq=False):
     """Pods that could be placed, by name."""
     ranks: tuple[Pod, ...] = ()
     """As submitted, by rank; empty before."""
+    asks: tuple[GangAsk, ...] = ()
+    """What each of them asks for."""
     job_id: JobId | None = None
     held: bool = False
     """It lacks pods, and its job does not start until they are there again."""
@@ -60,6 +62,10 @@ class Gang(msgspec.Struct, eq=False):
     @property
     def complete(self) -> bool:
         return len(self.members) >= self.size
+
+    def pod_of(self, rank: int) -> Pod | None:
+        """Return the pod of a rank as it is now, None where it is gone."""
+        return self.members.get(self.ranks[rank].metadata.name) if rank < len(self.ranks) else None
 
     def identity(self) -> str:
         """Names these pods: a submit that is repeated after a restart makes no second job."""
@@ -104,6 +110,7 @@ def ranked(gang: Gang) -> dict[GangAsk, list[Pod]]:
     for pod in chosen:
         groups.setdefault(asks[pod.metadata.name], []).append(pod)
     gang.ranks = tuple(pod for members in groups.values() for pod in members)
+    gang.asks = tuple(ask for ask, members in groups.items() for _ in members)
     return groups
 
 
@@ -122,7 +129,7 @@ def new_job(gang: Gang, *, tenant_known: bool) -> NewJob | Refused:
         name=gang.name.partition("/")[2],
         priority=lead.spec.priority,
         grace_ms=1000 * lead.spec.termination_grace_period_seconds,
-        labels=((GANG_JOB_LABEL, f"{gang.namespace}/{gang.name.partition('/')[2]}"),),
+        labels=((GANG_JOB_LABEL, f"{gang.namespace}/{gang.name}"),),
     )
     unnamed: list[str] = []
     if tenant_known:
@@ -157,6 +164,8 @@ class Gangs:
         self._gangs: dict[tuple[str, str], Gang] = {}
         self._of_pod: dict[PodKey, Gang] = {}
         self._of_job: dict[JobId, Gang] = {}
+        self._changed: dict[tuple[str, str], Gang] = {}
+        """Gangs about which the server may have to be asked."""
 
     def put(self, pod: Pod) -> Gang:
         """Add a pod that could be placed, or its newer version. Raises: ValueError."""
@@ -165,6 +174,7 @@ class Gangs:
         if gang is None:
             gang = self._gangs[key] = Gang(key[0], key[1], size)
         gang.members[pod.metadata.name] = pod
+        self._changed[key] = gang
         self._of_pod[pod.key] = gang
         if gang.job_id is None:
             gang.size, gang.refused = size, gang.refused and gang.size == size
@@ -175,6 +185,7 @@ class Gangs:
         gang = self._of_pod.pop(pod.key, None)
         if gang is not None:
             gang.members.pop(pod.metadata.name, None)
+            self._changed[gang.namespace, gang.name] = gang
             if not gang.members and gang.job_id is None:
                 self.forget(gang)
         return gang
@@ -182,6 +193,14 @@ class Gangs:
     def submitted(self, gang: Gang, job_id: JobId) -> None:
         gang.job_id = job_id
         self._of_job[job_id] = gang
+        self._changed[gang.namespace, gang.name] = gang  # its pods may have changed meanwhile
+
+    def reform(self, gang: Gang) -> None:
+        """Forget the job of a gang: its pods form a new one."""
+        members = tuple(gang.members.values())
+        self.forget(gang)
+        for pod in members:
+            self.put(pod)
 
     def forget(self, gang: Gang) -> None:
         """Forget a gang and its job."""
@@ -189,23 +208,26 @@ class Gangs:
             self._of_job.pop(gang.job_id, None)
         for pod in gang.members.values():
             self._of_pod.pop(pod.key, None)
-        self._gangs.pop((gang.namespace, gang.name), None)
+        if self._gangs.get((gang.namespace, gang.name)) is gang:
+            del self._gangs[gang.namespace, gang.name]
 
     def of_job(self, job_id: JobId) -> Gang | None:
         return self._of_job.get(job_id)
 
     def reconsider(self) -> None:
         """Let gangs that the server refused be submitted again."""
-        for gang in self._gangs.values():
-            gang.refused = False
+        for key, gang in self._gangs.items():
+            if gang.refused:
+                gang.refused = False
+                self._changed[key] = gang
 
     def unsettled(self, now_s: float) -> Iterator[Gang]:
         """Yield gangs about which the server is to be asked."""
-        for gang in tuple(self._gangs.values()):
+        for key, gang in tuple(self._changed.items()):
             if gang.asked or gang.again_s > now_s:
                 continue
-            if gang.job_id is None:
-                if gang.complete and not gang.refused:
-                    yield gang
-            elif gang.complete == gang.held:
+            submits = gang.job_id is None and gang.complete and not gang.refused
+            if self._gangs.get(key) is gang and (submits or (gang.job_id is not None and gang.complete == gang.held)):
                 yield gang
+            else:
+                del self._changed[key]

@@ -9,11 +9,16 @@ from penstock.engines.kubernetes.nodes import device_count, host_of
 from penstock.engines.kubernetes.objects import Pod
 from penstock.engines.kubernetes.pods import DEVICES_ANNOTATION, REPLICA_ANNOTATION, SCHEDULER
 
-GONE = "its pod is gone"
+POD = "pod: "
+"""Begins the causes of ends that are no fault of the node."""
+GONE = "it is gone"
 
 
 def replica_of(pod: Pod) -> ReplicaKey | None:
-    """Return which replica a bound pod is, by what its Binding wrote; None where it is none of ours."""
+    """Return which replica a bound pod claims to be, as its Binding wrote it; None where it claims nothing.
+
+    Whoever makes a pod can write that: the engine checks that it is a pod of the job's gang.
+    """
     if pod.spec.scheduler_name != SCHEDULER:
         return None
     parts = pod.metadata.annotations.get(REPLICA_ANNOTATION, "").split(".")
@@ -36,7 +41,7 @@ def exit_of(pod: Pod) -> ExitInfo:
             return ExitInfo(signal=signal, stop_sent=stopped, note=note, observed=bool(note))
         return ExitInfo(failed.exit_code, stop_sent=stopped, note=note, observed=bool(note))
     text = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
-    return ExitInfo(problem=text or "the kubelet did not say why it failed", stop_sent=stopped)
+    return ExitInfo(problem=POD + (text or "the kubelet did not say why it failed"), stop_sent=stopped)
 
 
 class OnNode:
@@ -45,6 +50,8 @@ class OnNode:
     def __init__(self, name: NodeName) -> None:
         self.name = name
         self.pods: dict[str, Pod] = {}
+        self._keys: dict[str, ReplicaKey] = {}
+        """Which replicas the pods of ours are."""
         self._sums: dict[str, Sums] = {}
         self.exits: dict[ReplicaKey, ReplicaSeen] = {}
         """Ends of replicas that the server has not acknowledged."""
@@ -55,32 +62,37 @@ class OnNode:
         self.check: NodeCheck | None = None
         self.seq = 0
 
-    def put(self, pod: Pod) -> None:
+    def put(self, pod: Pod, key: ReplicaKey | None) -> None:
+        """Add a pod, or its newer version; `key` is the replica that it is, None for a pod of somebody else."""
         known = self.pods.get(pod.key)
         self.pods[pod.key] = pod
+        if key is None:
+            self._keys.pop(pod.key, None)
+        else:
+            self._keys[pod.key] = key
         if known is None or known.spec != pod.spec or known.status != pod.status:
             try:
                 self._sums[pod.key] = pod_sums(pod)
             except BadAmount:
                 self._sums[pod.key] = {}
 
-    def take(self, pod: Pod) -> None:
+    def take(self, pod: Pod, key: ReplicaKey | None) -> None:
         """Remove a pod that is gone or over, and remember how it ended: also of one that ended while nobody looked."""
         self._sums.pop(pod.key, None)
+        key = self._keys.pop(pod.key, key)
         if self.pods.pop(pod.key, None) is None and not pod.over:
             return
-        key = replica_of(pod)
         if key is not None:
             stopped = pod.metadata.deletion_timestamp is not None
-            info = exit_of(pod) if pod.over else ExitInfo(problem=GONE, stop_sent=stopped)
+            info = exit_of(pod) if pod.over else ExitInfo(problem=POD + GONE, stop_sent=stopped)
             self.exits[key] = ReplicaSeen(key, "exited", exit=info)
 
     def failed(self, key: ReplicaKey, problem: str) -> None:
         """Note that a replica could not be started."""
-        self.exits[key] = ReplicaSeen(key, "exited", exit=ExitInfo(problem=problem))
+        self.exits[key] = ReplicaSeen(key, "exited", exit=ExitInfo(problem=POD + problem))
 
     def pod_of(self, key: ReplicaKey) -> Pod | None:
-        return next((pod for pod in self.pods.values() if replica_of(pod) == key), None)
+        return next((self.pods[name] for name, known in self._keys.items() if known == key), None)
 
     def report(self, spec: NodeSpec, incarnation: Incarnation) -> NodeReport:
         """Return everything that is known now, as the node's next report."""
@@ -89,7 +101,7 @@ class OnNode:
         ours: set[int] = set()
         others: list[Sums] = []
         for name, pod in self.pods.items():
-            key = replica_of(pod)
+            key = self._keys.get(name)
             if key is None:
                 others.append(self._sums[name])
             else:
