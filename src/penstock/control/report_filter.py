@@ -53,6 +53,7 @@ def heard(state: State, report: NodeReport) -> NodeReport:
 def _possible(others: OthersLoad, spec: NodeSpec) -> bool:
     """Return whether programs could hold this of a node: no amount below 0, and each device once."""
     amounts = [getattr(others.host, field) for field in RESOURCE_FIELDS]
+    amounts += [number for _, number in others.host.extended]
     held = others.devices
     known = not held or (held[0] >= 0 and held[-1] < len(spec.devices) and held == tuple(sorted(set(held))))
     return known and all(0 <= amount <= AMOUNT_MAX for amount in amounts)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from penstock.core.model.resources import EXTENDED_SHORT
 from penstock.core.model.stop_rules import STOP_RULES as STOP_RULES
 from penstock.core.place.fit import REASON_TEXT
 
@@ -81,6 +82,9 @@ CONSTRAINTS: dict[str, Reason] = {
     "memory_short": Reason("too little memory is free where it is needed", "less `memory`", shortage=True),
     "storage_short": Reason("too little storage is free where it is needed", "less `storage`", shortage=True),
     "bandwidth_short": Reason("too little bandwidth is free where it is needed", "less `bandwidth`", shortage=True),
+    "extended_short": Reason(
+        "too little of an extended resource is free where it is needed", "ask for less of it", shortage=True
+    ),
     "combination": Reason("each resource is free, but not together on the same nodes", "see the edits", shortage=True),
     "topology": Reason(
         "it would fit, but not as close together as required", "a wider or preferred `topology`", shortage=True
@@ -160,7 +164,8 @@ def table() -> str:
         *(f"| `{code}` | {r.meaning} | {r.remedy} |" for code, r in ALERTS.items()),
     ]
     lines += ["", "## Why a node is ruled out", "", "| code | such nodes |", "|---|---|"]
-    lines += [f"| `{code}` | {text} |" for code, text in REASON_TEXT.items()]
+    texts = {code: text.format("of the resource NAME") for code, text in REASON_TEXT.items()}
+    lines += [f"| `{code}{':NAME' if code == EXTENDED_SHORT else ''}` | {text} |" for code, text in texts.items()]
     lines += ["", "## Why a running job was asked to leave", "", "| rule | meaning |", "|---|---|"]
     lines += [f"| `{rule}` | {meaning} |" for rule, meaning in STOP_RULES.items()]
     return "\n".join(lines) + "\n"

@@ -15,11 +15,11 @@ from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, GroupAsk
 from penstock.core.model.quantities import exact_size, format_milli, listed
 from penstock.core.model.refused import node_text
-from penstock.core.model.resources import RESOURCE_FIELDS, DeviceAsk, ReplicaAsk, Resources
+from penstock.core.model.resources import EXTENDED_SHORT, RESOURCE_FIELDS, DeviceAsk, ReplicaAsk, Resources
 from penstock.core.model.selectors import Toleration
 from penstock.core.model.words import agree, counted
 from penstock.core.place.capacity import NodeCapacity
-from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, eligible
+from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, eligible, host_reason
 from penstock.core.place.gang import replicas_possible
 
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
@@ -52,6 +52,11 @@ class Aspect(NamedTuple):
     word: str
     free: Callable[[NodeCapacity], int]
     write: Callable[[int], str]
+
+    @property
+    def kind(self) -> str:
+        """The code of its constraints: without the name of an extended resource."""
+        return self.code.partition(":")[0]
 
 
 def shortages(scene: Scene) -> Iterator[Constraint]:
@@ -100,6 +105,9 @@ def aspects(each: ReplicaAsk) -> list[Aspect]:
         if wanted:
             only = ReplicaAsk(Resources(**{field: wanted}))
             found.append(Aspect(HOST_REASONS[field], only, wanted, field, WORDS[field], _of(field), _writer(field)))
+    for name, wanted in each.host.extended:
+        only = ReplicaAsk(Resources(extended=((name, wanted),)))
+        found.append(Aspect(host_reason(name), only, wanted, "units", name, _left_of(name), str))
     return found
 
 
@@ -126,6 +134,10 @@ def _of_devices(ask: DeviceAsk) -> list[Aspect]:
 
 def _of(field: str) -> Callable[[NodeCapacity], int]:
     return lambda free: int(getattr(free, field))
+
+
+def _left_of(name: str) -> Callable[[NodeCapacity], int]:
+    return lambda free: free.host.of(name)
 
 
 def _writer(field: str) -> Callable[[int], str]:
@@ -179,12 +191,12 @@ def _too_little(scene: Scene, count: int, aspect: Aspect) -> Constraint:
         name, most = best["node"]
         if most < aspect.wanted:
             text = f"{needs}{nearest}; short by {aspect.write(aspect.wanted - most)} on {name}"
-            return Constraint(aspect.code, text, aspect.wanted - most, aspect.unit, name)
+            return Constraint(aspect.kind, text, aspect.wanted - most, aspect.unit, name)
     gang = replace(scene.gang, replicas=count, replicas_max=0, each=aspect.each, others=(), topology=None)
     possible = replicas_possible(gang, scene.real(), scene.tenant)
     missing = max(1, count - possible)
     text = f"{needs}{nearest}; {possible} of {count} replicas find room"
-    return Constraint(aspect.code, text, missing, "replicas", scene.gang.pool)
+    return Constraint(aspect.kind, text, missing, "replicas", scene.gang.pool)
 
 
 def _free_by_node(scene: Scene, aspect: Aspect) -> dict[int, int]:
@@ -222,7 +234,7 @@ def _too_far_apart(scene: Scene, gang: GangAsk, aspect: Aspect | None) -> Constr
     assert wish is not None
     total = gang.replica_total
     name, possible = _best_place(scene, gang, wish.scope)
-    code = aspect.code if aspect is not None else "topology"
+    code = aspect.kind if aspect is not None else "topology"
     missing = max(1, total - possible)
     needs = f"needs {total} x {aspect.write(aspect.wanted)} {aspect.word}" if aspect else f"needs {total} replicas"
     if wish.scope == "spread":
@@ -282,6 +294,9 @@ def _lack(need: Need, free: NodeCapacity, reason: str) -> str:
     if field:
         has, wants = getattr(free, field), getattr(need.each.host, field)
         return f"{amount(field, has)} of {amount(field, wants)} {WORDS[field]} free"
+    kind, _, name = reason.partition(":")
+    if kind == EXTENDED_SHORT:
+        return f"{free.host.of(name)} of {need.each.host.of(name)} {name} free"
     return REASON_TEXT.get(reason, reason).removeprefix("have ")
 
 

@@ -11,7 +11,7 @@ from penstock.core.model.errors import Problem
 from penstock.core.model.jobs import GangAsk, JobSpec, RequestClass
 from penstock.core.model.quantities import format_size, listed
 from penstock.core.model.refused import refused_text
-from penstock.core.model.resources import Resources
+from penstock.core.model.resources import EXTENDED_SHORT, Resources
 from penstock.core.model.words import counted
 from penstock.core.place import mig
 from penstock.core.place.fit import HOST_REASONS
@@ -22,7 +22,7 @@ from penstock.core.state.state import State
 POOLS_TRIED_MAX = 8
 """Other pools that are looked at for a hint."""
 _FIELDS = {"cpu_short": "cpus", "memory_short": "memory", "storage_short": "storage", "bandwidth_short": "bandwidth",
-           "label": "node_labels", "taint": "tolerations"}  # fmt: skip
+           "extended_short": "extended", "label": "node_labels", "taint": "tolerations"}  # fmt: skip
 """The field of a job that asked for what is short; `devices` otherwise."""
 _AMOUNTS = (*HOST_REASONS.values(), "devices_too_few", "share_short", "profile_short")
 _FILTERS = ("vendor", "model", "device_memory", "capability")
@@ -51,7 +51,7 @@ def never_fits(
     elif any(code == "gang_short" for code, _ in own):
         field, text = _together(ask, empty)
     else:
-        field = _FIELDS.get(own[0][0], "devices")
+        field = _FIELDS.get(own[0][0].partition(":")[0], "devices")
         what = "the groups of this job" if ask.others else "one replica" if ask.replicas > 1 else "this job"
         asked = gang_text(ask) if ask.others else replica_text(ask.each)
         text = f"no node of pool '{ask.pool}' can hold {what} ({asked}), even when empty: "
@@ -96,7 +96,7 @@ def _fits_without(ask: GangAsk, empty: ClusterIndex) -> bool:
 def _remedies(state: State, ask: GangAsk, codes: Sequence[str]) -> Iterator[str]:
     """Yield what the pool has instead, for each kind of reason once."""
     specs = [node.spec for node in state.nodes.values() if node.spec.pool == ask.pool]
-    short = next((code for code in codes if code in _AMOUNTS), "")
+    short = next((code for code in codes if code in _AMOUNTS or code.startswith(EXTENDED_SHORT)), "")
     if short:
         yield f"the largest node of pool '{ask.pool}' is {_largest(specs, ask, short)}"
     if any(code in _FILTERS for code in codes):
@@ -119,10 +119,12 @@ def _remedies(state: State, ask: GangAsk, codes: Sequence[str]) -> Iterator[str]
 def _largest(specs: Sequence[NodeSpec], ask: GangAsk, code: str) -> str:
     """Return the node with most of what is short, with the amounts that were asked for."""
     short = next((field for field, reason in HOST_REASONS.items() if reason == code), "")
+    extended = code.partition(":")[2]
 
     def size(spec: NodeSpec) -> tuple[int, int, int, int]:
         has = spec.capacity
-        return getattr(has, short) if short else 0, len(spec.devices), has.cpu_milli, has.memory_bytes
+        most = has.of(extended) if extended else getattr(has, short) if short else 0
+        return most, len(spec.devices), has.cpu_milli, has.memory_bytes
 
     best = max(specs, key=size)
     wanted, has = ask.each.host, best.capacity
@@ -135,6 +137,7 @@ def _largest(specs: Sequence[NodeSpec], ask: GangAsk, code: str) -> str:
             has.bandwidth_bps if wanted.bandwidth_bps else 0,
         )
     )
+    parts += [f"{has.of(name)} x {name}" for name, _ in wanted.extended if name == extended]
     return f"{best.name}, with {', '.join(parts)}" if parts else str(best.name)
 
 

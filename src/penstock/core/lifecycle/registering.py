@@ -17,6 +17,7 @@ NUMBER_MAX = 2**16
 """Of versions, NUMA nodes and ports."""
 TEXT_MAX_CHARS = 253
 LABELS_MAX = 256
+EXTENDED_MAX = 256
 _PLACED = ("pool", "labels", "zone", "rack", "switch", "address", "port_first", "port_count", "virtual",
            "taints")  # fmt: skip
 """Where a node belongs and how it is reached: not for the node to say where it is known."""
@@ -28,6 +29,7 @@ def absurd(said: NodeSpec, incarnation: Incarnation) -> str:
     texts += [text for label in said.labels for text in label]
     texts += [text for taint in said.taints for text in (taint.key, taint.value)]
     texts += [text for device in said.devices for text in (device.vendor, device.model, device.uuid)]
+    texts += [name for name, _ in said.capacity.extended]
     if max(map(len, texts)) > TEXT_MAX_CHARS:
         return f"a text has more than {TEXT_MAX_CHARS} characters"
     if len(said.labels) > LABELS_MAX:
@@ -36,9 +38,12 @@ def absurd(said: NodeSpec, incarnation: Incarnation) -> str:
         return f"it has {len(said.taints)} taints, {LABELS_MAX} are allowed"
     if len(said.devices) > DEVICES_PER_NODE_MAX:
         return f"it has {len(said.devices)} devices, {DEVICES_PER_NODE_MAX} are allowed"
+    if len(said.capacity.extended) > EXTENDED_MAX:
+        return f"it has {len(said.capacity.extended)} extended resources, {EXTENDED_MAX} are allowed"
     if [device.index for device in said.devices] != list(range(len(said.devices))):
         return "its devices are not numbered from 0"
     amounts = [getattr(said.capacity, field) for field in RESOURCE_FIELDS]
+    amounts += [number for _, number in said.capacity.extended]
     amounts += [device.memory_bytes for device in said.devices]
     if not all(0 <= amount <= AMOUNT_MAX for amount in amounts):
         return f"an amount is not between 0 and {AMOUNT_MAX}"
@@ -70,12 +75,15 @@ def believed(said: NodeSpec, known: NodeSpec) -> tuple[NodeSpec, tuple[str, ...]
         amounts[field] = min(has, most)
         if has > most:
             more.append(field)
+    extended = tuple((name, min(said.capacity.of(name), number)) for name, number in known.capacity.extended)
+    if any(number > known.capacity.of(name) for name, number in said.capacity.extended):
+        more.append("extended")
     devices = tuple(map(_device, said.devices, known.devices))
     if len(said.devices) > len(known.devices) or any(
         _beyond(*two) for two in zip(said.devices, known.devices, strict=False)
     ):
         more.append("devices")
-    return replace(known, capacity=Resources(**amounts), devices=devices), tuple(more)
+    return replace(known, capacity=Resources(**amounts, extended=extended), devices=devices), tuple(more)
 
 
 def _device(said: Device, known: Device) -> Device:

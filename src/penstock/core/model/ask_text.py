@@ -7,6 +7,10 @@ from penstock.core.model.selectors import terms_text
 from penstock.core.model.words import counted
 
 
+UNSAID = ("pods",)
+"""Extended resources that every replica takes one of: only a shortage of them is worth a word."""
+
+
 def gang_text(gang: GangAsk) -> str:
     """Return what a gang asks for, such as `4 replicas of 8 devices and 16 CPUs`; one replica is not counted."""
     groups = [(gang.replicas, gang.each), *((group.replicas, group.each) for group in gang.others)]
@@ -37,7 +41,7 @@ def host_parts(host: Resources) -> list[str]:
         found.append(f"{format_size(host.storage_bytes)} of storage")
     if host.bandwidth_bps:
         found.append(f"{host.bandwidth_bps / 10**9:.4g} Gbit/s of bandwidth")
-    return found
+    return found + [f"{number} x {name}" for name, number in host.extended if name not in UNSAID]
 
 
 def device_text(ask: DeviceAsk) -> str:

@@ -18,8 +18,8 @@ class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     distance: int = 0
     """How much is missing, in `unit`; 0 where it cannot be counted."""
     unit: str = ""
-    """`device_milli`, `cpu_milli`, `memory_bytes`, `storage_bytes`, `bandwidth_bps`, `jobs`, `replicas`, `nodes`, `ms`;
-    empty without a distance."""
+    """`device_milli`, `cpu_milli`, `memory_bytes`, `storage_bytes`, `bandwidth_bps`, `jobs`, `replicas`, `nodes`, `ms`,
+    `units` of an extended resource; empty without a distance."""
     where: str = ""
     """The queue, node, switch, rack, pool or job that it is about."""
 

@@ -29,6 +29,7 @@ REASON_TEXT: dict[str, str] = {
     "memory_short": "have too little memory free",
     "storage_short": "have too little storage free",
     "bandwidth_short": "have too little network bandwidth free",
+    "extended_short": "have too little {} free",
     "kept_back": "are kept back for a job that is to start before",
     "gang_short": "could take some of the replicas, but not all replicas fit together",
 }
@@ -43,6 +44,7 @@ EMPTY_TEXT: dict[str, str] = {
     "memory_short": "have too little memory",
     "storage_short": "have too little storage",
     "bandwidth_short": "have too little network bandwidth",
+    "extended_short": "have too little {}",
 }
 """Of nodes that hold nothing, where the sentence says so once for all of them."""
 
@@ -58,5 +60,7 @@ def refused_text(refused: Iterable[tuple[str, int]], *, emptied: bool = False) -
 
 def node_text(code: str, nodes: int, *, emptied: bool = False) -> str:
     """Return one of these counts."""
-    text = (EMPTY_TEXT.get(code) if emptied else None) or REASON_TEXT.get(code, code)
+    kind, _, name = code.partition(":")
+    text = (EMPTY_TEXT.get(kind) if emptied else None) or REASON_TEXT.get(kind, kind)
+    text = text.format(name)
     return f"{counted(nodes, 'node')} {agree(text, nodes)}"

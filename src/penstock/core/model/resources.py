@@ -18,13 +18,20 @@ LINK_KINDS: tuple[LinkKind, ...] = ("nvlink", "pcie", "numa", "node")
 RESOURCE_FIELDS = ("cpu_milli", "memory_bytes", "storage_bytes", "bandwidth_bps")
 
 
+Extended = tuple[tuple[str, int], ...]
+"""Amounts of further resources that a node has a number of, such as `pods` or `example.com/fpga`: by name, ascending."""
+EXTENDED_SHORT = "extended_short"
+"""Begins the reason codes of such a shortage; the name of the resource follows a colon."""
+
+
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
-    """CPU (thousandths of a core), memory and storage (bytes), network bandwidth (bits a second)."""
+    """CPU (thousandths of a core), memory and storage (bytes), network bandwidth (bits a second), and further ones."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     storage_bytes: int = 0
     bandwidth_bps: int = 0
+    extended: Extended = ()
 
     def __add__(self, other: "Resources") -> "Resources":
         return Resources(
@@ -32,6 +39,7 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
             self.memory_bytes + other.memory_bytes,
             self.storage_bytes + other.storage_bytes,
             self.bandwidth_bps + other.bandwidth_bps,
+            _summed(self.extended, other.extended, 1),
         )
 
     def __sub__(self, other: "Resources") -> "Resources":
@@ -40,6 +48,7 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
             self.memory_bytes - other.memory_bytes,
             self.storage_bytes - other.storage_bytes,
             self.bandwidth_bps - other.bandwidth_bps,
+            _summed(self.extended, other.extended, -1),
         )
 
     def __mul__(self, count: int) -> "Resources":
@@ -48,6 +57,7 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
             self.memory_bytes * count,
             self.storage_bytes * count,
             self.bandwidth_bps * count,
+            tuple((name, number * count) for name, number in self.extended),
         )
 
     def times_within(self, free: "Resources") -> int | None:
@@ -58,10 +68,17 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
             if ask > 0:
                 times = max(0, getattr(free, name)) // ask
                 best = times if best is None else min(best, times)
+        for name, ask in self.extended:
+            times = max(0, free.of(name)) // ask
+            best = times if best is None else min(best, times)
         return best
 
+    def of(self, name: str) -> int:
+        """Return the amount of an extended resource."""
+        return next((number for known, number in self.extended if known == name), 0)
+
     def shortage(self, free: "Resources") -> str | None:
-        """Return the first field in which this ask does not fit into `free`, or None."""
+        """Return the first field, or extended resource, in which this ask does not fit into `free`, or None."""
         if self.cpu_milli > 0 and self.cpu_milli > free.cpu_milli:
             return "cpu_milli"
         if self.memory_bytes > 0 and self.memory_bytes > free.memory_bytes:
@@ -70,7 +87,19 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
             return "storage_bytes"
         if self.bandwidth_bps > 0 and self.bandwidth_bps > free.bandwidth_bps:
             return "bandwidth_bps"
-        return None
+        if not self.extended:
+            return None
+        return next((name for name, ask in self.extended if ask > free.of(name)), None)
+
+
+def _summed(one: Extended, other: Extended, sign: int) -> Extended:
+    """Return the sum (`sign` 1) or difference (-1) of two amounts; names of which nothing is left are left out."""
+    if not other:
+        return one
+    found = dict(one)
+    for name, number in other:
+        found[name] = found.get(name, 0) + sign * number
+    return tuple(sorted((name, number) for name, number in found.items() if number))
 
 
 class DeviceLink(msgspec.Struct, frozen=True):

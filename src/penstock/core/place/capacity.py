@@ -14,6 +14,7 @@ from penstock.core.model.resources import (
     LINK_KINDS,
     WHOLE_DEVICE_MILLI,
     Device,
+    Extended,
     LinkKind,
     ReplicaAsk,
     Resources,
@@ -53,6 +54,7 @@ class NodeShape:
             pool,
             labels,
             (capacity.cpu_milli, capacity.memory_bytes, capacity.storage_bytes, capacity.bandwidth_bps),
+            capacity.extended,
             tuple(_device_key(d) for d in devices),
             virtualization,
             taints,
@@ -117,10 +119,12 @@ class NodeCapacity(NamedTuple):
     mig: tuple[tuple[int, Instances], ...] = ()
     shut_to: tuple[TenantName, ...] = ()
     """Tenants whose work it does not take, ascending."""
+    extended: Extended = ()
+    """What is left of each extended resource that the node has, 0 included."""
 
     @property
     def host(self) -> Resources:
-        return Resources(self.cpu_milli, self.memory_bytes, self.storage_bytes, self.bandwidth_bps)
+        return Resources(self.cpu_milli, self.memory_bytes, self.storage_bytes, self.bandwidth_bps, self.extended)
 
     @property
     def whole(self) -> list[int]:
@@ -150,6 +154,7 @@ class NodeCapacity(NamedTuple):
             memory_bytes=self.memory_bytes - times * host.memory_bytes,
             storage_bytes=self.storage_bytes - times * host.storage_bytes,
             bandwidth_bps=self.bandwidth_bps - times * host.bandwidth_bps,
+            extended=_shifted(self.extended, host.extended, -times),
         )
 
     def _change(self, ask: ReplicaAsk, devices: Iterable[int], slots: tuple[int, ...], sign: int) -> "NodeCapacity":
@@ -181,6 +186,7 @@ class NodeCapacity(NamedTuple):
             shared,
             mig,
             self.shut_to,
+            _shifted(self.extended, host.extended, sign),
         )
 
     def _fraction(
@@ -225,7 +231,7 @@ def empty(shape: NodeShape, closed: str = "", shut_to: tuple[TenantName, ...] = 
     has = shape.capacity
     devices = tuple(WHOLE_DEVICE_MILLI if d.healthy else 0 for d in shape.devices)
     host = (has.cpu_milli, has.memory_bytes, has.storage_bytes, has.bandwidth_bps)
-    return NodeCapacity(shape, closed, TenantName(""), *host, devices, shut_to=shut_to)
+    return NodeCapacity(shape, closed, TenantName(""), *host, devices, shut_to=shut_to, extended=has.extended)
 
 
 def unheld(node: Node, shape: NodeShape) -> NodeCapacity:
@@ -239,6 +245,14 @@ def unheld(node: Node, shape: NodeShape) -> NodeCapacity:
         return free.without_host(held.host, 1) if held.host != _NOTHING else free
     devices = tuple(0 if index in held.devices else milli for index, milli in enumerate(free.devices))
     return free.without_host(held.host, 1)._replace(devices=devices)
+
+
+def _shifted(free: Extended, host: Extended, times: int) -> Extended:
+    """Return what is left after `times` such amounts were added; a resource that the node does not have stays so."""
+    if not host:
+        return free
+    amounts = dict(host)
+    return tuple([(name, left + times * amounts.get(name, 0)) for name, left in free])
 
 
 def closed_reason(node: Node) -> str:

@@ -8,7 +8,15 @@ import msgspec
 from penstock.core.model.ids import PoolName, TenantName
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.refused import REASON_TEXT as REASON_TEXT
-from penstock.core.model.resources import LINK_KINDS, WHOLE_DEVICE_MILLI, DeviceAsk, LinkKind, ReplicaAsk, Resources
+from penstock.core.model.resources import (
+    EXTENDED_SHORT,
+    LINK_KINDS,
+    WHOLE_DEVICE_MILLI,
+    DeviceAsk,
+    LinkKind,
+    ReplicaAsk,
+    Resources,
+)
 from penstock.core.model.selectors import LabelTerms, Toleration, accepted, not_tolerated
 from penstock.core.place import mig
 from penstock.core.place.capacity import NodeCapacity, NodeShape
@@ -21,6 +29,12 @@ HOST_REASONS = {
 }
 
 _NOTHING = Resources()
+
+
+def host_reason(field: str) -> str:
+    """Return the reason code of a shortage of a host resource, or of an extended one by its name."""
+    return HOST_REASONS.get(field) or f"{EXTENDED_SHORT}:{field}"
+
 
 NOBODY = TenantName("")
 
@@ -288,7 +302,7 @@ def refusal(need: Need, free: NodeCapacity) -> str:
         if _device_capacity(ask, free, 1) == 0:
             return _short_of(ask, free)
     short = need.each.host.shortage(free.host)
-    return HOST_REASONS[short] if short else ""
+    return host_reason(short) if short else ""
 
 
 def _short_of(ask: DeviceAsk, free: NodeCapacity) -> str:

@@ -276,6 +276,7 @@ def lesser(a: NodeCapacity, b: NodeCapacity) -> NodeCapacity:
         devices=devices,
         shared=tuple((i, min(a.memory_left(i), b.memory_left(i))) for i in parts),
         mig=tuple((i, _cut_in_both(a, b, i)) for i in sorted(cut)),
+        extended=tuple((name, min(left, b.host.of(name))) for name, left in a.extended),
     )
 
 

@@ -67,6 +67,6 @@ def mix_of(typical: Typical, kinds: list[NodeShape]) -> fragmentation.Mix | None
 
 def _order(each: ReplicaAsk) -> tuple[object, ...]:
     host, wanted = each.host, each.devices or DeviceAsk(0)
-    sizes = (host.cpu_milli, host.memory_bytes, host.storage_bytes, host.bandwidth_bps)
+    sizes = (host.cpu_milli, host.memory_bytes, host.storage_bytes, host.bandwidth_bps, host.extended)
     filters = (wanted.vendor, wanted.models, wanted.memory_min_bytes, wanted.capability_min, wanted.link or "")
     return (*sizes, wanted.count, wanted.share_milli, wanted.share_memory_bytes, wanted.profile, *filters)

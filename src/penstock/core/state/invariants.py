@@ -87,6 +87,9 @@ def no_host_beyond_capacity(state: State) -> Iterable[str]:
         for field in RESOURCE_FIELDS:
             if getattr(total, field) > getattr(capacity, field):
                 yield f"{node}: {field} {getattr(total, field)} held of {getattr(capacity, field)}"
+        for name, number in total.extended:
+            if number > capacity.of(name):
+                yield f"{node}: {name} {number} held of {capacity.of(name)}"
 
 
 def loads_match_jobs(state: State) -> Iterable[str]:
