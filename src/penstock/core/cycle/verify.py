@@ -11,6 +11,7 @@ from penstock.core.model.ids import JobId, NodeName, TenantName
 from penstock.core.model.jobs import Job, ReplicaPlace
 from penstock.core.model.plan import MAY_GO_ON, Plan, Preemption, Resume, Start
 from penstock.core.order.queues import QueueTree
+from penstock.core.place.affinity import has_wide_rules
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import place_free
 from penstock.core.state.state import State
@@ -57,11 +58,21 @@ class _Check:
             return False
         if self._held(job.spec.tenant):
             return False
-        if job.last_attempt + 1 != start.attempt:
+        if job.last_attempt + 1 != start.attempt or self._crowded(start):
             return False
         if not self._within_quota(job, lambda tree: tree.demand_of(start.ask, start.places, self._state.nodes)):
             return False
         return self._take(start, job.spec.tenant)
+
+    def _crowded(self, start: Start) -> bool:
+        """Return whether more stands now of what the gang's rules look at, beyond the nodes that it takes.
+
+        What the plan itself puts there is counted in it; places are checked one by one.
+        """
+        if self._state.indexes.nearby_seq <= self._basis:
+            return False
+        asks = (start.ask.each, *(group.each for group in start.ask.others))
+        return any(each.selected or has_wide_rules(each) for each in asks)
 
     def _held(self, tenant: TenantName) -> bool:
         return tenant in self._state.money.holds()

@@ -91,6 +91,15 @@ CONSTRAINTS: dict[str, Reason] = {
     ),
     "label": Reason("nodes with room do not have the labels wanted", "fewer `node_labels`", shortage=True),
     "taint": Reason("nodes with room have a taint that it does not tolerate", "a toleration for it", shortage=True),
+    "anti_affinity": Reason(
+        "nodes with room hold, or are near, replicas that it may not stand with", "a narrower rule", shortage=True
+    ),
+    "affinity": Reason(
+        "nodes with room are not near the replicas that it has to stand with", "a wider domain", shortage=True
+    ),
+    "spread": Reason(
+        "nodes with room would have too many more of its kind than others", "a larger `maxSkew`", shortage=True
+    ),
     "virtualization": Reason("the pool does not give out such parts of devices", "ask for whole ones, or another pool"),
     "vendor": Reason("nodes with room have devices of another vendor", "no `vendor`", shortage=True),
     "model": Reason("nodes with room have no device of an accepted model", "accept more models", shortage=True),

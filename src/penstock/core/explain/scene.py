@@ -14,6 +14,7 @@ from penstock.core.order.admission import over_reserve
 from penstock.core.order.queues import QueueNode, QueueTree
 from penstock.core.order.ranks import expected_ms, request_class
 from penstock.core.order.usage_over_time import UsedAmounts
+from penstock.core.place.affinity import NearbyReplicas, is_ruled
 from penstock.core.place.capacity import NodeCapacity
 from penstock.core.place.fit import Need, closed_refusal, needs_of, refusal
 from penstock.core.place.gang import fits, replicas_possible
@@ -150,9 +151,11 @@ class Scene:
         cluster, need = self.real(), self.needs[0][0]
         known: dict[int, bool] = {}
         found = []
+        nearby = NearbyReplicas(need, cluster) if is_ruled(need.each, cluster) else None
         for node, state in enumerate(cluster.state_of):
             if state not in known:
                 known[state] = not closed_refusal(need, cluster.table.frees[state])
+                known[state] = known[state] and not (nearby is not None and nearby.refusal(state))
             if known[state]:
                 found.append(node)
         return found
@@ -163,10 +166,12 @@ class Scene:
         cluster, need = self.real(), self.needs[0][0]
         known: dict[int, str] = {}
         found = []
+        nearby = NearbyReplicas(need, cluster) if is_ruled(need.each, cluster) else None
         for state in cluster.state_of:
             reason = known.get(state)
             if reason is None:
-                reason = known[state] = refusal(need, cluster.table.frees[state])
+                reason = refusal(need, cluster.table.frees[state]) or (nearby.refusal(state) if nearby else "")
+                known[state] = reason
             found.append(reason)
         return found
 

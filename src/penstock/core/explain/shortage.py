@@ -23,8 +23,8 @@ from penstock.core.place.fit import HOST_REASONS, REASON_TEXT, Need, capacity, e
 from penstock.core.place.gang import replicas_possible
 
 WORDS = {"cpu_milli": "CPUs", "memory_bytes": "memory", "storage_bytes": "storage", "bandwidth_bps": "bandwidth"}
-_FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "taint", "vendor",
-            "model", "device_memory", "capability")  # fmt: skip
+_FILTERS = ("node_lost", "node_joining", "node_draining", "node_shut_to_tenant", "reserved", "label", "taint",
+            "anti_affinity", "affinity", "spread", "vendor", "model", "device_memory", "capability")  # fmt: skip
 _LIFTED: dict[str, tuple[str, object]] = {
     "vendor": ("vendor", ""),
     "model": ("models", ()),
@@ -330,6 +330,8 @@ def lifted(need: Need, reason: str) -> Need:
         return replace(need, labels_wanted=(), labels_shunned=(), label_terms=())
     if reason == "taint":
         return replace(need, tolerations=(Toleration(),))
+    if reason in ("anti_affinity", "affinity", "spread"):
+        return replace(need, each=replace(need.each, affinity=(), selected=()))
     if ask is None or reason not in _LIFTED:
         return need
     field, nothing = _LIFTED[reason]

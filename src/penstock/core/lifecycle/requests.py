@@ -185,6 +185,7 @@ def empty_cluster(state: State) -> ClusterIndex:
     if cluster is None:
         cluster = state.indexes.emptied = ClusterIndex()
         cluster.sync(state.indexes.nodes, {name: empty(free.shape) for name, free in state.indexes.free.items()})
+        cluster.holds_nothing = True
     return cluster
 
 

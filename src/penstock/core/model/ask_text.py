@@ -6,7 +6,6 @@ from penstock.core.model.resources import DeviceAsk, ReplicaAsk, Resources
 from penstock.core.model.selectors import terms_text
 from penstock.core.model.words import counted
 
-
 UNSAID = ("pods",)
 """Extended resources that every replica takes one of: only a shortage of them is worth a word."""
 
@@ -74,7 +73,12 @@ def placement_text(gang: GangAsk) -> str:
         parts.append("not on nodes with " + ", ".join(f"{name}={value}" for name, value in gang.labels_shunned))
     if gang.label_terms:
         parts.append(f"nodes with {terms_text(gang.label_terms)}")
+    parts += list(dict.fromkeys(str(one) for each in _each_of(gang) for one in each.affinity))
     return "; ".join(parts)
+
+
+def _each_of(gang: GangAsk) -> tuple[ReplicaAsk, ...]:
+    return gang.each, *(group.each for group in gang.others)
 
 
 def devices_cell(gang: GangAsk) -> str:

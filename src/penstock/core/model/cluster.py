@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from penstock.core.model.access import User
+from penstock.core.model.affinity import Repels, Tally
 from penstock.core.model.ids import Incarnation, JobId, NodeName, PoolName, QueueName, TenantName, UserName
 from penstock.core.model.prices import AtZero, Billing, Budget, Party
 from penstock.core.model.resources import Device, Resources, Virtualization
@@ -89,6 +90,10 @@ class OthersLoad(msgspec.Struct, frozen=True, omit_defaults=True):
     host: Resources = Resources()
     devices: tuple[int, ...] = ()
     """Indexes of devices that they hold whole, ascending."""
+    selected: Tally = ()
+    """How many of them each selector in use selects."""
+    repels: tuple[Repels, ...] = ()
+    """Whom their rules keep off this node, or its domain; ascending."""
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):

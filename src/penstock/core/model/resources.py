@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.model.affinity import AffinityRule, Repels
+
 WHOLE_DEVICE_MILLI = 1000
 MIG_COMPUTE_SLICES = 7
 
@@ -19,7 +21,7 @@ RESOURCE_FIELDS = ("cpu_milli", "memory_bytes", "storage_bytes", "bandwidth_bps"
 
 
 Extended = tuple[tuple[str, int], ...]
-"""Amounts of further resources that a node has a number of, such as `pods` or `example.com/fpga`: by name, ascending."""
+"""Amounts of further resources of a node, such as `pods` or `example.com/fpga`; by name, ascending."""
 EXTENDED_SHORT = "extended_short"
 """Begins the reason codes of such a shortage; the name of the resource follows a colon."""
 
@@ -197,10 +199,18 @@ class ReplicaAsk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     host: Resources
     devices: DeviceAsk | None = None
+    selected: tuple[str, ...] = ()
+    """The selectors in use that select this replica, ascending."""
+    affinity: tuple[AffinityRule, ...] = ()
 
     @property
     def device_count(self) -> int:
         return self.devices.count if self.devices else 0
+
+    @property
+    def repels(self) -> tuple[Repels, ...]:
+        """Which replicas it keeps off which domains."""
+        return tuple((one.domain, one.selector) for one in self.affinity if one.kind == "anti_affinity")
 
     @property
     def device_milli(self) -> int:

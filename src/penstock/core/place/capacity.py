@@ -6,8 +6,9 @@ independent of the order in which capacity was taken and put back.
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from penstock.core.model.affinity import Repels, RepelTally, Tally
 from penstock.core.model.cluster import Node
 from penstock.core.model.ids import PoolName, TenantName
 from penstock.core.model.resources import (
@@ -23,6 +24,7 @@ from penstock.core.model.resources import (
 from penstock.core.model.selectors import Taint
 
 _NOTHING = Resources()
+Counted = TypeVar("Counted", str, Repels)
 
 Groups = tuple[tuple[int, ...], ...]
 Instances = tuple[tuple[str, int], ...]
@@ -35,8 +37,8 @@ class NodeShape:
     Compared by value.
     """
 
-    __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "labels", "pool", "taints",
-                 "virtualization")  # fmt: skip
+    __slots__ = ("_groups", "_hash", "_meshed", "_near", "capacity", "devices", "key", "label_map", "labels", "pool",
+                 "taints", "virtualization")  # fmt: skip
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class NodeShape:
         taints: tuple[Taint, ...] = (),
     ) -> None:
         self.pool, self.labels, self.capacity, self.devices = pool, labels, capacity, devices
-        self.taints = taints
+        self.label_map, self.taints = dict(labels), taints
         self.virtualization: Virtualization = virtualization
         self.key: tuple[Any, ...] = (
             pool,
@@ -121,6 +123,10 @@ class NodeCapacity(NamedTuple):
     """Tenants whose work it does not take, ascending."""
     extended: Extended = ()
     """What is left of each extended resource that the node has, 0 included."""
+    selected: Tally = ()
+    """How many of the replicas there each selector in use selects."""
+    repels: RepelTally = ()
+    """Whom the rules of replicas there keep off this node, or its domain."""
 
     @property
     def host(self) -> Resources:
@@ -187,6 +193,8 @@ class NodeCapacity(NamedTuple):
             mig,
             self.shut_to,
             _shifted(self.extended, host.extended, sign),
+            tallied(self.selected, ask.selected, -sign),
+            tallied(self.repels, ask.repels, -sign) if ask.affinity else self.repels,
         )
 
     def _fraction(
@@ -241,10 +249,24 @@ def unheld(node: Node, shape: NodeShape) -> NodeCapacity:
     """
     free = empty(shape, closed_reason(node), node.shut_to)
     held = node.others
+    if held.selected or held.repels:
+        free = free._replace(selected=held.selected, repels=tuple((one, 1) for one in held.repels))
     if not held.devices:
         return free.without_host(held.host, 1) if held.host != _NOTHING else free
     devices = tuple(0 if index in held.devices else milli for index, milli in enumerate(free.devices))
     return free.without_host(held.host, 1)._replace(devices=devices)
+
+
+def tallied(
+    counts: tuple[tuple[Counted, int], ...], more: Iterable[Counted], times: int
+) -> tuple[tuple[Counted, int], ...]:
+    """Return counts by name after each of these was counted `times` more."""
+    if not more:
+        return counts
+    found = dict(counts)
+    for one in more:
+        found[one] = found.get(one, 0) + times
+    return tuple(sorted((one, number) for one, number in found.items() if number))
 
 
 def _shifted(free: Extended, host: Extended, times: int) -> Extended:

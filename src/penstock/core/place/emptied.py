@@ -26,4 +26,5 @@ def emptied(
         found.update({n: found[n]._replace(kept_for=window.tenant) for n in window.nodes if n in found})
     cluster = ClusterIndex()
     cluster.sync(nodes, found)
+    cluster.holds_nothing = True
     return cluster

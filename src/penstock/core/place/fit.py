@@ -5,6 +5,7 @@ from itertools import combinations
 
 import msgspec
 
+from penstock.core.model.affinity import NODE
 from penstock.core.model.ids import PoolName, TenantName
 from penstock.core.model.jobs import GangAsk
 from penstock.core.model.refused import REASON_TEXT as REASON_TEXT
@@ -77,7 +78,7 @@ def shape_refusal(need: Need, shape: NodeShape) -> str:
         return "label"
     if any(label in labels for label in need.labels_shunned):
         return "label"
-    if need.label_terms and not accepted(need.label_terms, dict(labels)):
+    if need.label_terms and not accepted(need.label_terms, shape.label_map):
         return "label"
     return "taint" if shape.taints and not_tolerated(shape.taints, need.tolerations) else ""
 
@@ -89,13 +90,33 @@ def closed_refusal(need: Need, free: NodeCapacity) -> str:
         return found
     if free.kept_for and free.kept_for != need.tenant:
         return "reserved"
-    return "node_shut_to_tenant" if free.shut_to and need.tenant in free.shut_to else ""
+    if free.shut_to and need.tenant in free.shut_to:
+        return "node_shut_to_tenant"
+    return beside_refusal(need.each, free)
+
+
+def beside_refusal(each: ReplicaAsk, free: NodeCapacity) -> str:
+    """Return why a replica may not stand beside those on the node, or ''. Rules about wider domains come apart."""
+    if each.affinity and free.selected:
+        here = dict(free.selected)
+        if any(one.kind == "anti_affinity" and not one.domain and one.selector in here for one in each.affinity):
+            return "anti_affinity"
+    if each.selected and free.repels and any(not d and s in each.selected for (d, s), _ in free.repels):
+        return "anti_affinity"
+    return ""
+
+
+def repels_itself(each: ReplicaAsk) -> bool:
+    """Return whether no two such replicas may stand on one node."""
+    return any(domain == NODE and selector in each.selected for domain, selector in each.repels)
 
 
 def capacity(need: Need, free: NodeCapacity, most: int) -> int:
     """Return how many replicas of `need` (0 to `most`) fit on the node now."""
     if closed_refusal(need, free):
         return 0
+    if need.each.affinity and repels_itself(need.each):
+        most = min(most, 1)
     within = need.each.host.times_within(free.host)
     if within is not None:
         most = min(most, within)
@@ -205,6 +226,8 @@ def devices_free(ask: DeviceAsk | None, free: NodeCapacity, picked: Picked) -> b
 
 def place_free(each: ReplicaAsk, free: NodeCapacity, picked: Picked) -> bool:
     """Return whether one replica could have exactly these devices (and slices), and its host share, now."""
+    if (each.affinity or each.selected) and beside_refusal(each, free):
+        return False
     return not each.host.shortage(free.host) and devices_free(each.devices, free, picked)
 
 
@@ -323,6 +346,8 @@ def _offers(ask: DeviceAsk, shape: NodeShape, index: int) -> bool:
 def put_on(need: Need, free: NodeCapacity, count: int) -> tuple[NodeCapacity, tuple[Picked, ...]] | None:
     """Return the node after `count` replicas were put on it one by one, and what each took, or None."""
     if closed_refusal(need, free):
+        return None
+    if count > 1 and need.each.affinity and repels_itself(need.each):
         return None
     taken: list[Picked] = []
     each, before = need.each, free

@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.core.model.ids import TenantName
 from penstock.core.model.jobs import GangAsk, ReplicaPlace, Topology
+from penstock.core.place.affinity import NearbyReplicas, has_wide_rules, is_ruled, put_by_rules
 from penstock.core.place.candidates import CandidateHeap
 from penstock.core.place.fit import (
     Need,
@@ -17,6 +18,7 @@ from penstock.core.place.fit import (
     needs_of,
     place_free,
     put_on,
+    repels_itself,
 )
 from penstock.core.place.index import ClusterIndex
 
@@ -49,7 +51,8 @@ class Counted(NamedTuple):
 class GangPlacer:
     """A gang with its views, so that placing many alike costs no lookup. Valid for one generation of the cluster."""
 
-    __slots__ = ("cluster", "counted", "gang", "generation", "milli", "needs", "one", "single", "view")
+    __slots__ = ("_counted", "_ruled", "_selected", "cluster", "gang", "generation", "milli", "needs", "one", "single",
+                 "view")  # fmt: skip
 
     def __init__(self, gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> None:
         if gang.replicas < 1:
@@ -59,7 +62,11 @@ class GangPlacer:
         wish = gang.topology
         spread = wish is not None and wish.scope == "spread" and gang.replica_total > 1
         within = wish is not None and wish.scope in ("switch", "rack")
-        self.one = not gang.others and not spread and not within
+        each = gang.each
+        self._ruled = any(has_wide_rules(need.each) for need, _ in self.needs)
+        self._selected = any(need.each.selected for need, _ in self.needs)
+        alone = gang.replicas > 1 and repels_itself(each)
+        self.one = not (gang.others or spread or within or alone)
         """Whether one node that holds the whole gang is always the best place."""
         self.view: CandidateHeap = cluster.view(*self.needs[0], gang.placement)
         parts = any(need.each.devices is not None and need.each.devices.profile for need, _ in self.needs)
@@ -68,10 +75,19 @@ class GangPlacer:
         need = self.needs[0][0]
         self.single = cluster.view_of(need, 1, gang.placement) if need.each.devices is None else None
         """One replica of the first group, where that needs no devices: then room is counted, not searched."""
-        self.counted: Counted | None = None
-        """What the gang needs, where that is room alone, wherever it is."""
+        self._counted: Counted | None = None
         if self.single is not None and wish is None and not gang.others:
-            self.counted = Counted(self.single, gang.replicas)
+            self._counted = Counted(self.single, gang.replicas)
+
+    @property
+    def ruled(self) -> bool:
+        """Whether it depends on more than single nodes where replicas may stand: they are placed one by one."""
+        return self._ruled or (self._selected and self.cluster.table.regional)
+
+    @property
+    def counted(self) -> Counted | None:
+        """What the gang needs, where that is room alone, wherever it is."""
+        return None if self.ruled else self._counted
 
     def fits(self) -> bool:
         """Return whether `put` would find places. Nothing is taken."""
@@ -85,6 +101,9 @@ class GangPlacer:
         cluster, view = self.cluster, self.view
         if self.milli > cluster.free_milli.get(self.gang.pool, 0):
             return None
+        if self.ruled:
+            placed = _put_somewhere(self.gang, self.needs, cluster)
+            return None if placed is None else cluster.places_of(placed)
         single, replicas = self.single, self.gang.replicas
         if single is not None and single.room[1] < replicas and single.room[0] == cluster.version:
             return None
@@ -116,13 +135,16 @@ class GangPlacer:
             if node is None or free is None or closed_refusal(need, free) or not place_free(need.each, free, picked):
                 cluster.rollback(mark)
                 return False
+            if self.ruled and NearbyReplicas(need, cluster).refusal(cluster.state_of[node]):
+                cluster.rollback(mark)
+                return False
             cluster.change(node, free.take(need.each, *picked))
         return True
 
     def put_alike(self, times: int) -> list[tuple[ReplicaPlace, ...]]:
         """Take places for up to `times` such gangs, each as `put` would; the list ends with the first that fails."""
         found: list[tuple[ReplicaPlace, ...]] = []
-        if self.one and self.view.strategy not in _NOT_BY_STATE:
+        if self.one and not self.ruled and self.view.strategy not in _NOT_BY_STATE:
             names, nodes = self.cluster.names, self.cluster.nodes
             for node, picked in self.cluster.fill(self.view, times):
                 name, incarnation = names[node], nodes[node].incarnation
@@ -161,10 +183,23 @@ def replicas_possible(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName =
     """Return how many replicas of the first group could be placed now, with a required topology in one domain."""
     need, most = needs_of(gang, tenant)[0]
     wish = gang.topology
+    if is_ruled(need.each, cluster):
+        return _possible_by_rules(gang, cluster, need, most)
     if wish is not None and wish.required and wish.scope != "spread":
         return roomiest(gang, cluster, tenant)[1]
     held = dict(_capacities(cluster, need, most, range(len(cluster.names))))
     return min(most, len(held) if wish is not None and wish.required else sum(held.values()))
+
+
+def _possible_by_rules(gang: GangAsk, cluster: ClusterIndex, need: Need, most: int) -> int:
+    """Return for how many replicas of a gang there is room under rules: the largest number that is placed."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        with cluster.tentatively():
+            fits = put_by_rules(cluster, need, middle, gang.placement, None, None) is not None
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
 
 
 def roomiest(gang: GangAsk, cluster: ClusterIndex, tenant: TenantName = _NOBODY) -> tuple[str, int]:
@@ -269,6 +304,8 @@ def _capacities(cluster: ClusterIndex, need: Need, most: int, nodes: Iterable[in
 
 def _put_on_one(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: ClusterIndex) -> Placed | None:
     """Put groups of different shape on one node: the best for the first group that holds them all."""
+    if any(is_ruled(need.each, cluster) for need, _ in needs):
+        return _put_on_one_by_rules(gang, needs, cluster)
     view = cluster.view(*needs[0], gang.placement)
     for state in cluster.fitting_states(view):
         free = cluster.table.frees[state]
@@ -286,12 +323,18 @@ def _put_on_one(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: Clu
     return None
 
 
+def _put_on_one_by_rules(gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: ClusterIndex) -> Placed | None:
+    tried = (cluster.lowest_node(state) for state in cluster.fitting_states(cluster.view(*needs[0], gang.placement)))
+    found = (_put_groups(gang, needs, cluster, _Room([node])) for node in tried)
+    return next((placed for placed in found if placed is not None), None)
+
+
 def _put_groups(
     gang: GangAsk, needs: tuple[tuple[Need, int], ...], cluster: ClusterIndex, room: _Room
 ) -> Placed | None:
     """Put one group after the other, the one whose replicas take most devices first; all or nothing."""
     mark = cluster.mark()
-    order = sorted(range(len(needs)), key=lambda i: (-needs[i][0].each.device_milli, i))
+    order = sorted(range(len(needs)), key=lambda i: (_after(needs[i][0]), -needs[i][0].each.device_milli, i))
     placed: dict[int, Placed] = {}
     used: set[int] = set()
     for group in order:
@@ -306,9 +349,16 @@ def _put_groups(
     return [one for group in range(len(needs)) for one in placed[group]]
 
 
+def _after(need: Need) -> int:
+    """Return how many rules bind the replicas to others than themselves: those come first."""
+    return sum(one.kind == "affinity" and one.selector not in need.each.selected for one in need.each.affinity)
+
+
 def _put_group(
     cluster: ClusterIndex, need: Need, count: int, strategy: str, room: _Room, used: set[int]
 ) -> Placed | None:
+    if is_ruled(need.each, cluster):
+        return put_by_rules(cluster, need, count, strategy, room.nodes, used if room.one_each else None)
     if room.one_each:
         return _put_one_each(cluster, need, count, strategy, used)
     if room.nodes is None:

@@ -11,7 +11,7 @@ from penstock.core.model.jobs import GangAsk, ReplicaPlace
 from penstock.core.model.resources import ReplicaAsk
 from penstock.core.place import mig
 from penstock.core.place.candidates import CandidateHeap
-from penstock.core.place.capacity import Instances, NodeCapacity
+from penstock.core.place.capacity import Counted, Instances, NodeCapacity
 from penstock.core.place.fit import devices_free
 from penstock.core.place.index import ClusterIndex, hosts_alike
 
@@ -277,7 +277,17 @@ def lesser(a: NodeCapacity, b: NodeCapacity) -> NodeCapacity:
         shared=tuple((i, min(a.memory_left(i), b.memory_left(i))) for i in parts),
         mig=tuple((i, _cut_in_both(a, b, i)) for i in sorted(cut)),
         extended=tuple((name, min(left, b.host.of(name))) for name, left in a.extended),
+        selected=_most(a.selected, b.selected),
+        repels=_most(a.repels, b.repels),
     )
+
+
+def _most(a: tuple[tuple[Counted, int], ...], b: tuple[tuple[Counted, int], ...]) -> tuple[tuple[Counted, int], ...]:
+    """Return the larger of two counts by name."""
+    if a == b:
+        return a
+    one, other = dict(a), dict(b)
+    return tuple(sorted((name, max(one.get(name, 0), other.get(name, 0))) for name in one.keys() | other.keys()))
 
 
 def _cut_in_both(a: NodeCapacity, b: NodeCapacity, index: int) -> Instances:

@@ -75,6 +75,8 @@ class ClusterIndex(Buckets):
         """Answers about the content of a version: see `backfill.earliest`."""
         self._synced = 0
         """The version at the last `sync`."""
+        self.holds_nothing = False
+        """It shows the nodes as if nothing ran: what a replica has to stand near may come later."""
 
     # Nodes.
 
@@ -394,7 +396,7 @@ class ClusterIndex(Buckets):
 
 
 def hosts_alike(ask: GangAsk) -> int:
-    """Return how many of the first ranks take the same host share and no devices."""
-    if ask.each.devices is not None:
+    """Return how many of the first ranks take the same host share and nothing else."""
+    if ask.each.devices is not None or ask.each.selected or ask.each.affinity:
         return 0
     return ask.replicas if ask.others else ROOM_MAX

@@ -20,7 +20,7 @@ from penstock.core.order.queues import QueueTree
 from penstock.core.order.ranks import request_class
 from penstock.core.order.usage_over_time import UsageOverTime, UsedAmounts
 from penstock.core.order.walk import PendingJobs
-from penstock.core.place.capacity import NodeCapacity, NodeShape, shape_of, unheld
+from penstock.core.place.capacity import Counted, NodeCapacity, NodeShape, shape_of, unheld
 from penstock.core.place.index import ClusterIndex
 from penstock.core.place.workload_mix import Requests
 from penstock.core.state.arrays import ArrayTurns
@@ -120,6 +120,10 @@ class Indexes:
         """Suspended attempts: they have given their CPUs back."""
         self.idle: set[JobId] = set()
         """Attempts whose last note says that they are idle."""
+        self.seq = 0
+        """The record that is being folded, or was last."""
+        self.nearby_seq = 0
+        """The last record after which more stood on some node of what rules about replicas near each other look at."""
         self.changes: list[NodeName] = []
         self.requests = Requests()
         self.never_fits: dict[GangAsk, tuple[tuple[str, int], ...]] = {}
@@ -401,6 +405,9 @@ class Indexes:
         self._use(job, given, now_ms, half_life_ms, -1)
 
     def _set_free(self, node: NodeName, free: NodeCapacity) -> None:
+        old = self.free.get(node)
+        if old is not None and (_more(old.selected, free.selected) or _more(old.repels, free.repels)):
+            self.nearby_seq = self.seq
         self.free.set(node, free)
         if len(self.changes) >= CHANGES_MAX:
             self.changes = []  # a new list makes each follower of the old one look at every node
@@ -429,6 +436,14 @@ class Indexes:
         if not known:
             self.free = ByNode((n, self.free.get(n, free)) for n in self.nodes)
         self._set_free(name, free)
+
+
+def _more(old: tuple[tuple[Counted, int], ...], new: tuple[tuple[Counted, int], ...]) -> bool:
+    """Return whether any of these counts has grown."""
+    if old == new:
+        return False
+    known = dict(old)
+    return any(number > known.get(one, 0) for one, number in new)
 
 
 def _id_of(job: Job) -> JobId:

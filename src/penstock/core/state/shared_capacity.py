@@ -14,7 +14,7 @@ class SharedCapacity:
 
     def without(self, free: NodeCapacity, each: ReplicaAsk, place: ReplicaPlace, times: int) -> NodeCapacity:
         """Return the capacity left after a replica took its place (`times` -1: put it back)."""
-        if each.devices is not None:
+        if each.devices is not None or each.selected or each.affinity:
             change = free.take if times > 0 else free.put_back
             return change(each, place.devices, place.slots)
         known = self._known.get((id(free), id(each)))

@@ -166,7 +166,7 @@ class State:
     def _follow(self, record: ev.Record) -> None:
         if record.seq != self.seq + 1:
             raise BrokenInvariant(f"record {record.seq} does not follow {self.seq}")
-        self.seq = record.seq
+        self.seq = self.indexes.seq = record.seq
         self.time_ms = max(self.time_ms, record.time_ms)
 
     def _dispatch(self, event: ev.AnyEvent, record: ev.Record) -> None:
